@@ -1,0 +1,2 @@
+//! Tacita: bench.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Tacita: cli.
+fn main() {}

@@ -1,0 +1,154 @@
+//! The one error of the seam, and the one table from its kinds to error numbers.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Result of an operation of the seam.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// No such node, name or attribute holder.
+    NotFound,
+    /// The name exists already.
+    Exists,
+    /// A directory was needed.
+    NotDirectory,
+    /// Anything but a directory was needed.
+    IsDirectory,
+    /// The directory has entries.
+    NotEmpty,
+    /// The operation is not permitted to this caller or on this node.
+    NotPermitted,
+    /// The permission bits forbid it.
+    AccessDenied,
+    /// An argument makes no sense.
+    Invalid,
+    /// A name or path is too long.
+    NameTooLong,
+    /// A node has as many names as it can have.
+    TooManyLinks,
+    /// The size is beyond what the system can hold.
+    FileTooBig,
+    /// The two names cannot be reached by a rename; copy instead.
+    CrossDevice,
+    /// No room.
+    NoSpace,
+    /// The file system is read-only.
+    ReadOnly,
+    /// No such extended attribute.
+    NoAttribute,
+    /// The value is larger than the caller's buffer.
+    Range,
+    /// The value is larger than the system can hold.
+    TooLarge,
+    /// Nothing beyond this offset (seek for data or holes).
+    NoMore,
+    /// The system does not offer this operation.
+    Unsupported,
+    /// In use.
+    Busy,
+    /// The node is gone.
+    Stale,
+    /// The medium failed.
+    Io,
+    /// What stands on the medium is damaged.
+    Corrupt,
+    /// An open file limit was reached.
+    TooManyOpen,
+}
+
+impl Kind {
+    /// The error number that a program sees: the one table from kind to errno.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NotFound => libc::ENOENT,
+            Self::Exists => libc::EEXIST,
+            Self::NotDirectory => libc::ENOTDIR,
+            Self::IsDirectory => libc::EISDIR,
+            Self::NotEmpty => libc::ENOTEMPTY,
+            Self::NotPermitted => libc::EPERM,
+            Self::AccessDenied => libc::EACCES,
+            Self::Invalid => libc::EINVAL,
+            Self::NameTooLong => libc::ENAMETOOLONG,
+            Self::TooManyLinks => libc::EMLINK,
+            Self::FileTooBig => libc::EFBIG,
+            Self::CrossDevice => libc::EXDEV,
+            Self::NoSpace => libc::ENOSPC,
+            Self::ReadOnly => libc::EROFS,
+            Self::NoAttribute => libc::ENODATA,
+            Self::Range => libc::ERANGE,
+            Self::TooLarge => libc::E2BIG,
+            Self::NoMore => libc::ENXIO,
+            Self::Unsupported => libc::EOPNOTSUPP,
+            Self::Busy => libc::EBUSY,
+            Self::Stale => libc::ESTALE,
+            Self::Io | Self::Corrupt => libc::EIO,
+            Self::TooManyOpen => libc::ENFILE,
+        }
+    }
+}
+
+/// Kind, what was being done, and what lies beneath.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation, path or address.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            context: context.into(),
+            source: None,
+        }
+    }
+
+    /// The same error with the cause beneath it.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The error number that a program sees.
+    pub const fn errno(&self) -> i32 {
+        self.kind.errno()
+    }
+}
+
+impl From<Kind> for Error {
+    fn from(kind: Kind) -> Self {
+        Self {
+            kind,
+            context: Cow::Borrowed(""),
+            source: None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.context.is_empty() {
+            write!(f, "{:?}", self.kind)
+        } else {
+            f.write_str(&self.context)
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|e| e as _)
+    }
+}

@@ -1,0 +1,373 @@
+//! The seam: what a storage system supplies to be a file system.
+//!
+//! Each method is atomic in itself and does what it is told. It checks only what it needs to stay
+//! whole (the node exists, the name is there); who may do what, what may replace what, when set-id
+//! bits fall and when a nameless node dies is decided above it, once for every system.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::Result;
+
+/// A node's number in memory: stable while the node lives, never written to a medium, never shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileType {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Unix socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+/// Seconds and nanoseconds since 1970, UTC; nanoseconds are below 1,000,000,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Seconds, negative before 1970.
+    pub secs: i64,
+    /// Nanoseconds after `secs`.
+    pub nanos: u32,
+}
+
+/// What `stat` shows of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number shown to programs; need not be [`NodeId`].
+    pub ino: u64,
+    /// What the node is.
+    pub kind: FileType,
+    /// Permission and set-id bits, `0o7777` at most.
+    pub perm: u16,
+    /// Names of the node; for a directory 2 and one for each subdirectory; 0 when it has no name left.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number in the kernel's encoding, 0 but for devices.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in units of 512 bytes.
+    pub blocks: u64,
+    /// Preferred size of requests, in bytes.
+    pub block_len_bytes: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+}
+
+/// What a new node starts with.
+#[derive(Debug, Clone)]
+pub struct NewNode {
+    /// What it is.
+    pub kind: FileType,
+    /// Permission bits, the umask already applied.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number, 0 but for devices.
+    pub rdev: u32,
+    /// Target of a symbolic link, empty otherwise.
+    pub target: OsString,
+    /// All three times of the node, and mtime and ctime of the directory.
+    pub now: Timestamp,
+}
+
+/// A change of attributes; what is `None` stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Permission and set-id bits.
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes: cut off, or grown by a hole.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of content.
+    pub mtime: Option<Timestamp>,
+    /// Last change of anything.
+    pub ctime: Option<Timestamp>,
+    /// The times come from the user (`utimensat` with values), not from the clock.
+    pub user_times: bool,
+}
+
+/// Position in a directory: an entry's own cookie leads to the entries after it. Stable across
+/// changes of other entries; 0 is the beginning.
+pub type Cookie = u64;
+
+/// One directory entry; `.` and `..` are not listed.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'a OsStr,
+    /// Its node.
+    pub node: NodeId,
+    /// Inode number as in [`Attr::ino`].
+    pub ino: u64,
+    /// What the node is.
+    pub kind: FileType,
+    /// Where to go on after this entry; greater than 2.
+    pub cookie: Cookie,
+}
+
+/// How [`FileSystem::rename`] treats the target name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// The target name, if any, is replaced; its node loses that name.
+    No,
+    /// Both names exist and trade nodes.
+    Yes,
+}
+
+/// What [`FileSystem::reserve`] does to a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// Promise room; the size grows to the end of the range unless `keep_size`.
+    Allocate {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+    /// Make a hole; the size stays.
+    Punch,
+    /// Read as zeros; the size grows to the end of the range unless `keep_size`.
+    Zero {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+    /// Remove the range; what follows moves down.
+    Collapse,
+    /// Insert a hole; what follows moves up.
+    Insert,
+}
+
+/// What [`FileSystem::seek`] looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is stored.
+    Data,
+    /// The next byte that is not stored, at latest the end of the file.
+    Hole,
+}
+
+/// How [`FileSystem::set_xattr`] treats an existing value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Set or replace.
+    Any,
+    /// Fail with [`crate::Kind::Exists`] if there is one.
+    Create,
+    /// Fail with [`crate::Kind::NoAttribute`] if there is none.
+    Replace,
+}
+
+/// What `statfs` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FsStats {
+    /// Unit of the three block counts, in bytes.
+    pub block_len_bytes: u32,
+    /// All blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks open to users.
+    pub blocks_available: u64,
+    /// All nodes that could be.
+    pub files: u64,
+    /// Nodes that could still be made.
+    pub files_free: u64,
+    /// Longest name, in bytes.
+    pub name_len_max: u32,
+}
+
+/// What an open file brings.
+#[derive(Debug, Clone, Default)]
+pub struct Opened {
+    /// A lower file that the kernel may read and write directly (FUSE passthrough).
+    pub backing: Option<Arc<File>>,
+    /// Forget cached pages of the file at this open.
+    pub drop_cache: bool,
+}
+
+/// Storage of nodes, entries and content.
+///
+/// Thread-safe; every method is atomic. Nodes stay valid, even without a name, until
+/// [`FileSystem::forget`].
+pub trait FileSystem: Send + Sync + 'static {
+    /// The root directory.
+    fn root(&self) -> NodeId;
+
+    /// What `stat` shows of `node`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Stale`] if there is no such node.
+    fn attr(&self, node: NodeId) -> Result<Attr>;
+
+    /// The node named `name` in `dir`; never called with `.` or `..`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`] if the name is absent.
+    fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)>;
+
+    /// The directory that holds directory `dir`; the root is its own parent.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Stale`] if there is no such directory.
+    fn parent(&self, dir: NodeId) -> Result<NodeId>;
+
+    /// Makes a node under a name that is known to be free.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Exists`]; [`crate::Kind::NoSpace`]. Nothing has changed in either case.
+    fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)>;
+
+    /// Gives `node`, which is no directory, another name.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Exists`]; [`crate::Kind::NoSpace`]; [`crate::Kind::TooManyLinks`].
+    fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr>;
+
+    /// Takes a name away; a directory is known to be empty. A node without names lives on until
+    /// [`FileSystem::forget`].
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`].
+    fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId>;
+
+    /// Moves a name; the rules on what may replace what have been checked. Returns the node that
+    /// lost its name by being replaced.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`]; [`crate::Kind::NoSpace`]; [`crate::Kind::CrossDevice`] where the
+    /// system cannot move as much at once: programs then copy.
+    fn rename(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        exchange: Exchange,
+        now: Timestamp,
+    ) -> Result<Option<NodeId>>;
+
+    /// Nobody refers to `node` any more: if it has no name, it is erased.
+    fn forget(&self, node: NodeId);
+
+    /// Lists the entries after `from`, in the order of cookies, until `each` returns `false`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotDirectory`].
+    fn list(
+        &self,
+        dir: NodeId,
+        from: Cookie,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Changes attributes and returns the new ones.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoSpace`]; [`crate::Kind::FileTooBig`]. Nothing has changed in either case.
+    fn change(&self, node: NodeId, change: &Change) -> Result<Attr>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Invalid`] if it is none.
+    fn read_link(&self, node: NodeId) -> Result<OsString>;
+
+    /// A regular file is being opened.
+    ///
+    /// # Errors
+    /// As the system has them.
+    fn open(&self, node: NodeId, write: bool) -> Result<Opened> {
+        let _ = (node, write);
+        Ok(Opened::default())
+    }
+
+    /// Reads at `offset` into `buf`; less than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`]; [`crate::Kind::Corrupt`].
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`; the file grows as needed.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoSpace`]; [`crate::Kind::FileTooBig`]; [`crate::Kind::Io`].
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// `fallocate`: room, holes, zeros.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unsupported`] for what the system does not offer.
+    fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()>;
+
+    /// `lseek` for data or holes.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoMore`] at or beyond the end, or where no data follows.
+    fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64>;
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoAttribute`].
+    fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>>;
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Stale`].
+    fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>>;
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Exists`], [`crate::Kind::NoAttribute`] by `mode`; [`crate::Kind::NoSpace`].
+    fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoAttribute`].
+    fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()>;
+
+    /// What `statfs` shows.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    fn stats(&self) -> Result<FsStats>;
+
+    /// `fsync` of a file or directory, with the guarantee that the mount asked for.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`]: the change is not on the medium.
+    fn sync_node(&self, node: NodeId) -> Result<()>;
+
+    /// Everything is on the medium and nothing is left to do (`sync`, unmount, timer).
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    fn sync(&self) -> Result<()>;
+}

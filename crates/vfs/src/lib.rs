@@ -1,0 +1,14 @@
+//! The file system seam: what a storage system supplies ([`FileSystem`]), the POSIX rules written
+//! once above it, and the FUSE adapter that mounts the result.
+//!
+//! A system implements [`FileSystem`]: storage of nodes, entries and content, on plain types and
+//! without FUSE, so that tests drive it directly.
+
+mod error;
+mod file_system;
+
+pub use error::{Error, Kind, Result};
+pub use file_system::{
+    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,
+    Reserve, Seek, Timestamp, XattrMode,
+};
