@@ -1,1 +1,20 @@
-//! Tacita: secret.
+//! What Tacita's systems use of cryptography, and nothing else names a cipher crate.
+//!
+//! Here: the one pseudo-random function ([`Prf`], keyed BLAKE3), the one checksum ([`digest`],
+//! BLAKE3) and the random source of the operating system ([`random`]).
+
+#![forbid(unsafe_code)]
+
+mod prf;
+
+pub use prf::{Digest, Prf, digest};
+
+/// `N` bytes from the random source of the operating system.
+///
+/// # Errors
+/// If the operating system has no random source.
+pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes)
+}
