@@ -1,0 +1,86 @@
+//! The one error of HIFS.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Result of a HIFS operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The parameters make no image.
+    Geometry,
+    /// The file or device holds no HIFS image.
+    NotAnImage,
+    /// The image has another format version.
+    Version,
+    /// What stands in the image is damaged or not canonical; the message names the place.
+    Damaged,
+    /// No room.
+    NoSpace,
+    /// The device failed, is busy or cannot be opened; the source tells more.
+    Device,
+    /// An earlier failure has made the mounted state unusable; mount again.
+    Poisoned,
+}
+
+/// Kind, what was being done and where, and what lies beneath.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+    source: Option<tacita_block::Error>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation and the place.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The device's error, if that is the cause.
+    pub const fn device(&self) -> Option<&tacita_block::Error> {
+        self.source.as_ref()
+    }
+}
+
+/// Short for a damage report.
+pub(crate) fn damaged(context: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(Kind::Damaged, context)
+}
+
+impl From<tacita_block::Error> for Error {
+    fn from(source: tacita_block::Error) -> Self {
+        Self { kind: Kind::Device, context: Cow::Owned(source.to_string()), source: Some(source) }
+    }
+}
+
+impl From<Error> for tacita_vfs::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            Kind::NoSpace => tacita_vfs::Kind::NoSpace,
+            Kind::Damaged | Kind::NotAnImage | Kind::Version => tacita_vfs::Kind::Corrupt,
+            _ => tacita_vfs::Kind::Io,
+        };
+        Self::new(kind, error.context.clone()).because(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}
