@@ -1,0 +1,326 @@
+//! A regular file or a raw device of the machine.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
+
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+
+use crate::{AlignedBuf, BlockDevice, BlockNo, BlockRange, Error, Geometry, Kind, Result};
+
+/// Longest single transfer through a bounce buffer in bytes; longer ones gain nothing.
+const BOUNCE_LEN_MAX_BYTES: usize = 1 << 20;
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Writes, and discards, fail with [`Kind::ReadOnly`]; other readers are let in.
+    ReadOnly,
+    /// Nobody else is let in.
+    ReadWrite,
+}
+
+/// How to open a [`FileDevice`].
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    block_len_bytes: u32,
+    direct: bool,
+    discard: bool,
+}
+
+impl FileOptions {
+    /// Blocks of this length, through the page cache, with discards ignored.
+    pub fn new(block_len_bytes: u32) -> Self {
+        Self {
+            block_len_bytes,
+            direct: false,
+            discard: false,
+        }
+    }
+
+    /// Goes past the page cache (`O_DIRECT`).
+    #[must_use]
+    pub fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Hands discards on: holes in a file, TRIM on a device.
+    ///
+    /// Off by default: which blocks are holes, or trimmed, tells an examiner which ones were ever
+    /// given up, and a function of the past is what an image must not hold.
+    #[must_use]
+    pub fn discard(mut self, discard: bool) -> Self {
+        self.discard = discard;
+        self
+    }
+
+    /// Opens an existing file or raw device and locks it.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
+    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`];
+    /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`].
+    pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let device = self.open_locked(path, access, false)?;
+        if self.direct && device.geometry.blocks > 0 {
+            self.probe_direct(&device)?;
+        }
+        Ok(device)
+    }
+
+    /// Makes a file of `len_bytes`, all zero and sparse, or empties the one there is, and locks it.
+    ///
+    /// A raw device is opened as it is, and must be long enough. The lock is taken before anything
+    /// is changed, so a mounted image survives.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`]; [`Kind::OutOfRange`] for a raw device that is too short;
+    /// [`Kind::NoSpace`].
+    pub fn create(&self, path: impl AsRef<Path>, len_bytes: u64) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let wanted = Geometry::within(len_bytes, self.block_len_bytes)?;
+        let mut device = self.open_locked(path, Access::ReadWrite, true)?;
+        if is_raw_device(path) {
+            if device.geometry.blocks < wanted.blocks {
+                return Err(Error::new(
+                    Kind::OutOfRange,
+                    format!("{} is shorter than {len_bytes} bytes", path.display()),
+                ));
+            }
+        } else {
+            let failed = |e| Error::from_io(format!("cannot size {}", path.display()), e);
+            device.file.set_len(0).map_err(failed)?;
+            device.file.set_len(len_bytes).map_err(failed)?;
+            device.file.sync_all().map_err(failed)?;
+            sync_folder_of(path).map_err(failed)?;
+        }
+        device.geometry = wanted;
+        if self.direct && wanted.blocks > 0 {
+            self.probe_direct(&device)?;
+        }
+        Ok(device)
+    }
+
+    fn open_locked(&self, path: &Path, access: Access, create: bool) -> Result<FileDevice> {
+        let mut flags = OFlags::CLOEXEC;
+        if self.direct {
+            flags |= OFlags::DIRECT;
+        }
+        if is_raw_device(path) && access == Access::ReadWrite {
+            // On a device this is the kernel's own lock: it fails while a file system is mounted.
+            flags |= OFlags::EXCL;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(access == Access::ReadWrite)
+            .create(create)
+            .truncate(false)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+            .map_err(
+                |e| match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                    Some(rustix::io::Errno::BUSY) => in_use(path),
+                    _ => Error::from_io(format!("cannot open {}", path.display()), e),
+                },
+            )?;
+        let lock = match access {
+            Access::ReadOnly => FlockOperation::NonBlockingLockShared,
+            Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        };
+        rustix::fs::flock(&file, lock).map_err(|e| match e {
+            rustix::io::Errno::WOULDBLOCK => in_use(path),
+            e => Error::from_io(format!("cannot lock {}", path.display()), e.into()),
+        })?;
+        // The end of a raw device is found in the same way as that of a file; its metadata says 0.
+        let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
+            .map_err(|e| Error::from_io(format!("no size of {}", path.display()), e.into()))?;
+        Ok(FileDevice {
+            file,
+            path: path.to_owned(),
+            geometry: Geometry::within(len_bytes, self.block_len_bytes)?,
+            access,
+            discard: self.discard,
+            bounce: self.direct.then(Bounce::default),
+        })
+    }
+
+    /// Fails at once, not at the first use, where blocks are smaller than the device's sectors.
+    fn probe_direct(&self, device: &FileDevice) -> Result<()> {
+        let mut block = AlignedBuf::new(self.block_len_bytes as usize);
+        device.read(BlockNo(0), &mut block).map_err(|_| {
+            Error::new(
+                Kind::Unavailable,
+                format!(
+                    "{} cannot be read directly in blocks of {} bytes",
+                    device.path.display(),
+                    self.block_len_bytes
+                ),
+            )
+        })
+    }
+}
+
+/// A regular file or raw device, locked while it is open.
+///
+/// If its size is not a multiple of the block length, the rest is neither read nor written.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    geometry: Geometry,
+    access: Access,
+    discard: bool,
+    bounce: Option<Bounce>,
+}
+
+impl FileDevice {
+    /// [`FileOptions::open`] with defaults.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: impl AsRef<Path>, access: Access, block_len_bytes: u32) -> Result<Self> {
+        FileOptions::new(block_len_bytes).open(path, access)
+    }
+
+    /// [`FileOptions::create`] with defaults.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(path: impl AsRef<Path>, len_bytes: u64, block_len_bytes: u32) -> Result<Self> {
+        FileOptions::new(block_len_bytes).create(path, len_bytes)
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn failed(&self, what: &str, offset: u64, error: io::Error) -> Error {
+        let context = format!("cannot {what} {} at byte {offset}", self.path.display());
+        Error::from_io(context, error)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(Error::new(
+                Kind::ReadOnly,
+                format!("{} is open for reading only", self.path.display()),
+            )),
+        }
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.bounce {
+            Some(bounce) if !AlignedBuf::is_aligned(buf) => bounce.with(|aligned| {
+                let mut offset = offset;
+                for part in buf.chunks_mut(BOUNCE_LEN_MAX_BYTES) {
+                    self.file
+                        .read_exact_at(&mut aligned[..part.len()], offset)?;
+                    part.copy_from_slice(&aligned[..part.len()]);
+                    offset += part.len() as u64;
+                }
+                Ok(())
+            }),
+            _ => self.file.read_exact_at(buf, offset),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        match &self.bounce {
+            Some(bounce) if !AlignedBuf::is_aligned(buf) => bounce.with(|aligned| {
+                let mut offset = offset;
+                for part in buf.chunks(BOUNCE_LEN_MAX_BYTES) {
+                    aligned[..part.len()].copy_from_slice(part);
+                    self.file.write_all_at(&aligned[..part.len()], offset)?;
+                    offset += part.len() as u64;
+                }
+                Ok(())
+            }),
+            _ => self.file.write_all_at(buf, offset),
+        }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        let offset = self.geometry.byte_range(at, buf.len())?.start;
+        self.read_at(buf, offset)
+            .map_err(|e| self.failed("read", offset, e))
+    }
+
+    fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        let offset = self.geometry.byte_range(at, buf.len())?.start;
+        self.check_writable()?;
+        self.write_at(buf, offset)
+            .map_err(|e| self.failed("write", offset, e))
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        self.file
+            .sync_data()
+            .map_err(|e| Error::from_io(format!("cannot flush {}", self.path.display()), e))
+    }
+
+    fn discard(&self, range: BlockRange) -> Result<()> {
+        let bytes = self.geometry.byte_range_of(range)?;
+        self.check_writable()?;
+        if !self.discard || bytes.is_empty() {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, mode, bytes.start, bytes.end - bytes.start) {
+            // A file system without holes keeps the blocks as they are, which a discard allows.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(e) => Err(self.failed("discard", bytes.start, e.into())),
+        }
+    }
+}
+
+/// Aligned buffers for callers whose memory is not, one for every call under way at once.
+#[derive(Debug, Default)]
+struct Bounce {
+    idle: Mutex<Vec<AlignedBuf>>,
+}
+
+impl Bounce {
+    fn with<R>(&self, transfer: impl FnOnce(&mut AlignedBuf) -> R) -> R {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut buf = taken.unwrap_or_else(|| AlignedBuf::new(BOUNCE_LEN_MAX_BYTES));
+        let result = transfer(&mut buf);
+        idle().push(buf);
+        result
+    }
+}
+
+fn in_use(path: &Path) -> Error {
+    let context = format!("{} is in use by another process", path.display());
+    Error::new(Kind::Busy, context)
+}
+
+fn is_raw_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Makes the name of a new file durable.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use super::*;
+use crate::conformance;
+
+fn numbered(folder: &Path) -> impl Fn() -> PathBuf {
+    let next = std::sync::atomic::AtomicU32::new(0);
+    move || {
+        folder.join(
+            next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+                .to_string(),
+        )
+    }
+}
+
+#[test]
+fn conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = numbered(folder.path());
+    conformance::check(|g| {
+        Box::new(FileDevice::create(path(), g.len_bytes(), g.block_len_bytes).unwrap())
+    });
+}
+
+#[test]
+fn conforms_directly_and_with_discards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = numbered(folder.path());
+    let options = |g: Geometry| {
+        FileOptions::new(g.block_len_bytes)
+            .direct(true)
+            .discard(true)
+    };
+    let small = Geometry::within(1 << 20, 512).unwrap();
+    if options(small).create(path(), small.len_bytes()).is_err() {
+        eprintln!("SKIPPED: no direct access in blocks of 512 bytes on the temporary folder");
+        return;
+    }
+    conformance::check(|g| Box::new(options(g).create(path(), g.len_bytes()).unwrap()));
+}
+
+#[test]
+fn keeps_what_was_flushed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let device = FileDevice::create(&path, 10_000, 4096).unwrap();
+    assert_eq!(device.geometry().blocks, 2);
+    device.write(BlockNo(1), &[7; 4096]).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let device = FileDevice::open(&path, Access::ReadOnly, 4096).unwrap();
+    assert_eq!(device.geometry().blocks, 2);
+    let mut block = [0; 4096];
+    device.read(BlockNo(1), &mut block).unwrap();
+    assert_eq!(block, [7; 4096]);
+    let write = device.write(BlockNo(0), &block);
+    assert_eq!(write.unwrap_err().kind(), Kind::ReadOnly);
+    device.flush().unwrap();
+}
+
+#[test]
+fn is_locked_while_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let writer = FileDevice::create(&path, 8192, 512).unwrap();
+    writer.write(BlockNo(0), &[9; 512]).unwrap();
+    for error in [
+        FileDevice::open(&path, Access::ReadWrite, 512).unwrap_err(),
+        FileDevice::open(&path, Access::ReadOnly, 512).unwrap_err(),
+        FileDevice::create(&path, 512, 512).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::Busy);
+        let text = format!("{} is in use by another process", path.display());
+        assert_eq!(error.to_string(), text);
+    }
+    let mut block = [0; 512];
+    writer.read(BlockNo(0), &mut block).unwrap();
+    assert_eq!(block, [9; 512], "a refused create left the content alone");
+    drop(writer);
+    let reader = FileDevice::open(&path, Access::ReadOnly, 512).unwrap();
+    FileDevice::open(&path, Access::ReadOnly, 512).unwrap();
+    let error = FileDevice::open(&path, Access::ReadWrite, 512).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy);
+    drop(reader);
+    FileDevice::open(&path, Access::ReadWrite, 512).unwrap();
+}
+
+#[test]
+fn a_missing_file_is_unavailable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none");
+    let error = FileDevice::open(&path, Access::ReadWrite, 512).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(!path.exists());
+}
+
+#[test]
+fn discards_are_ignored_unless_asked_for() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let whole = BlockRange {
+        start: BlockNo(0),
+        count: 16,
+    };
+    let device = FileDevice::create(&path, 65_536, 4096).unwrap();
+    device.write(BlockNo(0), &vec![1; 65_536]).unwrap();
+    device.discard(whole).unwrap();
+    device.flush().unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() >= 128);
+    let mut block = [0; 4096];
+    device.read(BlockNo(3), &mut block).unwrap();
+    assert_eq!(block, [1; 4096]);
+}
