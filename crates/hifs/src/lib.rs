@@ -2,14 +2,29 @@
 //! placement rule D, batch commit and redo journal.
 #![forbid(unsafe_code)]
 
+mod commit;
+mod content;
 mod error;
+mod file_system;
+mod format;
 pub mod geometry;
+mod hifs;
+mod journal;
+mod load;
 mod map_block;
+mod medium;
+pub mod mutant;
 mod names;
 mod page;
 pub mod placement;
 mod record;
 mod superblock;
+mod tree;
 mod trie;
 
+pub use commit::CommitCost;
 pub use error::{Error, Kind, Result};
+pub use format::{RootOwner, format};
+pub use hifs::{Hifs, OpenOptions, Sync};
+pub use journal::Recovery;
+pub use superblock::Superblock;

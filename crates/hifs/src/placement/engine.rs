@@ -52,6 +52,16 @@ pub struct Work {
     pub evaluated: u64,
 }
 
+impl Work {
+    /// Adds what another batch has cost.
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.copied += other.copied;
+        self.fresh += other.fresh;
+        self.probes += other.probes;
+        self.evaluated += other.evaluated;
+    }
+}
+
 /// A placed (or waiting to be placed) piece.
 #[derive(Debug)]
 struct Slot {

@@ -1,0 +1,236 @@
+//! A commit: from the image of one state to the image of the next.
+//!
+//! [`prepare`] finds out what is stored from now on, lets both tables be placed, and collects every
+//! block that differs in a plan for the journal. Until the journal is durable the image is the old
+//! one, and a failure leads back to it: the tables are placed back, everything pending stays pending.
+//!
+//! Source: design note, sections 2.4 and 3.1.
+
+mod buckets;
+mod pages;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use tacita_block::BlockNo;
+
+use crate::error::Result;
+use crate::geometry::{Geometry, MAP_ENTRIES, Table};
+use crate::journal::{Plan, Sealed};
+use crate::map_block;
+use crate::mutant::{Mutant, planted};
+use crate::names::FileId;
+use crate::placement::{Cell, Change, Engine, Relocation, Work};
+use crate::tree::{PendingWork, State};
+
+/// What a commit cost, in counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CommitCost {
+    /// Placement of data buckets.
+    pub buckets: Work,
+    /// Placement of pages.
+    pub pages: Work,
+    /// Blocks of journal.
+    pub journal_blocks: u64,
+}
+
+impl CommitCost {
+    /// Adds what another commit has cost.
+    pub(crate) const fn add(&mut self, other: &Self) {
+        self.buckets.add(&other.buckets);
+        self.pages.add(&other.pages);
+        self.journal_blocks += other.journal_blocks;
+    }
+}
+
+/// Cells of one table before and after placing.
+struct Cells {
+    /// Where each bucket that has changed cells lay before.
+    from: HashMap<(FileId, u32), Option<Cell>>,
+    vacated: BTreeSet<Cell>,
+    taken: HashSet<Cell>,
+    /// Taken cells that held nothing before and are all zero.
+    fresh: HashSet<Cell>,
+}
+
+impl Cells {
+    fn of(relocations: &[Relocation]) -> Self {
+        let left: BTreeSet<Cell> = relocations.iter().filter_map(|r| r.from).collect();
+        let taken: HashSet<Cell> = relocations.iter().filter_map(|r| r.to).collect();
+        Self {
+            from: relocations.iter().map(|r| ((r.owner, r.bucket), r.from)).collect(),
+            vacated: left.iter().copied().filter(|cell| !taken.contains(cell)).collect(),
+            fresh: taken.iter().copied().filter(|cell| !left.contains(cell)).collect(),
+            taken,
+        }
+    }
+
+    /// All cells whose map entry changes.
+    fn changed(&self) -> impl Iterator<Item = Cell> + '_ {
+        let vacated = self.vacated.iter().filter(|_| !planted(Mutant::MapResidue));
+        self.taken.iter().chain(vacated).copied()
+    }
+}
+
+/// The placement of a commit, which can be taken back.
+struct Placed {
+    buckets_back: Vec<Change>,
+    pages_back: Vec<Change>,
+}
+
+/// Commits everything that is pending. `None` if the image shows the present state already. The
+/// image is new when this returns; [`Sealed::finish`] makes that durable and erases the journal.
+///
+/// # Errors
+/// [`crate::Kind::NoSpace`] or [`crate::Kind::Device`]: if the journal was not durable yet the image
+/// is the old one and everything is still pending, which the flag beside the error tells.
+pub(crate) fn commit(state: &mut State) -> std::result::Result<Option<(Sealed, CommitCost)>, Failure> {
+    if state.pending.is_empty() {
+        return Ok(None);
+    }
+    let (geometry, medium) = (state.superblock.geometry, state.medium.clone());
+    let mut cost = CommitCost::default();
+    let mut placed = Placed { buckets_back: Vec::new(), pages_back: Vec::new() };
+    let sealed = prepare(state, &mut placed, &mut cost).and_then(|plan| {
+        let sealed = plan.seal(&medium, &geometry)?;
+        sealed.write(&medium, &geometry)?;
+        Ok(sealed)
+    });
+    let sealed = match sealed {
+        Ok(sealed) => sealed,
+        Err(error) => {
+            state.buckets.place(&placed.buckets_back);
+            state.pages.place(&placed.pages_back);
+            return Err(Failure { error, durable: false });
+        }
+    };
+    cost.journal_blocks = sealed.blocks();
+    sealed.apply(&medium, &geometry).map_err(|error| Failure { error, durable: true })?;
+    settle(state).map_err(|error| Failure { error, durable: true })?;
+    if planted(Mutant::CounterInSuperblock) {
+        count_in_superblock(state).map_err(|error| Failure { error, durable: true })?;
+    }
+    Ok(Some((sealed, cost)))
+}
+
+/// Why a commit failed, and whether it will be finished by recovery all the same.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: crate::Error,
+    pub(crate) durable: bool,
+}
+
+fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Result<Plan> {
+    state.name_the_nameless()?;
+    let mut plan = Plan::default();
+
+    let changes = buckets::changes(state)?;
+    check_fits(&state.buckets, &changes)?;
+    placed.buckets_back = state.buckets.inverse(&changes);
+    let (relocations, work) = state.buckets.place(&changes);
+    cost.buckets = work;
+    let cells = Cells::of(&relocations);
+    buckets::write(state, &relocations, &cells, &mut plan)?;
+    zero_vacated(&state.superblock.geometry, Table::Buckets, &cells, &mut plan);
+    write_maps(&state.superblock.geometry, Table::Buckets, &state.buckets, &cells, &mut plan);
+    buckets::tell_inodes(state)?;
+
+    let changes = pages::changes(state);
+    check_fits(&state.pages, &changes)?;
+    placed.pages_back = state.pages.inverse(&changes);
+    let (relocations, work) = state.pages.place(&changes);
+    cost.pages = work;
+    let cells = Cells::of(&relocations);
+    pages::write(state, &relocations, &mut plan)?;
+    zero_vacated(&state.superblock.geometry, Table::Pages, &cells, &mut plan);
+    write_maps(&state.superblock.geometry, Table::Pages, &state.pages, &cells, &mut plan);
+    Ok(plan)
+}
+
+/// The engine relies on its caller for this. Limits keep it from happening but in a table filled
+/// beyond them by a rename.
+fn check_fits(engine: &Engine, changes: &[Change]) -> Result<()> {
+    let count = |changes: &[Change]| -> u64 {
+        changes.iter().flat_map(|c| &c.chunks).map(|(_, mask)| u64::from(mask.count_ones())).sum()
+    };
+    let after = engine.stored() - count(&engine.inverse(changes)) + count(changes);
+    if after > engine.procedures().shape().cells().into() {
+        return Err(crate::Error::new(crate::Kind::NoSpace, "the image is full"));
+    }
+    Ok(())
+}
+
+fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Plan) {
+    if planted(Mutant::FreedBucketResidue) {
+        return;
+    }
+    for cell in &cells.vacated {
+        plan.zero(geometry.cell_start(table, *cell), geometry.cell_blocks(table));
+    }
+}
+
+fn write_maps(
+    geometry: &Geometry,
+    table: Table,
+    engine: &Engine,
+    cells: &Cells,
+    plan: &mut Plan,
+) {
+    let blocks: HashMap<BlockNo, Cell> = cells
+        .changed()
+        .map(|cell| {
+            let (block, index) = geometry.map_entry(table, cell);
+            (block, Cell(cell.0 - index))
+        })
+        .collect();
+    for (block, first) in blocks {
+        plan.put(block, encode_map(geometry, table, engine, first));
+    }
+}
+
+/// The map block whose first entry is `first`.
+pub(crate) fn encode_map(
+    geometry: &Geometry,
+    table: Table,
+    engine: &Engine,
+    first: Cell,
+) -> Box<[u8; crate::geometry::BLOCK_LEN]> {
+    let len = geometry.shape(table).cells_per_group;
+    let left = (len - first.0 % len).min(MAP_ENTRIES);
+    map_block::encode(|index| {
+        (index < left).then(|| engine.occupant(Cell(first.0 + index))).flatten()
+    })
+}
+
+/// The image is the present state: nothing waits any more.
+fn settle(state: &mut State) -> Result<()> {
+    let pending = std::mem::take(&mut state.pending);
+    let mut inline = Vec::with_capacity(pending.files.len());
+    for id in &pending.files {
+        inline.push(state.inline_of(*id)?);
+    }
+    for (id, inline) in pending.files.iter().zip(inline) {
+        let Some(node) = state.nodes.get_mut(*id) else { continue };
+        let file = node.id;
+        if let Some(content) = node.content_mut() {
+            let buckets = content.buckets;
+            content.settle(file, inline, buckets);
+        }
+    }
+    for key in &pending.pages {
+        let id = state.names.page(key.trie, key.leaf.start, key.leaf.depth);
+        if state.pages.contains(id) {
+            state.page_keys.insert(id, *key);
+        } else {
+            state.page_keys.remove(&id);
+        }
+    }
+    state.pending = PendingWork { nameless: pending.nameless, ..PendingWork::default() };
+    Ok(())
+}
+
+/// A planted fault: see [`Mutant::CounterInSuperblock`].
+fn count_in_superblock(state: &State) -> Result<()> {
+    let mut block = state.medium.read_block(BlockNo(0))?;
+    block[100] = block[100].wrapping_add(1);
+    state.medium.write(BlockNo(0), &block[..])
+}

@@ -1,0 +1,222 @@
+//! Data buckets in a commit: which are stored, and what goes where.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tacita_block::BlockNo;
+use tacita_vfs::NodeId;
+
+use super::Cells;
+use crate::content::Content;
+use crate::error::{Result, damaged};
+use crate::geometry::{BLOCK_LEN, Table};
+use crate::journal::Plan;
+use crate::names::FileId;
+use crate::placement::{Cell, Change, Owner, Relocation};
+use crate::record::INLINE_LEN_MAX;
+use crate::tree::{Node, State};
+
+/// The chunk masks of every owner that changes.
+#[derive(Default)]
+struct Wanted(BTreeMap<FileId, (u64, BTreeMap<u32, u64>)>);
+
+impl Wanted {
+    /// Everything stored under `id` goes, unless a file that follows wants it.
+    fn remove_all(&mut self, state: &State, id: FileId) {
+        let home = state.buckets.home(id).unwrap_or_default();
+        let entry = self.0.entry(id).or_insert_with(|| (home, BTreeMap::new()));
+        for (chunk, _) in state.buckets.chunks(id) {
+            entry.1.entry(chunk).or_insert(0);
+        }
+    }
+}
+
+/// What every pending file stores from now on.
+pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
+    let mut wanted = Wanted::default();
+    for id in &state.pending.dead {
+        wanted.remove_all(state, *id);
+    }
+    for node in state.pending.files.iter().filter_map(|id| state.nodes.get(*id)) {
+        let base = node.content().and_then(|content| content.base);
+        if let Some(base) = base.filter(|base| *base != node.id) {
+            wanted.remove_all(state, base);
+        }
+    }
+    for node in state.pending.files.iter().filter_map(|id| state.nodes.get(*id)) {
+        let Some(content) = node.content() else { continue };
+        let masks = masks(state, node, content)?;
+        let home = state.home(node);
+        let entry = wanted.0.entry(node.id).or_insert_with(|| (home, BTreeMap::new()));
+        entry.0 = home;
+        entry.1.extend(masks);
+    }
+    let change = |(id, (home, chunks)): (FileId, (u64, BTreeMap<u32, u64>))| Change {
+        owner: Owner { id, home },
+        chunks: chunks.into_iter().collect(),
+    };
+    Ok(wanted.0.into_iter().map(change).collect())
+}
+
+/// The chunks of a file that may change, with the masks of their stored buckets.
+fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, u64>> {
+    let source = state.source();
+    let k = state.buckets.procedures().order_max();
+    let mut masks = BTreeMap::new();
+    let same = content.base == Some(node.id);
+    for (chunk, mask) in content.base.map_or_else(Vec::new, |base| state.buckets.chunks(base)) {
+        let first = chunk << k;
+        let kept = (0..1u32 << k)
+            .filter(|i| mask >> i & 1 == 1 && !content.is_dropped(first + i))
+            .fold(0, |kept, i| kept | 1u64 << i);
+        if !same || kept != mask {
+            masks.insert(chunk, kept);
+        }
+    }
+    let inline = node.size <= INLINE_LEN_MAX;
+    for bucket in content.pending_buckets(source.geometry) {
+        let chunk = bucket >> k;
+        let bit = 1u64 << (bucket & ((1 << k) - 1));
+        let base_mask = |base| state.buckets.chunk(base, chunk);
+        let mask = masks.entry(chunk).or_insert_with(|| content.base.map_or(0, base_mask));
+        if !inline && content.is_stored(source, bucket)? {
+            *mask |= bit;
+        } else {
+            *mask &= !bit;
+        }
+    }
+    if inline {
+        masks.values_mut().for_each(|mask| *mask = 0);
+    }
+    Ok(masks)
+}
+
+/// Collects what every cell gets.
+pub(super) fn write(
+    state: &State,
+    relocations: &[Relocation],
+    cells: &Cells,
+    plan: &mut Plan,
+) -> Result<()> {
+    let files: HashMap<FileId, &Node> = state
+        .pending
+        .files
+        .iter()
+        .filter_map(|id: &NodeId| state.nodes.get(*id))
+        .map(|node| (node.id, node))
+        .collect();
+    let writer = Writer { state, cells };
+    let start = |cell| state.superblock.geometry.cell_start(Table::Buckets, cell);
+    for relocation in relocations {
+        let Some(to) = relocation.to else { continue };
+        match (files.get(&relocation.owner).and_then(|node| node.content()), relocation.from) {
+            (Some(content), _) => writer.bucket(content, relocation.bucket, to, plan)?,
+            (None, Some(from)) => plan.relocate(start(from), start(to)),
+            (None, None) => return Err(damaged("a bucket without a file")),
+        }
+    }
+    for (&id, node) in &files {
+        let Some(content) = node.content() else { continue };
+        if content.base == Some(id) {
+            for bucket in content.pending_buckets(&state.superblock.geometry) {
+                writer.bucket_in_place(id, content, bucket, plan)?;
+            }
+        } else {
+            // Another file's cells may have become this file's without moving.
+            for (first, _, len) in state.buckets.extents(id) {
+                for bucket in first..first + len {
+                    writer.bucket_in_place(id, content, bucket, plan)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Writer<'a> {
+    state: &'a State,
+    cells: &'a Cells,
+}
+
+impl Writer<'_> {
+    fn bucket_in_place(
+        &self,
+        id: FileId,
+        content: &Content,
+        bucket: u32,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        if self.cells.from.contains_key(&(id, bucket)) {
+            return Ok(());
+        }
+        match self.state.buckets.locate(id, bucket) {
+            Some((cell, _)) => self.bucket(content, bucket, cell, plan),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the image before this commit holds a bucket of the file.
+    fn old_cell(&self, content: &Content, bucket: u32) -> Option<Cell> {
+        let base = content.base.filter(|_| !content.is_dropped(bucket))?;
+        match self.cells.from.get(&(base, bucket)) {
+            Some(from) => *from,
+            None => self.state.buckets.locate(base, bucket).map(|(cell, _)| cell),
+        }
+    }
+
+    /// The content of one bucket goes to cell `to`.
+    fn bucket(&self, content: &Content, bucket: u32, to: Cell, plan: &mut Plan) -> Result<()> {
+        let State { superblock, medium, .. } = self.state;
+        let geometry = &superblock.geometry;
+        let target = geometry.cell_start(Table::Buckets, to);
+        let source = self
+            .old_cell(content, bucket)
+            .map(|cell| geometry.cell_start(Table::Buckets, cell));
+        let waiting: HashMap<u32, _> = content.pending_blocks(geometry, bucket).collect();
+        if waiting.is_empty() {
+            match source {
+                Some(source) if source != target => plan.relocate(source, target),
+                Some(_) => {}
+                None => return Err(damaged("a bucket without content")),
+            }
+            return Ok(());
+        }
+        let fresh = self.cells.fresh.contains(&to);
+        for index in 0..geometry.bucket_blocks {
+            let at = BlockNo(target.0 + u64::from(index));
+            let block = match (waiting.get(&index), source) {
+                (Some(pending), _) => (*pending).clone(),
+                (None, Some(source)) if source == target => continue,
+                (None, Some(source)) => {
+                    Some(medium.read_block(BlockNo(source.0 + u64::from(index)))?)
+                }
+                (None, None) => None,
+            };
+            match block {
+                Some(block) if !fresh || block[..] != [0; BLOCK_LEN] => plan.put(at, block),
+                None if !fresh => plan.zero(at, 1),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Inodes tell how many buckets are stored and hold short content: those that change are touched.
+pub(super) fn tell_inodes(state: &mut State) -> Result<()> {
+    let files: Vec<NodeId> = state.pending.files.iter().copied().collect();
+    for id in files {
+        let State { nodes, buckets, .. } = state;
+        let Some(node) = nodes.get_mut(id) else { continue };
+        let (file, inline) = (node.id, node.size <= INLINE_LEN_MAX);
+        let Some(content) = node.content_mut() else { continue };
+        let stored: u32 = buckets.extents(file).map(|(_, _, len)| len).sum();
+        let before = std::mem::replace(&mut content.buckets, stored);
+        let told = content.told_buckets;
+        let indexed = node.record_len > 0;
+        state.buckets_used = state.buckets_used + u64::from(stored) - u64::from(before);
+        if indexed && (inline || told != stored) {
+            state.index_inode(id).map_err(|_| damaged("too many equal inode hashes"))?;
+        }
+    }
+    Ok(())
+}

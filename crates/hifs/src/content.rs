@@ -1,0 +1,303 @@
+//! The content of one file: what lies in the image and what waits for the next commit.
+
+mod ranges;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Geometry, Table};
+use crate::journal::is_zero;
+use crate::medium::Medium;
+use crate::names::FileId;
+use crate::placement::Engine;
+use ranges::Ranges;
+
+const BLOCK: u64 = BLOCK_LEN as u64;
+
+/// One block that waits; `None` is zeros.
+pub(crate) type Pending = Option<Box<[u8; BLOCK_LEN]>>;
+
+/// Where content that waits for no commit is read from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) medium: &'a Medium,
+}
+
+/// Content of a file or symbolic link.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    /// The id under which the image holds buckets of this file; after a rename not the file's id.
+    pub(crate) base: Option<FileId>,
+    /// Buckets of the base that the file no longer has.
+    dropped: Ranges,
+    /// Blocks that wait, by number. Nothing lies behind the end of the file.
+    overlay: BTreeMap<u64, Pending>,
+    /// Content of a short file as the image holds it.
+    inline: Box<[u8]>,
+    /// Number of buckets the file has. A bucket whose waiting blocks are all zero counts until the
+    /// commit looks.
+    pub(crate) buckets: u32,
+    /// Number of buckets that the inode in the image tells.
+    pub(crate) told_buckets: u32,
+}
+
+impl Content {
+    /// The content of a file just read from the image.
+    pub(crate) fn stored(id: FileId, inline: Vec<u8>, buckets: u32) -> Self {
+        let base = (buckets > 0).then_some(id);
+        Self { base, inline: inline.into(), buckets, told_buckets: buckets, ..Self::default() }
+    }
+
+    /// Whether anything waits.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.overlay.is_empty() || !self.dropped.is_empty()
+    }
+
+    /// Buckets that have blocks waiting, ascending.
+    pub(crate) fn pending_buckets(&self, geometry: &Geometry) -> Vec<u32> {
+        let per_bucket = u64::from(geometry.bucket_blocks);
+        let mut buckets: Vec<u32> = Vec::new();
+        for block in self.overlay.keys() {
+            let bucket = to_bucket(block / per_bucket);
+            if buckets.last() != Some(&bucket) {
+                buckets.push(bucket);
+            }
+        }
+        buckets
+    }
+
+    /// The blocks of a bucket that wait.
+    pub(crate) fn pending_blocks(
+        &self,
+        geometry: &Geometry,
+        bucket: u32,
+    ) -> impl Iterator<Item = (u32, &Pending)> {
+        let per_bucket = u64::from(geometry.bucket_blocks);
+        let first = u64::from(bucket) * per_bucket;
+        self.overlay.range(first..first + per_bucket).map(move |(block, pending)| {
+            (u32::try_from(block - first).expect("within a bucket"), pending)
+        })
+    }
+
+    /// Whether the base holds this bucket for the file.
+    pub(crate) fn in_base(&self, engine: &Engine, bucket: u32) -> bool {
+        !self.dropped.contains(bucket)
+            && self.base.is_some_and(|base| engine.locate(base, bucket).is_some())
+    }
+
+    /// Whether `bucket` has been dropped from the base.
+    pub(crate) fn is_dropped(&self, bucket: u32) -> bool {
+        self.dropped.contains(bucket)
+    }
+
+    /// The ranges of buckets dropped from the base.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.dropped.iter()
+    }
+
+    /// Whether the file has this bucket: it waits with content, or the base holds it.
+    pub(crate) fn has_bucket(&self, source: Source<'_>, bucket: u32) -> bool {
+        self.pending_blocks(source.geometry, bucket).any(|(_, pending)| pending.is_some())
+            || self.in_base(source.engine, bucket)
+    }
+
+    /// Whether the bucket will be stored: whether any byte of it is not zero.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Device`].
+    pub(crate) fn is_stored(&self, source: Source<'_>, bucket: u32) -> Result<bool> {
+        let mut waiting = 0;
+        for (_, pending) in self.pending_blocks(source.geometry, bucket) {
+            if pending.as_ref().is_some_and(|block| !is_zero(&block[..])) {
+                return Ok(true);
+            }
+            waiting += 1;
+        }
+        let in_base = self.in_base(source.engine, bucket);
+        if waiting == 0 || waiting == source.geometry.bucket_blocks || !in_base {
+            return Ok(in_base && waiting == 0);
+        }
+        let per_bucket = source.geometry.bucket_blocks;
+        for index in 0..per_bucket {
+            let block = u64::from(bucket) * u64::from(per_bucket) + u64::from(index);
+            if !self.overlay.contains_key(&block)
+                && !is_zero(&self.block(source, block)?[..])
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// One block as the file has it now.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Device`].
+    pub(crate) fn block(&self, source: Source<'_>, block: u64) -> Result<Box<[u8; BLOCK_LEN]>> {
+        let mut content = Box::new([0; BLOCK_LEN]);
+        self.read_blocks(source, block, &mut content[..])?;
+        Ok(content)
+    }
+
+    /// Whole blocks from `first` on. Blocks behind the end of the file are zero.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Device`].
+    pub(crate) fn read_blocks(&self, source: Source<'_>, first: u64, buf: &mut [u8]) -> Result<()> {
+        let count = (buf.len() / BLOCK_LEN) as u64;
+        let whole = self.overlay.range(first..first + count).count() as u64 == count;
+        if !whole {
+            self.read_base(source, first, buf)?;
+        }
+        for (block, pending) in self.overlay.range(first..first + count) {
+            let at = usize::try_from(block - first).expect("within the buffer") * BLOCK_LEN;
+            let target = &mut buf[at..at + BLOCK_LEN];
+            match pending {
+                Some(content) => target.copy_from_slice(&content[..]),
+                None => target.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_base(&self, source: Source<'_>, first: u64, buf: &mut [u8]) -> Result<()> {
+        let per_bucket = u64::from(source.geometry.bucket_blocks);
+        let count = (buf.len() / BLOCK_LEN) as u64;
+        let mut at = 0;
+        while at < count {
+            let block = first + at;
+            let (bucket, within) = (to_bucket(block / per_bucket), block % per_bucket);
+            let (run, place) = self.base_run(source, bucket, within, count - at);
+            let bytes = |n: u64| usize::try_from(n * BLOCK).expect("within the buffer");
+            let target = &mut buf[bytes(at)..bytes(at + run)];
+            match place {
+                Some(place) => source.medium.read(place, target)?,
+                None => target.fill(0),
+            }
+            at += run;
+        }
+        if first == 0 && !self.inline.is_empty() {
+            buf[..self.inline.len()].copy_from_slice(&self.inline);
+        }
+        Ok(())
+    }
+
+    /// How many blocks from `within` a bucket on lie together in the image, and where.
+    fn base_run(
+        &self,
+        source: Source<'_>,
+        bucket: u32,
+        within: u64,
+        wanted: u64,
+    ) -> (u64, Option<tacita_block::BlockNo>) {
+        let per_bucket = u64::from(source.geometry.bucket_blocks);
+        let located = self
+            .base
+            .filter(|_| !self.dropped.contains(bucket))
+            .and_then(|base| source.engine.locate(base, bucket));
+        let Some((cell, cells)) = located else {
+            return (wanted.min(per_bucket - within), None);
+        };
+        let mut buckets = 1;
+        while buckets < cells
+            && u64::from(buckets) * per_bucket < within + wanted
+            && !self.dropped.contains(bucket + buckets)
+        {
+            buckets += 1;
+        }
+        let start = source.geometry.cell_start(Table::Buckets, cell).0 + within;
+        let run = (u64::from(buckets) * per_bucket - within).min(wanted);
+        (run, Some(tacita_block::BlockNo(start)))
+    }
+
+    /// Puts a block into the waiting ones. Returns whether its bucket had none waiting before.
+    pub(crate) fn set_block(
+        &mut self,
+        source: Source<'_>,
+        block: u64,
+        content: Pending,
+    ) -> bool {
+        let per_bucket = u64::from(source.geometry.bucket_blocks);
+        let bucket = to_bucket(block / per_bucket);
+        let first = block - block % per_bucket;
+        let untouched = self.overlay.range(first..first + per_bucket).next().is_none();
+        if content.is_some() && !self.has_bucket(source, bucket) {
+            self.buckets += 1;
+        }
+        self.overlay.insert(block, content);
+        untouched
+    }
+
+    /// A waiting block, to be changed in place.
+    pub(crate) fn pending_block(&mut self, block: u64) -> Option<&mut [u8; BLOCK_LEN]> {
+        self.overlay.get_mut(&block)?.as_deref_mut()
+    }
+
+    /// Takes the short content of the image into the waiting blocks, so that buckets may follow.
+    pub(crate) fn thaw_inline(&mut self, source: Source<'_>) {
+        if self.inline.is_empty() {
+            return;
+        }
+        let inline = std::mem::take(&mut self.inline);
+        if !self.overlay.contains_key(&0) {
+            let mut block = Box::new([0; BLOCK_LEN]);
+            block[..inline.len()].copy_from_slice(&inline);
+            self.set_block(source, 0, Some(block));
+        }
+    }
+
+    /// The file loses whole buckets.
+    pub(crate) fn drop_buckets(&mut self, geometry: &Geometry, buckets: Range<u32>) {
+        let per_bucket = u64::from(geometry.bucket_blocks);
+        let blocks = u64::from(buckets.start) * per_bucket..u64::from(buckets.end) * per_bucket;
+        if blocks.start == 0 {
+            self.overlay = self.overlay.split_off(&blocks.end);
+        } else {
+            let mut behind = self.overlay.split_off(&blocks.start);
+            self.overlay.append(&mut behind.split_off(&blocks.end));
+        }
+        if self.base.is_some() {
+            self.dropped.insert(buckets);
+        }
+    }
+
+    /// Counts the buckets anew, after some have been dropped.
+    pub(crate) fn recount(&mut self, source: Source<'_>) {
+        let base = self.base.map_or(0, |base| {
+            let held = |(bucket, _, len): (u32, _, u32)| {
+                (bucket..bucket + len).filter(|b| !self.dropped.contains(*b)).count()
+            };
+            source.engine.extents(base).map(held).sum::<usize>()
+        });
+        let pending = self
+            .pending_buckets(source.geometry)
+            .into_iter()
+            .filter(|b| !self.in_base(source.engine, *b) && self.has_bucket(source, *b))
+            .count();
+        self.buckets = u32::try_from(base + pending).expect("no more buckets than cells");
+    }
+
+    /// The commit has brought everything into the image, under `id`.
+    pub(crate) fn settle(&mut self, id: FileId, inline: Vec<u8>, buckets: u32) {
+        *self = Self::stored(id, inline, buckets);
+    }
+
+    /// The first `len` bytes, for a short file.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Device`].
+    pub(crate) fn head(&self, source: Source<'_>, len: usize) -> Result<Vec<u8>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        Ok(self.block(source, 0)?[..len].to_vec())
+    }
+}
+
+/// A bucket number; files end before numbers outgrow 32 bits.
+pub(crate) fn to_bucket(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

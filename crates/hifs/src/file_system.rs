@@ -1,0 +1,374 @@
+//! HIFS behind the file system seam.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use tacita_vfs::{
+    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
+    Reserve, Result, Seek, Timestamp, XattrMode,
+};
+
+use crate::geometry::{BLOCK_LEN, Table, Times};
+use crate::hifs::{Hifs, Inner, Sync};
+use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, xattrs_len};
+use crate::tree::namespace::name_of;
+use crate::tree::{Body, Node, ROOT, State};
+
+/// Inodes that a page holds, for `statfs`.
+const INODES_PER_PAGE: u64 = 24;
+
+impl Hifs {
+    /// Runs a change, with a commit first if too much is pending, and once more after a commit if
+    /// there seems to be no room: what is pending counts generously.
+    fn changing<T>(&self, change: impl Fn(&mut State) -> Result<T>) -> Result<T> {
+        let mut inner = self.write();
+        inner.writable()?;
+        if inner.state.is_loaded() {
+            inner.commit(Sync::Durable)?;
+        }
+        match change(&mut inner.state) {
+            Err(error) if error.kind() == Kind::NoSpace && !inner.state.pending.is_empty() => {
+                inner.commit(Sync::Durable)?;
+                change(&mut inner.state)
+            }
+            done => done,
+        }
+    }
+
+    fn reading<T>(&self, read: impl FnOnce(&State) -> Result<T>) -> Result<T> {
+        let inner: &Inner = &self.read();
+        inner.usable()?;
+        read(&inner.state)
+    }
+}
+
+impl State {
+    /// The inode number: half of the id; 1 for the root, above 2 for all others.
+    #[expect(clippy::cast_possible_truncation, reason = "ids are pseudo-random: half is a number")]
+    fn ino(&self, node: &Node) -> u64 {
+        if node.id == self.root_id { 1 } else { (node.id as u64).max(3) }
+    }
+
+    fn attr(&self, node: &Node) -> Attr {
+        let geometry = &self.superblock.geometry;
+        let (size, blocks, nlink) = match &node.body {
+            Body::Directory(dir) => {
+                let pages = u64::from(dir.trie.pages()).max(1);
+                (pages * BLOCK_LEN as u64, pages * 8, 2 + dir.subdirectories)
+            }
+            Body::Content(content) => {
+                let buckets = if node.size <= INLINE_LEN_MAX { 0 } else { content.buckets };
+                let links = u32::try_from(node.links.len()).unwrap_or(u32::MAX);
+                (node.size, u64::from(buckets) * u64::from(geometry.bucket_blocks) * 8, links)
+            }
+            Body::Nothing => (0, 0, u32::try_from(node.links.len()).unwrap_or(u32::MAX)),
+        };
+        Attr {
+            ino: self.ino(node),
+            kind: node.kind,
+            perm: node.perm,
+            nlink: if node.links.is_empty() && node.id != self.root_id { 0 } else { nlink },
+            uid: node.uid,
+            gid: node.gid,
+            rdev: node.rdev,
+            size,
+            blocks,
+            block_len_bytes: u32::try_from(geometry.bucket_len_bytes()).expect("1 MiB at most"),
+            atime: node.times[0],
+            mtime: node.times[1],
+            ctime: node.times[2],
+        }
+    }
+
+    fn change(&mut self, id: NodeId, change: &Change) -> Result<Attr> {
+        if let Some(size) = change.size {
+            self.truncate(id, size)?;
+        }
+        let kept = self.superblock.times;
+        let node = self.node_mut(id)?;
+        let moved = change.uid.is_some_and(|uid| uid != node.uid);
+        node.perm = change.perm.unwrap_or(node.perm);
+        node.uid = change.uid.unwrap_or(node.uid);
+        node.gid = change.gid.unwrap_or(node.gid);
+        for (i, time) in [change.atime, change.mtime, change.ctime].into_iter().enumerate() {
+            let Some(time) = time else { continue };
+            node.times[i] = time;
+            let by_user = change.user_times && i < 2;
+            let keep = match kept {
+                Times::None => crate::mutant::planted(crate::mutant::Mutant::ClockTimes),
+                Times::User => by_user,
+                Times::Full => by_user || i > 0,
+            };
+            if keep {
+                node.kept_times[i] = Some(time);
+            }
+        }
+        if moved && node.content().is_some() {
+            self.note_moved(id);
+        }
+        if self.node(id)?.record_len > 0 {
+            self.index_inode(id)?;
+        }
+        Ok(self.attr(self.node(id)?))
+    }
+
+    fn set_xattr(&mut self, id: NodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if name.len() > NAME_LEN_MAX {
+            return Err(Kind::NameTooLong.into());
+        }
+        let node = self.node_mut(id)?;
+        match (node.xattrs.contains_key(name), mode) {
+            (true, XattrMode::Create) => return Err(Kind::Exists.into()),
+            (false, XattrMode::Replace) => return Err(Kind::NoAttribute.into()),
+            _ => {}
+        }
+        let before = node.xattrs.insert(name.to_vec(), value.to_vec());
+        let fits = xattrs_len(&node.xattrs) <= XATTRS_LEN_MAX && value.len() <= usize::from(u16::MAX);
+        let indexed = node.record_len > 0;
+        let done = match (fits, indexed) {
+            (false, _) => Err(Kind::NoSpace.into()),
+            (true, true) => self.index_inode(id),
+            (true, false) => Ok(()),
+        };
+        if done.is_err() {
+            let node = self.node_mut(id)?;
+            node.xattrs.remove(name);
+            node.xattrs.extend(before.map(|value| (name.to_vec(), value)));
+        }
+        done
+    }
+
+    fn list(
+        &self,
+        dir: NodeId,
+        from: Cookie,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let directory = self.directory(dir)?;
+        let start = if from == 0 { 0 } else { first_hash_after(from) };
+        let entries = directory.entries.range((start, crate::tree::Name::default())..);
+        for ((hash, name), child) in entries {
+            let cookie = cookie_of(*hash);
+            if from != 0 && cookie <= from {
+                continue;
+            }
+            let node = self.node(*child)?;
+            let name = OsStr::from_bytes(name);
+            if !each(Entry { name, node: *child, ino: self.ino(node), kind: node.kind, cookie }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> FsStats {
+        let g = &self.superblock.geometry;
+        let buckets = g.cells_max(Table::Buckets);
+        let pages = g.cells_max(Table::Pages);
+        let free = buckets.saturating_sub(self.buckets_used);
+        let free_pages = pages.saturating_sub(self.pages_used);
+        FsStats {
+            block_len_bytes: u32::try_from(g.bucket_len_bytes()).expect("1 MiB at most"),
+            blocks: buckets,
+            blocks_free: free,
+            blocks_available: free,
+            files: self.nodes.len() + free_pages * INODES_PER_PAGE,
+            files_free: free_pages * INODES_PER_PAGE,
+            name_len_max: 255,
+        }
+    }
+
+    fn reserve(&mut self, id: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
+        let size = self.node(id)?.size;
+        match how {
+            Reserve::Allocate { keep_size } | Reserve::Zero { keep_size } => {
+                if matches!(how, Reserve::Zero { .. }) {
+                    self.zero(id, range.start.min(size)..range.end.min(size))?;
+                } else {
+                    // Zeros are never stored, so nothing can be set aside; what cannot fit is told.
+                    let free = self.stats().blocks_free * self.superblock.geometry.bucket_len_bytes();
+                    if range.end.saturating_sub(range.start.max(size)) > free {
+                        return Err(Kind::NoSpace.into());
+                    }
+                }
+                if !keep_size && range.end > size { self.truncate(id, range.end) } else { Ok(()) }
+            }
+            Reserve::Punch => self.zero(id, range.start.min(size)..range.end.min(size)),
+            Reserve::Collapse | Reserve::Insert => Err(Kind::Unsupported.into()),
+        }
+    }
+}
+
+/// Cookies are hashes of 63 bits, above those of `.` and `..`.
+fn cookie_of(hash: u64) -> Cookie {
+    (hash >> 1).max(3)
+}
+
+fn first_hash_after(cookie: Cookie) -> u64 {
+    if cookie <= 3 { 0 } else { cookie.saturating_add(1) << 1 }
+}
+
+impl FileSystem for Hifs {
+    fn root(&self) -> NodeId {
+        ROOT
+    }
+
+    fn attr(&self, node: NodeId) -> Result<Attr> {
+        self.reading(|state| Ok(state.attr(state.node(node)?)))
+    }
+
+    fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)> {
+        let name = name_of(name)?;
+        self.reading(|state| {
+            let node = state.find(dir, &name)?;
+            Ok((node, state.attr(state.node(node)?)))
+        })
+    }
+
+    fn parent(&self, dir: NodeId) -> Result<NodeId> {
+        self.reading(|state| {
+            state.directory(dir)?;
+            Ok(state.node(dir)?.owner_link().map_or(ROOT, |(parent, _)| *parent))
+        })
+    }
+
+    fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        let name = name_of(name)?;
+        self.changing(|state| {
+            let node = state.create(dir, &name, new)?;
+            Ok((node, state.attr(state.node(node)?)))
+        })
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
+        let name = name_of(name)?;
+        self.changing(|state| {
+            state.link(node, dir, &name, now)?;
+            Ok(state.attr(state.node(node)?))
+        })
+    }
+
+    fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId> {
+        let name = name_of(name)?;
+        self.changing(|state| state.remove(dir, &name, now))
+    }
+
+    fn rename(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        exchange: Exchange,
+        now: Timestamp,
+    ) -> Result<Option<NodeId>> {
+        let (from_name, to_name) = (name_of(from.1)?, name_of(to.1)?);
+        let mut inner = self.write();
+        inner.writable()?;
+        let node = inner.state.find(from.0, &from_name)?;
+        let other = inner.state.find(to.0, &to_name).ok().filter(|_| exchange == Exchange::Yes);
+        for moved in [Some(node), other].into_iter().flatten() {
+            if inner.state.node(moved)?.directory().is_none() {
+                continue;
+            }
+            // A directory takes its whole subtree along; that must fit in one commit.
+            if !inner.state.pending.is_empty() {
+                inner.commit(Sync::Durable)?;
+            }
+            if inner.state.is_too_large_to_rename(moved) {
+                return Err(Kind::CrossDevice.into());
+            }
+        }
+        if inner.state.is_loaded() {
+            inner.commit(Sync::Durable)?;
+        }
+        inner.state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)
+    }
+
+    fn forget(&self, node: NodeId) {
+        self.write().state.erase(node);
+    }
+
+    fn list(
+        &self,
+        dir: NodeId,
+        from: Cookie,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        self.reading(|state| state.list(dir, from, each))
+    }
+
+    fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
+        self.changing(|state| state.change(node, change))
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<OsString> {
+        self.reading(|state| {
+            let link = state.node(node)?;
+            if link.kind != FileType::Symlink {
+                return Err(Kind::Invalid.into());
+            }
+            let mut target = vec![0; usize::try_from(link.size).map_err(|_| Kind::Corrupt)?];
+            state.read(node, 0, &mut target)?;
+            Ok(OsString::from_vec(target))
+        })
+    }
+
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.reading(|state| state.read(node, offset, buf))
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        // In pieces, so that one request does not outgrow a small image's journal.
+        let mut done = 0;
+        for piece in data.chunks(64 * BLOCK_LEN) {
+            self.changing(|state| state.write(node, offset.saturating_add(done), piece))?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
+        self.changing(|state| state.reserve(node, range.clone(), how))
+    }
+
+    fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
+        self.reading(|state| state.seek(node, offset, what))
+    }
+
+    fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        self.reading(|state| {
+            let value = state.node(node)?.xattrs.get(name.as_bytes());
+            value.cloned().ok_or_else(|| Kind::NoAttribute.into())
+        })
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
+        self.reading(|state| {
+            Ok(state.node(node)?.xattrs.keys().map(|name| OsString::from_vec(name.clone())).collect())
+        })
+    }
+
+    fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.changing(|state| state.set_xattr(node, name.as_bytes(), value, mode))
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        self.changing(|state| {
+            let node_data = state.node_mut(node)?;
+            node_data.xattrs.remove(name.as_bytes()).ok_or(Kind::NoAttribute)?;
+            if node_data.record_len > 0 { state.index_inode(node) } else { Ok(()) }
+        })
+    }
+
+    fn stats(&self) -> Result<FsStats> {
+        self.reading(|state| Ok(state.stats()))
+    }
+
+    fn sync_node(&self, _: NodeId) -> Result<()> {
+        Ok(self.commit_for_fsync()?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.commit()?)
+    }
+}

@@ -1,0 +1,248 @@
+//! A mounted image.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tacita_block::BlockDevice;
+
+use crate::commit::{self, CommitCost};
+use crate::error::{Error, Kind, Result};
+use crate::geometry::Table;
+use crate::journal::{self, Recovery, Sealed};
+use crate::load::{load, read_superblock};
+use crate::medium::Medium;
+use crate::names::FileId;
+use crate::superblock::Superblock;
+use crate::tree::State;
+
+/// When `fsync` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// When everything is durable and nothing but the new state is left on the medium.
+    #[default]
+    Strict,
+    /// When everything is durable; the journal is erased within the sync interval.
+    Durable,
+}
+
+/// How an image is opened.
+pub struct OpenOptions {
+    /// When `fsync` returns.
+    pub sync: Sync,
+    /// Nothing is written; an image that needs recovery is refused.
+    pub read_only: bool,
+    /// Source of random ids: for `ids=random`, and for files in use without a name.
+    pub random_id: Box<dyn FnMut() -> FileId + Send + std::marker::Sync>,
+}
+
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("sync", &self.sync)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        let random_id = Box::new(|| {
+            let bytes = tacita_secret::random().expect("the operating system has a random source");
+            u128::from_le_bytes(bytes)
+        });
+        Self { sync: Sync::Strict, read_only: false, random_id }
+    }
+}
+
+/// A mounted HIFS image: implements [`tacita_vfs::FileSystem`].
+pub struct Hifs {
+    pub(crate) inner: RwLock<Inner>,
+    sync: Sync,
+    recovery: Recovery,
+    warning: Option<Error>,
+}
+
+impl std::fmt::Debug for Hifs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hifs").field("recovery", &self.recovery).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) state: State,
+    read_only: bool,
+    /// A commit that is durable, but whose journal is not erased yet.
+    unfinished: Option<Sealed>,
+    /// A commit failed after it had become durable: memory and image disagree.
+    poisoned: bool,
+    /// A commit failed before it was durable: the journal may hold part of it.
+    littered: bool,
+    cost: CommitCost,
+}
+
+impl Hifs {
+    /// Opens an image: recovers it if need be, reads and verifies its tree, erases what was in use
+    /// without a name.
+    ///
+    /// # Errors
+    /// [`Kind::NotAnImage`], [`Kind::Version`], [`Kind::Damaged`] with the place, [`Kind::Device`].
+    pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
+        let medium = Medium::new(device)?;
+        let (superblock, warning) = read_superblock(&medium)?;
+        let read_only = options.read_only || warning.is_some();
+        let recovery = if read_only {
+            let found = journal::inspect(&medium, &superblock.geometry)?;
+            if found != Recovery::Clean {
+                return Err(Error::new(
+                    Kind::Damaged,
+                    "journal: a commit was interrupted; open the image for writing once",
+                ));
+            }
+            found
+        } else {
+            journal::recover(&medium, &superblock.geometry)?
+        };
+        let mut state = load(superblock, medium, options.random_id)?;
+        if !read_only {
+            let nameless: Vec<_> = state.nameless_after_load();
+            nameless.into_iter().for_each(|node| state.erase(node));
+        }
+        let inner = Inner {
+            state,
+            read_only,
+            unfinished: None,
+            poisoned: false,
+            littered: false,
+            cost: CommitCost::default(),
+        };
+        let this = Self { inner: RwLock::new(inner), sync: options.sync, recovery, warning };
+        if !read_only {
+            this.write().commit(Sync::Strict)?;
+        }
+        Ok(this)
+    }
+
+    /// What recovery found when the image was opened.
+    pub const fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Damage that does not keep the image from being read: it is open read-only.
+    pub const fn warning(&self) -> Option<&Error> {
+        self.warning.as_ref()
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read().read_only
+    }
+
+    /// Parameters and geometry.
+    pub fn superblock(&self) -> Superblock {
+        self.read().state.superblock.clone()
+    }
+
+    /// Brings everything pending into the image; when this returns it is durable and the journal is
+    /// zero.
+    ///
+    /// # Errors
+    /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
+    pub fn commit(&self) -> Result<()> {
+        self.write().commit(Sync::Strict)
+    }
+
+    /// What `fsync` does: a commit with the promise chosen at opening.
+    pub(crate) fn commit_for_fsync(&self) -> Result<()> {
+        self.write().commit(self.sync)
+    }
+
+    /// What all commits since opening have cost.
+    pub fn cost(&self) -> CommitCost {
+        self.read().cost
+    }
+
+    /// Cells in use and all cells of a table, as the image is.
+    pub fn load(&self, table: Table) -> (u64, u64) {
+        let inner = self.read();
+        let State { superblock, buckets, pages, .. } = &inner.state;
+        let used = if table == Table::Buckets { buckets.stored() } else { pages.stored() };
+        (used, superblock.geometry.shape(table).cells().into())
+    }
+
+    // A panic while the lock is held leaves bookkeeping that may be half done: `poisoned` keeps such
+    // a state from ever reaching the image.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        let poisoned = self.inner.is_poisoned();
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.poisoned |= poisoned;
+        inner
+    }
+}
+
+impl Inner {
+    /// Refuses changes to what cannot be changed.
+    ///
+    /// # Errors
+    /// [`tacita_vfs::Kind::ReadOnly`]; [`tacita_vfs::Kind::Io`] after a failure.
+    pub(crate) fn writable(&self) -> tacita_vfs::Result<()> {
+        self.usable()?;
+        if self.read_only { Err(tacita_vfs::Kind::ReadOnly.into()) } else { Ok(()) }
+    }
+
+    /// Refuses everything once memory and image disagree.
+    ///
+    /// # Errors
+    /// [`tacita_vfs::Kind::Io`].
+    pub(crate) fn usable(&self) -> tacita_vfs::Result<()> {
+        if self.poisoned { Err(poisoned().into()) } else { Ok(()) }
+    }
+
+    /// Commits, and erases the journal if `sync` asks for it.
+    pub(crate) fn commit(&mut self, sync: Sync) -> Result<()> {
+        if self.poisoned {
+            return Err(poisoned());
+        }
+        if sync == Sync::Strict || !self.state.pending.is_empty() {
+            self.finish()?;
+        }
+        if self.read_only {
+            return Ok(());
+        }
+        match commit::commit(&mut self.state) {
+            Ok(None) => Ok(()),
+            Ok(Some((sealed, cost))) => {
+                self.cost.add(&cost);
+                self.unfinished = Some(sealed);
+                self.littered = false;
+                if sync == Sync::Strict { self.finish() } else { Ok(()) }
+            }
+            Err(failure) => {
+                self.poisoned = failure.durable;
+                self.littered = !failure.durable;
+                Err(failure.error)
+            }
+        }
+    }
+
+    /// Erases the journal of the last commit.
+    fn finish(&mut self) -> Result<()> {
+        let State { medium, superblock, .. } = &self.state;
+        if self.littered {
+            journal::erase(medium, &superblock.geometry)?;
+            self.littered = false;
+        }
+        if let Some(sealed) = &self.unfinished {
+            sealed.finish(medium, &superblock.geometry)?;
+            self.unfinished = None;
+        }
+        Ok(())
+    }
+}
+
+fn poisoned() -> Error {
+    let text = "an earlier write failed in the middle of a commit; unmount and mount again to recover";
+    Error::new(Kind::Poisoned, text)
+}

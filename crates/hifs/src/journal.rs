@@ -1,0 +1,375 @@
+//! The redo journal: a commit is in it whole or not at all, and afterwards it is all zero.
+//!
+//! ```text
+//! header | records, padded to a block | data blocks, in the order of the records that use them
+//! ```
+//! The header's hash covers header, records and data, so a torn journal is no journal. There is no
+//! counter and no sequence number: an idle journal is zero in every byte. It redoes only; an undo
+//! journal would keep what has been deleted.
+//!
+//! A bucket that moves unchanged is not copied into the journal: its record names source and
+//! target with a hash. A target is overwritten only after the bucket it held has reached its own
+//! new place and been flushed (its *layer*), so until then the source is whole.
+//!
+//! Format: docs/spec/hifs.md, section 8. Source: design note, sections 3.1 and 3.4.
+
+mod layers;
+
+use tacita_block::BlockNo;
+use tacita_secret::digest;
+
+use crate::error::{Error, Kind, Result, damaged};
+use crate::geometry::{BLOCK_LEN, Geometry};
+use crate::medium::Medium;
+use crate::mutant::{Mutant, planted};
+use crate::superblock::{u32_at, u64_at};
+
+const MAGIC: [u8; 8] = *b"TACITAJL";
+const RECORD_LEN: usize = 32;
+const HASH_AT: usize = 32;
+const KIND_MOVE: u8 = 1;
+const KIND_PUT: u8 = 2;
+const KIND_ZERO: u8 = 3;
+
+/// A run of blocks that moves unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Move {
+    layer: u8,
+    count: u32,
+    from: u64,
+    to: u64,
+    tag: u64,
+}
+
+/// A run of blocks that gets new content, or zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    at: u64,
+    count: u32,
+}
+
+/// What a commit does to the image, collected before anything is written.
+#[derive(Debug, Default)]
+pub struct Plan {
+    puts: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    zeros: Vec<Run>,
+    /// Source and target of buckets that move unchanged.
+    moves: Vec<(u64, u64)>,
+}
+
+/// A commit in the form of the journal: the bytes, and what they say.
+#[derive(Debug)]
+pub struct Sealed {
+    bytes: Vec<u8>,
+}
+
+/// What recovery found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// The journal was zero: the image had been left at rest.
+    Clean,
+    /// A commit had begun and was not yet durable: it has been erased.
+    Erased,
+    /// A durable commit was finished.
+    Finished,
+}
+
+impl Plan {
+    /// This block gets this content.
+    pub fn put(&mut self, at: BlockNo, block: Box<[u8; BLOCK_LEN]>) {
+        if is_zero(&block[..]) {
+            self.zero(at, 1);
+        } else {
+            self.puts.push((at.0, block));
+        }
+    }
+
+    /// These blocks become zero.
+    pub fn zero(&mut self, at: BlockNo, count: u32) {
+        self.zeros.push(Run { at: at.0, count });
+    }
+
+    /// A bucket moves unchanged.
+    pub fn relocate(&mut self, from: BlockNo, to: BlockNo) {
+        self.moves.push((from.0, to.0));
+    }
+
+    /// Whether there is nothing to do.
+    pub const fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.zeros.is_empty() && self.moves.is_empty()
+    }
+
+    /// Puts the plan into the form of the journal, reading the buckets that move.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] if it does not fit in the journal; [`Kind::Device`].
+    pub fn seal(mut self, medium: &Medium, geometry: &Geometry) -> Result<Sealed> {
+        let bucket_len = usize::try_from(geometry.bucket_len_bytes()).expect("1 MiB at most");
+        let room = geometry.journal_blocks.saturating_sub(self.puts.len() as u64);
+        let order = layers::order(&self.moves, room / 2 / u64::from(geometry.bucket_blocks));
+        let mut moves = Vec::with_capacity(order.len());
+        let mut bucket = vec![0; bucket_len];
+        for ((from, to), layer) in order {
+            medium.read(BlockNo(from), &mut bucket)?;
+            if let Some(layer) = layer {
+                let count = geometry.bucket_blocks;
+                moves.push(Move { layer, count, from, to, tag: tag_of(&bucket) });
+            } else {
+                for (i, block) in (0..).zip(bucket.chunks_exact(BLOCK_LEN)) {
+                    self.put(BlockNo(to + i), Box::new(block.try_into().expect("one block")));
+                }
+            }
+        }
+        moves.sort_by_key(|m| (m.layer, m.to));
+        self.puts.sort_unstable_by_key(|(at, _)| *at);
+        self.zeros.sort_unstable_by_key(|run| run.at);
+        let sealed = Sealed { bytes: self.encode(&moves) };
+        if sealed.blocks() > geometry.journal_blocks {
+            let text = format!(
+                "one commit of {} blocks is larger than the journal of {}",
+                sealed.blocks(),
+                geometry.journal_blocks
+            );
+            return Err(Error::new(Kind::NoSpace, text));
+        }
+        Ok(sealed)
+    }
+
+    fn encode(&self, moves: &[Move]) -> Vec<u8> {
+        let puts = coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }));
+        let zeros = coalesce(self.zeros.iter().copied());
+        let records = moves.len() + puts.len() + zeros.len();
+        let head = BLOCK_LEN + (records * RECORD_LEN).next_multiple_of(BLOCK_LEN);
+        let mut bytes = vec![0; head + self.puts.len() * BLOCK_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let count = u32::try_from(records).expect("fewer records than blocks");
+        bytes[8..12].copy_from_slice(&count.to_le_bytes());
+        let data = u32::try_from(self.puts.len()).expect("fewer data blocks than 2^32");
+        bytes[12..16].copy_from_slice(&data.to_le_bytes());
+        let moves = moves.iter().map(|m| (KIND_MOVE, m.layer, m.count, m.to, m.from, m.tag));
+        let puts = puts.iter().map(|run| (KIND_PUT, 0, run.count, run.at, 0, 0));
+        let zeros = zeros.iter().map(|run| (KIND_ZERO, 0, run.count, run.at, 0, 0));
+        let slots = bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN);
+        for (slot, record) in slots.zip(moves.chain(puts).chain(zeros)) {
+            let (kind, layer, count, at, from, tag) = record;
+            slot[0] = kind;
+            slot[1] = layer;
+            slot[4..8].copy_from_slice(&count.to_le_bytes());
+            slot[8..16].copy_from_slice(&at.to_le_bytes());
+            slot[16..24].copy_from_slice(&from.to_le_bytes());
+            slot[24..32].copy_from_slice(&tag.to_le_bytes());
+        }
+        for (slot, (_, block)) in bytes[head..].chunks_exact_mut(BLOCK_LEN).zip(&self.puts) {
+            slot.copy_from_slice(&block[..]);
+        }
+        let hash = digest(&bytes);
+        bytes[HASH_AT..HASH_AT + 32].copy_from_slice(&hash);
+        bytes
+    }
+}
+
+impl Sealed {
+    /// Blocks of the journal that it takes.
+    pub const fn blocks(&self) -> u64 {
+        (self.bytes.len() / BLOCK_LEN) as u64
+    }
+
+    /// Writes the journal; when this returns, the commit is durable.
+    ///
+    /// # Errors
+    /// [`Kind::Device`]: the commit has not happened.
+    pub fn write(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        medium.write(geometry.journal(), &self.bytes)?;
+        if planted(Mutant::SkippedFlush) { Ok(()) } else { medium.flush() }
+    }
+
+    /// Brings the image to the new state. The last writes are not flushed yet.
+    ///
+    /// # Errors
+    /// [`Kind::Device`]: recovery must finish it.
+    pub fn apply(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        let contents = Contents::parse(&self.bytes, geometry)?;
+        contents.apply(medium, false)
+    }
+
+    /// Makes the applied state durable and zeroes what the journal holds.
+    ///
+    /// # Errors
+    /// [`Kind::Device`]: recovery must finish it.
+    pub fn finish(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        medium.flush()?;
+        let blocks = if planted(Mutant::JournalResidue) { 1 } else { self.blocks() };
+        medium.zero(geometry.journal(), blocks)?;
+        medium.flush()
+    }
+}
+
+/// Zeroes the whole journal.
+///
+/// # Errors
+/// [`Kind::Device`].
+pub fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
+    medium.zero(geometry.journal(), geometry.journal_blocks)?;
+    medium.flush()
+}
+
+/// Looks at the journal without changing anything.
+///
+/// # Errors
+/// [`Kind::Device`].
+pub fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
+    let area = read_area(medium, geometry)?;
+    Ok(if is_zero(&area) {
+        Recovery::Clean
+    } else if whole(&area).is_some() {
+        Recovery::Finished
+    } else {
+        Recovery::Erased
+    })
+}
+
+/// Finishes or erases a commit that a crash has interrupted.
+///
+/// # Errors
+/// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
+pub fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
+    let area = read_area(medium, geometry)?;
+    if is_zero(&area) {
+        return Ok(Recovery::Clean);
+    }
+    let mut outcome = Recovery::Erased;
+    if let Some(bytes) = whole(&area) {
+        Contents::parse(bytes, geometry)?.apply(medium, true)?;
+        medium.flush()?;
+        outcome = Recovery::Finished;
+    }
+    erase(medium, geometry)?;
+    Ok(outcome)
+}
+
+fn read_area(medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
+    let len = usize::try_from(geometry.journal_blocks).expect("fits in memory") * BLOCK_LEN;
+    let mut area = vec![0; len];
+    medium.read(geometry.journal(), &mut area)?;
+    Ok(area)
+}
+
+/// The journal in `area`, if it is whole.
+fn whole(area: &[u8]) -> Option<&[u8]> {
+    if area[..8] != MAGIC {
+        return None;
+    }
+    let (records, data) = (u64::from(u32_at(area, 8)), u64::from(u32_at(area, 12)));
+    let head = (records * RECORD_LEN as u64).next_multiple_of(BLOCK_LEN as u64);
+    let len = (1 + data) * BLOCK_LEN as u64 + head;
+    let bytes = area.get(..usize::try_from(len).ok()?)?;
+    let mut plain = bytes.to_vec();
+    plain[HASH_AT..HASH_AT + 32].fill(0);
+    (digest(&plain)[..] == bytes[HASH_AT..HASH_AT + 32]).then_some(bytes)
+}
+
+/// A parsed journal.
+struct Contents<'a> {
+    moves: Vec<Move>,
+    puts: Vec<(Run, &'a [u8])>,
+    zeros: Vec<Run>,
+}
+
+impl<'a> Contents<'a> {
+    /// Parses a whole journal, whose hash has been checked.
+    fn parse(bytes: &'a [u8], geometry: &Geometry) -> Result<Self> {
+        let records = u32_at(bytes, 8) as usize;
+        let head = BLOCK_LEN + (records * RECORD_LEN).next_multiple_of(BLOCK_LEN);
+        let mut data = &bytes[head..];
+        let mut this = Self { moves: Vec::new(), puts: Vec::new(), zeros: Vec::new() };
+        let first = geometry.journal().0 + geometry.journal_blocks;
+        let in_image = |at: u64, count: u32| {
+            count > 0
+                && at >= first
+                && at.checked_add(count.into()).is_some_and(|end| end <= geometry.image_blocks - 1)
+        };
+        for record in bytes[BLOCK_LEN..head].chunks_exact(RECORD_LEN).take(records) {
+            let (count, at, from) = (u32_at(record, 4), u64_at(record, 8), u64_at(record, 16));
+            if !in_image(at, count) {
+                return Err(damaged(format!("journal: record about block {at}, outside the groups")));
+            }
+            match record[0] {
+                KIND_MOVE if in_image(from, count) && count == geometry.bucket_blocks => {
+                    let (layer, tag) = (record[1], u64_at(record, 24));
+                    this.moves.push(Move { layer, count, from, to: at, tag });
+                }
+                KIND_PUT => {
+                    let (content, rest) = data
+                        .split_at_checked(count as usize * BLOCK_LEN)
+                        .ok_or_else(|| damaged("journal: data cut off"))?;
+                    this.puts.push((Run { at, count }, content));
+                    data = rest;
+                }
+                KIND_ZERO => this.zeros.push(Run { at, count }),
+                kind => return Err(damaged(format!("journal: unknown record {kind}"))),
+            }
+        }
+        Ok(this)
+    }
+
+    /// Moves layer by layer, flushed in between; then everything that overwrites.
+    fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
+        for layer in self.moves.chunk_by(|a, b| a.layer == b.layer) {
+            for one in layer {
+                one.apply(medium, recovering)?;
+            }
+            medium.flush()?;
+        }
+        for (run, content) in &self.puts {
+            medium.write(BlockNo(run.at), content)?;
+        }
+        for run in &self.zeros {
+            medium.zero(BlockNo(run.at), run.count.into())?;
+        }
+        Ok(())
+    }
+}
+
+impl Move {
+    /// Copies the bucket. While recovering, a target that holds it already is left alone: its
+    /// source may have been overwritten since.
+    fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
+        let mut bucket = vec![0; self.count as usize * BLOCK_LEN];
+        if recovering {
+            medium.read(BlockNo(self.to), &mut bucket)?;
+            if tag_of(&bucket) == self.tag {
+                return Ok(());
+            }
+        }
+        medium.read(BlockNo(self.from), &mut bucket)?;
+        if recovering && tag_of(&bucket) != self.tag {
+            return Err(damaged(format!(
+                "journal: the bucket that moves from block {} to block {} is at neither",
+                self.from, self.to
+            )));
+        }
+        medium.write(BlockNo(self.to), &bucket)
+    }
+}
+
+/// Joins adjacent runs of a sorted sequence.
+fn coalesce(runs: impl Iterator<Item = Run>) -> Vec<Run> {
+    let mut out: Vec<Run> = Vec::new();
+    for run in runs {
+        match out.last_mut() {
+            Some(last) if last.at + u64::from(last.count) == run.at => last.count += run.count,
+            _ => out.push(run),
+        }
+    }
+    out
+}
+
+fn tag_of(bucket: &[u8]) -> u64 {
+    u64_at(&digest(bucket), 0)
+}
+
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let words = bytes.chunks_exact(16);
+    words.remainder().iter().all(|&b| b == 0) && words.into_iter().all(|word| word == [0; 16])
+}

@@ -1,0 +1,91 @@
+//! The device in the image's own blocks of 4 KiB.
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo};
+
+use crate::error::{Error, Kind, Result};
+use crate::geometry::BLOCK_LEN;
+
+/// A block device addressed in blocks of the image.
+#[derive(Clone)]
+pub struct Medium {
+    device: Arc<dyn BlockDevice>,
+    /// Device blocks in a block of the image.
+    scale: u64,
+}
+
+impl std::fmt::Debug for Medium {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Medium").field("geometry", &self.device.geometry()).finish()
+    }
+}
+
+impl Medium {
+    /// Takes a device whose blocks are 4 KiB or a fraction of that.
+    ///
+    /// # Errors
+    /// [`Kind::Geometry`] for larger device blocks.
+    pub fn new(device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let block_len = device.geometry().block_len_bytes as usize;
+        if block_len > BLOCK_LEN {
+            return Err(Error::new(Kind::Geometry, "the device's blocks are larger than 4 KiB"));
+        }
+        Ok(Self { device, scale: (BLOCK_LEN / block_len) as u64 })
+    }
+
+    /// Whole blocks of the device.
+    pub fn blocks(&self) -> u64 {
+        self.device.geometry().blocks / self.scale
+    }
+
+    /// Reads whole blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        Ok(self.device.read(BlockNo(at.0 * self.scale), buf)?)
+    }
+
+    /// Reads one block.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn read_block(&self, at: BlockNo) -> Result<Box<[u8; BLOCK_LEN]>> {
+        let mut block = Box::new([0; BLOCK_LEN]);
+        self.read(at, &mut block[..])?;
+        Ok(block)
+    }
+
+    /// Writes whole blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        Ok(self.device.write(BlockNo(at.0 * self.scale), buf)?)
+    }
+
+    /// Writes zeros to `count` blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn zero(&self, at: BlockNo, count: u64) -> Result<()> {
+        const ZEROS: [u8; 64 * BLOCK_LEN] = [0; 64 * BLOCK_LEN];
+        let mut done = 0;
+        while done < count {
+            let now = (count - done).min(64);
+            #[expect(clippy::cast_possible_truncation, reason = "64 blocks at most")]
+            self.write(BlockNo(at.0 + done), &ZEROS[..now as usize * BLOCK_LEN])?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// Everything written is on the medium.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+}

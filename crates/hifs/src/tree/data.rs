@@ -1,0 +1,268 @@
+//! Content is written, cut off and punched: all of it waits in memory until the commit.
+
+use std::ops::Range;
+
+use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
+
+use super::State;
+use crate::content::{Content, Source, to_bucket};
+use crate::geometry::{BLOCK_LEN, Table};
+use crate::journal::is_zero;
+use crate::mutant::{Mutant, planted};
+use crate::record::INLINE_LEN_MAX;
+
+const BLOCK: u64 = BLOCK_LEN as u64;
+
+/// A node's content, to be changed, beside where it is read from.
+macro_rules! content_and_source {
+    ($state:expr, $id:expr) => {{
+        let State { nodes, buckets, superblock, medium, .. } = $state;
+        let source = Source { engine: buckets, geometry: &superblock.geometry, medium };
+        let node = nodes.get_mut($id).ok_or(Kind::Stale)?;
+        let content = node.content_mut().ok_or(Kind::Invalid)?;
+        (content, source)
+    }};
+}
+
+impl State {
+    /// Most bytes that a file can have.
+    pub(crate) fn size_max(&self) -> u64 {
+        let buckets = u64::from(u32::MAX) - 64;
+        (buckets * self.superblock.geometry.bucket_len_bytes()).min(i64::MAX.cast_unsigned())
+    }
+
+    /// Reads into `buf`; less than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn read(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let node = self.node(id)?;
+        let content = node.content().ok_or(Kind::Invalid)?;
+        let left = node.size.saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        if len == 0 {
+            return Ok(0);
+        }
+        let first = offset / BLOCK;
+        if offset.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK_LEN) {
+            let whole = len.next_multiple_of(BLOCK_LEN);
+            content.read_blocks(self.source(), first, &mut buf[..whole])?;
+            return Ok(len);
+        }
+        let skip = usize::try_from(offset % BLOCK).expect("less than a block");
+        let mut blocks = vec![0; (skip + len).next_multiple_of(BLOCK_LEN)];
+        content.read_blocks(self.source(), first, &mut blocks)?;
+        buf[..len].copy_from_slice(&blocks[skip..skip + len]);
+        Ok(len)
+    }
+
+    /// Writes all of `data`; the file grows as needed.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`], [`Kind::FileTooBig`]: nothing has changed. [`Kind::Io`].
+    pub(crate) fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= self.size_max());
+        let end = end.ok_or(Kind::FileTooBig)?;
+        let size = self.node(id)?.size.max(end);
+        self.check_room(id, offset..end, size)?;
+        let (content, source) = content_and_source!(self, id);
+        content.thaw_inline(source);
+        let before = content.buckets;
+        let mut fresh = 0;
+        let mut at = offset;
+        while at < end {
+            let block = at / BLOCK;
+            let stop = ((block + 1) * BLOCK).min(end);
+            let piece = &data[index(at - offset)..index(stop - offset)];
+            fresh += u64::from(write_block(content, source, block, index(at % BLOCK), piece)?);
+            at = stop;
+        }
+        let grown = u64::from(content.buckets - before);
+        self.note_content(id, fresh, size)?;
+        self.buckets_used += grown;
+        Ok(())
+    }
+
+    /// Refuses what would take more buckets than the fixed limit.
+    fn check_room(&self, id: NodeId, range: Range<u64>, size: u64) -> Result<()> {
+        if size <= INLINE_LEN_MAX {
+            return Ok(());
+        }
+        let content = self.node(id)?.content().ok_or(Kind::Invalid)?;
+        let bucket_len = self.superblock.geometry.bucket_len_bytes();
+        let buckets = to_bucket(range.start / bucket_len)..to_bucket(range.end.div_ceil(bucket_len));
+        let max = self.superblock.geometry.cells_max(Table::Buckets);
+        if self.buckets_used + u64::from(buckets.end - buckets.start) <= max {
+            return Ok(());
+        }
+        let new = buckets.filter(|b| !content.has_bucket(self.source(), *b)).count() as u64;
+        if new > 0 && self.buckets_used + new > max {
+            return Err(Error::new(Kind::NoSpace, "all buckets are in use"));
+        }
+        Ok(())
+    }
+
+    /// Notes that content has changed and what the size is now.
+    fn note_content(&mut self, id: NodeId, fresh_buckets: u64, size: u64) -> Result<()> {
+        self.pending.files.insert(id);
+        self.pending.buckets += fresh_buckets;
+        let node = self.node_mut(id)?;
+        let resized = node.size != size;
+        node.size = size;
+        if resized && node.record_len > 0 { self.index_inode(id) } else { Ok(()) }
+    }
+
+    /// Cuts off, or grows by a hole.
+    ///
+    /// # Errors
+    /// [`Kind::FileTooBig`]: nothing has changed. [`Kind::Io`].
+    pub(crate) fn truncate(&mut self, id: NodeId, size: u64) -> Result<()> {
+        if size > self.size_max() {
+            return Err(Kind::FileTooBig.into());
+        }
+        let old = self.node(id)?.size;
+        if size < old {
+            let bucket_len = self.superblock.geometry.bucket_len_bytes();
+            self.zero(id, size..old.next_multiple_of(bucket_len))?;
+        } else if size > INLINE_LEN_MAX {
+            let (content, source) = content_and_source!(self, id);
+            let before = content.buckets;
+            content.thaw_inline(source);
+            self.buckets_used += u64::from(content.buckets - before);
+        }
+        self.note_content(id, 0, size)
+    }
+
+    /// Makes a range read as zeros: whole buckets go, the rest is zeroed.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn zero(&mut self, id: NodeId, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let size = self.node(id)?.size;
+        let (content, source) = content_and_source!(self, id);
+        let before = content.buckets;
+        content.thaw_inline(source);
+        let bucket_len = source.geometry.bucket_len_bytes();
+        let first = range.start.div_ceil(bucket_len).min(range.end / bucket_len + 1);
+        let whole = first * bucket_len..range.end / bucket_len * bucket_len;
+        let mut fresh = 0;
+        if whole.start < whole.end {
+            content
+                .drop_buckets(source.geometry, to_bucket(first)..to_bucket(whole.end / bucket_len));
+            fresh += zero_within_bucket(content, source, range.start..whole.start)?;
+            fresh += zero_within_bucket(content, source, whole.end..range.end)?;
+        } else {
+            // Less than a whole bucket; it may straddle two.
+            let middle = first * bucket_len;
+            let split = if range.contains(&middle) { middle } else { range.end };
+            fresh += zero_within_bucket(content, source, range.start..split)?;
+            fresh += zero_within_bucket(content, source, split..range.end)?;
+        }
+        content.recount(source);
+        let after = content.buckets;
+        self.buckets_used = self.buckets_used + u64::from(after) - u64::from(before);
+        self.note_content(id, fresh, size)
+    }
+
+    /// `lseek` for data or holes, in whole buckets.
+    ///
+    /// # Errors
+    /// [`Kind::NoMore`] at or beyond the end, or where no data follows.
+    pub(crate) fn seek(&self, id: NodeId, offset: u64, what: Seek) -> Result<u64> {
+        let node = self.node(id)?;
+        let content = node.content().ok_or(Kind::Invalid)?;
+        if offset >= node.size {
+            return Err(Kind::NoMore.into());
+        }
+        if node.size <= INLINE_LEN_MAX {
+            return Ok(if what == Seek::Data { offset } else { node.size });
+        }
+        let bucket_len = self.superblock.geometry.bucket_len_bytes();
+        let end = to_bucket(node.size.div_ceil(bucket_len));
+        let wanted = what == Seek::Data;
+        let mut bucket = to_bucket(offset / bucket_len);
+        while bucket < end {
+            if content.has_bucket(self.source(), bucket) == wanted {
+                return Ok((u64::from(bucket) * bucket_len).max(offset));
+            }
+            bucket = match self.next_present(content, bucket + 1, end) {
+                Some(next) if wanted => next,
+                None if wanted => break,
+                _ => bucket + 1,
+            };
+        }
+        if wanted { Err(Kind::NoMore.into()) } else { Ok(node.size) }
+    }
+
+    /// The first bucket from `from` on that may be there, so that holes are skipped at once.
+    fn next_present(&self, content: &Content, from: u32, end: u32) -> Option<u32> {
+        let geometry = &self.superblock.geometry;
+        let waiting = content.pending_buckets(geometry).into_iter().find(|b| *b >= from);
+        let stored = content.base.and_then(|base| {
+            let later = self.buckets.extents(base).find(|(first, _, len)| first + len > from);
+            later.map(|(first, ..)| first.max(from))
+        });
+        waiting.into_iter().chain(stored).min().filter(|next| *next < end)
+    }
+}
+
+/// Writes a piece of one block. Returns whether its bucket had nothing waiting before.
+fn write_block(
+    content: &mut Content,
+    source: Source<'_>,
+    block: u64,
+    within: usize,
+    piece: &[u8],
+) -> Result<bool> {
+    if let Some(pending) = content.pending_block(block) {
+        pending[within..within + piece.len()].copy_from_slice(piece);
+        return Ok(false);
+    }
+    let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
+    if is_zero(piece) && !content.has_bucket(source, bucket) {
+        // Zeros into a hole: it stays one.
+        return Ok(false);
+    }
+    let whole = piece.len() == BLOCK_LEN;
+    let mut buffer =
+        if whole { Box::new([0; BLOCK_LEN]) } else { content.block(source, block)? };
+    buffer[within..within + piece.len()].copy_from_slice(piece);
+    let pending = if is_zero(&buffer[..]) { None } else { Some(buffer) };
+    Ok(content.set_block(source, block, pending))
+}
+
+/// Zeroes a range that lies within one bucket. Returns 1 if it had nothing waiting before.
+fn zero_within_bucket(content: &mut Content, source: Source<'_>, range: Range<u64>) -> Result<u64> {
+    let bucket_len = source.geometry.bucket_len_bytes();
+    if range.is_empty() || !content.has_bucket(source, to_bucket(range.start / bucket_len)) {
+        return Ok(0);
+    }
+    if planted(Mutant::SlackResidue) {
+        return Ok(0);
+    }
+    let mut fresh = 0;
+    let mut at = range.start;
+    while at < range.end {
+        let block = at / BLOCK;
+        let stop = ((block + 1) * BLOCK).min(range.end);
+        let untouched = if stop - at == BLOCK {
+            content.set_block(source, block, None)
+        } else {
+            let zeros = [0; BLOCK_LEN];
+            write_block(content, source, block, index(at % BLOCK), &zeros[..index(stop - at)])?
+        };
+        fresh += u64::from(untouched);
+        at = stop;
+    }
+    Ok(fresh)
+}
+
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).expect("an offset within a buffer")
+}

@@ -1,0 +1,287 @@
+//! Names come, go and move.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use tacita_vfs::{Error, Exchange, FileType, Kind, NewNode, NodeId, Result, Timestamp};
+
+use super::node::{Body, Node};
+use super::{Name, ROOT, State};
+use crate::geometry::{Ids, Table, Times};
+use crate::record::{NAME_LEN_MAX, Xattrs};
+
+const MTIME: usize = 1;
+const CTIME: usize = 2;
+
+/// A name in a form that directories share.
+pub(crate) fn name_of(name: &OsStr) -> Result<Name> {
+    let bytes = name.as_bytes();
+    if bytes.len() > NAME_LEN_MAX {
+        return Err(Kind::NameTooLong.into());
+    }
+    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
+        return Err(Kind::Invalid.into());
+    }
+    Ok(bytes.into())
+}
+
+impl State {
+    /// The node under a name.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::NotDirectory`].
+    pub(crate) fn find(&self, dir: NodeId, name: &Name) -> Result<NodeId> {
+        let parent = self.node(dir)?;
+        let directory = parent.directory().ok_or(Kind::NotDirectory)?;
+        let (_, hash) = self.names.entry(parent.id, name);
+        let key = (hash, Name::clone(name));
+        directory.entries.get(&key).copied().ok_or_else(|| Kind::NotFound.into())
+    }
+
+    /// Makes a node under a free name.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`], [`Kind::NoSpace`]: nothing has changed.
+    pub(crate) fn create(&mut self, dir: NodeId, name: &Name, new: &NewNode) -> Result<NodeId> {
+        match self.find(dir, name) {
+            Ok(_) => return Err(Kind::Exists.into()),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let id = match self.superblock.ids {
+            Ids::Path => self.names.entry(self.node(dir)?.id, name).0,
+            Ids::Random => (self.random_id)(),
+        };
+        let body = match new.kind {
+            FileType::Directory => Body::Directory(Box::default()),
+            FileType::File | FileType::Symlink => Body::Content(Box::default()),
+            _ => Body::Nothing,
+        };
+        let node = Node {
+            id,
+            kind: new.kind,
+            perm: new.perm,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            size: 0,
+            times: [new.now; 3],
+            kept_times: [None; 3],
+            xattrs: Xattrs::new(),
+            links: Vec::new(),
+            body,
+            record_len: 0,
+        };
+        let before = self.pages_used;
+        let node = self.nodes.insert(node);
+        if new.kind == FileType::Directory {
+            self.dirs.insert(id, node);
+        }
+        let made = self
+            .fill_new(node, new)
+            .and_then(|()| self.add_entry(dir, name, node))
+            .and_then(|()| self.index_inode(node))
+            .and_then(|()| self.check_pages(before));
+        if let Err(error) = made {
+            let _ = self.remove_entry(dir, name);
+            self.make_nameless(node);
+            self.erase(node);
+            return Err(error);
+        }
+        self.stamp(dir, new.now)?;
+        Ok(node)
+    }
+
+    fn fill_new(&mut self, node: NodeId, new: &NewNode) -> Result<()> {
+        self.keep_clock(node, new.now, &[MTIME, CTIME])?;
+        if new.kind == FileType::Symlink {
+            self.write(node, 0, new.target.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Refuses growth of the tables beyond the fixed limit.
+    fn check_pages(&self, before: u64) -> Result<()> {
+        let max = self.superblock.geometry.cells_max(Table::Pages);
+        if self.pages_used > max && self.pages_used > before {
+            return Err(Error::new(Kind::NoSpace, "the inode table is full"));
+        }
+        Ok(())
+    }
+
+    /// Gives a node another name.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`], [`Kind::NoSpace`]: nothing has changed.
+    pub(crate) fn link(
+        &mut self,
+        node: NodeId,
+        dir: NodeId,
+        name: &Name,
+        now: Timestamp,
+    ) -> Result<()> {
+        if self.find(dir, name).is_ok() {
+            return Err(Kind::Exists.into());
+        }
+        let before = self.pages_used;
+        self.add_entry(dir, name, node)?;
+        if let Err(error) = self.check_pages(before) {
+            self.remove_entry(dir, name)?;
+            return Err(error);
+        }
+        self.pending.nameless.remove(&node);
+        self.reidentify(&[node])?;
+        self.stamp(dir, now)?;
+        self.keep_clock(node, now, &[CTIME])
+    }
+
+    /// Takes a name away; returns the node it named.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`].
+    pub(crate) fn remove(&mut self, dir: NodeId, name: &Name, now: Timestamp) -> Result<NodeId> {
+        self.find(dir, name)?;
+        let node = self.remove_entry(dir, name)?;
+        self.stamp(dir, now)?;
+        self.lost_a_name(node, now)?;
+        Ok(node)
+    }
+
+    fn lost_a_name(&mut self, node: NodeId, now: Timestamp) -> Result<()> {
+        if self.node(node)?.links.is_empty() {
+            self.make_nameless(node);
+        } else {
+            self.reidentify(&[node])?;
+        }
+        self.keep_clock(node, now, &[CTIME])
+    }
+
+    /// A node without a name is not part of the image's tree; if it has content, it may stay in use.
+    fn make_nameless(&mut self, node: NodeId) {
+        self.unindex_inode(node);
+        let Some(data) = self.nodes.get(node) else { return };
+        if data.directory().is_some() {
+            self.dirs.remove(&data.id);
+        } else if data.content().is_some() {
+            self.pending.nameless.insert(node);
+            self.note_moved(node);
+        }
+    }
+
+    /// Erases a node without a name.
+    pub(crate) fn erase(&mut self, node: NodeId) {
+        if node == ROOT || self.nodes.get(node).is_none_or(|data| !data.links.is_empty()) {
+            return;
+        }
+        self.unindex_inode(node);
+        self.pending.nameless.remove(&node);
+        self.pending.files.remove(&node);
+        if let Some(data) = self.nodes.remove(node)
+            && let Some(content) = data.content()
+        {
+            self.buckets_used -= u64::from(content.buckets);
+            self.pending.dead.extend(content.base);
+        }
+    }
+
+    /// Moves a name; returns the node that lost its name by being replaced.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::CrossDevice`] if the subtree is too large for one commit.
+    pub(crate) fn rename(
+        &mut self,
+        (from_dir, from): (NodeId, &Name),
+        (to_dir, to): (NodeId, &Name),
+        exchange: Exchange,
+        now: Timestamp,
+    ) -> Result<Option<NodeId>> {
+        let node = self.find(from_dir, from)?;
+        let target = match self.find(to_dir, to) {
+            Ok(target) => Some(target),
+            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        self.remove_entry(from_dir, from)?;
+        if target.is_some() {
+            self.remove_entry(to_dir, to)?;
+        }
+        self.add_entry(to_dir, to, node)?;
+        let mut roots = vec![node];
+        let mut replaced = None;
+        match (target, exchange) {
+            (Some(target), Exchange::Yes) => {
+                self.add_entry(from_dir, from, target)?;
+                roots.push(target);
+            }
+            (Some(target), Exchange::No) => replaced = Some(target),
+            (None, _) => {}
+        }
+        if let Some(target) = replaced {
+            // Its id may be the one that the moved node now takes.
+            self.unindex_inode(target);
+            if self.node(target)?.links.is_empty() {
+                self.make_nameless(target);
+            } else {
+                roots.push(target);
+            }
+        }
+        match self.superblock.ids {
+            Ids::Path => self.reidentify(&roots)?,
+            Ids::Random => roots.iter().try_for_each(|root| self.index_inode(*root))?,
+        }
+        self.stamp(from_dir, now)?;
+        self.stamp(to_dir, now)?;
+        for node in roots.into_iter().chain(replaced) {
+            self.keep_clock(node, now, &[CTIME])?;
+        }
+        Ok(replaced)
+    }
+
+    /// Whether renaming `node` rewrites more than one commit can hold.
+    pub(crate) fn is_too_large_to_rename(&self, node: NodeId) -> bool {
+        if self.superblock.ids == Ids::Random {
+            return false;
+        }
+        let (mut nodes, mut pages, mut buckets) = (0u64, 0u64, 0u64);
+        let mut stack = vec![node];
+        while let Some(at) = stack.pop().and_then(|id| self.nodes.get(id)) {
+            nodes += 1;
+            match &at.body {
+                Body::Directory(dir) => {
+                    pages += u64::from(dir.trie.pages());
+                    stack.extend(dir.entries.values());
+                }
+                Body::Content(content) => buckets += u64::from(content.buckets),
+                Body::Nothing => {}
+            }
+        }
+        let g = &self.superblock.geometry;
+        let maps = |table| g.map_blocks(table) * u64::from(g.shape(table).groups);
+        let pages = 2 * (pages + nodes.min(u64::from(self.inodes.trie.pages()))) + 8;
+        let blocks = pages * 3
+            + (pages * 6).min(maps(Table::Pages))
+            + (buckets * 8).min(maps(Table::Buckets))
+            + buckets / 16;
+        let room = g.cells_max(Table::Pages).saturating_sub(self.pages_used);
+        blocks > g.journal_blocks || nodes > 64 && pages / 8 > room
+    }
+
+    /// The content of a directory has changed.
+    fn stamp(&mut self, dir: NodeId, now: Timestamp) -> Result<()> {
+        self.keep_clock(dir, now, &[MTIME, CTIME])
+    }
+
+    /// Sets times from the clock, and keeps them if the image does.
+    pub(crate) fn keep_clock(&mut self, id: NodeId, now: Timestamp, which: &[usize]) -> Result<()> {
+        use crate::mutant::{Mutant, planted};
+        let keep = self.superblock.times == Times::Full || planted(Mutant::ClockTimes);
+        let node = self.node_mut(id)?;
+        for &i in which {
+            node.times[i] = now;
+            if keep {
+                node.kept_times[i] = Some(now);
+            }
+        }
+        if keep && node.record_len > 0 { self.index_inode(id) } else { Ok(()) }
+    }
+}
