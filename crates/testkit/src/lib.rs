@@ -1,1 +1,8 @@
-//! Tacita: testkit.
+//! What the tests of Tacita share: a file system in memory, mounts that clean up after
+//! themselves, and the drivers of external conformance tools.
+
+pub mod memory_fs;
+pub mod mount_guard;
+
+pub use memory_fs::{InoScheme, MemoryFs};
+pub use mount_guard::{MountGuard, skip_without_fuse};

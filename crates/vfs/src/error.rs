@@ -58,6 +58,8 @@ pub enum Kind {
     Corrupt,
     /// An open file limit was reached.
     TooManyOpen,
+    /// No such open file, or not open for this.
+    BadHandle,
 }
 
 impl Kind {
@@ -87,6 +89,7 @@ impl Kind {
             Self::Stale => libc::ESTALE,
             Self::Io | Self::Corrupt => libc::EIO,
             Self::TooManyOpen => libc::ENFILE,
+            Self::BadHandle => libc::EBADF,
         }
     }
 }

@@ -4,11 +4,17 @@
 //! A system implements [`FileSystem`]: storage of nodes, entries and content, on plain types and
 //! without FUSE, so that tests drive it directly.
 
+mod clock;
+pub mod daemon;
 mod error;
 mod file_system;
+pub mod fuse;
+pub mod posix;
 
+pub use clock::{Clock, SystemClock};
 pub use error::{Error, Kind, Result};
 pub use file_system::{
     Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,
     Reserve, Seek, Timestamp, XattrMode,
 };
+pub use posix::Posix;

@@ -1,0 +1,50 @@
+//! Where times come from: injected, so that runs can be replayed.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::Timestamp;
+
+/// Tells the time that nodes are stamped with.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where time enters; everything else takes a Clock"
+    )]
+    fn now(&self) -> Timestamp {
+        Timestamp::from(SystemTime::now())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self {
+                secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                nanos: after.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                match before.subsec_nanos() {
+                    0 => Self {
+                        secs: -secs,
+                        nanos: 0,
+                    },
+                    nanos => Self {
+                        secs: -secs - 1,
+                        nanos: 1_000_000_000 - nanos,
+                    },
+                }
+            }
+        }
+    }
+}

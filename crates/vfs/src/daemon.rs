@@ -1,0 +1,126 @@
+//! Serving a mount from the background, and unmounting so that nothing is left to do.
+//!
+//! `umount` returns when the kernel has let go, which is before everything is on the medium. So
+//! whoever serves a mount holds a lock on a small file while it does, writes into it how its last
+//! sync went, and [`unmount`] waits for that lock. The kernel drops locks with the process, so
+//! nobody waits for the dead.
+
+mod fork;
+mod serving_lock;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use fork::{Daemonised, Failure, Reporter, daemonise};
+pub(crate) use serving_lock::ServingLock;
+
+use crate::fuse::{detach, is_mounted, unmount_busy};
+use crate::{Error, Kind, Result};
+use serving_lock::{Ending, Watch};
+
+/// How often the lock is looked at while waiting.
+const WAIT_STEP: Duration = Duration::from_millis(10);
+
+/// Unmounts `dir` and returns when everything is on the medium and the process that served it is
+/// gone.
+///
+/// A mount whose server has died is cleared too, but that is no success: what had not been synced
+/// is lost.
+///
+/// # Errors
+/// [`Kind::Busy`] if it is in use; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if
+/// the final sync failed; [`Kind::Stale`] if the server had died, when the mount is cleared.
+pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
+    unmount_until(dir.as_ref(), None)
+}
+
+/// As [`unmount`], but waits no longer than `wait_max`.
+///
+/// # Errors
+/// As [`unmount`]; [`Kind::Busy`] also if the server is not gone by then.
+pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
+    unmount_until(dir.as_ref(), Some(Instant::now() + wait_max))
+}
+
+fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
+    let dir = canonical(dir)?;
+    let watch = Watch::open(&dir)?;
+    let mounted = is_mounted(&dir)?;
+    if mounted {
+        // Without its server a mount can only be cleared, and programs that use it get errors
+        // already: it need not wait for them.
+        let served = watch.as_ref().is_none_or(Watch::is_served);
+        let done = if served {
+            unmount_busy(&dir)
+        } else {
+            detach(&dir)
+        };
+        match done {
+            Ok(()) => {}
+            Err(e) if e.kind() == Kind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let Some(watch) = watch else {
+        return if mounted {
+            Ok(())
+        } else {
+            Err(not_mounted(&dir))
+        };
+    };
+    let ending = loop {
+        if let Some(ending) = watch.ending()? {
+            break ending;
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::new(
+                Kind::Busy,
+                format!("{}: unmounted, but still being served", dir.display()),
+            ));
+        }
+        std::thread::sleep(WAIT_STEP);
+    };
+    match ending {
+        Ending::Done => Ok(()),
+        Ending::Failed(text) => Err(Error::new(Kind::Io, text)),
+        Ending::Died if mounted => Err(Error::new(
+            Kind::Stale,
+            format!(
+                "{}: the process that served it had died; the mount is cleared, but what was not \
+                 yet synced is lost",
+                dir.display()
+            ),
+        )),
+        Ending::Died => Err(not_mounted(&dir)),
+    }
+}
+
+fn not_mounted(dir: &Path) -> Error {
+    Error::new(
+        Kind::NotFound,
+        format!("{}: nothing is mounted here", dir.display()),
+    )
+}
+
+/// The canonical path of `dir`, even if it is a mount whose server is dead.
+fn canonical(dir: &Path) -> Result<PathBuf> {
+    let whole = dir.canonicalize();
+    let path = match (&whole, dir.parent(), dir.file_name()) {
+        (Err(_), Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
+            parent.canonicalize().map(|parent| parent.join(name))
+        }
+        _ => whole,
+    };
+    path.map_err(|e| {
+        let kind = match e.kind() {
+            std::io::ErrorKind::PermissionDenied => Kind::AccessDenied,
+            _ => Kind::NotFound,
+        };
+        Error::new(kind, format!("{}: {e}", dir.display())).because(e)
+    })
+}

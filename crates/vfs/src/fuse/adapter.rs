@@ -1,0 +1,160 @@
+//! State of the adapter, and the settings it negotiates with the kernel.
+
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fuser::{FopenFlags, InitFlags, KernelConfig, Version};
+
+use super::backing::Backings;
+use super::invalidator::Invalidator;
+use super::node_table::NodeTable;
+use crate::{FileSystem, NodeId, Posix, Result};
+
+/// Largest write in bytes: one request of the kernel at 4 KiB a page.
+const WRITE_LEN_MAX_BYTES: u32 = 1 << 20;
+
+/// Requests that the kernel sends ahead of answers.
+const BACKGROUND_COUNT_MAX: u16 = 64;
+
+/// File systems that may lie on top of one another beneath passthrough.
+const STACK_DEPTH_MAX: u32 = 1;
+
+/// First version of the protocol (Linux 5.16) whose kernels surely refuse entries with impossible
+/// attributes, on which listing renumbered nodes relies: see [`super::entries`].
+const READ_DIR_PLUS_SINCE: Version = Version(7, 35);
+
+/// How the adapter behaves.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Behaviour {
+    pub(super) ttl: Duration,
+    pub(super) writeback_cache: bool,
+    pub(super) passthrough: bool,
+}
+
+/// What outlives the session: how its last sync went.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    final_sync: Mutex<Option<Result<()>>>,
+}
+
+impl Outcome {
+    /// How the final sync went; `None` if it was not reached.
+    pub(super) fn take(&self) -> Option<Result<()>> {
+        self.final_sync
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn set(&self, result: Result<()>) {
+        *self
+            .final_sync
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+}
+
+/// A session's adapter.
+pub(super) struct Adapter<F> {
+    pub(super) posix: Arc<Posix<F>>,
+    pub(super) behaviour: Behaviour,
+    pub(super) nodes: NodeTable,
+    pub(super) invalidator: Arc<Invalidator>,
+    pub(super) backings: Backings,
+    /// Whether the kernel agreed to passthrough.
+    pub(super) passes_through: OnceLock<()>,
+    outcome: Arc<Outcome>,
+}
+
+impl<F: FileSystem> Adapter<F> {
+    pub(super) fn new(posix: Arc<Posix<F>>, behaviour: Behaviour) -> Self {
+        Self {
+            nodes: NodeTable::new(posix.root()),
+            posix,
+            behaviour,
+            invalidator: Arc::new(Invalidator::new()),
+            backings: Backings::default(),
+            passes_through: OnceLock::new(),
+            outcome: Arc::default(),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Arc<Outcome> {
+        Arc::clone(&self.outcome)
+    }
+
+    /// Settles what both sides can do.
+    pub(super) fn negotiate(&self, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2;
+        if config.kernel_abi() >= READ_DIR_PLUS_SINCE {
+            wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
+        if self.behaviour.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        // Whatever the kernel lacks it does without: each of these only saves it questions.
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        if self.behaviour.passthrough
+            && !self.behaviour.writeback_cache
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(STACK_DEPTH_MAX).is_ok()
+        {
+            self.passes_through.get_or_init(|| ());
+        }
+        config.set_max_write(WRITE_LEN_MAX_BYTES).map_err(refused)?;
+        config
+            .set_max_background(BACKGROUND_COUNT_MAX)
+            .map_err(|limit| refused(u32::from(limit)))?;
+        Ok(())
+    }
+
+    /// The session is over.
+    pub(super) fn end(&self) {
+        self.invalidator.stop();
+        // A kernel that lets go of a mount does not forget its nodes one by one.
+        self.posix.forget_all();
+        self.outcome.set(self.posix.sync());
+    }
+
+    /// How long the kernel may keep attributes shown under `number`.
+    pub(super) const fn attr_ttl(&self, number: u64, ino: u64) -> Duration {
+        if number == ino {
+            self.behaviour.ttl
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Flags of an open regular file.
+    pub(super) fn open_flags(&self, drop_cache: bool) -> FopenFlags {
+        let mut flags = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        if !drop_cache {
+            flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        if !self.behaviour.writeback_cache {
+            flags |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        flags
+    }
+
+    /// Drops what the kernel caches of a node's content from an offset on.
+    pub(super) fn drop_pages(&self, node: NodeId, from: u64) {
+        if let Some(number) = self.nodes.number(node) {
+            self.invalidator.pages(number, from);
+        }
+    }
+}
+
+impl<F> std::fmt::Debug for Adapter<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adapter").finish_non_exhaustive()
+    }
+}
+
+fn refused(limit: u32) -> io::Error {
+    io::Error::other(format!("FUSE limits a setting to {limit}"))
+}

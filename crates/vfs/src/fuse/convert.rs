@@ -1,0 +1,119 @@
+//! From plain types to those of the FUSE library and back.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{Errno, FileAttr, INodeNo, Request, TimeOrNow};
+
+use crate::posix::{Caller, SetTime};
+use crate::{Attr, Error, FileType, Timestamp};
+
+pub(super) fn errno(error: &Error) -> Errno {
+    Errno::from_i32(error.errno())
+}
+
+pub(super) fn caller(request: &Request, umask: u32) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+        pid: request.pid(),
+        umask,
+    }
+}
+
+pub(super) const fn file_type(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::File => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+    }
+}
+
+/// The kind of node in the upper bits of a mode; plain zero stands for a file, as for `mknod`.
+pub(super) const fn kind_of_mode(mode: u32) -> Option<FileType> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Some(FileType::File),
+        libc::S_IFDIR => Some(FileType::Directory),
+        libc::S_IFLNK => Some(FileType::Symlink),
+        libc::S_IFIFO => Some(FileType::Fifo),
+        libc::S_IFSOCK => Some(FileType::Socket),
+        libc::S_IFCHR => Some(FileType::CharDevice),
+        libc::S_IFBLK => Some(FileType::BlockDevice),
+        _ => None,
+    }
+}
+
+/// Attributes under the number that the reply must carry.
+pub(super) fn attr(attr: &Attr, number: u64) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: to_system_time(attr.atime),
+        mtime: to_system_time(attr.mtime),
+        ctime: to_system_time(attr.ctime),
+        crtime: UNIX_EPOCH,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: attr.block_len_bytes,
+        flags: 0,
+    }
+}
+
+pub(super) fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::At(from_request_time(time)),
+    }
+}
+
+/// The time that a request carries.
+///
+/// The library builds times before 1970 by counting both seconds and nanoseconds backwards, so
+/// -1 s and 0.25 s become 1.25 s before 1970 instead of 0.75 s. Reading them back the same way
+/// gives what the program asked for.
+pub(super) fn from_request_time(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(_) => Timestamp::from(time),
+        Err(before) => Timestamp {
+            secs: -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
+            nanos: before.duration().subsec_nanos(),
+        },
+    }
+}
+
+fn to_system_time(time: Timestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(time.nanos));
+    let whole = if time.secs >= 0 {
+        UNIX_EPOCH.checked_add(Duration::from_secs(time.secs.unsigned_abs()))
+    } else {
+        UNIX_EPOCH.checked_sub(Duration::from_secs(time.secs.unsigned_abs()))
+    };
+    whole
+        .and_then(|whole| whole.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_survive() {
+        let time = Timestamp {
+            secs: -2,
+            nanos: 750_000_000,
+        };
+        let system = to_system_time(time);
+        assert_eq!(Timestamp::from(system), time);
+        let as_the_library_does = UNIX_EPOCH - Duration::new(2, 750_000_000);
+        assert_eq!(from_request_time(as_the_library_does), time);
+    }
+}

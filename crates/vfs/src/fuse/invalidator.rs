@@ -1,0 +1,117 @@
+//! Word to the kernel about caches that have become wrong.
+//!
+//! A worker of its own speaks to the kernel, never the thread that serves a request: the kernel
+//! may wait for a page or for an inode that is on its way out, and both may wait for a request of
+//! ours. Where a program must not see an answer before the caches are right, the worker gets the
+//! reply to send afterwards.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use fuser::{INodeNo, Notifier, ReplyEmpty};
+
+/// Offset that stands for "attributes only".
+const ATTRIBUTES_ONLY: i64 = -1;
+
+/// What to do.
+#[derive(Debug)]
+enum Word {
+    /// Drop the cached pages of a node from an offset on.
+    Pages(u64, i64),
+    /// Forget the attributes of nodes, then answer.
+    Attributes(Vec<u64>, ReplyEmpty),
+    /// No more words follow.
+    Stop,
+}
+
+/// Tells the kernel what to drop.
+#[derive(Debug)]
+pub(super) struct Invalidator {
+    words: Mutex<Sender<Word>>,
+    waiting: Mutex<Option<Receiver<Word>>>,
+    worker: OnceLock<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl Invalidator {
+    /// Words are kept until [`Invalidator::start`].
+    pub(super) fn new() -> Self {
+        let (words, waiting) = channel();
+        Self {
+            words: Mutex::new(words),
+            waiting: Mutex::new(Some(waiting)),
+            worker: OnceLock::new(),
+        }
+    }
+
+    /// Starts to pass words on.
+    pub(super) fn start(&self, notifier: Notifier) -> std::io::Result<()> {
+        let waiting = self
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(waiting) = waiting {
+            let worker = std::thread::Builder::new()
+                .name("tacita-inval".to_owned())
+                .spawn(move || work(&waiting, &notifier))?;
+            self.worker.get_or_init(|| Mutex::new(Some(worker)));
+        }
+        Ok(())
+    }
+
+    /// The pages of a node that were cut off or lost their last name are dropped soon.
+    pub(super) fn pages(&self, number: u64, from: u64) {
+        self.say(Word::Pages(number, i64::try_from(from).unwrap_or(i64::MAX)));
+    }
+
+    /// Attributes of nodes are dropped, then `reply` says that all went well.
+    pub(super) fn attributes_then_ok(&self, numbers: Vec<u64>, reply: ReplyEmpty) {
+        self.say(Word::Attributes(numbers, reply));
+    }
+
+    /// Ends the worker.
+    pub(super) fn stop(&self) {
+        self.say(Word::Stop);
+        let worker = self
+            .worker
+            .get()
+            .and_then(|worker| worker.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(worker) = worker {
+            // A panic there has been printed already, and the mount is over.
+            let _ = worker.join();
+        }
+    }
+
+    fn say(&self, word: Word) {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(unheard) = words.send(word)
+            && let Word::Attributes(_, reply) = unheard.0
+        {
+            reply.ok();
+        }
+    }
+}
+
+fn work(words: &Receiver<Word>, notifier: &Notifier) {
+    while let Ok(word) = words.recv() {
+        match word {
+            Word::Pages(number, from) => tell(notifier, number, from),
+            Word::Attributes(numbers, reply) => {
+                for number in numbers {
+                    tell(notifier, number, ATTRIBUTES_ONLY);
+                }
+                reply.ok();
+            }
+            Word::Stop => break,
+        }
+    }
+}
+
+fn tell(notifier: &Notifier, number: u64, offset: i64) {
+    // The kernel may have forgotten the node or the mount may be over: nothing is cached then.
+    if let Err(e) = notifier.inval_inode(INodeNo(number), offset, 0) {
+        log::debug!("the kernel was not told to drop {number}: {e}");
+    }
+}

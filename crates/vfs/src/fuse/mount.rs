@@ -1,0 +1,396 @@
+//! Mounting, serving and unmounting.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use signal_hook::iterator::Signals;
+
+use super::adapter::{Adapter, Behaviour, Outcome};
+use super::invalidator::Invalidator;
+use super::mount_table::{detach, has_helper, is_mounted, row_of, unmount_busy};
+use super::sync_timer::SyncTimer;
+use crate::daemon::ServingLock;
+use crate::{Error, FileSystem, Kind, Posix, Result};
+
+/// The device that FUSE speaks through.
+const DEVICE: &str = "/dev/fuse";
+
+/// How far the kernel reads ahead, in KiB, where we may set it; its own limit for FUSE is 128.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// How long the kernel may keep names and attributes unless told otherwise: all changes pass
+/// through the mount, so only a bound on mistakes of ours.
+const TTL_DEFAULT: Duration = Duration::from_hours(1);
+
+/// How often everything is put on the medium unless told otherwise.
+const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How a file system is mounted. Permission bits are always checked by the kernel.
+#[derive(Debug, Clone)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, each an option of mount"
+)]
+pub struct MountOptions {
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+    /// Other users than the one who mounts may enter.
+    pub allow_other: bool,
+    /// What the mount table shows as the source.
+    pub fs_name: String,
+    /// What the mount table shows as the type, after `fuse.`.
+    pub subtype: String,
+    /// Threads that serve requests; 0 for one a core.
+    pub threads: usize,
+    /// How long the kernel may keep names and attributes.
+    pub ttl: Duration,
+    /// The kernel collects writes. Faster, but data lies in memory of the kernel for longer.
+    pub writeback_cache: bool,
+    /// The kernel may read and write lower files directly, where a system offers them and the
+    /// privilege is there.
+    pub passthrough: bool,
+    /// Further options, as after `-o`.
+    pub extra: Vec<String>,
+    /// How often everything is put on the medium; zero for never.
+    pub sync_interval: Duration,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: false,
+            fs_name: "tacita".to_owned(),
+            subtype: "tacita".to_owned(),
+            threads: 0,
+            ttl: TTL_DEFAULT,
+            writeback_cache: false,
+            passthrough: false,
+            extra: Vec::new(),
+            sync_interval: SYNC_INTERVAL_DEFAULT,
+        }
+    }
+}
+
+impl MountOptions {
+    fn config(&self) -> Result<Config> {
+        let mut options = vec![
+            MountOption::DefaultPermissions,
+            MountOption::NoAtime,
+            MountOption::FSName(self.fs_name.clone()),
+            MountOption::Subtype(self.subtype.clone()),
+            if self.read_only {
+                MountOption::RO
+            } else {
+                MountOption::RW
+            },
+        ];
+        for extra in &self.extra {
+            for option in extra.split(',').filter(|option| !option.is_empty()) {
+                options.extend(parse_option(option)?);
+            }
+        }
+        let mut config = Config::default();
+        config.mount_options = options;
+        let acl = |extra: &String| extra.split(',').any(|option| option == "allow_other");
+        config.acl = if self.allow_other || self.extra.iter().any(acl) {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
+        let threads = match self.threads {
+            0 => available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        config.n_threads = Some(threads);
+        config.clone_fd = threads > 1;
+        Ok(config)
+    }
+}
+
+/// An option as after `-o`; none for those that are settled elsewhere.
+fn parse_option(option: &str) -> Result<Option<MountOption>> {
+    Ok(Some(match option {
+        "allow_other" | "rw" | "default_permissions" | "noatime" => return Ok(None),
+        "ro" => {
+            return Err(Error::new(
+                Kind::Invalid,
+                "ro: a read-only mount has a switch of its own",
+            ));
+        }
+        "dev" => MountOption::Dev,
+        "nodev" => MountOption::NoDev,
+        "suid" => MountOption::Suid,
+        "nosuid" => MountOption::NoSuid,
+        "exec" => MountOption::Exec,
+        "noexec" => MountOption::NoExec,
+        "sync" => MountOption::Sync,
+        "async" => MountOption::Async,
+        "dirsync" => MountOption::DirSync,
+        _ if option.starts_with("max_read=") || option.starts_with("context=") => {
+            MountOption::CUSTOM(option.to_owned())
+        }
+        _ => {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{option}: no such mount option"),
+            ));
+        }
+    }))
+}
+
+/// A mounted file system. Dropping it unmounts, out of sight at least.
+#[derive(Debug)]
+pub struct Mount {
+    dir: PathBuf,
+    session: Option<BackgroundSession>,
+    outcome: Arc<Outcome>,
+    invalidator: Arc<Invalidator>,
+    timer: Option<SyncTimer>,
+    lock: Option<ServingLock>,
+}
+
+/// Mounts a file system on `dir` and serves it from threads of its own.
+///
+/// # Errors
+/// [`Kind::Unsupported`] without FUSE or the helper that ordinary users need; [`Kind::NotFound`]
+/// and [`Kind::NotDirectory`] for `dir`; [`Kind::Busy`] if it is mounted already;
+/// [`Kind::Invalid`] for an option; [`Kind::NotPermitted`] where the system forbids it.
+pub fn mount<F: FileSystem>(
+    fs: Arc<Posix<F>>,
+    dir: impl AsRef<Path>,
+    options: &MountOptions,
+) -> Result<Mount> {
+    let dir = mount_point(dir.as_ref())?;
+    let config = options.config()?;
+    let lock = ServingLock::take(&dir)?;
+    let adapter = Adapter::new(
+        Arc::clone(&fs),
+        Behaviour {
+            ttl: options.ttl,
+            writeback_cache: options.writeback_cache,
+            passthrough: options.passthrough,
+        },
+    );
+    let outcome = adapter.outcome();
+    let invalidator = Arc::clone(&adapter.invalidator);
+    let cannot = |e: io::Error| {
+        let kind = match e.kind() {
+            io::ErrorKind::PermissionDenied => Kind::NotPermitted,
+            io::ErrorKind::InvalidInput => Kind::Invalid,
+            _ => Kind::Io,
+        };
+        Error::new(kind, format!("{}: cannot mount: {e}", dir.display())).because(e)
+    };
+    let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
+    invalidator.start(session.notifier()).map_err(cannot)?;
+    let session = session.spawn().map_err(cannot)?;
+    let timer = if options.sync_interval.is_zero() {
+        None
+    } else {
+        Some(SyncTimer::start(fs, options.sync_interval).map_err(cannot)?)
+    };
+    read_further_ahead(&dir);
+    Ok(Mount {
+        dir,
+        session: Some(session),
+        outcome,
+        invalidator,
+        timer,
+        lock: Some(lock),
+    })
+}
+
+/// The canonical path of a directory that can be mounted on.
+fn mount_point(dir: &Path) -> Result<PathBuf> {
+    if !Path::new(DEVICE).exists() {
+        return Err(Error::new(
+            Kind::Unsupported,
+            "there is no /dev/fuse: this kernel or container has no FUSE",
+        ));
+    }
+    if !rustix::process::geteuid().is_root() && !has_helper() {
+        return Err(Error::new(
+            Kind::Unsupported,
+            "fusermount3 is not installed, which users other than root need for mounting",
+        ));
+    }
+    let canonical = dir.canonicalize().map_err(|e| {
+        let kind = match e.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::NotADirectory => Kind::NotDirectory,
+            io::ErrorKind::PermissionDenied => Kind::AccessDenied,
+            // A mount whose server is gone.
+            io::ErrorKind::NotConnected => Kind::Busy,
+            _ => Kind::Io,
+        };
+        Error::new(kind, format!("{}: {e}", dir.display())).because(e)
+    })?;
+    if is_mounted(&canonical)? {
+        return Err(Error::new(
+            Kind::Busy,
+            format!("{}: already mounted", dir.display()),
+        ));
+    }
+    if !canonical.is_dir() {
+        return Err(Error::new(
+            Kind::NotDirectory,
+            format!("{}: not a directory", dir.display()),
+        ));
+    }
+    Ok(canonical)
+}
+
+/// Lets the kernel read further ahead than FUSE can settle itself; only root may.
+fn read_further_ahead(dir: &Path) {
+    if let Ok(Some(row)) = row_of(dir) {
+        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", row.device);
+        if let Err(e) = fs::write(setting, READ_AHEAD_KIB.to_string()) {
+            log::debug!("read-ahead stays as it is: {e}");
+        }
+    }
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether the session has ended, be it by `umount`.
+    pub fn has_ended(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Waits until somebody unmounts it and everything is on the medium.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if serving or the final sync failed.
+    pub fn wait(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    /// Unmounts it and waits until everything is on the medium.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if it is in use, when it stays mounted; [`Kind::Io`] if serving or the final
+    /// sync failed.
+    pub fn unmount(&mut self) -> Result<()> {
+        if self.session.is_none() {
+            return Ok(());
+        }
+        match unmount_busy(&self.dir) {
+            Ok(()) => {}
+            // Somebody else has unmounted it.
+            Err(e) if e.kind() == Kind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let served = self.session.take().map(BackgroundSession::join);
+        drop(self.timer.take());
+        self.invalidator.stop();
+        let result = match (served, self.outcome.take()) {
+            (_, Some(Err(e))) => Err(Error::new(
+                Kind::Io,
+                format!("{}: the final sync failed: {e}", self.dir.display()),
+            )
+            .because(e)),
+            (Some(Err(e)), _) => Err(Error::new(
+                Kind::Io,
+                format!("{}: serving failed: {e}", self.dir.display()),
+            )
+            .because(e)),
+            (Some(Ok(())), None) => Err(Error::new(
+                Kind::Io,
+                format!("{}: the final sync was not reached", self.dir.display()),
+            )),
+            (_, _) => Ok(()),
+        };
+        if let Some(lock) = &mut self.lock {
+            lock.finish(result.as_ref().err());
+        }
+        result
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.session.is_none() {
+            return;
+        }
+        if !self.has_ended()
+            && unmount_busy(&self.dir).is_err()
+            && let Err(e) = detach(&self.dir)
+        {
+            log::warn!("{}: cannot detach: {e}", self.dir.display());
+        }
+        // While programs still use a detached mount it cannot be waited for: its threads serve it
+        // to the end, which comes with the process at the latest.
+        if self.has_ended() || !is_mounted(&self.dir).unwrap_or(true) {
+            let wait_max = Duration::from_secs(2);
+            let mut waited = Duration::ZERO;
+            let step = Duration::from_millis(5);
+            while !self.has_ended() && waited < wait_max {
+                std::thread::sleep(step);
+                waited += step;
+            }
+        }
+        if self.has_ended() {
+            if let Err(e) = self.finish() {
+                log::error!("{e}");
+            }
+        } else if let Some(session) = self.session.take() {
+            // Dropping would wait; the threads go on by themselves.
+            std::mem::forget(session);
+        }
+    }
+}
+
+/// Serves until unmounted. The first of `signals` (numbers, such as SIGTERM) unmounts unless in
+/// use, the second puts the mount out of sight, to end with its last user.
+///
+/// The serving lock stays held until the process ends, so whoever waits for it knows that the
+/// caller has finished too.
+///
+/// # Errors
+/// [`Kind::Io`] if serving or the final sync failed.
+pub fn run_until_unmounted(mut mount: Mount, signals: &[i32]) -> Result<()> {
+    let mut signals = Signals::new(signals)
+        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
+    let watch = signals.handle();
+    let dir = mount.dir.clone();
+    let watcher = std::thread::Builder::new()
+        .name("tacita-signals".to_owned())
+        .spawn(move || {
+            for (count, signal) in signals.forever().enumerate() {
+                log::info!("signal {signal}: unmounting {}", dir.display());
+                let done = if count == 0 {
+                    unmount_busy(&dir)
+                } else {
+                    detach(&dir)
+                };
+                if let Err(e) = done {
+                    log::warn!("{e}; another signal detaches it from sight");
+                }
+            }
+        })
+        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
+    let result = mount.finish();
+    watch.close();
+    // A panic there has been printed already.
+    let _ = watcher.join();
+    if let Some(lock) = mount.lock.take() {
+        lock.keep_until_exit();
+    }
+    result
+}

@@ -1,0 +1,169 @@
+//! What is mounted where, and taking mounts away.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::{Error, Kind, Result};
+
+/// The helper by which ordinary users mount and unmount.
+const HELPER: &str = "fusermount3";
+
+/// A mount, as `/proc/self/mountinfo` shows it.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Major and minor number of the mounted file system, as in `0:42`.
+    pub(super) device: String,
+    /// Type, as in `fuse.tacita`.
+    pub(super) kind: String,
+    /// Options of the file system, as in `rw,user_id=1000`.
+    pub(super) options: String,
+}
+
+/// The topmost mount on `dir`, a canonical path.
+pub(super) fn row_of(dir: &Path) -> Result<Option<Row>> {
+    let table = fs::read("/proc/self/mountinfo")
+        .map_err(|e| Error::new(Kind::Io, "cannot read /proc/self/mountinfo").because(e))?;
+    let wanted = escape(dir.as_os_str().as_bytes());
+    let rows = table.split(|b| *b == b'\n');
+    Ok(rows.filter_map(|row| parse(row, &wanted)).next_back())
+}
+
+/// Whether a FUSE file system is mounted on `dir`, a canonical path.
+pub(crate) fn is_mounted(dir: &Path) -> Result<bool> {
+    Ok(row_of(dir)?.is_some_and(|row| row.kind == "fuse" || row.kind.starts_with("fuse.")))
+}
+
+/// Who mounted the FUSE file system on `dir`, a canonical path.
+pub(crate) fn owner_of_mount(dir: &Path) -> Option<u32> {
+    let row = row_of(dir).ok()??;
+    let mut options = row.options.split(',');
+    options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+}
+
+fn parse(row: &[u8], wanted: &[u8]) -> Option<Row> {
+    let mut fields = row.split(|b| *b == b' ');
+    let device = fields.nth(2)?;
+    if fields.nth(1)? != wanted {
+        return None;
+    }
+    let mut fields = fields.skip_while(|field| *field != b"-");
+    let kind = fields.nth(1)?;
+    let options = fields.nth(1)?;
+    Some(Row {
+        options: String::from_utf8_lossy(options).into_owned(),
+        device: String::from_utf8_lossy(device).into_owned(),
+        kind: String::from_utf8_lossy(kind).into_owned(),
+    })
+}
+
+/// Writes a path as mountinfo does.
+fn escape(path: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(path.len());
+    for byte in path {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => {
+                escaped.extend_from_slice(format!("\\{byte:03o}").as_bytes());
+            }
+            _ => escaped.push(*byte),
+        }
+    }
+    escaped
+}
+
+/// Takes the mount on `dir` away unless it is in use.
+///
+/// # Errors
+/// [`Kind::Busy`] if it is in use; [`Kind::NotFound`] if nothing is mounted there;
+/// [`Kind::NotPermitted`]; [`Kind::Unsupported`] without the helper.
+pub(crate) fn unmount_busy(dir: &Path) -> Result<()> {
+    take_away(dir, UnmountFlags::NOFOLLOW, &["-u", "-q"])
+}
+
+/// Takes the mount on `dir` out of sight; it ends when its last user is gone.
+///
+/// # Errors
+/// As [`unmount_busy`], but never [`Kind::Busy`].
+pub(crate) fn detach(dir: &Path) -> Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+    take_away(dir, flags, &["-u", "-q", "-z"])
+}
+
+fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()> {
+    match unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => by_helper(dir, helper_args),
+        Err(Errno::INVAL | Errno::NOENT) => Err(Error::new(
+            Kind::NotFound,
+            format!("{}: nothing is mounted here", dir.display()),
+        )),
+        Err(Errno::BUSY) => Err(busy(dir)),
+        Err(e) => {
+            Err(Error::new(Kind::Io, format!("{}: cannot unmount", dir.display())).because(e))
+        }
+    }
+}
+
+fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
+    let output = Command::new(HELPER)
+        .args(args)
+        .arg("--")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(_) if !is_mounted(dir)? => Err(Error::new(
+            Kind::NotFound,
+            format!("{}: nothing is mounted here", dir.display()),
+        )),
+        // The helper has one exit code for all failures; with -q it hides this very text.
+        Ok(output) if output.stderr.is_empty() => Err(busy(dir)),
+        Ok(output) => Err(Error::new(
+            Kind::NotPermitted,
+            format!(
+                "{}: {}",
+                dir.display(),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+        )),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Error::new(Kind::Unsupported, "fusermount3 is not installed").because(e))
+        }
+        Err(e) => Err(Error::new(Kind::Io, "cannot run fusermount3").because(e)),
+    }
+}
+
+fn busy(dir: &Path) -> Error {
+    Error::new(Kind::Busy, format!("{}: in use", dir.display()))
+}
+
+/// Whether the helper is installed.
+pub(super) fn has_helper() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let standard = ["/bin", "/usr/bin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(standard)
+        .any(|dir| dir.join(HELPER).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_their_mount_point() {
+        let row = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.x src rw,user_id=7";
+        let found = parse(row, &escape(b"/mnt 2")).unwrap();
+        assert_eq!(found.device, "98:0");
+        assert_eq!(found.kind, "fuse.x");
+        assert_eq!(found.options, "rw,user_id=7");
+        assert!(parse(row, b"/mnt").is_none());
+        assert!(parse(b"", b"/").is_none());
+    }
+}

@@ -1,0 +1,593 @@
+//! Requests of the kernel, one by one.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use super::adapter::Adapter;
+use super::convert;
+use super::convert::{caller, errno, from_request_time, kind_of_mode, set_time};
+use super::entries::GENERATION;
+use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, WriteMode};
+use crate::{Attr, FileSystem, Kind, NodeId, Opened, Reserve, Result, Seek, XattrMode};
+
+/// Permission and set-id bits.
+const PERM_MASK: u32 = 0o7777;
+
+impl<F: FileSystem> Adapter<F> {
+    fn node(&self, number: INodeNo) -> Result<NodeId> {
+        self.nodes.node(number.0)
+    }
+
+    fn reply_attr(&self, attr: Result<Attr>, reply: ReplyAttr) {
+        match attr {
+            Ok(attr) => {
+                // This reply alone may carry another number than the kernel's own: it is what
+                // stat shows. Kept it may be as well; a rename that changes it says so.
+                reply.attr(&self.behaviour.ttl, &convert::attr(&attr, attr.ino));
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn open_mode(&self, flags: i32) -> OpenMode {
+        let access = flags & libc::O_ACCMODE;
+        let write = access == libc::O_WRONLY || access == libc::O_RDWR;
+        OpenMode {
+            // With the write-back cache the kernel reads what it is about to write in part.
+            read: access != libc::O_WRONLY || self.behaviour.writeback_cache,
+            write,
+            append: flags & libc::O_APPEND != 0,
+            truncate: flags & libc::O_TRUNC != 0 && write,
+        }
+    }
+
+    fn rename_nodes(
+        &self,
+        request: &Request,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: RenameFlags,
+    ) -> Result<Vec<u64>> {
+        let mode = match flags {
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            flags if flags.is_empty() => RenameMode::Replace,
+            _ => return Err(Kind::Invalid.into()),
+        };
+        let from = (self.node(from.0)?, from.1);
+        let to = (self.node(to.0)?, to.1);
+        let Some(renamed) = self.posix.rename(caller(request, 0), from, to, mode)? else {
+            return Ok(Vec::new());
+        };
+        if let Some(other) = renamed.other.filter(|_| mode == RenameMode::Replace) {
+            self.drop_pages(other, 0);
+        }
+        if !renamed.renumbered {
+            return Ok(Vec::new());
+        }
+        if renamed.directory {
+            // Numbers beneath a directory may have changed too, and which nodes lie beneath it is
+            // not known here: whatever the kernel remembers it has to ask for again.
+            return Ok(self.nodes.numbers());
+        }
+        let moved = [Some(renamed.node), renamed.other];
+        let numbers = moved.into_iter().flatten();
+        Ok(numbers.filter_map(|n| self.nodes.number(n)).collect())
+    }
+}
+
+fn reserve_of_mode(mode: i32) -> Result<Reserve> {
+    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        0 => Ok(Reserve::Allocate { keep_size }),
+        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Reserve::Punch),
+        libc::FALLOC_FL_ZERO_RANGE => Ok(Reserve::Zero { keep_size }),
+        libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Reserve::Collapse),
+        libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Reserve::Insert),
+        _ => Err(Kind::Unsupported.into()),
+    }
+}
+
+fn reply_empty(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+/// Answers with a value, or with its length alone if the caller asked with a buffer of none.
+fn reply_value(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match value {
+        Ok(value) => match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => reply.size(len),
+            Ok(len) if len <= size => reply.data(&value),
+            Ok(_) => reply.error(Errno::ERANGE),
+            Err(_) => reply.error(Errno::E2BIG),
+        },
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+impl<F: FileSystem> Filesystem for Adapter<F> {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.negotiate(config)
+    }
+
+    fn destroy(&mut self) {
+        self.end();
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self
+            .node(parent)
+            .and_then(|dir| self.posix.lookup(dir, name));
+        self.reply_entry(found, reply);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.forget_number(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let attr = self.node(ino).and_then(|node| self.posix.attr(node));
+        self.reply_attr(attr, reply);
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = SetAttr {
+            perm: mode.and_then(|mode| u16::try_from(mode & PERM_MASK).ok()),
+            uid,
+            gid,
+            size,
+            atime: atime.map(set_time),
+            mtime: mtime.map(set_time),
+            ctime: ctime.map(from_request_time),
+        };
+        let attr = self.node(ino).and_then(|node| {
+            let attr = self.posix.change(caller(req, 0), node, &set)?;
+            if let Some(size) = size {
+                self.drop_pages(node, size);
+            }
+            Ok(attr)
+        });
+        self.reply_attr(attr, reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.node(ino).and_then(|node| self.posix.read_link(node)) {
+            Ok(target) => reply.data(target.as_encoded_bytes()),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let entry = self.node(parent).and_then(|dir| {
+            let kind = kind_of_mode(mode).ok_or(Kind::Invalid)?;
+            self.posix
+                .mknod(caller(req, umask), dir, name, (kind, mode), rdev)
+        });
+        self.reply_entry(entry, reply);
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let entry = self
+            .node(parent)
+            .and_then(|dir| self.posix.mkdir(caller(req, umask), dir, name, mode));
+        self.reply_entry(entry, reply);
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.node(parent).and_then(|dir| {
+            let (node, lives_on) = self.posix.unlink(caller(req, 0), dir, name)?;
+            if !lives_on {
+                self.drop_pages(node, 0);
+            }
+            Ok(())
+        });
+        reply_empty(done, reply);
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self
+            .node(parent)
+            .and_then(|dir| self.posix.rmdir(caller(req, 0), dir, name));
+        reply_empty(done.map(drop), reply);
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let entry = self.node(parent).and_then(|dir| {
+            self.posix
+                .symlink(caller(req, 0), dir, link_name, target.as_os_str())
+        });
+        self.reply_entry(entry, reply);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        match self.rename_nodes(req, (parent, name), (newparent, newname), flags) {
+            Ok(stale) if stale.is_empty() => reply.ok(),
+            Ok(stale) => self.invalidator.attributes_then_ok(stale, reply),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn link(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let linked = self.node(ino).and_then(|node| {
+            let dir = self.node(newparent)?;
+            Ok((node, self.posix.link(node, dir, newname)?))
+        });
+        self.reply_entry(linked, reply);
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let mode = self.open_mode(flags.0);
+        let opened = self.node(ino).and_then(|node| {
+            let (handle, opened) = self.posix.open(caller(req, 0), node, mode)?;
+            if mode.truncate {
+                self.drop_pages(node, 0);
+            }
+            Ok((node, handle, opened))
+        });
+        let (node, handle, opened) = match opened {
+            Ok(opened) => opened,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        let handle = FileHandle(handle.0);
+        let backing = self.backing(node, &opened, |file| reply.open_backing(file));
+        match backing {
+            Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
+            None => reply.opened(handle, self.open_flags(opened.drop_cache)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        self.read_content(fh, offset, len, |bytes| match bytes {
+            Ok(bytes) => reply.data(bytes),
+            Err(e) => reply.error(errno(&e)),
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let mode = match (pages, self.behaviour.writeback_cache) {
+            (true, true) => WriteMode::UnstampedPages,
+            (true, false) => WriteMode::Pages,
+            (false, _) if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) => {
+                WriteMode::Program
+            }
+            (false, _) => WriteMode::Privileged,
+        };
+        match self.posix.write(HandleId(fh.0), offset, data, mode) {
+            // A request is at most as long as was settled, far below the limit of u32.
+            Ok(_) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Closing promises nothing; the kernel does not ask again after this answer.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let released = self.posix.release(HandleId(fh.0));
+        reply_empty(released.map(|node| self.backings.release(node)), reply);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply_empty(self.posix.fsync(HandleId(fh.0)), reply);
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.node(ino).and_then(|node| self.posix.opendir(node)) {
+            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.list_names(fh, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.list_entries(fh, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply_empty(self.posix.fsync(HandleId(fh.0)), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.posix.stats() {
+            Ok(stats) => reply.statfs(
+                stats.blocks,
+                stats.blocks_free,
+                stats.blocks_available,
+                stats.files,
+                stats.files_free,
+                stats.block_len_bytes,
+                stats.name_len_max,
+                stats.block_len_bytes,
+            ),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => XattrMode::Any,
+        };
+        let done = self
+            .node(ino)
+            .and_then(|node| self.posix.set_xattr(node, name, value, mode));
+        reply_empty(done, reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.node(ino).and_then(|node| self.posix.xattr(node, name));
+        reply_value(value, size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.node(ino).and_then(|node| self.posix.xattrs(node));
+        let list = names.map(|names| {
+            let mut list = Vec::new();
+            for name in names {
+                list.extend_from_slice(name.as_encoded_bytes());
+                list.push(0);
+            }
+            list
+        });
+        reply_value(list, size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self
+            .node(ino)
+            .and_then(|node| self.posix.remove_xattr(node, name));
+        reply_empty(done, reply);
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let open = self.open_mode(flags);
+        let exclusive = flags & libc::O_EXCL != 0;
+        let created = self.node(parent).and_then(|dir| {
+            self.posix
+                .create(caller(req, umask), dir, name, mode, open, exclusive)
+        });
+        let (node, attr, handle, opened) = match created {
+            Ok(created) => created,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        let number = self.nodes.tell(node, attr.ino);
+        // One time for both: where the number may not be kept, the name is asked for again too.
+        let ttl: Duration = self.attr_ttl(number, attr.ino);
+        let attr = convert::attr(&attr, number);
+        let handle = FileHandle(handle.0);
+        let backing = self.backing(node, &opened, |file| reply.open_backing(file));
+        if let Some(id) = backing {
+            let flags = FopenFlags::empty();
+            reply.created_passthrough(&ttl, &attr, GENERATION, handle, flags, &id);
+        } else {
+            let flags = self.open_flags(opened.drop_cache);
+            reply.created(&ttl, &attr, GENERATION, handle, flags);
+        }
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = reserve_of_mode(mode).and_then(|how| {
+            let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
+            self.posix
+                .reserve(caller(req, 0), HandleId(fh.0), offset..end, how)
+        });
+        reply_empty(done, reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = u64::try_from(offset)
+            .map_err(|_| Kind::NoMore.into())
+            .and_then(|offset| match whence {
+                libc::SEEK_DATA => self.posix.seek(HandleId(fh.0), offset, Seek::Data),
+                libc::SEEK_HOLE => self.posix.seek(HandleId(fh.0), offset, Seek::Hole),
+                _ => Err(Kind::Invalid.into()),
+            })
+            .and_then(|at| i64::try_from(at).map_err(|_| Kind::FileTooBig.into()));
+        match found {
+            Ok(at) => reply.offset(at),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        _: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = (HandleId(fh_in.0), offset_in);
+        let to = (HandleId(fh_out.0), offset_out);
+        match self.posix.copy_range(caller(req, 0), from, to, len) {
+            // One call copies at most 16 MiB.
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+}
+
+impl<F: FileSystem> Adapter<F> {
+    /// The registration of the lower file of an opened node, where both sides want passthrough.
+    fn backing(
+        &self,
+        node: NodeId,
+        opened: &Opened,
+        register: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
+    ) -> Option<Arc<fuser::BackingId>> {
+        self.passes_through.get()?;
+        self.backings.take(node, opened.backing.as_ref()?, register)
+    }
+}

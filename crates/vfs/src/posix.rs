@@ -1,0 +1,188 @@
+//! What POSIX says, once for every system: rules over the seam, on plain types.
+//!
+//! A system stores nodes, entries and content ([`FileSystem`]); [`Posix`] decides what may replace
+//! what, when set-id bits fall, which times an operation sets, and when a nameless node dies.
+//!
+//! Permission bits are left to the kernel: mounts always carry `default_permissions`. What the
+//! kernel cannot leave to chance across several names (sticky directories) is checked here again.
+//! The group-membership rule of `chmod` (set-gid falls when the caller is not in the group) is the
+//! kernel's, for only it knows the caller's supplementary groups.
+//!
+//! Times: creation stamps the node and its directory; `link`, `unlink` and `rename` stamp the
+//! directories' mtime and ctime and the node's ctime (all through the seam's `now`); writing,
+//! `fallocate` and changing the size stamp mtime and ctime; any other change of attributes stamps
+//! ctime. Reading stamps nothing: atime only changes when a program sets it, because a trace of
+//! reading is a trace.
+//!
+//! Locks: `namespace` is shared by lookups and listings and exclusive for changes of names, so
+//! check and act are one step and no node dies between being found and being referred to. Reading
+//! and writing content never takes it. `attributes` makes read-check-change of one node's
+//! attributes one step; writing takes it only to append or to clear set-id bits. Order: namespace,
+//! attributes, then whatever the system locks.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{Attr, Clock, FileSystem, FsStats, NodeId, Result};
+
+mod attributes;
+mod content;
+mod handles;
+mod listing;
+mod names;
+mod namespace;
+mod references;
+mod rename;
+mod xattr;
+
+pub use attributes::{SetAttr, SetTime};
+pub use content::{OpenMode, WriteMode};
+pub use handles::HandleId;
+pub use listing::ListedEntry;
+pub use names::NAME_LEN_MAX;
+pub use rename::{RenameMode, Renamed};
+pub use xattr::{XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
+
+use handles::Handles;
+use references::References;
+
+/// Largest size of a file in bytes: the largest offset that `off_t` can hold.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Locks over attributes; more than threads, so that strangers seldom meet.
+const ATTRIBUTE_LOCK_COUNT: usize = 64;
+
+/// On whose behalf an operation is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process, 0 if it is outside our view.
+    pub pid: u32,
+    /// Permission bits that new nodes do not get.
+    pub umask: u32,
+}
+
+impl Caller {
+    /// Whether the caller may disregard ownership. Capabilities are not visible here, so this
+    /// stands for `CAP_FOWNER` and `CAP_FSETID`.
+    const fn is_root(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// The POSIX rules over one file system.
+pub struct Posix<F> {
+    fs: F,
+    clock: Box<dyn Clock>,
+    namespace: RwLock<()>,
+    attributes: [Mutex<()>; ATTRIBUTE_LOCK_COUNT],
+    references: References,
+    handles: Handles,
+}
+
+impl<F: FileSystem> Posix<F> {
+    /// Rules over `fs`, stamping times by `clock`.
+    pub fn new(fs: F, clock: impl Clock) -> Self {
+        Self {
+            fs,
+            clock: Box::new(clock),
+            namespace: RwLock::new(()),
+            attributes: std::array::from_fn(|_| Mutex::new(())),
+            references: References::default(),
+            handles: Handles::default(),
+        }
+    }
+
+    /// The system beneath.
+    pub const fn file_system(&self) -> &F {
+        &self.fs
+    }
+
+    /// The system beneath, back from the rules.
+    pub fn into_file_system(self) -> F {
+        self.fs
+    }
+
+    /// The root directory; it needs no reference.
+    pub fn root(&self) -> NodeId {
+        self.fs.root()
+    }
+
+    /// What `stat` shows of `node`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Stale`] if there is no such node.
+    pub fn attr(&self, node: NodeId) -> Result<Attr> {
+        self.fs.attr(node)
+    }
+
+    /// What `statfs` shows.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub fn stats(&self) -> Result<FsStats> {
+        self.fs.stats()
+    }
+
+    /// Everything is on the medium and nothing is left to do.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync()
+    }
+
+    /// Gives back `count` references to `node`, as [`Posix::lookup`] and its like hand out; a
+    /// nameless node dies with its last one.
+    pub fn forget(&self, node: NodeId, count: u64) {
+        if self.references.drop(node, count) {
+            self.fs.forget(node);
+        }
+    }
+
+    /// Closes all handles and gives back all references: the user is gone, and nameless nodes die.
+    pub fn forget_all(&self) {
+        self.handles.clear();
+        for node in self.references.drop_all() {
+            self.fs.forget(node);
+        }
+    }
+
+    /// Marks a node that may just have lost a name; the namespace is locked.
+    fn after_loss_of_name(&self, node: NodeId) -> Result<()> {
+        if self.fs.attr(node)?.nlink == 0 && self.references.orphan(node) {
+            self.fs.forget(node);
+        }
+        Ok(())
+    }
+
+    // The locks guard no data of their own, so a panic under them leaves nothing half done.
+
+    fn read_namespace(&self) -> RwLockReadGuard<'_, ()> {
+        self.namespace
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_namespace(&self) -> RwLockWriteGuard<'_, ()> {
+        self.namespace
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_attributes(&self, node: NodeId) -> MutexGuard<'_, ()> {
+        let index = node.0 % ATTRIBUTE_LOCK_COUNT as u64;
+        self.attributes[usize::try_from(index).unwrap_or(0)]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F> fmt::Debug for Posix<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posix").finish_non_exhaustive()
+    }
+}

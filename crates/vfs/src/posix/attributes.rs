@@ -1,0 +1,133 @@
+//! Changing attributes: set-id bits and times.
+
+use super::{FILE_SIZE_MAX, Posix};
+use crate::posix::Caller;
+use crate::{Attr, Change, FileSystem, FileType, Kind, NodeId, Result, Timestamp};
+
+/// Set-user-id.
+const SET_UID: u16 = 0o4000;
+
+/// Set-group-id.
+const SET_GID: u16 = 0o2000;
+
+/// Execution by the group: without it set-gid means something else and stays.
+const GROUP_EXECUTE: u16 = 0o0010;
+
+/// Permission and set-id bits.
+const PERM_MASK: u16 = 0o7777;
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the clock.
+    Now,
+    /// A time of the user's.
+    At(Timestamp),
+}
+
+/// What `chmod`, `chown`, `truncate` and `utimensat` change; what is `None` stays. With nothing
+/// at all it is a `chown` to the present owner, which still drops set-id bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission and set-id bits.
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of content.
+    pub mtime: Option<SetTime>,
+    /// Last change of anything, where the kernel keeps it (write-back cache).
+    pub ctime: Option<Timestamp>,
+}
+
+impl<F: FileSystem> Posix<F> {
+    /// Changes attributes and returns the new ones.
+    ///
+    /// # Errors
+    /// [`Kind::IsDirectory`] and [`Kind::Invalid`] for the size of anything but a file;
+    /// [`Kind::FileTooBig`]; [`Kind::NoSpace`].
+    pub fn change(&self, caller: Caller, node: NodeId, set: &SetAttr) -> Result<Attr> {
+        let _guard = self.lock_attributes(node);
+        let attr = self.fs.attr(node)?;
+        if let Some(size) = set.size {
+            check_size(&attr, size)?;
+        }
+        let now = self.clock.now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let by_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttr::default();
+        let by_truncate = set.size.is_some() && !caller.is_root();
+        let perm = match set.perm {
+            Some(perm) => Some(perm & PERM_MASK),
+            None if by_chown || by_truncate => without_set_id(&attr),
+            None => None,
+        };
+        let truncated = set.size.map(|_| now);
+        let change = Change {
+            perm,
+            uid: set.uid,
+            gid: set.gid,
+            size: set.size,
+            atime: set.atime.map(time),
+            mtime: set.mtime.map(time).or(truncated),
+            ctime: Some(set.ctime.unwrap_or(now)),
+            user_times: [set.atime, set.mtime]
+                .iter()
+                .any(|set| matches!(set, Some(SetTime::At(_)))),
+        };
+        self.fs.change(node, &change)
+    }
+
+    /// Stamps mtime and ctime after a change of content, and drops set-id bits if told to.
+    pub(super) fn stamp_content(&self, node: NodeId, kill_set_id: bool) -> Result<()> {
+        let now = self.clock.now();
+        let mut change = Change {
+            mtime: Some(now),
+            ctime: Some(now),
+            ..Change::default()
+        };
+        if kill_set_id {
+            let _guard = self.lock_attributes(node);
+            change.perm = without_set_id(&self.fs.attr(node)?);
+            return self.fs.change(node, &change).map(drop);
+        }
+        self.fs.change(node, &change).map(drop)
+    }
+
+    /// Stamps ctime.
+    pub(super) fn stamp_attributes(&self, node: NodeId) -> Result<()> {
+        let change = Change {
+            ctime: Some(self.clock.now()),
+            ..Change::default()
+        };
+        self.fs.change(node, &change).map(drop)
+    }
+}
+
+fn check_size(attr: &Attr, size: u64) -> Result<()> {
+    match attr.kind {
+        FileType::Directory => Err(Kind::IsDirectory.into()),
+        FileType::File if size > FILE_SIZE_MAX => Err(Kind::FileTooBig.into()),
+        FileType::File => Ok(()),
+        _ => Err(Kind::Invalid.into()),
+    }
+}
+
+/// The bits that remain when set-id falls; `None` if none is set.
+fn without_set_id(attr: &Attr) -> Option<u16> {
+    if attr.kind == FileType::Directory {
+        return None;
+    }
+    let mut perm = attr.perm & !SET_UID;
+    if attr.perm & GROUP_EXECUTE != 0 {
+        perm &= !SET_GID;
+    }
+    (perm != attr.perm).then_some(perm)
+}

@@ -1,0 +1,255 @@
+//! Open files: reading, writing, room and holes.
+
+use std::ops::Range;
+
+use super::handles::Handle;
+use super::{FILE_SIZE_MAX, Posix};
+use crate::posix::{Caller, HandleId, SetAttr};
+use crate::{FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek};
+
+/// Bytes that copying holds in memory at once.
+const COPY_CHUNK_LEN_BYTES: usize = 1 << 20;
+
+/// Bytes that one call copies at most, so that it never holds a thread for long; programs go on
+/// with the rest.
+const COPY_LEN_MAX_BYTES: u64 = 16 << 20;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent flags of open, as in the manual"
+)]
+pub struct OpenMode {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Every write goes to the end (`O_APPEND`).
+    pub append: bool,
+    /// The content is cut off (`O_TRUNC`).
+    pub truncate: bool,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteMode {
+    /// A program without the right to keep set-id bits.
+    Program,
+    /// A program that may keep set-id bits.
+    Privileged,
+    /// The kernel hands down pages of a mapping: the offset counts, even on a handle that appends.
+    Pages,
+    /// The kernel hands down pages and keeps the times itself.
+    UnstampedPages,
+}
+
+impl<F: FileSystem> Posix<F> {
+    /// Opens a regular file. The handle refers to the node until [`Posix::release`].
+    ///
+    /// # Errors
+    /// [`Kind::IsDirectory`]; [`Kind::Invalid`] for anything else that is no file.
+    pub fn open(&self, caller: Caller, node: NodeId, mode: OpenMode) -> Result<(HandleId, Opened)> {
+        match self.fs.attr(node)?.kind {
+            FileType::File => {}
+            FileType::Directory => return Err(Kind::IsDirectory.into()),
+            _ => return Err(Kind::Invalid.into()),
+        }
+        if mode.truncate {
+            let cut = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            self.change(caller, node, &cut)?;
+        }
+        let opened = self.fs.open(node, mode.write)?;
+        self.references.take(node);
+        let handle = self.handles.insert(Handle {
+            node,
+            directory: false,
+            read: mode.read,
+            write: mode.write,
+            append: mode.append,
+        });
+        Ok((handle, opened))
+    }
+
+    /// Closes a file or directory and returns its node.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`].
+    pub fn release(&self, handle: HandleId) -> Result<NodeId> {
+        let node = self.handles.remove(handle)?.node;
+        self.forget(node, 1);
+        Ok(node)
+    }
+
+    /// Reads at `offset`; less than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::Io`]; [`Kind::Corrupt`].
+    pub fn read(&self, handle: HandleId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let handle = self.readable(handle)?;
+        self.fs.read(handle.node, offset, buf)
+    }
+
+    /// Writes all of `data` at `offset`, or at the end on a handle that appends. Returns where it
+    /// went.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::FileTooBig`]; [`Kind::NoSpace`]; [`Kind::Io`].
+    pub fn write(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+    ) -> Result<u64> {
+        let handle = self.writable(handle)?;
+        let by_program = matches!(mode, WriteMode::Program | WriteMode::Privileged);
+        let offset = if handle.append && by_program {
+            let _guard = self.lock_attributes(handle.node);
+            let end = self.fs.attr(handle.node)?.size;
+            check_end(end, data.len() as u64)?;
+            self.fs.write(handle.node, end, data)?;
+            end
+        } else {
+            check_end(offset, data.len() as u64)?;
+            self.fs.write(handle.node, offset, data)?;
+            offset
+        };
+        if mode != WriteMode::UnstampedPages && !data.is_empty() {
+            self.stamp_content(handle.node, mode == WriteMode::Program)?;
+        }
+        Ok(offset)
+    }
+
+    /// Puts a file or directory on the medium, with the guarantee that the mount asked for.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::Io`].
+    pub fn fsync(&self, handle: HandleId) -> Result<()> {
+        self.fs.sync_node(self.handles.get(handle)?.node)
+    }
+
+    /// `fallocate`.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::Invalid`] for an empty range or one that `how` cannot take;
+    /// [`Kind::FileTooBig`]; [`Kind::NoSpace`]; [`Kind::Unsupported`].
+    pub fn reserve(
+        &self,
+        caller: Caller,
+        handle: HandleId,
+        range: Range<u64>,
+        how: Reserve,
+    ) -> Result<()> {
+        let node = self.writable(handle)?.node;
+        if range.is_empty() {
+            return Err(Kind::Invalid.into());
+        }
+        if range.end > FILE_SIZE_MAX {
+            return Err(Kind::FileTooBig.into());
+        }
+        let size = self.fs.attr(node)?.size;
+        match how {
+            Reserve::Collapse if range.end >= size => return Err(Kind::Invalid.into()),
+            Reserve::Insert if range.start >= size => return Err(Kind::Invalid.into()),
+            Reserve::Insert => check_end(size, range.end - range.start)?,
+            _ => {}
+        }
+        self.fs.reserve(node, range, how)?;
+        self.stamp_content(node, !caller.is_root())
+    }
+
+    /// `lseek` for data or holes.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::NoMore`].
+    pub fn seek(&self, handle: HandleId, offset: u64, what: Seek) -> Result<u64> {
+        self.fs.seek(self.handles.get(handle)?.node, offset, what)
+    }
+
+    /// Copies up to `len` bytes between open files and returns how many; 0 at the end of the
+    /// source.
+    ///
+    /// # Errors
+    /// [`Kind::BadHandle`]; [`Kind::Invalid`] where the ranges of one file overlap;
+    /// [`Kind::FileTooBig`]; [`Kind::NoSpace`]; [`Kind::Io`]. What was copied before a failure counts as
+    /// copied and is returned instead.
+    pub fn copy_range(
+        &self,
+        caller: Caller,
+        (from, from_offset): (HandleId, u64),
+        (to, to_offset): (HandleId, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let source = self.readable(from)?.node;
+        let target = self.writable(to)?.node;
+        let len = len.min(COPY_LEN_MAX_BYTES);
+        let apart = from_offset >= to_offset.saturating_add(len)
+            || to_offset >= from_offset.saturating_add(len);
+        if source == target && !apart {
+            return Err(Kind::Invalid.into());
+        }
+        let chunk_len = len.min(COPY_CHUNK_LEN_BYTES as u64);
+        let mut chunk = vec![0; usize::try_from(chunk_len).unwrap_or(COPY_CHUNK_LEN_BYTES)];
+        let mut done = 0;
+        let mut failure = None;
+        while done < len {
+            let want = usize::try_from(len - done).map_or(chunk.len(), |l| l.min(chunk.len()));
+            let step = self
+                .fs
+                .read(source, from_offset + done, &mut chunk[..want])
+                .and_then(|got| {
+                    check_end(to_offset + done, got as u64)?;
+                    if got > 0 {
+                        self.fs.write(target, to_offset + done, &chunk[..got])?;
+                    }
+                    Ok(got)
+                });
+            match step {
+                Ok(0) => break,
+                Ok(got) => done += got as u64,
+                Err(e) => {
+                    failure = Some(e);
+                    break;
+                }
+            }
+        }
+        match failure {
+            Some(e) if done == 0 => Err(e),
+            _ if done == 0 => Ok(0),
+            _ => {
+                self.stamp_content(target, !caller.is_root())?;
+                Ok(done)
+            }
+        }
+    }
+
+    fn readable(&self, handle: HandleId) -> Result<Handle> {
+        let handle = self.handles.get(handle)?;
+        if handle.read && !handle.directory {
+            Ok(handle)
+        } else {
+            Err(Kind::BadHandle.into())
+        }
+    }
+
+    fn writable(&self, handle: HandleId) -> Result<Handle> {
+        let handle = self.handles.get(handle)?;
+        if handle.write && !handle.directory {
+            Ok(handle)
+        } else {
+            Err(Kind::BadHandle.into())
+        }
+    }
+}
+
+/// Refuses what would reach beyond the largest offset.
+fn check_end(offset: u64, len: u64) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= FILE_SIZE_MAX => Ok(()),
+        _ => Err(Kind::FileTooBig.into()),
+    }
+}

@@ -1,0 +1,76 @@
+//! The table of open files and directories.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use crate::{Kind, NodeId, Result};
+
+/// Shards of the table, so that threads seldom wait for one another.
+const SHARD_COUNT: usize = 16;
+
+/// Names an open file or directory; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HandleId(pub u64);
+
+/// What an open file or directory may be used for.
+#[derive(Debug, Clone, Copy)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent flags of open, as in the manual"
+)]
+pub(super) struct Handle {
+    pub(super) node: NodeId,
+    pub(super) directory: bool,
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+}
+
+/// All open files and directories.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    shards: [RwLock<HashMap<HandleId, Handle>>; SHARD_COUNT],
+    last: AtomicU64,
+}
+
+impl Handles {
+    fn shard(&self, id: HandleId) -> &RwLock<HashMap<HandleId, Handle>> {
+        &self.shards[usize::try_from(id.0 % SHARD_COUNT as u64).unwrap_or(0)]
+    }
+
+    pub(super) fn insert(&self, handle: Handle) -> HandleId {
+        let id = HandleId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        self.shard(id)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, handle);
+        id
+    }
+
+    pub(super) fn get(&self, id: HandleId) -> Result<Handle> {
+        self.shard(id)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+            .copied()
+            .ok_or_else(|| Kind::BadHandle.into())
+    }
+
+    pub(super) fn remove(&self, id: HandleId) -> Result<Handle> {
+        self.shard(id)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id)
+            .ok_or_else(|| Kind::BadHandle.into())
+    }
+
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            shard
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clear();
+        }
+    }
+}

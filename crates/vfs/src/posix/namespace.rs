@@ -1,0 +1,268 @@
+//! Finding, making and taking away names.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use super::Posix;
+use super::names::{TARGET_LEN_MAX, check_name, check_parent, check_sticky};
+use crate::posix::{Caller, HandleId, OpenMode};
+use crate::{Attr, FileSystem, FileType, Kind, NewNode, NodeId, Opened, Result};
+
+/// Set-gid: new nodes of such a directory take its group.
+const SET_GID: u16 = 0o2000;
+
+/// Permission and set-id bits.
+const PERM_MASK: u32 = 0o7777;
+
+impl<F: FileSystem> Posix<F> {
+    /// The node named `name` in `dir`, with one more reference (give it back by
+    /// [`Posix::forget`]). `.` and `..` are found too.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::NotDirectory`]; [`Kind::NameTooLong`].
+    pub fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)> {
+        let _guard = self.read_namespace();
+        let found = match name.as_bytes() {
+            b"." => (dir, self.fs.attr(dir)?),
+            b".." => {
+                let parent = self.fs.parent(dir)?;
+                (parent, self.fs.attr(parent)?)
+            }
+            _ => {
+                check_name(name)?;
+                self.fs.lookup(dir, name)?
+            }
+        };
+        self.references.take(found.0);
+        Ok(found)
+    }
+
+    /// Makes a file, pipe, socket or device, with one reference.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`]; [`Kind::Invalid`] for a directory or symbolic link; as the system has them.
+    pub fn mknod(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        (kind, mode): (FileType, u32),
+        rdev: u32,
+    ) -> Result<(NodeId, Attr)> {
+        let rdev = match kind {
+            FileType::CharDevice | FileType::BlockDevice => rdev,
+            FileType::Directory | FileType::Symlink => return Err(Kind::Invalid.into()),
+            FileType::File | FileType::Fifo | FileType::Socket => 0,
+        };
+        self.make(caller, dir, name, (kind, mode), |new| new.rdev = rdev)
+    }
+
+    /// Makes a directory, with one reference.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`]; as the system has them.
+    pub fn mkdir(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        mode: u32,
+    ) -> Result<(NodeId, Attr)> {
+        self.make(caller, dir, name, (FileType::Directory, mode), |_| ())
+    }
+
+    /// Makes a symbolic link to `target`, with one reference.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`]; [`Kind::NotFound`] for an empty target; [`Kind::NameTooLong`].
+    pub fn symlink(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        target: &OsStr,
+    ) -> Result<(NodeId, Attr)> {
+        if target.is_empty() {
+            return Err(Kind::NotFound.into());
+        }
+        if target.len() > TARGET_LEN_MAX {
+            return Err(Kind::NameTooLong.into());
+        }
+        // A link's own bits mean nothing and are always all set, whatever the umask.
+        let caller = Caller { umask: 0, ..caller };
+        let kind = (FileType::Symlink, 0o777);
+        self.make(caller, dir, name, kind, |new| {
+            new.target = OsString::from(target);
+        })
+    }
+
+    /// Makes a regular file and opens it, with one reference besides the handle's own. An existing
+    /// regular file is opened instead unless `exclusive`.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`]; [`Kind::IsDirectory`]; as the system has them.
+    pub fn create(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        mode: u32,
+        open: OpenMode,
+        exclusive: bool,
+    ) -> Result<(NodeId, Attr, HandleId, Opened)> {
+        let fresh = self.make(caller, dir, name, (FileType::File, mode), |_| ());
+        let (node, attr, fresh) = match fresh {
+            Ok((node, attr)) => (node, attr, true),
+            Err(e) if e.kind() == Kind::Exists && !exclusive => {
+                let (node, attr) = self.lookup(dir, name)?;
+                (node, attr, false)
+            }
+            Err(e) => return Err(e),
+        };
+        let open = OpenMode {
+            truncate: open.truncate && !fresh,
+            ..open
+        };
+        match self.open(caller, node, open) {
+            Ok((handle, opened)) => {
+                let attr = if fresh { attr } else { self.fs.attr(node)? };
+                Ok((node, attr, handle, opened))
+            }
+            Err(e) => {
+                self.forget(node, 1);
+                Err(e)
+            }
+        }
+    }
+
+    /// Gives `node` another name, with one more reference.
+    ///
+    /// # Errors
+    /// [`Kind::NotPermitted`] for a directory; [`Kind::NotFound`] if the node has no name left;
+    /// [`Kind::Exists`]; [`Kind::TooManyLinks`].
+    pub fn link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
+        check_name(name)?;
+        let _guard = self.change_namespace();
+        check_parent(&self.fs.attr(dir)?)?;
+        let attr = self.fs.attr(node)?;
+        if attr.kind == FileType::Directory {
+            return Err(Kind::NotPermitted.into());
+        }
+        if attr.nlink == 0 {
+            return Err(Kind::NotFound.into());
+        }
+        if self.find(dir, name)?.is_some() {
+            return Err(Kind::Exists.into());
+        }
+        let attr = self.fs.link(node, dir, name, self.clock.now())?;
+        self.references.take(node);
+        Ok(attr)
+    }
+
+    /// Takes away a name that is no directory's. Returns the node and whether it lives on under
+    /// other names.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::IsDirectory`]; [`Kind::NotPermitted`] in a sticky directory.
+    pub fn unlink(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<(NodeId, bool)> {
+        check_name(name)?;
+        let _guard = self.change_namespace();
+        let (node, attr) = self.fs.lookup(dir, name)?;
+        check_sticky(caller, &self.fs.attr(dir)?, &attr)?;
+        if attr.kind == FileType::Directory {
+            return Err(Kind::IsDirectory.into());
+        }
+        self.fs.remove(dir, name, self.clock.now())?;
+        self.after_loss_of_name(node)?;
+        Ok((node, attr.nlink > 1))
+    }
+
+    /// Takes away an empty directory.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::NotDirectory`]; [`Kind::NotEmpty`]; [`Kind::Invalid`] for `.`;
+    /// [`Kind::NotPermitted`] in a sticky directory.
+    pub fn rmdir(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<NodeId> {
+        if name.as_bytes() == b".." {
+            return Err(Kind::NotEmpty.into());
+        }
+        check_name(name)?;
+        let _guard = self.change_namespace();
+        let (node, attr) = self.fs.lookup(dir, name)?;
+        check_sticky(caller, &self.fs.attr(dir)?, &attr)?;
+        if attr.kind != FileType::Directory {
+            return Err(Kind::NotDirectory.into());
+        }
+        self.check_empty(node)?;
+        self.fs.remove(dir, name, self.clock.now())?;
+        self.after_loss_of_name(node)?;
+        Ok(node)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if it is none.
+    pub fn read_link(&self, node: NodeId) -> Result<OsString> {
+        self.fs.read_link(node)
+    }
+
+    /// Makes a node of the kind and mode after the rules on owners and set-gid directories.
+    fn make(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        (kind, mode): (FileType, u32),
+        complete: impl FnOnce(&mut NewNode),
+    ) -> Result<(NodeId, Attr)> {
+        check_name(name)?;
+        let _guard = self.change_namespace();
+        let parent = self.fs.attr(dir)?;
+        check_parent(&parent)?;
+        if self.find(dir, name)?.is_some() {
+            return Err(Kind::Exists.into());
+        }
+        let perm = u16::try_from(mode & PERM_MASK & !caller.umask).unwrap_or(0);
+        let inherits = parent.perm & SET_GID != 0;
+        let mut new = NewNode {
+            kind,
+            perm: match kind {
+                FileType::Directory if inherits => perm | SET_GID,
+                _ => perm,
+            },
+            uid: caller.uid,
+            gid: if inherits { parent.gid } else { caller.gid },
+            rdev: 0,
+            target: OsString::new(),
+            now: self.clock.now(),
+        };
+        complete(&mut new);
+        let (node, attr) = self.fs.create(dir, name, &new)?;
+        self.references.take(node);
+        Ok((node, attr))
+    }
+
+    /// The node of that name, if there is one; the namespace is locked.
+    pub(super) fn find(&self, dir: NodeId, name: &OsStr) -> Result<Option<(NodeId, Attr)>> {
+        match self.fs.lookup(dir, name) {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.kind() == Kind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Refuses a directory with entries; the namespace is locked.
+    pub(super) fn check_empty(&self, dir: NodeId) -> Result<()> {
+        let mut empty = true;
+        self.fs.list(dir, 0, &mut |_| {
+            empty = false;
+            false
+        })?;
+        if empty {
+            Ok(())
+        } else {
+            Err(Kind::NotEmpty.into())
+        }
+    }
+}

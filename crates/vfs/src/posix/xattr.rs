@@ -1,0 +1,79 @@
+//! Extended attributes.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use super::Posix;
+use crate::{FileSystem, Kind, NodeId, Result, XattrMode};
+
+/// Longest name of an extended attribute in bytes: `XATTR_NAME_MAX` of Linux.
+pub const XATTR_NAME_LEN_MAX: usize = 255;
+
+/// Largest value of an extended attribute in bytes: `XATTR_SIZE_MAX` of Linux.
+pub const XATTR_VALUE_LEN_MAX: usize = 65536;
+
+/// Name spaces that are stored. `system.` is not: access control lists would be stored but never
+/// obeyed, which is worse than not having them.
+const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+impl<F: FileSystem> Posix<F> {
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`Kind::NoAttribute`]; [`Kind::Unsupported`] for a name space that is not stored.
+    pub fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        self.fs.xattr(node, name)
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// [`Kind::Stale`].
+    pub fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
+        self.fs.xattrs(node)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`Kind::TooLarge`]; [`Kind::Range`] for the name; [`Kind::Exists`] and
+    /// [`Kind::NoAttribute`] by `mode`; [`Kind::Unsupported`]; [`Kind::NoSpace`].
+    pub fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        check_xattr_name(name)?;
+        if value.len() > XATTR_VALUE_LEN_MAX {
+            return Err(Kind::TooLarge.into());
+        }
+        self.fs.set_xattr(node, name, value, mode)?;
+        self.stamp_attributes(node)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`Kind::NoAttribute`]; [`Kind::Unsupported`].
+    pub fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        check_xattr_name(name)?;
+        self.fs.remove_xattr(node, name)?;
+        self.stamp_attributes(node)
+    }
+}
+
+fn check_xattr_name(name: &OsStr) -> Result<()> {
+    let bytes = name.as_bytes();
+    if bytes.len() > XATTR_NAME_LEN_MAX {
+        return Err(Kind::Range.into());
+    }
+    let in_space = |space: &&[u8]| bytes.len() > space.len() && bytes.starts_with(space);
+    if NAME_SPACES.iter().any(in_space) {
+        Ok(())
+    } else {
+        Err(Kind::Unsupported.into())
+    }
+}
