@@ -131,6 +131,9 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     let cells = Cells::of(&relocations);
     buckets::write(state, &relocations, &cells, &mut plan)?;
     zero_vacated(&state.superblock.geometry, Table::Buckets, &cells, &mut plan);
+    for from in relocations.iter().filter_map(|relocation| relocation.from) {
+        plan.leave(state.superblock.geometry.cell_start(Table::Buckets, from));
+    }
     write_maps(&state.superblock.geometry, Table::Buckets, &state.buckets, &cells, &mut plan);
     buckets::tell_inodes(state)?;
 

@@ -266,19 +266,14 @@ impl FileSystem for Hifs {
         inner.writable()?;
         let node = inner.state.find(from.0, &from_name)?;
         let other = inner.state.find(to.0, &to_name).ok().filter(|_| exchange == Exchange::Yes);
+        // A directory takes its whole subtree along; that must fit in one commit.
+        let mut blocks = inner.state.pending_blocks();
         for moved in [Some(node), other].into_iter().flatten() {
-            if inner.state.node(moved)?.directory().is_none() {
-                continue;
-            }
-            // A directory takes its whole subtree along; that must fit in one commit.
-            if !inner.state.pending.is_empty() {
-                inner.commit(Sync::Durable)?;
-            }
-            if inner.state.is_too_large_to_rename(moved) {
-                return Err(Kind::CrossDevice.into());
+            if inner.state.node(moved)?.directory().is_some() {
+                blocks += inner.state.rename_blocks(moved).ok_or(Kind::CrossDevice)?;
             }
         }
-        if inner.state.is_loaded() {
+        if inner.state.is_loaded() || blocks > inner.state.superblock.geometry.journal_blocks {
             inner.commit(Sync::Durable)?;
         }
         inner.state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)

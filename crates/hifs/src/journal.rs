@@ -14,15 +14,17 @@
 //! Format: docs/spec/hifs.md, section 8. Source: design note, sections 3.1 and 3.4.
 
 mod layers;
+mod plan;
 
 use tacita_block::BlockNo;
 use tacita_secret::digest;
 
-use crate::error::{Error, Kind, Result, damaged};
+use crate::error::{Result, damaged};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
 use crate::mutant::{Mutant, planted};
 use crate::superblock::{u32_at, u64_at};
+pub(crate) use plan::{Bucket, Plan};
 
 const MAGIC: [u8; 8] = *b"TACITAJL";
 const RECORD_LEN: usize = 32;
@@ -48,18 +50,9 @@ struct Run {
     count: u32,
 }
 
-/// What a commit does to the image, collected before anything is written.
-#[derive(Debug, Default)]
-pub struct Plan {
-    puts: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
-    zeros: Vec<Run>,
-    /// Source and target of buckets that move unchanged.
-    moves: Vec<(u64, u64)>,
-}
-
 /// A commit in the form of the journal: the bytes, and what they say.
 #[derive(Debug)]
-pub struct Sealed {
+pub(crate) struct Sealed {
     bytes: Vec<u8>,
 }
 
@@ -72,100 +65,6 @@ pub enum Recovery {
     Erased,
     /// A durable commit was finished.
     Finished,
-}
-
-impl Plan {
-    /// This block gets this content.
-    pub fn put(&mut self, at: BlockNo, block: Box<[u8; BLOCK_LEN]>) {
-        if is_zero(&block[..]) {
-            self.zero(at, 1);
-        } else {
-            self.puts.push((at.0, block));
-        }
-    }
-
-    /// These blocks become zero.
-    pub fn zero(&mut self, at: BlockNo, count: u32) {
-        self.zeros.push(Run { at: at.0, count });
-    }
-
-    /// A bucket moves unchanged.
-    pub fn relocate(&mut self, from: BlockNo, to: BlockNo) {
-        self.moves.push((from.0, to.0));
-    }
-
-    /// Whether there is nothing to do.
-    pub const fn is_empty(&self) -> bool {
-        self.puts.is_empty() && self.zeros.is_empty() && self.moves.is_empty()
-    }
-
-    /// Puts the plan into the form of the journal, reading the buckets that move.
-    ///
-    /// # Errors
-    /// [`Kind::NoSpace`] if it does not fit in the journal; [`Kind::Device`].
-    pub fn seal(mut self, medium: &Medium, geometry: &Geometry) -> Result<Sealed> {
-        let bucket_len = usize::try_from(geometry.bucket_len_bytes()).expect("1 MiB at most");
-        let room = geometry.journal_blocks.saturating_sub(self.puts.len() as u64);
-        let order = layers::order(&self.moves, room / 2 / u64::from(geometry.bucket_blocks));
-        let mut moves = Vec::with_capacity(order.len());
-        let mut bucket = vec![0; bucket_len];
-        for ((from, to), layer) in order {
-            medium.read(BlockNo(from), &mut bucket)?;
-            if let Some(layer) = layer {
-                let count = geometry.bucket_blocks;
-                moves.push(Move { layer, count, from, to, tag: tag_of(&bucket) });
-            } else {
-                for (i, block) in (0..).zip(bucket.chunks_exact(BLOCK_LEN)) {
-                    self.put(BlockNo(to + i), Box::new(block.try_into().expect("one block")));
-                }
-            }
-        }
-        moves.sort_by_key(|m| (m.layer, m.to));
-        self.puts.sort_unstable_by_key(|(at, _)| *at);
-        self.zeros.sort_unstable_by_key(|run| run.at);
-        let sealed = Sealed { bytes: self.encode(&moves) };
-        if sealed.blocks() > geometry.journal_blocks {
-            let text = format!(
-                "one commit of {} blocks is larger than the journal of {}",
-                sealed.blocks(),
-                geometry.journal_blocks
-            );
-            return Err(Error::new(Kind::NoSpace, text));
-        }
-        Ok(sealed)
-    }
-
-    fn encode(&self, moves: &[Move]) -> Vec<u8> {
-        let puts = coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }));
-        let zeros = coalesce(self.zeros.iter().copied());
-        let records = moves.len() + puts.len() + zeros.len();
-        let head = BLOCK_LEN + (records * RECORD_LEN).next_multiple_of(BLOCK_LEN);
-        let mut bytes = vec![0; head + self.puts.len() * BLOCK_LEN];
-        bytes[..8].copy_from_slice(&MAGIC);
-        let count = u32::try_from(records).expect("fewer records than blocks");
-        bytes[8..12].copy_from_slice(&count.to_le_bytes());
-        let data = u32::try_from(self.puts.len()).expect("fewer data blocks than 2^32");
-        bytes[12..16].copy_from_slice(&data.to_le_bytes());
-        let moves = moves.iter().map(|m| (KIND_MOVE, m.layer, m.count, m.to, m.from, m.tag));
-        let puts = puts.iter().map(|run| (KIND_PUT, 0, run.count, run.at, 0, 0));
-        let zeros = zeros.iter().map(|run| (KIND_ZERO, 0, run.count, run.at, 0, 0));
-        let slots = bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN);
-        for (slot, record) in slots.zip(moves.chain(puts).chain(zeros)) {
-            let (kind, layer, count, at, from, tag) = record;
-            slot[0] = kind;
-            slot[1] = layer;
-            slot[4..8].copy_from_slice(&count.to_le_bytes());
-            slot[8..16].copy_from_slice(&at.to_le_bytes());
-            slot[16..24].copy_from_slice(&from.to_le_bytes());
-            slot[24..32].copy_from_slice(&tag.to_le_bytes());
-        }
-        for (slot, (_, block)) in bytes[head..].chunks_exact_mut(BLOCK_LEN).zip(&self.puts) {
-            slot.copy_from_slice(&block[..]);
-        }
-        let hash = digest(&bytes);
-        bytes[HASH_AT..HASH_AT + 32].copy_from_slice(&hash);
-        bytes
-    }
 }
 
 impl Sealed {

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tacita_block::BlockNo;
 use tacita_vfs::NodeId;
 
 use super::Cells;
 use crate::content::Content;
 use crate::error::{Result, damaged};
-use crate::geometry::{BLOCK_LEN, Table};
-use crate::journal::Plan;
+use crate::geometry::Table;
+use crate::journal::{Bucket, Plan};
 use crate::names::FileId;
 use crate::placement::{Cell, Change, Owner, Relocation};
 use crate::record::INLINE_LEN_MAX;
@@ -109,8 +108,13 @@ pub(super) fn write(
     for relocation in relocations {
         let Some(to) = relocation.to else { continue };
         match (files.get(&relocation.owner).and_then(|node| node.content()), relocation.from) {
-            (Some(content), _) => writer.bucket(content, relocation.bucket, to, plan)?,
-            (None, Some(from)) => plan.relocate(start(from), start(to)),
+            (Some(content), _) => writer.bucket(content, relocation.bucket, to, plan),
+            (None, Some(from)) => plan.bucket(Bucket {
+                to: start(to),
+                fresh: cells.fresh.contains(&to),
+                base: Some(start(from)),
+                blocks: Vec::new(),
+            }),
             (None, None) => return Err(damaged("a bucket without a file")),
         }
     }
@@ -118,13 +122,13 @@ pub(super) fn write(
         let Some(content) = node.content() else { continue };
         if content.base == Some(id) {
             for bucket in content.pending_buckets(&state.superblock.geometry) {
-                writer.bucket_in_place(id, content, bucket, plan)?;
+                writer.bucket_in_place(id, content, bucket, plan);
             }
         } else {
             // Another file's cells may have become this file's without moving.
             for (first, _, len) in state.buckets.extents(id) {
                 for bucket in first..first + len {
-                    writer.bucket_in_place(id, content, bucket, plan)?;
+                    writer.bucket_in_place(id, content, bucket, plan);
                 }
             }
         }
@@ -144,13 +148,12 @@ impl Writer<'_> {
         content: &Content,
         bucket: u32,
         plan: &mut Plan,
-    ) -> Result<()> {
+    ) {
         if self.cells.from.contains_key(&(id, bucket)) {
-            return Ok(());
+            return;
         }
-        match self.state.buckets.locate(id, bucket) {
-            Some((cell, _)) => self.bucket(content, bucket, cell, plan),
-            None => Ok(()),
+        if let Some((cell, _)) = self.state.buckets.locate(id, bucket) {
+            self.bucket(content, bucket, cell, plan);
         }
     }
 
@@ -164,40 +167,16 @@ impl Writer<'_> {
     }
 
     /// The content of one bucket goes to cell `to`.
-    fn bucket(&self, content: &Content, bucket: u32, to: Cell, plan: &mut Plan) -> Result<()> {
-        let State { superblock, medium, .. } = self.state;
-        let geometry = &superblock.geometry;
-        let target = geometry.cell_start(Table::Buckets, to);
-        let source = self
-            .old_cell(content, bucket)
-            .map(|cell| geometry.cell_start(Table::Buckets, cell));
-        let waiting: HashMap<u32, _> = content.pending_blocks(geometry, bucket).collect();
-        if waiting.is_empty() {
-            match source {
-                Some(source) if source != target => plan.relocate(source, target),
-                Some(_) => {}
-                None => return Err(damaged("a bucket without content")),
-            }
-            return Ok(());
-        }
-        let fresh = self.cells.fresh.contains(&to);
-        for index in 0..geometry.bucket_blocks {
-            let at = BlockNo(target.0 + u64::from(index));
-            let block = match (waiting.get(&index), source) {
-                (Some(pending), _) => (*pending).clone(),
-                (None, Some(source)) if source == target => continue,
-                (None, Some(source)) => {
-                    Some(medium.read_block(BlockNo(source.0 + u64::from(index)))?)
-                }
-                (None, None) => None,
-            };
-            match block {
-                Some(block) if !fresh || block[..] != [0; BLOCK_LEN] => plan.put(at, block),
-                None if !fresh => plan.zero(at, 1),
-                _ => {}
-            }
-        }
-        Ok(())
+    fn bucket(&self, content: &Content, bucket: u32, to: Cell, plan: &mut Plan) {
+        let geometry = &self.state.superblock.geometry;
+        let start = |cell| geometry.cell_start(Table::Buckets, cell);
+        let blocks = content.pending_blocks(geometry, bucket);
+        plan.bucket(Bucket {
+            to: start(to),
+            fresh: self.cells.fresh.contains(&to),
+            base: self.old_cell(content, bucket).map(start),
+            blocks: blocks.map(|(index, block)| (index, block.clone())).collect(),
+        });
     }
 }
 

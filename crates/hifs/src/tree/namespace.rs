@@ -237,10 +237,11 @@ impl State {
         Ok(replaced)
     }
 
-    /// Whether renaming `node` rewrites more than one commit can hold.
-    pub(crate) fn is_too_large_to_rename(&self, node: NodeId) -> bool {
+    /// Blocks of journal that renaming a directory may need, generously counted; `None` if that is
+    /// more than one commit can hold.
+    pub(crate) fn rename_blocks(&self, node: NodeId) -> Option<u64> {
         if self.superblock.ids == Ids::Random {
-            return false;
+            return Some(0);
         }
         let (mut nodes, mut pages, mut buckets) = (0u64, 0u64, 0u64);
         let mut stack = vec![node];
@@ -263,7 +264,8 @@ impl State {
             + (buckets * 8).min(maps(Table::Buckets))
             + buckets / 16;
         let room = g.cells_max(Table::Pages).saturating_sub(self.pages_used);
-        blocks > g.journal_blocks || nodes > 64 && pages / 8 > room
+        let fits = blocks <= g.journal_blocks && (nodes <= 64 || pages / 8 <= room);
+        fits.then_some(blocks)
     }
 
     /// The content of a directory has changed.

@@ -1,0 +1,162 @@
+//! Power cuts: at every write, with any subset of what was in flight, and inside recovery.
+
+use tacita_block::{Event, FaultDevice};
+use tacita_hifs::geometry::{Layout, Parameters};
+use tacita_hifs::{Hifs, Recovery};
+use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
+use tacita_vfs::FileSystem;
+
+use crate::images::{
+    LAYOUTS, assert_same, fault_device, fresh, memory_device, open, options, parameters,
+};
+use crate::permutation::LIMITS;
+
+/// Recovers `image` and returns what it became.
+fn recovered(image: &[u8]) -> (Vec<u8>, Recovery) {
+    let device = memory_device(image);
+    let hifs = Hifs::open(device.clone(), options(5)).unwrap();
+    let found = hifs.recovery();
+    hifs.sync().unwrap();
+    drop(hifs);
+    (device.snapshot(), found)
+}
+
+/// A history of a few commits, each cut everywhere. Returns how many crash images were looked at.
+pub(crate) fn game(parameters: &Parameters, seed: u64, commits: u32, seeds_a_cut: u64) -> u32 {
+    let mut rng = Rng::new(seed);
+    let device = fault_device(fresh(parameters).snapshot());
+    let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+    let mut looked_at = 0;
+    for commit in 0..commits {
+        let before = device.content();
+        for _ in 0..rng.below(12) + 1 {
+            step(&hifs, &mut rng, &LIMITS);
+        }
+        if device.content() != before {
+            // A commit for lack of room: only commits of their own are cut here.
+            hifs.sync().unwrap();
+        }
+        let before = device.content();
+        device.restart_recording();
+        hifs.sync().unwrap();
+        let after = device.content();
+        looked_at += cut_everywhere(&device, &before, &after, (seed, commit), seeds_a_cut);
+    }
+    assert!(tree(&hifs) == tree(&open(memory_device(&device.content()))));
+    looked_at
+}
+
+fn cut_everywhere(
+    device: &FaultDevice,
+    before: &[u8],
+    after: &[u8],
+    name: (u64, u32),
+    seeds: u64,
+) -> u32 {
+    let recording = device.recording();
+    let mut looked_at = 0;
+    let mut durable = false;
+    for cut in 0..=recording.events().len() {
+        for seed in 0..=seeds {
+            let image = match seed {
+                0 => recording.prefix_image(cut),
+                _ => recording.crash_image(cut, seed),
+            };
+            let (result, _) = recovered(&image);
+            let what = format!("seed and commit {name:?}, cut {cut}, subset {seed}");
+            if result == after && before != after {
+                durable |= seed == 0;
+            } else {
+                assert_same(before, &result, &what);
+                assert!(seed != 0 || !durable, "{what}: a durable commit was lost");
+            }
+            looked_at += 1;
+            if seed == 1 && cut % 3 == 0 {
+                cut_recovery(&image, &result, &what);
+            }
+        }
+    }
+    assert!(durable || before == after, "the commit never became durable");
+    looked_at
+}
+
+/// A crash inside recovery: recovering again leads to the same image.
+fn cut_recovery(image: &[u8], want: &[u8], what: &str) {
+    let device = fault_device(image.to_vec());
+    device.restart_recording();
+    drop(Hifs::open(device.clone(), options(5)).unwrap());
+    let recording = device.recording();
+    let cuts = recording.events().len();
+    for cut in (0..=cuts).step_by(1 + cuts / 5) {
+        let (result, _) = recovered(&recording.crash_image(cut, cut as u64 + 17));
+        assert_same(want, &result, &format!("{what}, recovery cut at {cut}"));
+    }
+}
+
+#[test]
+fn every_cut_leads_to_one_of_both_images() {
+    let mut looked_at = 0;
+    for layout in LAYOUTS {
+        let parameters = Parameters { len_bytes: 1 << 20, groups: Some(2), ..parameters(layout) };
+        for seed in 0..3 {
+            looked_at += game(&parameters, seed, 5, 3);
+        }
+    }
+    assert!(looked_at > 1000, "{looked_at} crash images");
+}
+
+/// Two histories with the same committed pair of states give the same set of crash images.
+#[test]
+fn crash_images_do_not_tell_histories_apart() {
+    // Large enough for its journal to hold either way in one commit.
+    let parameters = Parameters { len_bytes: 256 << 20, groups: Some(2), ..parameters(Layout::D) };
+    for seed in 0..4 {
+        let mut events = Vec::new();
+        for way in 0..2 {
+            let mut rng = Rng::new(seed);
+            let device = fault_device(fresh(&parameters).snapshot());
+            let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+            for _ in 0..20 {
+                step(&hifs, &mut rng, &LIMITS);
+            }
+            hifs.sync().unwrap();
+            // The same change by two ways: with and without a detour, in one commit.
+            device.restart_recording();
+            let goal = {
+                let scratch = memory_device(&device.content());
+                let hifs = open(scratch);
+                let mut rng = Rng::new(seed + 1000);
+                for _ in 0..10 {
+                    step(&hifs, &mut rng, &LIMITS);
+                }
+                tree(&hifs)
+            };
+            if way == 0 {
+                let mut rng = Rng::new(seed + 1000);
+                for _ in 0..10 {
+                    step(&hifs, &mut rng, &LIMITS);
+                }
+            } else {
+                clear(&hifs, &mut rng);
+                build(&hifs, &goal, &mut rng, Commits::Never);
+            }
+            assert!(tree(&hifs) == goal);
+            hifs.sync().unwrap();
+            events.push(summary(&device));
+        }
+        assert_eq!(events[0], events[1], "seed {seed}: the device saw different writes");
+    }
+}
+
+/// What the device saw: where each write went and a hash of it.
+fn summary(device: &FaultDevice) -> Vec<String> {
+    let show = |event: &Event| match event {
+        Event::Write { offset, data } => {
+            let hash = tacita_secret::digest(data);
+            format!("{} blocks at {}: {:02x?}", data.len() / 4096, offset / 4096, &hash[..4])
+        }
+        Event::Flush => "flush".into(),
+        other => format!("{other:?}"),
+    };
+    device.recording().events().iter().map(show).collect()
+}

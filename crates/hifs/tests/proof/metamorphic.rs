@@ -1,0 +1,157 @@
+//! An operation and its inverse leave the same bytes.
+
+use std::ffi::OsStr;
+
+use tacita_hifs::geometry::Layout;
+use tacita_testkit::history::{Rng, clear, step};
+use tacita_vfs::{
+    Change, Exchange, FileSystem, FileType, NewNode, NodeId, Reserve, Timestamp, XattrMode,
+};
+
+use crate::images::{LAYOUTS, assert_same, fresh, open, parameters};
+use crate::permutation::LIMITS;
+
+const NOW: Timestamp = Timestamp { secs: 12345, nanos: 678 };
+
+fn new(kind: FileType) -> NewNode {
+    NewNode { kind, perm: 0o644, uid: 5, gid: 6, rdev: 0, target: "to".into(), now: NOW }
+}
+
+fn resize(fs: &dyn FileSystem, node: NodeId, size: u64) {
+    fs.change(node, &Change { size: Some(size), ..Change::default() }).unwrap();
+}
+
+type Step = fn(&dyn FileSystem, NodeId);
+
+/// Each pair undoes itself on the file `held`, whose content is 50,000 bytes.
+const PAIRS: [(&str, Step); 9] = [
+    ("create, unlink", |fs, _| {
+        let (node, _) = fs.create(fs.root(), OsStr::new("x"), &new(FileType::File)).unwrap();
+        fs.write(node, 0, &[1; 9000]).unwrap();
+        fs.sync().unwrap();
+        fs.remove(fs.root(), OsStr::new("x"), NOW).unwrap();
+        fs.forget(node);
+    }),
+    ("mkdir, rmdir", |fs, _| {
+        let (node, _) = fs.create(fs.root(), OsStr::new("d"), &new(FileType::Directory)).unwrap();
+        fs.sync().unwrap();
+        fs.remove(fs.root(), OsStr::new("d"), NOW).unwrap();
+        fs.forget(node);
+    }),
+    ("grow, truncate", |fs, held| {
+        fs.write(held, 50_000, &[9; 70_000]).unwrap();
+        fs.sync().unwrap();
+        resize(fs, held, 50_000);
+    }),
+    ("link, unlink", |fs, held| {
+        fs.link(held, fs.root(), OsStr::new("a-lesser-name"), NOW).unwrap();
+        fs.sync().unwrap();
+        fs.remove(fs.root(), OsStr::new("a-lesser-name"), NOW).unwrap();
+    }),
+    ("rename there and back", |fs, _| {
+        let (root, held, other) = (fs.root(), OsStr::new("held"), OsStr::new("other"));
+        fs.rename((root, held), (root, other), Exchange::No, NOW).unwrap();
+        fs.sync().unwrap();
+        fs.rename((root, other), (root, held), Exchange::No, NOW).unwrap();
+    }),
+    ("set and remove an attribute", |fs, held| {
+        fs.set_xattr(held, OsStr::new("user.x"), &[3; 500], XattrMode::Create).unwrap();
+        fs.sync().unwrap();
+        fs.remove_xattr(held, OsStr::new("user.x")).unwrap();
+    }),
+    ("punch, fill", |fs, held| {
+        fs.reserve(held, 10_000..30_000, Reserve::Punch).unwrap();
+        fs.sync().unwrap();
+        fs.write(held, 10_000, &[7; 20_000]).unwrap();
+    }),
+    ("overwrite twice", |fs, held| {
+        fs.write(held, 5_000, &[0; 20_000]).unwrap();
+        fs.sync().unwrap();
+        fs.write(held, 5_000, &[7; 20_000]).unwrap();
+    }),
+    ("shrink into the inode, grow", |fs, held| {
+        resize(fs, held, 10);
+        fs.sync().unwrap();
+        fs.write(held, 0, &[7; 50_000]).unwrap();
+    }),
+];
+
+#[test]
+fn inverse_operations_leave_the_same_bytes() {
+    for layout in LAYOUTS {
+        for (what, pair) in PAIRS {
+            let device = fresh(&parameters(layout));
+            let hifs = open(device.clone());
+            let (held, _) =
+                hifs.create(hifs.root(), OsStr::new("held"), &new(FileType::File)).unwrap();
+            hifs.write(held, 0, &[7; 50_000]).unwrap();
+            hifs.sync().unwrap();
+            let before = device.snapshot();
+            pair(&hifs, held);
+            hifs.sync().unwrap();
+            assert_same(&before, &device.snapshot(), &format!("{layout:?}, {what}"));
+        }
+    }
+}
+
+#[test]
+fn an_emptied_image_is_a_new_one() {
+    for layout in LAYOUTS {
+        let device = fresh(&parameters(layout));
+        let new = device.snapshot();
+        let hifs = open(device.clone());
+        let mut rng = Rng::new(99);
+        for n in 0..200 {
+            step(&hifs, &mut rng, &LIMITS);
+            if n % 20 == 0 {
+                hifs.sync().unwrap();
+            }
+        }
+        clear(&hifs, &mut rng);
+        let root = hifs.root();
+        for name in hifs.xattrs(root).unwrap() {
+            hifs.remove_xattr(root, &name).unwrap();
+        }
+        let change =
+            Change { perm: Some(0o755), uid: Some(0), gid: Some(0), ..Change::default() };
+        hifs.change(root, &change).unwrap();
+        hifs.sync().unwrap();
+        assert_same(&new, &device.snapshot(), &format!("{layout:?}, emptied"));
+    }
+}
+
+/// Nothing of what was written and deleted is anywhere in the image, its free space or its journal.
+#[test]
+fn deleted_markers_are_nowhere() {
+    let device = fresh(&parameters(Layout::D));
+    let hifs = open(device.clone());
+    let mut markers = Vec::new();
+    for n in 0..40u32 {
+        let marker = format!("<marker {n:08}>");
+        let name = format!("name-{n:08}");
+        let (node, _) =
+            hifs.create(hifs.root(), OsStr::new(&name), &new(FileType::File)).unwrap();
+        hifs.write(node, 0, marker.repeat(700).as_bytes()).unwrap();
+        hifs.sync().unwrap();
+        markers.push((marker, name, node));
+    }
+    let holds = |image: &[u8], marker: &str| {
+        image.windows(marker.len()).any(|window| window == marker.as_bytes())
+    };
+    let before = device.snapshot();
+    for (n, (marker, name, node)) in markers.iter().enumerate() {
+        assert!(holds(&before, marker) && holds(&before, name), "the search finds what is there");
+        if n % 2 == 0 {
+            assert_eq!(hifs.remove(hifs.root(), OsStr::new(name), NOW).unwrap(), *node);
+            hifs.forget(*node);
+        } else {
+            resize(&hifs, *node, 0);
+        }
+    }
+    hifs.sync().unwrap();
+    let after = device.snapshot();
+    for (n, (marker, name, _)) in markers.iter().enumerate() {
+        assert!(!holds(&after, marker), "content of {name} is left");
+        assert_eq!(holds(&after, name), n % 2 == 1, "the name {name}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Permutation and scratch: any two histories to the same tree give the same image.
+
+use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
+use tacita_testkit::history::{Commits, Limits, Rng, build, step, tree};
+use tacita_testkit::memory_fs::MemoryFs;
+use tacita_vfs::FileSystem;
+
+use crate::images::{LAYOUTS, assert_same, fresh, memory_device, open, parameters};
+
+pub(crate) const LIMITS: Limits = Limits { names: 12, size_max: 90_000, write_max: 30_000 };
+
+/// One game: a random history with commits and remounts against a model in memory, then another
+/// history to the same tree on a fresh image. Panics if the images differ.
+pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
+    let device = fresh(parameters);
+    let model = MemoryFs::default();
+    let mut rng = Rng::new(seed);
+    let mut hifs = open(device.clone());
+    for n in 0..steps {
+        let mut same = rng.clone();
+        step(&hifs, &mut rng, &LIMITS);
+        step(&model, &mut same, &LIMITS);
+        match rng.below(40) {
+            0..4 => hifs.sync().unwrap(),
+            4 => {
+                hifs.sync().unwrap();
+                drop(hifs);
+                hifs = open(device.clone());
+            }
+            _ => {}
+        }
+        if n % 16 == 0 {
+            assert!(tree(&hifs) == tree(&model), "seed {seed}: the model disagrees after step {n}");
+        }
+    }
+    hifs.sync().unwrap();
+    let seen = tree(&hifs);
+    assert!(seen == tree(&model), "seed {seed}: the model disagrees");
+    let first = device.snapshot();
+    // What a mount reads and verifies shows the same tree.
+    assert!(tree(&open(memory_device(&first))) == seen, "seed {seed}: a remount disagrees");
+    assert_same(&first, &memory_device(&first).snapshot(), "a remount");
+
+    for other in 0..2 {
+        let device = fresh(parameters);
+        let hifs = open(device.clone());
+        build(&hifs, &seen, &mut Rng::new(seed ^ (other + 1) << 32), Commits::Often);
+        assert!(tree(&hifs) == seen, "seed {seed}: another way led elsewhere");
+        hifs.sync().unwrap();
+        assert_same(&first, &device.snapshot(), &format!("seed {seed}, way {other}"));
+    }
+}
+
+#[test]
+fn any_history_gives_the_same_image() {
+    for layout in LAYOUTS {
+        for seed in 0..12 {
+            game(&parameters(layout), seed, 160);
+        }
+    }
+}
+
+#[test]
+fn with_larger_buckets() {
+    for (bucket, groups) in [(16 << 10, 2), (64 << 10, 1)] {
+        for seed in 100..106 {
+            let parameters = Parameters {
+                bucket_len_bytes: Some(bucket),
+                groups: Some(groups),
+                len_bytes: 16 << 20,
+                ..parameters(Layout::D)
+            };
+            game(&parameters, seed, 200);
+        }
+    }
+}
+
+/// With times kept, they are part of the tree: histories that set the same times agree.
+#[test]
+fn times_are_part_of_the_state_only_when_asked() {
+    for times in [Times::None, Times::User] {
+        let parameters = Parameters { times, ..parameters(Layout::D) };
+        game(&parameters, 7, 100);
+    }
+}
+
+/// With random ids and the same source of ids, an image still holds no trace of detours: the
+/// history is replayed, once with commits after each step and once with a single one.
+#[test]
+fn random_ids_hide_commits() {
+    let parameters = Parameters { ids: Ids::Random, ..parameters(Layout::D) };
+    for seed in 0..6 {
+        let images: Vec<Vec<u8>> = [1, 1000]
+            .into_iter()
+            .map(|every| {
+                let device = fresh(&parameters);
+                let hifs = open(device.clone());
+                let mut rng = Rng::new(seed);
+                for n in 0..80 {
+                    step(&hifs, &mut rng, &LIMITS);
+                    if n % every == 0 {
+                        hifs.sync().unwrap();
+                    }
+                }
+                hifs.sync().unwrap();
+                device.snapshot()
+            })
+            .collect();
+        assert_same(&images[0], &images[1], &format!("seed {seed}"));
+    }
+}
