@@ -79,11 +79,18 @@ impl Default for MountOptions {
 
 impl MountOptions {
     fn config(&self) -> Result<Config> {
+        for name in [&self.fs_name, &self.subtype] {
+            if name.is_empty() || name.contains([',', '\\', '\0']) {
+                let text = format!("{name}: not fit for the mount table");
+                return Err(Error::new(Kind::Invalid, text));
+            }
+        }
         let mut options = vec![
             MountOption::DefaultPermissions,
             MountOption::NoAtime,
             MountOption::FSName(self.fs_name.clone()),
-            MountOption::Subtype(self.subtype.clone()),
+            // The library keeps its own option of this name from the kernel when root mounts.
+            MountOption::CUSTOM(format!("subtype={}", self.subtype)),
             if self.read_only {
                 MountOption::RO
             } else {
