@@ -1,5 +1,6 @@
 //! Mounts a file system in memory, for conformance tools:
-//! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]`.
+//! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]
+//! [--fail-sync] [--private]`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ struct Arguments {
     scheme: InoScheme,
     daemon: bool,
     size_max_bytes: Option<u64>,
+    fail_sync: bool,
     options: MountOptions,
 }
 
@@ -26,6 +28,7 @@ fn arguments() -> Option<Arguments> {
     let mut scheme = InoScheme::Node;
     let mut daemon = false;
     let mut size_max_bytes = None;
+    let mut fail_sync = false;
     let mut options = MountOptions {
         allow_other: true,
         fs_name: "memory".to_owned(),
@@ -37,6 +40,8 @@ fn arguments() -> Option<Arguments> {
         match argument.as_str() {
             "--path-ino" => scheme = InoScheme::Path,
             "--daemon" => daemon = true,
+            "--fail-sync" => fail_sync = true,
+            "--private" => options.allow_other = false,
             "--writeback" => options.writeback_cache = true,
             "--threads" => options.threads = given.next()?.parse().ok()?,
             "--size" => size_max_bytes = Some(given.next()?.parse().ok()?),
@@ -49,12 +54,14 @@ fn arguments() -> Option<Arguments> {
         scheme,
         daemon,
         size_max_bytes,
+        fail_sync,
         options,
     })
 }
 
 fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
+    fs.fail_syncs(arguments.fail_sync);
     let posix = Arc::new(Posix::new(fs, SystemClock));
     let mount = match mount(posix, &arguments.dir, &arguments.options) {
         Ok(mount) => mount,
