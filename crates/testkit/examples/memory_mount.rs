@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use tacita_testkit::{InoScheme, MemoryFs};
 use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{Posix, SystemClock};
+use tacita_vfs::fuse::{Interrupts, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::posix::{Caller, SetAttr};
+use tacita_vfs::{Posix, Result, SystemClock};
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -59,12 +60,28 @@ fn arguments() -> Option<Arguments> {
     })
 }
 
+/// Whoever mounts may write.
+fn give_root_to_caller(posix: &Posix<MemoryFs>) -> Result<()> {
+    let owner = SetAttr {
+        uid: Some(rustix::process::geteuid().as_raw()),
+        gid: Some(rustix::process::getegid().as_raw()),
+        ..SetAttr::default()
+    };
+    let root = posix.root();
+    posix.change(Caller::default(), root, &owner).map(drop)
+}
+
 fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
     let posix = Arc::new(Posix::new(fs, SystemClock));
-    let mount = match mount(posix, &arguments.dir, &arguments.options) {
-        Ok(mount) => mount,
+    let started = Interrupts::watch(&[SIGHUP, SIGINT, SIGTERM]).and_then(|interrupts| {
+        give_root_to_caller(&posix)?;
+        let mount = mount(posix, &arguments.dir, &arguments.options)?;
+        Ok((mount, interrupts))
+    });
+    let (mount, interrupts) = match started {
+        Ok(started) => started,
         Err(e) => {
             match reporter {
                 Some(reporter) => drop(reporter.failed(7, &e.to_string())),
@@ -79,7 +96,7 @@ fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    match run_until_unmounted(mount, &[SIGHUP, SIGINT, SIGTERM]) {
+    match run_until_unmounted(mount, interrupts) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");
