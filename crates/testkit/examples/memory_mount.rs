@@ -1,13 +1,15 @@
 //! Mounts a file system in memory, for conformance tools:
-//! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]`.
+//! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]
+//! [--fail-sync] [--private]`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use tacita_testkit::{InoScheme, MemoryFs};
 use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{Posix, SystemClock};
+use tacita_vfs::fuse::{Interrupts, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::posix::{Caller, SetAttr};
+use tacita_vfs::{Posix, Result, SystemClock};
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -18,6 +20,7 @@ struct Arguments {
     scheme: InoScheme,
     daemon: bool,
     size_max_bytes: Option<u64>,
+    fail_sync: bool,
     options: MountOptions,
 }
 
@@ -26,6 +29,7 @@ fn arguments() -> Option<Arguments> {
     let mut scheme = InoScheme::Node;
     let mut daemon = false;
     let mut size_max_bytes = None;
+    let mut fail_sync = false;
     let mut options = MountOptions {
         allow_other: true,
         fs_name: "memory".to_owned(),
@@ -37,6 +41,8 @@ fn arguments() -> Option<Arguments> {
         match argument.as_str() {
             "--path-ino" => scheme = InoScheme::Path,
             "--daemon" => daemon = true,
+            "--fail-sync" => fail_sync = true,
+            "--private" => options.allow_other = false,
             "--writeback" => options.writeback_cache = true,
             "--threads" => options.threads = given.next()?.parse().ok()?,
             "--size" => size_max_bytes = Some(given.next()?.parse().ok()?),
@@ -49,15 +55,33 @@ fn arguments() -> Option<Arguments> {
         scheme,
         daemon,
         size_max_bytes,
+        fail_sync,
         options,
     })
 }
 
+/// Whoever mounts may write.
+fn give_root_to_caller(posix: &Posix<MemoryFs>) -> Result<()> {
+    let owner = SetAttr {
+        uid: Some(rustix::process::geteuid().as_raw()),
+        gid: Some(rustix::process::getegid().as_raw()),
+        ..SetAttr::default()
+    };
+    let root = posix.root();
+    posix.change(Caller::default(), root, &owner).map(drop)
+}
+
 fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
+    fs.fail_syncs(arguments.fail_sync);
     let posix = Arc::new(Posix::new(fs, SystemClock));
-    let mount = match mount(posix, &arguments.dir, &arguments.options) {
-        Ok(mount) => mount,
+    let started = Interrupts::watch(&[SIGHUP, SIGINT, SIGTERM]).and_then(|interrupts| {
+        give_root_to_caller(&posix)?;
+        let mount = mount(posix, &arguments.dir, &arguments.options)?;
+        Ok((mount, interrupts))
+    });
+    let (mount, interrupts) = match started {
+        Ok(started) => started,
         Err(e) => {
             match reporter {
                 Some(reporter) => drop(reporter.failed(7, &e.to_string())),
@@ -72,7 +96,7 @@ fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    match run_until_unmounted(mount, &[SIGHUP, SIGINT, SIGTERM]) {
+    match run_until_unmounted(mount, interrupts) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");

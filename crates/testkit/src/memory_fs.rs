@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
-    Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, NewNode,
+    NodeId, Opened, Reserve, Result, Seek, Timestamp, XattrMode,
 };
 
 mod content;
@@ -44,6 +46,8 @@ struct State {
 #[derive(Debug)]
 pub struct MemoryFs {
     state: RwLock<State>,
+    syncs_fail: AtomicBool,
+    backing: Mutex<Option<Arc<File>>>,
 }
 
 const ROOT: NodeId = NodeId(1);
@@ -77,7 +81,19 @@ impl MemoryFs {
                     .map_or(BLOCK_COUNT_UNLIMITED, |size| size / BLOCK_LEN_BYTES),
                 scheme,
             }),
+            syncs_fail: AtomicBool::new(false),
+            backing: Mutex::new(None),
         }
+    }
+
+    /// Lets every sync fail from now on, or no more.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.syncs_fail.store(fail, Ordering::Relaxed);
+    }
+
+    /// Lets every file that is opened from now on be read and written in a lower file instead.
+    pub fn set_backing(&self, file: Option<Arc<File>>) {
+        *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
     /// How many nodes are held, with or without a name.
@@ -328,6 +344,14 @@ impl FileSystem for MemoryFs {
         }
     }
 
+    fn open(&self, _: NodeId, _: bool) -> Result<Opened> {
+        let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Opened {
+            backing: backing.clone(),
+            drop_cache: false,
+        })
+    }
+
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
         Ok(self.state().node(node)?.content()?.read(offset, buf))
     }
@@ -408,6 +432,9 @@ impl FileSystem for MemoryFs {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.syncs_fail.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Io, "told to fail"));
+        }
         Ok(())
     }
 }

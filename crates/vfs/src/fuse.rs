@@ -1,12 +1,12 @@
 //! The adapter between the POSIX rules and FUSE, and mounting.
 //!
-//! The adapter holds no rules: it turns requests into calls of [`Posix`] and answers into replies.
-//! What it adds is what only a kernel needs: numbers for nodes ([`node_table`]), how long answers
-//! may be cached, and word to the kernel about caches that have become wrong ([`invalidator`]).
+//! The adapter holds no rules: it turns requests into calls of [`crate::Posix`] and answers into replies.
+//! What it adds is what only a kernel needs: numbers for nodes (`node_table`), how long answers
+//! may be cached, and word to the kernel about caches that have become wrong (`invalidator`).
 //!
 //! Every change passes through the mount, so the kernel may cache names, attributes and pages for
 //! as long as it likes. The exceptions are inode numbers, which a system may let change when a
-//! name above a node changes: see [`node_table`].
+//! name above a node changes: see `node_table`.
 
 mod adapter;
 mod backing;
@@ -19,5 +19,5 @@ mod node_table;
 mod requests;
 mod sync_timer;
 
-pub use mount::{Mount, MountOptions, mount, run_until_unmounted};
+pub use mount::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
 pub(crate) use mount_table::{detach, is_mounted, owner_of_mount, unmount_busy};

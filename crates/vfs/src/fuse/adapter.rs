@@ -86,9 +86,10 @@ impl<F: FileSystem> Adapter<F> {
 
     /// Settles what both sides can do.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) -> io::Result<()> {
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would cut a file off before it notices that the file
+        // is being executed.
         let mut wanted = InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2;
         if config.kernel_abi() >= READ_DIR_PLUS_SINCE {
             wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;

@@ -79,11 +79,18 @@ impl Default for MountOptions {
 
 impl MountOptions {
     fn config(&self) -> Result<Config> {
+        for name in [&self.fs_name, &self.subtype] {
+            if name.is_empty() || name.contains([',', '\\', '\0']) {
+                let text = format!("{name}: not fit for the mount table");
+                return Err(Error::new(Kind::Invalid, text));
+            }
+        }
         let mut options = vec![
             MountOption::DefaultPermissions,
             MountOption::NoAtime,
             MountOption::FSName(self.fs_name.clone()),
-            MountOption::Subtype(self.subtype.clone()),
+            // The library keeps its own option of this name from the kernel when root mounts.
+            MountOption::CUSTOM(format!("subtype={}", self.subtype)),
             if self.read_only {
                 MountOption::RO
             } else {
@@ -356,17 +363,35 @@ impl Drop for Mount {
     }
 }
 
-/// Serves until unmounted. The first of `signals` (numbers, such as SIGTERM) unmounts unless in
-/// use, the second puts the mount out of sight, to end with its last user.
+/// Signals that end serving. To be made before mounting, for a signal that comes before anybody
+/// watches ends the process and leaves a dead mount.
+#[derive(Debug)]
+pub struct Interrupts {
+    signals: Signals,
+}
+
+impl Interrupts {
+    /// Watches for `signals`, numbers such as SIGTERM.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] for signals that cannot be caught.
+    pub fn watch(signals: &[i32]) -> Result<Self> {
+        let signals = Signals::new(signals)
+            .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
+        Ok(Self { signals })
+    }
+}
+
+/// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out
+/// of sight, to end with its last user.
 ///
 /// The serving lock stays held until the process ends, so whoever waits for it knows that the
 /// caller has finished too.
 ///
 /// # Errors
 /// [`Kind::Io`] if serving or the final sync failed.
-pub fn run_until_unmounted(mut mount: Mount, signals: &[i32]) -> Result<()> {
-    let mut signals = Signals::new(signals)
-        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
+pub fn run_until_unmounted(mut mount: Mount, interrupts: Interrupts) -> Result<()> {
+    let mut signals = interrupts.signals;
     let watch = signals.handle();
     let dir = mount.dir.clone();
     let watcher = std::thread::Builder::new()

@@ -1,0 +1,261 @@
+//! Serving from another process: unmounting by every way there is, and dying.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_vfs::Kind;
+use tacita_vfs::daemon::unmount_within;
+
+/// Longest time that a test may take.
+const TIME_MAX: Duration = Duration::from_mins(1);
+
+/// Longest wait for one event.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A server in the foreground, in a process of its own. Dropping it kills it.
+struct Server {
+    // In this order they are dropped.
+    child: Child,
+    guard: MountGuard,
+    _watchdog: Watchdog,
+}
+
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).unwrap();
+    target.join("examples/memory_mount")
+}
+
+fn command(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.arg(dir).args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < WAIT_MAX, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let dir = format!(" {} ", dir.display());
+    table.lines().any(|row| row.contains(&dir))
+}
+
+impl Server {
+    fn start(test: &str, arguments: &[&str]) -> Option<Self> {
+        if skip_without_fuse(test) {
+            return None;
+        }
+        let watchdog = Watchdog::start(test, TIME_MAX);
+        let guard = MountGuard::new().unwrap();
+        let mut command = command(guard.path(), arguments);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let server = Self {
+            child,
+            guard,
+            _watchdog: watchdog,
+        };
+        until("the mount", || is_mounted(server.guard.path()));
+        // Serving begins a moment after the mount shows; this waits for it.
+        fs::read_dir(server.guard.path()).unwrap();
+        Some(server)
+    }
+
+    fn dir(&self) -> &Path {
+        self.guard.path()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for the end and returns how it went and what was said.
+    fn end(&mut self) -> (ExitStatus, String) {
+        until("the server's end", || self.has_ended().is_some());
+        let mut said = String::new();
+        let stderr = self.child.stderr.as_mut().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (self.has_ended().unwrap(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(program: &str, arguments: &[&str], dir: &Path) {
+    let status = Command::new(program).args(arguments).arg(dir).status();
+    assert!(status.unwrap().success(), "{program}");
+}
+
+#[test]
+fn unmount_waits_for_the_server() {
+    let Some(mut server) = Server::start("unmount_waits_for_the_server", &[]) else {
+        return;
+    };
+    fs::write(server.dir().join("f"), b"x").unwrap();
+    unmount_within(server.dir(), WAIT_MAX).unwrap();
+    // The lock falls in the middle of the process's end: no more than reaping is left.
+    let (status, said) = server.end();
+    assert!(status.success(), "{said}");
+    let again = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+    assert_eq!(again.kind(), Kind::NotFound);
+}
+
+#[test]
+fn unmount_reports_a_failed_final_sync() {
+    let Some(mut server) = Server::start("unmount_reports", &["--fail-sync"]) else {
+        return;
+    };
+    let error = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+    assert_eq!(error.kind(), Kind::Io);
+    assert!(error.to_string().contains("told to fail"), "{error}");
+    let (status, said) = server.end();
+    assert!(!status.success());
+    assert!(said.contains("told to fail"), "{said}");
+}
+
+#[test]
+fn unmount_refuses_while_in_use() {
+    let Some(mut server) = Server::start("unmount_refuses_while_in_use", &[]) else {
+        return;
+    };
+    let file = File::create(server.dir().join("f")).unwrap();
+    let error = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy);
+    assert!(is_mounted(server.dir()));
+    drop(file);
+    unmount_within(server.dir(), WAIT_MAX).unwrap();
+    assert!(server.end().0.success());
+}
+
+#[test]
+fn other_programs_can_unmount() {
+    for (program, arguments) in [("umount", &[][..]), ("fusermount3", &["-u"][..])] {
+        let Some(mut server) = Server::start("other_programs_can_unmount", &[]) else {
+            return;
+        };
+        run(program, arguments, server.dir());
+        let (status, said) = server.end();
+        assert!(status.success(), "{program}: {said}");
+        let error = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_a_mount_that_can_be_cleared() {
+    let Some(mut server) = Server::start("a_killed_server", &[]) else {
+        return;
+    };
+    let file = File::create(server.dir().join("f")).unwrap();
+    server.signal(Signal::KILL);
+    assert!(!server.end().0.success());
+    assert!(is_mounted(server.dir()));
+    assert!(fs::read_dir(server.dir()).is_err());
+    let error = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+    assert_eq!(error.kind(), Kind::Stale, "{error}");
+    assert!(!is_mounted(server.dir()), "cleared, although in use");
+    drop(file);
+    let second = Command::new(program())
+        .arg(server.dir())
+        .arg("--daemon")
+        .status();
+    assert!(second.unwrap().success(), "free for the next");
+    unmount_within(server.dir(), WAIT_MAX).unwrap();
+}
+
+#[test]
+fn the_first_signal_unmounts() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let Some(mut server) = Server::start("the_first_signal_unmounts", &[]) else {
+            return;
+        };
+        server.signal(signal);
+        let (status, said) = server.end();
+        assert!(status.success(), "{signal:?}: {said}");
+        assert!(!is_mounted(server.dir()));
+    }
+}
+
+#[test]
+fn the_second_signal_puts_a_busy_mount_out_of_sight() {
+    let Some(mut server) = Server::start("the_second_signal", &[]) else {
+        return;
+    };
+    let mut file = File::create(server.dir().join("f")).unwrap();
+    server.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_mounted(server.dir()));
+    file.write_all(b"served").unwrap();
+    server.signal(Signal::TERM);
+    until("the mount out of sight", || !is_mounted(server.dir()));
+    assert!(server.has_ended().is_none());
+    file.write_all(b"served to the end").unwrap();
+    drop(file);
+    assert!(server.end().0.success());
+}
+
+#[test]
+fn a_process_in_the_background_reports_back() {
+    if skip_without_fuse("a_process_in_the_background_reports_back") {
+        return;
+    }
+    let _watchdog = Watchdog::start("a_process_in_the_background", TIME_MAX);
+    let guard = MountGuard::new().unwrap();
+    let output = command(guard.path(), &["--daemon"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(is_mounted(guard.path()), "mounted when the parent returns");
+    fs::write(guard.join("f"), b"x").unwrap();
+    let second = command(guard.path(), &["--daemon"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(7));
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("already mounted"), "{said}");
+    let nowhere = guard.path().with_file_name("nowhere");
+    let third = command(&nowhere, &["--daemon"]).output().unwrap();
+    assert_eq!(third.status.code(), Some(7));
+    unmount_within(guard.path(), WAIT_MAX).unwrap();
+    assert!(!is_mounted(guard.path()));
+}
+
+#[test]
+fn interrupted_programs_do_not_disturb_the_server() {
+    let Some(mut server) = Server::start("interrupted_programs", &[]) else {
+        return;
+    };
+    for _ in 0..10 {
+        let mut writer = Command::new("dd")
+            .args(["if=/dev/zero", "bs=1M", "count=500"])
+            .arg(format!("of={}", server.dir().join("f").display()))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        kill_process(Pid::from_child(&writer), Signal::INT).unwrap();
+        until("the writer's end", || writer.try_wait().unwrap().is_some());
+    }
+    fs::write(server.dir().join("f"), b"fine").unwrap();
+    assert_eq!(fs::read(server.dir().join("f")).unwrap(), b"fine");
+    unmount_within(server.dir(), WAIT_MAX).unwrap();
+    assert!(server.end().0.success());
+}
