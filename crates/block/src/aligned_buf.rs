@@ -45,9 +45,7 @@ impl DerefMut for AlignedBuf {
 impl fmt::Debug for AlignedBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The content may be anybody's data.
-        f.debug_struct("AlignedBuf")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("AlignedBuf").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

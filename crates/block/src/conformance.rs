@@ -13,10 +13,7 @@ const WALK_STEPS: u32 = 400;
 /// If a device breaks the contract of [`BlockDevice`]; the message says where.
 pub fn check(make: impl Fn(Geometry) -> Box<dyn BlockDevice>) {
     for (block_len_bytes, blocks) in [(512, 64), (512, 300), (4096, 33), (65_536, 5)] {
-        let geometry = Geometry {
-            block_len_bytes,
-            blocks,
-        };
+        let geometry = Geometry { block_len_bytes, blocks };
         let device = make(geometry);
         assert_eq!(device.geometry(), geometry, "geometry");
         check_ends(&*device);
@@ -29,15 +26,11 @@ pub fn check(make: impl Fn(Geometry) -> Box<dyn BlockDevice>) {
 fn check_ends(device: &dyn BlockDevice) {
     let geometry = device.geometry();
     let whole = bytes(1, len(geometry.blocks, geometry));
-    device
-        .write(BlockNo(0), &whole)
-        .expect("write the whole device");
+    device.write(BlockNo(0), &whole).expect("write the whole device");
     device.flush().expect("flush");
     assert!(content(device) == whole, "the whole device reads back");
     let last = bytes(2, len(1, geometry));
-    device
-        .write(BlockNo(geometry.blocks - 1), &last)
-        .expect("write the last block");
+    device.write(BlockNo(geometry.blocks - 1), &last).expect("write the last block");
     let mut expected = whole;
     let start = expected.len() - last.len();
     expected[start..].copy_from_slice(&last);
@@ -132,9 +125,7 @@ fn check_threads(device: &dyn BlockDevice) {
 fn content(device: &dyn BlockDevice) -> Vec<u8> {
     let geometry = device.geometry();
     let mut buf = vec![0; len(geometry.blocks, geometry)];
-    device
-        .read(BlockNo(0), &mut buf)
-        .expect("read the whole device");
+    device.read(BlockNo(0), &mut buf).expect("read the whole device");
     buf
 }
 

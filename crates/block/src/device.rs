@@ -42,10 +42,7 @@ impl Geometry {
                 format!("block length {block_len_bytes} is not a power of two from 512 on"),
             ));
         }
-        Ok(Self {
-            block_len_bytes,
-            blocks: len_bytes / u64::from(block_len_bytes),
-        })
+        Ok(Self { block_len_bytes, blocks: len_bytes / u64::from(block_len_bytes) })
     }
 
     /// Where a buffer of `len_bytes` read or written at `at` lies, in bytes from the device start.

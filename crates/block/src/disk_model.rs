@@ -213,9 +213,7 @@ mod tests {
     const BLOCK: u64 = 4096;
 
     fn disk(len_bytes: u64) -> DiskModel<MemoryDevice> {
-        DiskModel::new(MemoryDevice::new(
-            Geometry::within(len_bytes, 4096).unwrap(),
-        ))
+        DiskModel::new(MemoryDevice::new(Geometry::within(len_bytes, 4096).unwrap()))
     }
 
     #[test]
@@ -262,16 +260,13 @@ mod tests {
 
     #[test]
     fn a_small_image_on_a_large_disk_has_short_seeks() {
-        let parameters = DiskParameters {
-            stroke_len_bytes: Some(1 << 40),
-            ..DiskParameters::default()
-        };
+        let parameters =
+            DiskParameters { stroke_len_bytes: Some(1 << 40), ..DiskParameters::default() };
         let inner = || MemoryDevice::new(Geometry::within(1 << 30, 4096).unwrap());
         let large = DiskModel::with_parameters(inner(), parameters);
         let full = DiskModel::new(inner());
         for disk in [&large, &full] {
-            disk.read(BlockNo((1 << 30) / BLOCK - 1), &mut [0; 4096])
-                .unwrap();
+            disk.read(BlockNo((1 << 30) / BLOCK - 1), &mut [0; 4096]).unwrap();
         }
         let turn = full.parameters.turn_ns();
         assert!(large.elapsed_ns() < 1_500_000 + turn);

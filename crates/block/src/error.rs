@@ -37,11 +37,7 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `context` names the operation and address.
     pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            kind,
-            context: context.into(),
-            source: None,
-        }
+        Self { kind, context: context.into(), source: None }
     }
 
     /// An operating system error; its kind follows from the error number.
@@ -53,11 +49,7 @@ impl Error {
             io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => Kind::Busy,
             _ => Kind::Io,
         };
-        Self {
-            kind,
-            context: context.into(),
-            source: Some(source),
-        }
+        Self { kind, context: context.into(), source: Some(source) }
     }
 
     /// What went wrong, for `match`.

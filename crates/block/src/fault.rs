@@ -85,10 +85,7 @@ impl FaultDevice {
             flushes: 0,
             cut: false,
         };
-        Self {
-            geometry,
-            state: Arc::new(Mutex::new(state)),
-        }
+        Self { geometry, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Adds a fault to the plan.
@@ -199,10 +196,7 @@ impl BlockDevice for FaultDevice {
                 _ => {}
             }
         }
-        state.recording.push(Event::Write {
-            offset: bytes.start,
-            data: buf.into(),
-        });
+        state.recording.push(Event::Write { offset: bytes.start, data: buf.into() });
         if state.faults.contains(&Fault::CutAtWrite(number)) {
             state.cut = true;
             return Err(no_power(format!("power cut during write {number}")));
@@ -233,10 +227,9 @@ impl BlockDevice for FaultDevice {
     fn discard(&self, range: BlockRange) -> Result<()> {
         let bytes = self.geometry.byte_range_of(range)?;
         let mut state = self.powered()?;
-        state.recording.push(Event::Discard {
-            offset: bytes.start,
-            len_bytes: bytes.end - bytes.start,
-        });
+        state
+            .recording
+            .push(Event::Discard { offset: bytes.start, len_bytes: bytes.end - bytes.start });
         state.content[indices(&bytes)].fill(recording::DISCARDED);
         Ok(())
     }

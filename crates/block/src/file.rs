@@ -33,11 +33,7 @@ pub struct FileOptions {
 impl FileOptions {
     /// Blocks of this length, through the page cache, with discards ignored.
     pub fn new(block_len_bytes: u32) -> Self {
-        Self {
-            block_len_bytes,
-            direct: false,
-            discard: false,
-        }
+        Self { block_len_bytes, direct: false, discard: false }
     }
 
     /// Goes past the page cache (`O_DIRECT`).
@@ -121,12 +117,10 @@ impl FileOptions {
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(path)
-            .map_err(
-                |e| match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-                    Some(rustix::io::Errno::BUSY) => in_use(path),
-                    _ => Error::from_io(format!("cannot open {}", path.display()), e),
-                },
-            )?;
+            .map_err(|e| match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                Some(rustix::io::Errno::BUSY) => in_use(path),
+                _ => Error::from_io(format!("cannot open {}", path.display()), e),
+            })?;
         let lock = match access {
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
             Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -219,8 +213,7 @@ impl FileDevice {
             Some(bounce) if !AlignedBuf::is_aligned(buf) => bounce.with(|aligned| {
                 let mut offset = offset;
                 for part in buf.chunks_mut(BOUNCE_LEN_MAX_BYTES) {
-                    self.file
-                        .read_exact_at(&mut aligned[..part.len()], offset)?;
+                    self.file.read_exact_at(&mut aligned[..part.len()], offset)?;
                     part.copy_from_slice(&aligned[..part.len()]);
                     offset += part.len() as u64;
                 }
@@ -253,15 +246,13 @@ impl BlockDevice for FileDevice {
 
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
-        self.read_at(buf, offset)
-            .map_err(|e| self.failed("read", offset, e))
+        self.read_at(buf, offset).map_err(|e| self.failed("read", offset, e))
     }
 
     fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
         self.check_writable()?;
-        self.write_at(buf, offset)
-            .map_err(|e| self.failed("write", offset, e))
+        self.write_at(buf, offset).map_err(|e| self.failed("write", offset, e))
     }
 
     fn flush(&self) -> Result<()> {

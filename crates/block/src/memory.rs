@@ -20,10 +20,7 @@ pub struct MemoryDevice {
 impl MemoryDevice {
     /// A device full of zeros.
     pub fn new(geometry: Geometry) -> Self {
-        Self {
-            geometry,
-            chunks: RwLock::default(),
-        }
+        Self { geometry, chunks: RwLock::default() }
     }
 
     /// A device with this content; bytes beyond the last whole block are left out.
@@ -172,11 +169,8 @@ fn spans(start: u64, end: u64) -> impl Iterator<Item = Span> {
         }
         let until = end.min((at / chunk_len + 1) * chunk_len);
         let small = |n: u64| usize::try_from(n).expect("less than a chunk");
-        let span = Span {
-            chunk: at / chunk_len,
-            start: small(at % chunk_len),
-            len: small(until - at),
-        };
+        let span =
+            Span { chunk: at / chunk_len, start: small(at % chunk_len), len: small(until - at) };
         at = until;
         Some(span)
     })
@@ -231,10 +225,7 @@ mod tests {
             let (from, to) = (start * 512, (start + count) * 512);
             let before = device.snapshot();
             device
-                .discard(BlockRange {
-                    start: BlockNo(start as u64),
-                    count: count as u64,
-                })
+                .discard(BlockRange { start: BlockNo(start as u64), count: count as u64 })
                 .unwrap();
             let after = device.snapshot();
             assert!(is_zero(&after[from..to]));

@@ -77,19 +77,12 @@ pub struct TraceDevice<D> {
 impl<D: BlockDevice> TraceDevice<D> {
     /// Records kinds, offsets and lengths.
     pub fn new(inner: D) -> Self {
-        Self {
-            inner,
-            trace: Trace::default(),
-            keep_data: false,
-        }
+        Self { inner, trace: Trace::default(), keep_data: false }
     }
 
     /// Records what is written, too.
     pub fn with_data(inner: D) -> Self {
-        Self {
-            keep_data: true,
-            ..Self::new(inner)
-        }
+        Self { keep_data: true, ..Self::new(inner) }
     }
 
     /// A handle on the requests, to keep when the device is handed away.
@@ -163,18 +156,10 @@ mod tests {
         device.write(BlockNo(2), &[7; 1024]).unwrap();
         device.flush().unwrap();
         device.read(BlockNo(0), &mut [0; 512]).unwrap();
-        let range = BlockRange {
-            start: BlockNo(4),
-            count: 3,
-        };
+        let range = BlockRange { start: BlockNo(4), count: 3 };
         device.discard(range).unwrap();
         device.write(BlockNo(128), &[0; 512]).unwrap_err();
-        let request = |kind, offset, len_bytes, data| Request {
-            kind,
-            offset,
-            len_bytes,
-            data,
-        };
+        let request = |kind, offset, len_bytes, data| Request { kind, offset, len_bytes, data };
         assert_eq!(trace.total_bytes(RequestKind::Write), 1024);
         assert_eq!(
             trace.take(),

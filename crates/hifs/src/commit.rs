@@ -83,7 +83,9 @@ struct Placed {
 /// # Errors
 /// [`crate::Kind::NoSpace`] or [`crate::Kind::Device`]: if the journal was not durable yet the image
 /// is the old one and everything is still pending, which the flag beside the error tells.
-pub(crate) fn commit(state: &mut State) -> std::result::Result<Option<(Sealed, CommitCost)>, Failure> {
+pub(crate) fn commit(
+    state: &mut State,
+) -> std::result::Result<Option<(Sealed, CommitCost)>, Failure> {
     if state.pending.is_empty() {
         return Ok(None);
     }
@@ -171,13 +173,7 @@ fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Pla
     }
 }
 
-fn write_maps(
-    geometry: &Geometry,
-    table: Table,
-    engine: &Engine,
-    cells: &Cells,
-    plan: &mut Plan,
-) {
+fn write_maps(geometry: &Geometry, table: Table, engine: &Engine, cells: &Cells, plan: &mut Plan) {
     let blocks: HashMap<BlockNo, Cell> = cells
         .changed()
         .map(|cell| {
@@ -212,7 +208,9 @@ fn settle(state: &mut State) -> Result<()> {
         inline.push(state.inline_of(*id)?);
     }
     for (id, inline) in pending.files.iter().zip(inline) {
-        let Some(node) = state.nodes.get_mut(*id) else { continue };
+        let Some(node) = state.nodes.get_mut(*id) else {
+            continue;
+        };
         let file = node.id;
         if let Some(content) = node.content_mut() {
             let buckets = content.buckets;

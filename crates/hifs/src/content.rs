@@ -51,11 +51,6 @@ impl Content {
         Self { base, inline: inline.into(), buckets, told_buckets: buckets, ..Self::default() }
     }
 
-    /// Whether anything waits.
-    pub(crate) fn is_pending(&self) -> bool {
-        !self.overlay.is_empty() || !self.dropped.is_empty()
-    }
-
     /// Buckets that have blocks waiting, ascending.
     pub(crate) fn pending_buckets(&self, geometry: &Geometry) -> Vec<u32> {
         let per_bucket = u64::from(geometry.bucket_blocks);
@@ -93,11 +88,6 @@ impl Content {
         self.dropped.contains(bucket)
     }
 
-    /// The ranges of buckets dropped from the base.
-    pub(crate) fn dropped(&self) -> impl Iterator<Item = Range<u32>> + '_ {
-        self.dropped.iter()
-    }
-
     /// Whether the file has this bucket: it waits with content, or the base holds it.
     pub(crate) fn has_bucket(&self, source: Source<'_>, bucket: u32) -> bool {
         self.pending_blocks(source.geometry, bucket).any(|(_, pending)| pending.is_some())
@@ -123,9 +113,7 @@ impl Content {
         let per_bucket = source.geometry.bucket_blocks;
         for index in 0..per_bucket {
             let block = u64::from(bucket) * u64::from(per_bucket) + u64::from(index);
-            if !self.overlay.contains_key(&block)
-                && !is_zero(&self.block(source, block)?[..])
-            {
+            if !self.overlay.contains_key(&block) && !is_zero(&self.block(source, block)?[..]) {
                 return Ok(true);
             }
         }
@@ -214,12 +202,7 @@ impl Content {
     }
 
     /// Puts a block into the waiting ones. Returns whether its bucket had none waiting before.
-    pub(crate) fn set_block(
-        &mut self,
-        source: Source<'_>,
-        block: u64,
-        content: Pending,
-    ) -> bool {
+    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> bool {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let bucket = to_bucket(block / per_bucket);
         let first = block - block % per_bucket;

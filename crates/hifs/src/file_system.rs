@@ -22,7 +22,7 @@ impl Hifs {
     /// Runs a change, with a commit first if too much is pending, and once more after a commit if
     /// there seems to be no room: what is pending counts generously.
     fn changing<T>(&self, change: impl Fn(&mut State) -> Result<T>) -> Result<T> {
-        let mut inner = self.write();
+        let mut inner = self.exclusive();
         inner.writable()?;
         if inner.state.is_loaded() {
             inner.commit(Sync::Durable)?;
@@ -37,7 +37,7 @@ impl Hifs {
     }
 
     fn reading<T>(&self, read: impl FnOnce(&State) -> Result<T>) -> Result<T> {
-        let inner: &Inner = &self.read();
+        let inner: &Inner = &self.shared();
         inner.usable()?;
         read(&inner.state)
     }
@@ -124,7 +124,7 @@ impl State {
             _ => {}
         }
         let before = node.xattrs.insert(name.to_vec(), value.to_vec());
-        let fits = xattrs_len(&node.xattrs) <= XATTRS_LEN_MAX && value.len() <= usize::from(u16::MAX);
+        let fits = xattrs_len(&node.xattrs) <= XATTRS_LEN_MAX && u16::try_from(value.len()).is_ok();
         let indexed = node.record_len > 0;
         let done = match (fits, indexed) {
             (false, _) => Err(Kind::NoSpace.into()),
@@ -187,7 +187,8 @@ impl State {
                     self.zero(id, range.start.min(size)..range.end.min(size))?;
                 } else {
                     // Zeros are never stored, so nothing can be set aside; what cannot fit is told.
-                    let free = self.stats().blocks_free * self.superblock.geometry.bucket_len_bytes();
+                    let free =
+                        self.stats().blocks_free * self.superblock.geometry.bucket_len_bytes();
                     if range.end.saturating_sub(range.start.max(size)) > free {
                         return Err(Kind::NoSpace.into());
                     }
@@ -262,7 +263,7 @@ impl FileSystem for Hifs {
         now: Timestamp,
     ) -> Result<Option<NodeId>> {
         let (from_name, to_name) = (name_of(from.1)?, name_of(to.1)?);
-        let mut inner = self.write();
+        let mut inner = self.exclusive();
         inner.writable()?;
         let node = inner.state.find(from.0, &from_name)?;
         let other = inner.state.find(to.0, &to_name).ok().filter(|_| exchange == Exchange::Yes);
@@ -280,7 +281,7 @@ impl FileSystem for Hifs {
     }
 
     fn forget(&self, node: NodeId) {
-        self.write().state.erase(node);
+        self.exclusive().state.erase(node);
     }
 
     fn list(
@@ -339,7 +340,12 @@ impl FileSystem for Hifs {
 
     fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
         self.reading(|state| {
-            Ok(state.node(node)?.xattrs.keys().map(|name| OsString::from_vec(name.clone())).collect())
+            Ok(state
+                .node(node)?
+                .xattrs
+                .keys()
+                .map(|name| OsString::from_vec(name.clone()))
+                .collect())
         })
     }
 

@@ -129,8 +129,7 @@ impl Geometry {
         {
             return Err(refuse("a bucket is a power of two from 4K to 1M"));
         }
-        let groups =
-            parameters.groups.unwrap_or_else(|| clamp_u32(len >> 27, 4, 64)).max(1);
+        let groups = parameters.groups.unwrap_or_else(|| clamp_u32(len >> 27, 4, 64)).max(1);
         if groups > GROUPS_MAX || parameters.groups == Some(0) {
             return Err(refuse("an image has 1 to 4096 groups"));
         }
@@ -141,9 +140,8 @@ impl Geometry {
         let journal_blocks = (image_blocks / JOURNAL_SHARE).clamp(journal_min, journal_max)
             + map_blocks
             + 2 * u64::from(groups);
-        let room = image_blocks
-            .checked_sub(2 + journal_blocks)
-            .map_or(0, |room| room / u64::from(groups));
+        let room =
+            image_blocks.checked_sub(2 + journal_blocks).map_or(0, |room| room / u64::from(groups));
         Self::fill_groups(parameters, bucket_blocks, groups, room).map(|(order_max, bn, pn)| Self {
             image_blocks,
             journal_blocks,
@@ -164,8 +162,7 @@ impl Geometry {
         let per_bucket = u64::from(bucket_blocks);
         let blocks = |buckets: u64| {
             let pages = (buckets * per_bucket).div_ceil(DATA_BLOCKS_PER_PAGE).max(4);
-            let maps =
-                buckets.div_ceil(MAP_ENTRIES.into()) + pages.div_ceil(MAP_ENTRIES.into());
+            let maps = buckets.div_ceil(MAP_ENTRIES.into()) + pages.div_ceil(MAP_ENTRIES.into());
             (1 + maps + pages + buckets * per_bucket, pages)
         };
         let mut buckets = room / per_bucket;
@@ -294,9 +291,9 @@ impl Geometry {
             && (1..u64::from(u32::MAX)).contains(&cells(buckets))
             && (1..u64::from(u32::MAX)).contains(&cells(pages))
             && buckets.cells_per_group.is_multiple_of(1 << self.order_max)
-            && u64::from(buckets.groups)
-                .checked_mul(self.group_blocks())
-                .is_some_and(|blocks| blocks <= self.image_blocks - 2 - self.journal_blocks.min(self.image_blocks - 2))
+            && u64::from(buckets.groups).checked_mul(self.group_blocks()).is_some_and(|blocks| {
+                blocks <= self.image_blocks - 2 - self.journal_blocks.min(self.image_blocks - 2)
+            })
     }
 
     /// The customisable procedures of a table under a layout.

@@ -103,8 +103,9 @@ impl Hifs {
         };
         let mut state = load(superblock, medium, options.random_id)?;
         if !read_only {
-            let nameless: Vec<_> = state.nameless_after_load();
-            nameless.into_iter().for_each(|node| state.erase(node));
+            for node in state.nameless_after_load() {
+                state.erase(node);
+            }
         }
         let inner = Inner {
             state,
@@ -116,7 +117,7 @@ impl Hifs {
         };
         let this = Self { inner: RwLock::new(inner), sync: options.sync, recovery, warning };
         if !read_only {
-            this.write().commit(Sync::Strict)?;
+            this.exclusive().commit(Sync::Strict)?;
         }
         Ok(this)
     }
@@ -133,12 +134,12 @@ impl Hifs {
 
     /// Whether changes are refused.
     pub fn is_read_only(&self) -> bool {
-        self.read().read_only
+        self.shared().read_only
     }
 
     /// Parameters and geometry.
     pub fn superblock(&self) -> Superblock {
-        self.read().state.superblock.clone()
+        self.shared().state.superblock.clone()
     }
 
     /// Brings everything pending into the image; when this returns it is durable and the journal is
@@ -147,22 +148,22 @@ impl Hifs {
     /// # Errors
     /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
     pub fn commit(&self) -> Result<()> {
-        self.write().commit(Sync::Strict)
+        self.exclusive().commit(Sync::Strict)
     }
 
     /// What `fsync` does: a commit with the promise chosen at opening.
     pub(crate) fn commit_for_fsync(&self) -> Result<()> {
-        self.write().commit(self.sync)
+        self.exclusive().commit(self.sync)
     }
 
     /// What all commits since opening have cost.
     pub fn cost(&self) -> CommitCost {
-        self.read().cost
+        self.shared().cost
     }
 
     /// Cells in use and all cells of a table, as the image is.
     pub fn load(&self, table: Table) -> (u64, u64) {
-        let inner = self.read();
+        let inner = self.shared();
         let State { superblock, buckets, pages, .. } = &inner.state;
         let used = if table == Table::Buckets { buckets.stored() } else { pages.stored() };
         (used, superblock.geometry.shape(table).cells().into())
@@ -170,11 +171,11 @@ impl Hifs {
 
     // A panic while the lock is held leaves bookkeeping that may be half done: `poisoned` keeps such
     // a state from ever reaching the image.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    pub(crate) fn shared(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    pub(crate) fn exclusive(&self) -> RwLockWriteGuard<'_, Inner> {
         let poisoned = self.inner.is_poisoned();
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.poisoned |= poisoned;
@@ -243,6 +244,7 @@ impl Inner {
 }
 
 fn poisoned() -> Error {
-    let text = "an earlier write failed in the middle of a commit; unmount and mount again to recover";
+    let text =
+        "an earlier write failed in the middle of a commit; unmount and mount again to recover";
     Error::new(Kind::Poisoned, text)
 }

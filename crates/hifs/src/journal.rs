@@ -185,12 +185,14 @@ impl<'a> Contents<'a> {
         let in_image = |at: u64, count: u32| {
             count > 0
                 && at >= first
-                && at.checked_add(count.into()).is_some_and(|end| end <= geometry.image_blocks - 1)
+                && at.checked_add(count.into()).is_some_and(|end| end < geometry.image_blocks)
         };
         for record in bytes[BLOCK_LEN..head].chunks_exact(RECORD_LEN).take(records) {
             let (count, at, from) = (u32_at(record, 4), u64_at(record, 8), u64_at(record, 16));
             if !in_image(at, count) {
-                return Err(damaged(format!("journal: record about block {at}, outside the groups")));
+                return Err(damaged(format!(
+                    "journal: record about block {at}, outside the groups"
+                )));
             }
             match record[0] {
                 KIND_MOVE if in_image(from, count) && count == geometry.bucket_blocks => {

@@ -2,6 +2,7 @@
 //! placement rule D, batch commit and redo journal.
 #![forbid(unsafe_code)]
 
+mod check;
 mod commit;
 mod content;
 mod error;
@@ -15,16 +16,20 @@ mod map_block;
 mod medium;
 pub mod mutant;
 mod names;
+pub mod pack;
 mod page;
 pub mod placement;
 mod record;
 mod superblock;
+mod survey;
 mod tree;
 mod trie;
 
+pub use check::Report;
 pub use commit::CommitCost;
 pub use error::{Error, Kind, Result};
 pub use format::{RootOwner, format};
 pub use hifs::{Hifs, OpenOptions, Sync};
 pub use journal::Recovery;
 pub use superblock::Superblock;
+pub use survey::{GroupMap, Occupant, Survey};

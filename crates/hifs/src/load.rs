@@ -91,7 +91,8 @@ impl Loader {
             let start = geometry.map_start(table, group);
             medium.read(start, &mut buffer)?;
             for (block, bytes) in (0..).zip(buffer.chunks_exact(BLOCK_LEN)) {
-                let place = |error: Error| damaged(format!("map block {}: {error}", start.0 + block));
+                let place =
+                    |error: Error| damaged(format!("map block {}: {error}", start.0 + block));
                 let first = block * u64::from(MAP_ENTRIES);
                 for (index, owner, bucket) in map_block::decode(bytes).map_err(place)? {
                     let index = first + u64::from(index);
@@ -112,7 +113,8 @@ impl Loader {
         let mut homes = HashMap::new();
         for entry in &entries {
             let at = self.state.superblock.geometry.cell_start(Table::Pages, entry.cell);
-            let place = |error: Error| damaged(format!("inode table page in block {}: {error}", at.0));
+            let place =
+                |error: Error| damaged(format!("inode table page in block {}: {error}", at.0));
             let block = self.state.medium.read_block(at)?;
             let (key, count, payload) = read_page(&block).map_err(place)?;
             let id = self.state.names.page(key.trie, key.leaf.start, key.leaf.depth);
@@ -247,7 +249,9 @@ impl Loader {
         let (nlink, size) = self.told.get(&id).copied().unwrap_or_default();
         let before = self.state.nodes.get(id).map(|node| node.id);
         self.state.settle_owner_link(id);
-        let Some(node) = self.state.nodes.get(id) else { return Ok(()) };
+        let Some(node) = self.state.nodes.get(id) else {
+            return Ok(());
+        };
         let wrong = |what: &str| {
             let name = node.owner_link().map(|(_, name)| show(name)).unwrap_or_default();
             Err(damaged(format!("inode of {name:?} ({:032x}): {what}", node.id)))
@@ -285,18 +289,27 @@ impl Loader {
             let content =
                 self.by_id.get(owner).and_then(|id| nodes.get(*id)).and_then(|node| node.content());
             if content.is_none_or(|content| content.told_buckets != *count) {
-                return Err(damaged(format!("buckets map: {count} buckets of file {owner:032x}, which its inode does not tell")));
+                return Err(damaged(format!(
+                    "buckets map: {count} buckets of file {owner:032x}, which its inode does not tell"
+                )));
             }
         }
         for (id, number) in &self.by_id {
-            let told = nodes.get(*number).and_then(|node| node.content()).map_or(0, |c| c.told_buckets);
+            let told =
+                nodes.get(*number).and_then(|node| node.content()).map_or(0, |c| c.told_buckets);
             if told > 0 && !counts.contains_key(id) {
-                return Err(damaged(format!("buckets map: {told} buckets of file {id:032x} are missing")));
+                return Err(damaged(format!(
+                    "buckets map: {told} buckets of file {id:032x} are missing"
+                )));
             }
         }
         let bucket_len = superblock.geometry.bucket_len_bytes();
         let behind = |entry: &&Entry| {
-            let size = self.by_id.get(&entry.owner).and_then(|id| nodes.get(*id)).map_or(0, |node| node.size);
+            let size = self
+                .by_id
+                .get(&entry.owner)
+                .and_then(|id| nodes.get(*id))
+                .map_or(0, |node| node.size);
             u64::from(entry.bucket) * bucket_len >= size
         };
         if let Some(entry) = entries.iter().find(behind) {

@@ -59,9 +59,8 @@ impl Names {
 
     /// Identity of a page: the trie, the first hash of its prefix and the prefix's length in bits.
     pub fn page(&self, trie: FileId, start: u64, depth: u8) -> FileId {
-        let value = self
-            .prf
-            .value(DOMAIN_PAGE, &[&trie.to_le_bytes(), &start.to_le_bytes(), &[depth]]);
+        let value =
+            self.prf.value(DOMAIN_PAGE, &[&trie.to_le_bytes(), &start.to_le_bytes(), &[depth]]);
         id_of(&value)
     }
 

@@ -101,11 +101,7 @@ impl State {
 
     /// Where committed content is read from.
     pub(crate) const fn source(&self) -> Source<'_> {
-        Source {
-            engine: &self.buckets,
-            geometry: &self.superblock.geometry,
-            medium: &self.medium,
-        }
+        Source { engine: &self.buckets, geometry: &self.superblock.geometry, medium: &self.medium }
     }
 
     /// A node.

@@ -23,14 +23,18 @@ pub struct LeafKey {
 impl LeafKey {
     /// All hashes under the prefix.
     pub const fn hashes(self) -> RangeInclusive<u64> {
-        let span = if self.depth == 0 { u64::MAX } else { (1u64 << (64 - self.depth)).wrapping_sub(1) };
+        let span =
+            if self.depth == 0 { u64::MAX } else { (1u64 << (64 - self.depth)).wrapping_sub(1) };
         // A prefix of 64 bits is one hash: 1 << 0, less 1.
         self.start..=self.start | span
     }
 
     const fn parent(self) -> Self {
         let depth = self.depth - 1;
-        Self { start: if depth == 0 { 0 } else { self.start >> (64 - depth) << (64 - depth) }, depth }
+        Self {
+            start: if depth == 0 { 0 } else { self.start >> (64 - depth) << (64 - depth) },
+            depth,
+        }
     }
 
     const fn children(self) -> [Self; 2] {
@@ -111,8 +115,11 @@ impl Trie {
             self.set(right, Some(len - left_len));
             touched(left);
             touched(right);
-            (key, len) =
-                if left.hashes().contains(&hash) { (left, left_len) } else { (right, len - left_len) };
+            (key, len) = if left.hashes().contains(&hash) {
+                (left, left_len)
+            } else {
+                (right, len - left_len)
+            };
         }
         self.set(key, Some(len));
     }
@@ -126,7 +133,9 @@ impl Trie {
         while key.depth > 0 {
             let parent = key.parent();
             let sibling = parent.children().into_iter().find(|child| *child != key);
-            let Some(sibling) = sibling.filter(|s| self.is_leaf(*s)) else { break };
+            let Some(sibling) = sibling.filter(|s| self.is_leaf(*s)) else {
+                break;
+            };
             let both = len + self.len_of(sibling);
             if both > PAYLOAD_LEN {
                 break;

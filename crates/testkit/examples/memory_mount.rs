@@ -50,14 +50,7 @@ fn arguments() -> Option<Arguments> {
             _ => return None,
         }
     }
-    Some(Arguments {
-        dir: dir?,
-        scheme,
-        daemon,
-        size_max_bytes,
-        fail_sync,
-        options,
-    })
+    Some(Arguments { dir: dir?, scheme, daemon, size_max_bytes, fail_sync, options })
 }
 
 /// Whoever mounts may write.

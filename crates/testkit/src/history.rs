@@ -195,31 +195,12 @@ pub fn step(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits) {
     let of = |kind| -> Vec<&Place> { places.iter().filter(|place| place.kind == kind).collect() };
     let files = of(FileType::File);
     let now = time(rng);
-    let allowed = |result: tacita_vfs::Result<()>| match result {
-        Err(error) if matches!(error.kind(), Kind::NoSpace | Kind::CrossDevice | Kind::NoAttribute) => {}
-        other => other.expect("the file system does as it is told"),
-    };
     match rng.below(100) {
         0..30 => create(fs, rng, limits, &places, now),
-        30..55 => {
-            let Some(file) = rng.pick(&files) else { return };
-            let offset = rng.below(limits.size_max);
-            let len = usize::try_from(rng.below(limits.write_max) + 1).expect("fits");
-            let data = if rng.below(8) == 0 { vec![0; len] } else { rng.bytes(len) };
-            allowed(fs.write(file.node, offset, &data));
-        }
-        55..63 => {
-            let Some(file) = rng.pick(&files) else { return };
-            let size = Some(rng.below(limits.size_max));
-            allowed(fs.change(file.node, &Change { size, ..Change::default() }).map(|_| ()));
-        }
-        63..67 => {
-            let Some(file) = rng.pick(&files) else { return };
-            let start = rng.below(limits.size_max);
-            let range = start..start + rng.below(limits.write_max) + 1;
-            let how =
-                if rng.below(2) == 0 { Reserve::Punch } else { Reserve::Zero { keep_size: false } };
-            allowed(fs.reserve(file.node, range, how));
+        30..67 => {
+            if let Some(file) = rng.pick(&files) {
+                change_content(fs, rng, limits, file.node);
+            }
         }
         67..82 => remove(fs, rng, &places, now),
         82..90 => rename(fs, rng, limits, &places, now),
@@ -229,29 +210,64 @@ pub fn step(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits) {
             };
             let name = name(rng, limits);
             if fs.lookup(dir, &name).is_err() {
-                allowed(fs.link(file.node, dir, &name, now).map(|_| ()));
+                allow(fs.link(file.node, dir, &name, now).map(|_| ()));
             }
         }
-        94..97 => {
-            let Some(place) = rng.pick(&places) else { return };
-            let perm = u16::try_from(rng.below(0o1000)).ok();
-            let uid = u32::try_from(rng.below(5)).ok();
-            let mtime = Some(now);
-            let change = Change { perm, uid, mtime, ctime: mtime, ..Change::default() };
-            allowed(fs.change(place.node, &change).map(|_| ()));
-        }
         _ => {
-            let Some(place) = rng.pick(&places) else { return };
-            let name = OsString::from(format!("user.{}", rng.below(3)));
-            let len = usize::try_from(rng.below(300)).expect("fits");
-            let value = rng.bytes(len);
-            allowed(if rng.below(3) == 0 {
-                fs.remove_xattr(place.node, &name)
-            } else {
-                fs.set_xattr(place.node, &name, &value, XattrMode::Any)
-            });
+            if let Some(place) = rng.pick(&places) {
+                change_attributes(fs, rng, place.node, now);
+            }
         }
     }
+}
+
+/// Passes over what a file system may refuse.
+fn allow(result: tacita_vfs::Result<()>) {
+    match result {
+        Err(error)
+            if matches!(error.kind(), Kind::NoSpace | Kind::CrossDevice | Kind::NoAttribute) => {}
+        other => other.expect("the file system does as it is told"),
+    }
+}
+
+fn change_content(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, file: NodeId) {
+    let offset = rng.below(limits.size_max);
+    let len = rng.below(limits.write_max) + 1;
+    match rng.below(9) {
+        0..6 => {
+            let len = usize::try_from(len).expect("fits");
+            let data = if rng.below(8) == 0 { vec![0; len] } else { rng.bytes(len) };
+            allow(fs.write(file, offset, &data));
+        }
+        6..8 => {
+            let size = Some(offset);
+            allow(fs.change(file, &Change { size, ..Change::default() }).map(|_| ()));
+        }
+        _ => {
+            let how =
+                if rng.below(2) == 0 { Reserve::Punch } else { Reserve::Zero { keep_size: false } };
+            allow(fs.reserve(file, offset..offset + len, how));
+        }
+    }
+}
+
+fn change_attributes(fs: &dyn FileSystem, rng: &mut Rng, node: NodeId, now: Timestamp) {
+    if rng.below(2) == 0 {
+        let perm = u16::try_from(rng.below(0o1000)).ok();
+        let uid = u32::try_from(rng.below(5)).ok();
+        let mtime = Some(now);
+        let change = Change { perm, uid, mtime, ctime: mtime, ..Change::default() };
+        allow(fs.change(node, &change).map(|_| ()));
+        return;
+    }
+    let name = OsString::from(format!("user.{}", rng.below(3)));
+    let len = usize::try_from(rng.below(300)).expect("fits");
+    let value = rng.bytes(len);
+    allow(if rng.below(3) == 0 {
+        fs.remove_xattr(node, &name)
+    } else {
+        fs.set_xattr(node, &name, &value, XattrMode::Any)
+    });
 }
 
 fn any_dir(fs: &dyn FileSystem, rng: &mut Rng, places: &[Place]) -> Option<NodeId> {
@@ -269,7 +285,9 @@ fn name(rng: &mut Rng, limits: &Limits) -> OsString {
 }
 
 fn create(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, places: &[Place], now: Timestamp) {
-    let Some(dir) = any_dir(fs, rng, places) else { return };
+    let Some(dir) = any_dir(fs, rng, places) else {
+        return;
+    };
     let name = name(rng, limits);
     if fs.lookup(dir, &name).is_ok() {
         return;
@@ -306,7 +324,9 @@ fn removable(fs: &dyn FileSystem, place: &Place) -> bool {
 }
 
 fn remove(fs: &dyn FileSystem, rng: &mut Rng, places: &[Place], now: Timestamp) {
-    let Some(place) = rng.pick(places) else { return };
+    let Some(place) = rng.pick(places) else {
+        return;
+    };
     if removable(fs, place) {
         remove_place(fs, place, now);
     }
@@ -318,13 +338,14 @@ fn remove_place(fs: &dyn FileSystem, place: &Place, now: Timestamp) {
 }
 
 fn rename(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, places: &[Place], now: Timestamp) {
-    let (Some(from), Some(to_dir)) = (rng.pick(places), any_dir(fs, rng, places)) else { return };
+    let (Some(from), Some(to_dir)) = (rng.pick(places), any_dir(fs, rng, places)) else {
+        return;
+    };
     let to_name = name(rng, limits);
     // Not into itself, and nothing that may not be replaced.
     let to_path = places.iter().find(|p| p.node == to_dir && p.kind == FileType::Directory);
-    let inside = |path: &[u8]| {
-        path == from.path || path.starts_with(&[&from.path[..], b"/"].concat())
-    };
+    let inside =
+        |path: &[u8]| path == from.path || path.starts_with(&[&from.path[..], b"/"].concat());
     if from.kind == FileType::Directory && to_path.is_some_and(|to| inside(&to.path)) {
         return;
     }
@@ -335,13 +356,17 @@ fn rename(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, places: &[Place],
             return;
         }
         Some(to) if rng.below(2) == 0 || !removable(fs, to) => {
-            if from.kind != FileType::Directory && to.kind != FileType::Directory || to.kind == from.kind {
+            if from.kind != FileType::Directory && to.kind != FileType::Directory
+                || to.kind == from.kind
+            {
                 Exchange::Yes
             } else {
                 return;
             }
         }
-        Some(to) if (to.kind == FileType::Directory) != (from.kind == FileType::Directory) => return,
+        Some(to) if (to.kind == FileType::Directory) != (from.kind == FileType::Directory) => {
+            return;
+        }
         _ => Exchange::No,
     };
     match fs.rename((from.dir, &from.name), (to_dir, &to_name), exchange, now) {
@@ -421,7 +446,7 @@ fn make(
     }
     let mut new = new_node(seen.kind, seen.perm, seen.owner, seen.rdev, now);
     if seen.kind == FileType::Symlink {
-        new.target = OsStr::from_bytes(&seen.content).to_owned();
+        OsStr::from_bytes(&seen.content).clone_into(&mut new.target);
     }
     let aside = rng.below(4) == 0;
     let name = if aside { OsStr::new("aside") } else { last(path) };

@@ -124,9 +124,7 @@ impl State {
     }
 
     fn find(&self, dir: NodeId, name: &OsStr) -> Result<NodeId> {
-        self.directory(dir)?
-            .get(name)
-            .ok_or_else(|| Kind::NotFound.into())
+        self.directory(dir)?.get(name).ok_or_else(|| Kind::NotFound.into())
     }
 
     fn ino(&self, id: NodeId) -> Result<u64> {
@@ -171,11 +169,7 @@ impl State {
         let node = self.node_mut(id)?;
         node.names.push((dir, name.to_owned()));
         node.ctime = now;
-        node.nlink = if is_directory {
-            2 + node.subdirectories
-        } else {
-            node.nlink + 1
-        };
+        node.nlink = if is_directory { 2 + node.subdirectories } else { node.nlink + 1 };
         if is_directory {
             self.node_mut(dir)?.subdirectories += 1;
         }
@@ -194,8 +188,7 @@ impl State {
             parent.subdirectories -= 1;
         }
         let node = self.node_mut(id)?;
-        node.names
-            .retain(|(in_dir, as_name)| *in_dir != dir || as_name != name);
+        node.names.retain(|(in_dir, as_name)| *in_dir != dir || as_name != name);
         node.ctime = now;
         node.nlink = if is_directory { 0 } else { node.nlink - 1 };
         Ok(id)
@@ -314,13 +307,8 @@ impl FileSystem for MemoryFs {
     ) -> Result<()> {
         let state = self.state();
         for (cookie, name, node) in state.directory(dir)?.after(from) {
-            let entry = Entry {
-                name,
-                node,
-                ino: state.ino(node)?,
-                kind: state.node(node)?.kind(),
-                cookie,
-            };
+            let entry =
+                Entry { name, node, ino: state.ino(node)?, kind: state.node(node)?.kind(), cookie };
             if !each(entry) {
                 break;
             }
@@ -346,10 +334,7 @@ impl FileSystem for MemoryFs {
 
     fn open(&self, _: NodeId, _: bool) -> Result<Opened> {
         let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Opened {
-            backing: backing.clone(),
-            drop_cache: false,
-        })
+        Ok(Opened { backing: backing.clone(), drop_cache: false })
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -379,11 +364,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
-        self.state()
-            .node(node)?
-            .content()?
-            .seek(offset, what)
-            .ok_or_else(|| Kind::NoMore.into())
+        self.state().node(node)?.content()?.seek(offset, what).ok_or_else(|| Kind::NoMore.into())
     }
 
     fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {

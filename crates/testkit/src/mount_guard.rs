@@ -46,10 +46,7 @@ impl MountGuard {
         let dir = tempfile::Builder::new().prefix("tacita-mount-").tempdir()?;
         let path = dir.path().join("mnt");
         std::fs::create_dir(&path)?;
-        Ok(Self {
-            dir: Some(dir),
-            path,
-        })
+        Ok(Self { dir: Some(dir), path })
     }
 
     /// Where to mount.
@@ -69,10 +66,8 @@ impl Drop for MountGuard {
         // Until there is none left: mounts can lie on top of one another.
         while unmount(&self.path, flags).is_ok() {}
         if !rustix::process::geteuid().is_root() {
-            let _ = Command::new("fusermount3")
-                .args(["-u", "-q", "-z", "--"])
-                .arg(&self.path)
-                .status();
+            let _ =
+                Command::new("fusermount3").args(["-u", "-q", "-z", "--"]).arg(&self.path).status();
         }
         drop(self.dir.take());
     }

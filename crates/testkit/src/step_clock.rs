@@ -12,9 +12,6 @@ pub struct StepClock {
 
 impl Clock for StepClock {
     fn now(&self) -> Timestamp {
-        Timestamp {
-            secs: self.secs.fetch_add(1, Ordering::Relaxed) + 1,
-            nanos: 0,
-        }
+        Timestamp { secs: self.secs.fetch_add(1, Ordering::Relaxed) + 1, nanos: 0 }
     }
 }

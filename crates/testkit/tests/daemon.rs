@@ -62,11 +62,7 @@ impl Server {
         let guard = MountGuard::new().unwrap();
         let mut command = command(guard.path(), arguments);
         let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let server = Self {
-            child,
-            guard,
-            _watchdog: watchdog,
-        };
+        let server = Self { child, guard, _watchdog: watchdog };
         until("the mount", || is_mounted(server.guard.path()));
         // Serving begins a moment after the mount shows; this waits for it.
         fs::read_dir(server.guard.path()).unwrap();
@@ -177,10 +173,7 @@ fn a_killed_server_leaves_a_mount_that_can_be_cleared() {
     assert_eq!(error.kind(), Kind::Stale, "{error}");
     assert!(!is_mounted(server.dir()), "cleared, although in use");
     drop(file);
-    let second = Command::new(program())
-        .arg(server.dir())
-        .arg("--daemon")
-        .status();
+    let second = Command::new(program()).arg(server.dir()).arg("--daemon").status();
     assert!(second.unwrap().success(), "free for the next");
     unmount_within(server.dir(), WAIT_MAX).unwrap();
 }

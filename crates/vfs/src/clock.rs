@@ -35,14 +35,8 @@ impl From<SystemTime> for Timestamp {
                 let before = before.duration();
                 let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
                 match before.subsec_nanos() {
-                    0 => Self {
-                        secs: -secs,
-                        nanos: 0,
-                    },
-                    nanos => Self {
-                        secs: -secs - 1,
-                        nanos: 1_000_000_000 - nanos,
-                    },
+                    0 => Self { secs: -secs, nanos: 0 },
+                    nanos => Self { secs: -secs - 1, nanos: 1_000_000_000 - nanos },
                 }
             }
         }

@@ -50,11 +50,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
         // Without its server a mount can only be cleared, and programs that use it get errors
         // already: it need not wait for them.
         let served = watch.as_ref().is_none_or(Watch::is_served);
-        let done = if served {
-            unmount_busy(&dir)
-        } else {
-            detach(&dir)
-        };
+        let done = if served { unmount_busy(&dir) } else { detach(&dir) };
         match done {
             Ok(()) => {}
             Err(e) if e.kind() == Kind::NotFound => {}
@@ -62,11 +58,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
         }
     }
     let Some(watch) = watch else {
-        return if mounted {
-            Ok(())
-        } else {
-            Err(not_mounted(&dir))
-        };
+        return if mounted { Ok(()) } else { Err(not_mounted(&dir)) };
     };
     let ending = loop {
         if let Some(ending) = watch.ending()? {
@@ -96,10 +88,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
 }
 
 fn not_mounted(dir: &Path) -> Error {
-    Error::new(
-        Kind::NotFound,
-        format!("{}: nothing is mounted here", dir.display()),
-    )
+    Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display()))
 }
 
 /// The canonical path of `dir`, even if it is a mount whose server is dead.
@@ -107,11 +96,7 @@ fn canonical(dir: &Path) -> Result<PathBuf> {
     let whole = dir.canonicalize();
     let path = match (&whole, dir.parent(), dir.file_name()) {
         (Err(_), Some(parent), Some(name)) => {
-            let parent = if parent.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                parent
-            };
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             parent.canonicalize().map(|parent| parent.join(name))
         }
         _ => whole,

@@ -105,11 +105,7 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `context` names the operation, path or address.
     pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            kind,
-            context: context.into(),
-            source: None,
-        }
+        Self { kind, context: context.into(), source: None }
     }
 
     /// The same error with the cause beneath it.
@@ -132,11 +128,7 @@ impl Error {
 
 impl From<Kind> for Error {
     fn from(kind: Kind) -> Self {
-        Self {
-            kind,
-            context: Cow::Borrowed(""),
-            source: None,
-        }
+        Self { kind, context: Cow::Borrowed(""), source: None }
     }
 }
 

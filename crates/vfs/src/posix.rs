@@ -162,15 +162,11 @@ impl<F: FileSystem> Posix<F> {
     // The locks guard no data of their own, so a panic under them leaves nothing half done.
 
     fn read_namespace(&self) -> RwLockReadGuard<'_, ()> {
-        self.namespace
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.namespace.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change_namespace(&self) -> RwLockWriteGuard<'_, ()> {
-        self.namespace
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.namespace.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_attributes(&self, node: NodeId) -> MutexGuard<'_, ()> {

@@ -37,12 +37,7 @@ impl Mounted {
         let guard = MountGuard::new().unwrap();
         let posix = Arc::new(Posix::new(fs, SystemClock));
         let mount = mount(Arc::clone(&posix), guard.path(), options).unwrap();
-        Some(Self {
-            mount,
-            guard,
-            posix,
-            _watchdog: watchdog,
-        })
+        Some(Self { mount, guard, posix, _watchdog: watchdog })
     }
 
     fn plain(test: &str) -> Option<Self> {
@@ -236,10 +231,8 @@ fn numbers_follow_directories_above() {
     let before = listed(&at("d/sub"));
     check_numbers(&at("d/sub"));
     fs::rename(at("d"), at("e")).unwrap();
-    let after: BTreeMap<_, _> = before
-        .keys()
-        .map(|name| (name.clone(), ino(&at("e/sub").join(name))))
-        .collect();
+    let after: BTreeMap<_, _> =
+        before.keys().map(|name| (name.clone(), ino(&at("e/sub").join(name)))).collect();
     for (name, number) in &before {
         assert_ne!(after[name], *number, "{name}");
     }
@@ -316,10 +309,7 @@ fn appending_and_copying() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.len(), 16_000);
     assert_eq!(text.lines().filter(|l| *l == "aaaaaaa").count(), 1000);
-    let (source, target) = (
-        File::open(&path).unwrap(),
-        read_write(&m.guard.join("copy")),
-    );
+    let (source, target) = (File::open(&path).unwrap(), read_write(&m.guard.join("copy")));
     let (mut from, mut to) = (8, 100);
     let copied =
         rustix::fs::copy_file_range(&source, Some(&mut from), &target, Some(&mut to), 16_000);
@@ -372,10 +362,7 @@ fn listing_twenty_thousand_while_names_go() {
     });
     for at in (1..COUNT).step_by(2) {
         let name = format!("{at:05}");
-        assert!(
-            seen.contains(std::ffi::OsStr::new(&name)),
-            "{name} is missing"
-        );
+        assert!(seen.contains(std::ffi::OsStr::new(&name)), "{name} is missing");
     }
     assert_eq!(fs::read_dir(&dir).unwrap().count(), COUNT / 2);
     assert_eq!(fs::metadata(&dir).unwrap().len(), COUNT as u64 / 2);
@@ -447,10 +434,7 @@ fn room_and_holes() {
     bytes[..4096].iter().for_each(|b| assert_eq!(*b, 1));
     bytes[4096..8400].iter().for_each(|b| assert_eq!(*b, 0));
     bytes[8400..].iter().for_each(|b| assert_eq!(*b, 1));
-    assert_eq!(
-        reserve(FallocateFlags::empty(), 0, 2 << 20),
-        Err(Errno::NOSPC)
-    );
+    assert_eq!(reserve(FallocateFlags::empty(), 0, 2 << 20), Err(Errno::NOSPC));
     let full = file.write_all_at(&vec![1; 2 << 20], 0).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
     let too_big = file.write_all_at(b"xx", i64::MAX.unsigned_abs() - 1);
@@ -459,10 +443,7 @@ fn room_and_holes() {
 
 #[test]
 fn nothing_changes_through_a_read_only_mount() {
-    let options = MountOptions {
-        read_only: true,
-        ..MountOptions::default()
-    };
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
     let Some(m) = Mounted::new("read_only", MemoryFs::default(), &options) else {
         return;
     };
@@ -487,10 +468,8 @@ fn what_cannot_be_mounted_says_why() {
     fs::write(m.guard.join("file"), b"").unwrap();
     assert_eq!(kind(&m.guard.join("file"), &plain), Kind::NotDirectory);
     fs::create_dir(m.guard.join("d")).unwrap();
-    let odd = MountOptions {
-        extra: vec!["noexec,unheard_of".to_owned()],
-        ..MountOptions::default()
-    };
+    let odd =
+        MountOptions { extra: vec!["noexec,unheard_of".to_owned()], ..MountOptions::default() };
     assert_eq!(kind(&m.guard.join("d"), &odd), Kind::Invalid);
 }
 
@@ -505,11 +484,7 @@ fn a_mount_in_use_stays() {
     drop(file);
     m.mount.unmount().unwrap();
     assert!(!m.guard.join("f").exists());
-    assert_eq!(
-        Arc::strong_count(&m.posix),
-        1,
-        "nobody else holds it any more"
-    );
+    assert_eq!(Arc::strong_count(&m.posix), 1, "nobody else holds it any more");
     // And again on the same folder.
     let mut again = mount(m.posix, m.guard.path(), &MountOptions::default()).unwrap();
     assert_eq!(fs::read(m.guard.join("f")).unwrap(), b"still works");
@@ -533,10 +508,7 @@ fn a_dropped_mount_serves_its_last_user() {
 
 #[test]
 fn lower_files_are_passed_through() {
-    let options = MountOptions {
-        passthrough: true,
-        ..MountOptions::default()
-    };
+    let options = MountOptions { passthrough: true, ..MountOptions::default() };
     let name = "lower_files_are_passed_through";
     let Some(m) = Mounted::new(name, MemoryFs::default(), &options) else {
         return;
@@ -551,10 +523,7 @@ fn lower_files_are_passed_through() {
     let mut text = [0; 5];
     one.read_exact_at(&mut text, 0).unwrap();
     if !rustix::process::geteuid().is_root() {
-        assert_eq!(
-            &text, b"12345",
-            "without the privilege it is served as ever"
-        );
+        assert_eq!(&text, b"12345", "without the privilege it is served as ever");
         return;
     }
     assert_eq!(&text, b"lower");
@@ -568,10 +537,7 @@ fn lower_files_are_passed_through() {
 
 #[test]
 fn what_cannot_be_passed_through_is_served() {
-    let options = MountOptions {
-        passthrough: true,
-        ..MountOptions::default()
-    };
+    let options = MountOptions { passthrough: true, ..MountOptions::default() };
     let name = "what_cannot_be_passed_through_is_served";
     let Some(m) = Mounted::new(name, MemoryFs::default(), &options) else {
         return;

@@ -9,30 +9,10 @@ use tacita_testkit::{MemoryFs, StepClock};
 use tacita_vfs::posix::{Caller, OpenMode, RenameMode, SetAttr, SetTime, WriteMode};
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Posix, Reserve, Result, Timestamp, XattrMode};
 
-const ROOT_USER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-    umask: 0o022,
-};
-const USER: Caller = Caller {
-    uid: 1000,
-    gid: 100,
-    pid: 2,
-    umask: 0o022,
-};
-const OTHER: Caller = Caller {
-    uid: 2000,
-    gid: 200,
-    pid: 3,
-    umask: 0o022,
-};
-const READ_WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    append: false,
-    truncate: false,
-};
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0o022 };
+const USER: Caller = Caller { uid: 1000, gid: 100, pid: 2, umask: 0o022 };
+const OTHER: Caller = Caller { uid: 2000, gid: 200, pid: 3, umask: 0o022 };
+const READ_WRITE: OpenMode = OpenMode { read: true, write: true, append: false, truncate: false };
 
 type Fs = Posix<MemoryFs>;
 
@@ -88,11 +68,7 @@ fn new_nodes_follow_umask_and_set_gid_directories() {
     let (_, attr) = fs.mkdir(USER, root, name("d"), 0o777).unwrap();
     assert_eq!((attr.perm, attr.uid, attr.gid), (0o755, 1000, 100));
     let shared = dir(&fs, ROOT_USER, root, "shared", 0o777);
-    let set = SetAttr {
-        perm: Some(0o2777),
-        gid: Some(777),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { perm: Some(0o2777), gid: Some(777), ..SetAttr::default() };
     fs.change(ROOT_USER, shared, &set).unwrap();
     let (_, sub) = fs.mkdir(USER, shared, name("sub"), 0o777).unwrap();
     assert_eq!((sub.perm, sub.gid), (0o2755, 777));
@@ -111,37 +87,18 @@ fn rename_replaces_only_its_like() {
     let full = dir(&fs, USER, root, "full", 0o755);
     file(&fs, USER, full, "x", 0o644);
     let plain = RenameMode::Replace;
-    fails(
-        rename(&fs, (root, "f"), (root, "d"), plain),
-        Kind::IsDirectory,
-    );
-    fails(
-        rename(&fs, (root, "d"), (root, "f"), plain),
-        Kind::NotDirectory,
-    );
-    fails(
-        rename(&fs, (root, "d"), (root, "full"), plain),
-        Kind::NotEmpty,
-    );
-    fails(
-        rename(&fs, (root, "full"), (root, "no"), RenameMode::Exchange),
-        Kind::NotFound,
-    );
-    fails(
-        rename(&fs, (root, "f"), (root, "d"), RenameMode::NoReplace),
-        Kind::Exists,
-    );
+    fails(rename(&fs, (root, "f"), (root, "d"), plain), Kind::IsDirectory);
+    fails(rename(&fs, (root, "d"), (root, "f"), plain), Kind::NotDirectory);
+    fails(rename(&fs, (root, "d"), (root, "full"), plain), Kind::NotEmpty);
+    fails(rename(&fs, (root, "full"), (root, "no"), RenameMode::Exchange), Kind::NotFound);
+    fails(rename(&fs, (root, "f"), (root, "d"), RenameMode::NoReplace), Kind::Exists);
     rename(&fs, (root, "full"), (root, "d"), plain).unwrap();
     assert_eq!(fs.lookup(root, name("d")).unwrap().0, full);
     fails(fs.lookup(root, name("full")), Kind::NotFound);
     assert_eq!(fs.attr(d).unwrap().nlink, 0);
     fs.link(f, root, name("g")).unwrap();
     rename(&fs, (root, "f"), (root, "g"), plain).unwrap();
-    assert_eq!(
-        fs.attr(f).unwrap().nlink,
-        2,
-        "two names of one node stay as they are"
-    );
+    assert_eq!(fs.attr(f).unwrap().nlink, 2, "two names of one node stay as they are");
 }
 
 #[test]
@@ -154,14 +111,8 @@ fn a_directory_cannot_move_beneath_itself() {
     let plain = RenameMode::Replace;
     fails(rename(&fs, (root, "a"), (c, "a"), plain), Kind::Invalid);
     fails(rename(&fs, (root, "a"), (a, "x"), plain), Kind::Invalid);
-    fails(
-        rename(&fs, (root, "a"), (b, "c"), RenameMode::Exchange),
-        Kind::Invalid,
-    );
-    fails(
-        rename(&fs, (b, "c"), (root, "a"), RenameMode::Exchange),
-        Kind::Invalid,
-    );
+    fails(rename(&fs, (root, "a"), (b, "c"), RenameMode::Exchange), Kind::Invalid);
+    fails(rename(&fs, (b, "c"), (root, "a"), RenameMode::Exchange), Kind::Invalid);
     fails(rename(&fs, (b, "c"), (root, "a"), plain), Kind::NotEmpty);
     rename(&fs, (b, "c"), (root, "c"), plain).unwrap();
     assert_eq!(fs.lookup(c, name("..")).unwrap().0, root);
@@ -188,10 +139,7 @@ fn exchange_trades_any_two() {
 fn sticky_directories_protect_names() {
     let fs = new_fs();
     let tmp = dir(&fs, ROOT_USER, fs.root(), "tmp", 0o777);
-    let sticky = SetAttr {
-        perm: Some(0o1777),
-        ..SetAttr::default()
-    };
+    let sticky = SetAttr { perm: Some(0o1777), ..SetAttr::default() };
     fs.change(ROOT_USER, tmp, &sticky).unwrap();
     file(&fs, USER, tmp, "mine", 0o644);
     file(&fs, OTHER, tmp, "theirs", 0o644);
@@ -246,11 +194,7 @@ fn nameless_nodes_live_until_the_last_reference() {
     let b = file(&fs, USER, root, "b", 0o644);
     fs.forget(b, 1);
     rename(&fs, (root, "a"), (root, "b"), RenameMode::Replace).unwrap();
-    assert_eq!(
-        fs.file_system().node_count(),
-        2,
-        "nobody referred to the replaced one"
-    );
+    assert_eq!(fs.file_system().node_count(), 2, "nobody referred to the replaced one");
     fs.unlink(USER, root, name("b")).unwrap();
     fs.forget_all();
     assert_eq!(fs.file_system().node_count(), 1);
@@ -263,10 +207,7 @@ fn set_id_bits_fall() {
     let root = fs.root();
     let f = file(&fs, USER, root, "f", 0o755);
     let arm = |perm| {
-        let set = SetAttr {
-            perm: Some(perm),
-            ..SetAttr::default()
-        };
+        let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
         fs.change(USER, f, &set).unwrap();
     };
     let perm = || fs.attr(f).unwrap().perm;
@@ -280,19 +221,13 @@ fn set_id_bits_fall() {
     fs.write(handle, 0, b"x", WriteMode::Program).unwrap();
     assert_eq!(perm(), 0o2745, "without group execution it is no set-gid");
     arm(0o6755);
-    let cut = SetAttr {
-        size: Some(0),
-        ..SetAttr::default()
-    };
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
     fs.change(ROOT_USER, f, &cut).unwrap();
     assert_eq!(perm(), 0o6755);
     fs.change(USER, f, &cut).unwrap();
     assert_eq!(perm(), 0o755);
     arm(0o6755);
-    let own = SetAttr {
-        uid: Some(1000),
-        ..SetAttr::default()
-    };
+    let own = SetAttr { uid: Some(1000), ..SetAttr::default() };
     fs.change(ROOT_USER, f, &own).unwrap();
     assert_eq!(perm(), 0o755, "also when root changes the owner");
     arm(0o4755);
@@ -353,30 +288,18 @@ fn apply(fs: &Fs, node: NodeId, set: &SetAttr) {
 fn attributes_stamp_their_times() {
     let fs = new_fs();
     let f = file(&fs, USER, fs.root(), "f", 0o644);
-    let set = SetAttr {
-        size: Some(0),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
     stamps(&fs, f, "mc", "", || apply(&fs, f, &set));
-    let set = SetAttr {
-        perm: Some(0o600),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { perm: Some(0o600), ..SetAttr::default() };
     stamps(&fs, f, "c", "", || apply(&fs, f, &set));
-    let set = SetAttr {
-        atime: Some(SetTime::Now),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { atime: Some(SetTime::Now), ..SetAttr::default() };
     stamps(&fs, f, "ac", "", || apply(&fs, f, &set));
     stamps(&fs, f, "c", "", || {
         let key = name("user.a");
         fs.set_xattr(f, key, b"v", XattrMode::Any).unwrap();
     });
     let time = Timestamp { secs: -5, nanos: 1 };
-    let set = SetAttr {
-        mtime: Some(SetTime::At(time)),
-        ..SetAttr::default()
-    };
+    let set = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
     stamps(&fs, f, "mc", "", || apply(&fs, f, &set));
     assert_eq!(fs.attr(f).unwrap().mtime, time);
 }
@@ -404,10 +327,7 @@ fn names_stamp_their_times() {
 fn appending_goes_to_the_end() {
     let fs = new_fs();
     let f = file(&fs, USER, fs.root(), "f", 0o644);
-    let append = OpenMode {
-        append: true,
-        ..READ_WRITE
-    };
+    let append = OpenMode { append: true, ..READ_WRITE };
     let (one, _) = fs.open(USER, f, append).unwrap();
     let (two, _) = fs.open(USER, f, append).unwrap();
     std::thread::scope(|scope| {
@@ -415,19 +335,14 @@ fn appending_goes_to_the_end() {
             let fs = &fs;
             scope.spawn(move || {
                 for _ in 0..500 {
-                    fs.write(handle, 0, b"0123456789", WriteMode::Program)
-                        .unwrap();
+                    fs.write(handle, 0, b"0123456789", WriteMode::Program).unwrap();
                 }
             });
         }
     });
     assert_eq!(fs.attr(f).unwrap().size, 10_000);
     assert_eq!(fs.write(one, 3, b"ab", WriteMode::Pages).unwrap(), 3);
-    assert_eq!(
-        fs.attr(f).unwrap().size,
-        10_000,
-        "pages go where they belong"
-    );
+    assert_eq!(fs.attr(f).unwrap().size, 10_000, "pages go where they belong");
 }
 
 #[test]
@@ -435,10 +350,7 @@ fn sizes_and_ranges_have_limits() {
     let fs = new_fs();
     let root = fs.root();
     let f = file(&fs, USER, root, "f", 0o644);
-    let size = |size| SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
     let max = i64::MAX.unsigned_abs();
     fails(fs.change(USER, f, &size(max + 1)), Kind::FileTooBig);
     fails(fs.change(USER, root, &size(0)), Kind::IsDirectory);
@@ -450,10 +362,7 @@ fn sizes_and_ranges_have_limits() {
     fails(fs.copy_range(USER, (h, 0), (h, 3), 6), Kind::Invalid);
     assert_eq!(fs.copy_range(USER, (h, 0), (h, 6), 3).unwrap(), 3);
     assert_eq!(fs.copy_range(USER, (h, 100), (h, 0), 3).unwrap(), 0);
-    let read_only = OpenMode {
-        write: false,
-        ..READ_WRITE
-    };
+    let read_only = OpenMode { write: false, ..READ_WRITE };
     let (r, _) = fs.open(USER, f, read_only).unwrap();
     fails(fs.write(r, 0, b"x", WriteMode::Program), Kind::BadHandle);
     fails(fs.opendir(f), Kind::NotDirectory);
@@ -497,18 +406,9 @@ fn extended_attributes_have_limits() {
     let f = file(&fs, USER, fs.root(), "f", 0o644);
     let set = |key: &str, value: &[u8], mode| fs.set_xattr(f, name(key), value, mode);
     fails(set("user.", b"", XattrMode::Any), Kind::Unsupported);
-    fails(
-        set("system.posix_acl_access", b"", XattrMode::Any),
-        Kind::Unsupported,
-    );
-    fails(
-        set(&format!("user.{}", "n".repeat(251)), b"", XattrMode::Any),
-        Kind::Range,
-    );
-    fails(
-        set("user.a", &vec![0; 65537], XattrMode::Any),
-        Kind::TooLarge,
-    );
+    fails(set("system.posix_acl_access", b"", XattrMode::Any), Kind::Unsupported);
+    fails(set(&format!("user.{}", "n".repeat(251)), b"", XattrMode::Any), Kind::Range);
+    fails(set("user.a", &vec![0; 65537], XattrMode::Any), Kind::TooLarge);
     fails(set("user.a", b"1", XattrMode::Replace), Kind::NoAttribute);
     set("user.a", &vec![0; 65536], XattrMode::Create).unwrap();
     fails(set("user.a", b"1", XattrMode::Create), Kind::Exists);

@@ -56,10 +56,7 @@ pub struct Recording {
 impl Recording {
     /// No events yet.
     pub fn new(base: Vec<u8>) -> Self {
-        Self {
-            base,
-            events: Vec::new(),
-        }
+        Self { base, events: Vec::new() }
     }
 
     /// Adds what happened next.

@@ -30,15 +30,9 @@ fn nothing_works_after_a_cut() {
     assert_eq!(kind(device.write(BlockNo(1), &[2; BLOCK])), Kind::PowerCut);
     assert!(device.is_cut());
     assert_eq!(kind(device.write(BlockNo(0), &[3; BLOCK])), Kind::PowerCut);
-    assert_eq!(
-        kind(device.read(BlockNo(0), &mut [0; BLOCK])),
-        Kind::PowerCut
-    );
+    assert_eq!(kind(device.read(BlockNo(0), &mut [0; BLOCK])), Kind::PowerCut);
     assert_eq!(kind(device.flush()), Kind::PowerCut);
-    let range = BlockRange {
-        start: BlockNo(0),
-        count: 1,
-    };
+    let range = BlockRange { start: BlockNo(0), count: 1 };
     assert_eq!(kind(device.discard(range)), Kind::PowerCut);
     assert_eq!(device.recording().events().len(), 2);
 }
@@ -76,14 +70,8 @@ fn a_cut_in_a_flush_makes_nothing_durable() {
 fn writes_fail_by_number_and_change_nothing() {
     let device = device();
     let no_space = Kind::NoSpace;
-    device.inject(Fault::FailWrite {
-        write: 1,
-        kind: Kind::Io,
-    });
-    device.inject(Fault::FailWritesFrom {
-        write: 3,
-        kind: no_space,
-    });
+    device.inject(Fault::FailWrite { write: 1, kind: Kind::Io });
+    device.inject(Fault::FailWritesFrom { write: 3, kind: no_space });
     device.write(BlockNo(0), &[1; BLOCK]).unwrap();
     assert_eq!(kind(device.write(BlockNo(0), &[2; BLOCK])), Kind::Io);
     device.write(BlockNo(1), &[3; BLOCK]).unwrap();
@@ -181,10 +169,7 @@ struct Naive {
 
 impl Naive {
     fn new() -> Self {
-        Self {
-            allowed: vec![vec![0]; SECTORS],
-            kept: vec![0; SECTORS],
-        }
+        Self { allowed: vec![vec![0]; SECTORS], kept: vec![0; SECTORS] }
     }
 
     fn step(&mut self, op: &Op) {

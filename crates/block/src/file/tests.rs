@@ -3,12 +3,7 @@ use crate::conformance;
 
 fn numbered(folder: &Path) -> impl Fn() -> PathBuf {
     let next = std::sync::atomic::AtomicU32::new(0);
-    move || {
-        folder.join(
-            next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-                .to_string(),
-        )
-    }
+    move || folder.join(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string())
 }
 
 #[test]
@@ -24,11 +19,7 @@ fn conforms() {
 fn conforms_directly_and_with_discards() {
     let folder = tempfile::tempdir().unwrap();
     let path = numbered(folder.path());
-    let options = |g: Geometry| {
-        FileOptions::new(g.block_len_bytes)
-            .direct(true)
-            .discard(true)
-    };
+    let options = |g: Geometry| FileOptions::new(g.block_len_bytes).direct(true).discard(true);
     let small = Geometry::within(1 << 20, 512).unwrap();
     if options(small).create(path(), small.len_bytes()).is_err() {
         eprintln!("SKIPPED: no direct access in blocks of 512 bytes on the temporary folder");
@@ -97,10 +88,7 @@ fn discards_are_ignored_unless_asked_for() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let whole = BlockRange {
-        start: BlockNo(0),
-        count: 16,
-    };
+    let whole = BlockRange { start: BlockNo(0), count: 16 };
     let device = FileDevice::create(&path, 65_536, 4096).unwrap();
     device.write(BlockNo(0), &vec![1; 65_536]).unwrap();
     device.discard(whole).unwrap();

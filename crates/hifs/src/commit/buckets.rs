@@ -42,7 +42,9 @@ pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
         }
     }
     for node in state.pending.files.iter().filter_map(|id| state.nodes.get(*id)) {
-        let Some(content) = node.content() else { continue };
+        let Some(content) = node.content() else {
+            continue;
+        };
         let masks = masks(state, node, content)?;
         let home = state.home(node);
         let entry = wanted.0.entry(node.id).or_insert_with(|| (home, BTreeMap::new()));
@@ -84,7 +86,9 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
         }
     }
     if inline {
-        masks.values_mut().for_each(|mask| *mask = 0);
+        for mask in masks.values_mut() {
+            *mask = 0;
+        }
     }
     Ok(masks)
 }
@@ -119,7 +123,9 @@ pub(super) fn write(
         }
     }
     for (&id, node) in &files {
-        let Some(content) = node.content() else { continue };
+        let Some(content) = node.content() else {
+            continue;
+        };
         if content.base == Some(id) {
             for bucket in content.pending_buckets(&state.superblock.geometry) {
                 writer.bucket_in_place(id, content, bucket, plan);
@@ -142,13 +148,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn bucket_in_place(
-        &self,
-        id: FileId,
-        content: &Content,
-        bucket: u32,
-        plan: &mut Plan,
-    ) {
+    fn bucket_in_place(&self, id: FileId, content: &Content, bucket: u32, plan: &mut Plan) {
         if self.cells.from.contains_key(&(id, bucket)) {
             return;
         }
@@ -185,9 +185,13 @@ pub(super) fn tell_inodes(state: &mut State) -> Result<()> {
     let files: Vec<NodeId> = state.pending.files.iter().copied().collect();
     for id in files {
         let State { nodes, buckets, .. } = state;
-        let Some(node) = nodes.get_mut(id) else { continue };
+        let Some(node) = nodes.get_mut(id) else {
+            continue;
+        };
         let (file, inline) = (node.id, node.size <= INLINE_LEN_MAX);
-        let Some(content) = node.content_mut() else { continue };
+        let Some(content) = node.content_mut() else {
+            continue;
+        };
         let stored: u32 = buckets.extents(file).map(|(_, _, len)| len).sum();
         let before = std::mem::replace(&mut content.buckets, stored);
         let told = content.told_buckets;

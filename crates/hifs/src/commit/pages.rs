@@ -76,7 +76,9 @@ impl State {
             let hashes = key.leaf.hashes();
             let range = (*hashes.start(), 0)..=(*hashes.end(), FileId::MAX);
             for id in self.inodes.entries.range(range).map(|(_, id)| *id) {
-                let Some(node) = self.nodes.get(id) else { continue };
+                let Some(node) = self.nodes.get(id) else {
+                    continue;
+                };
                 entry.clear();
                 node.record(self.inline_of(id)?).encode(&mut entry);
                 page.push(&entry);
@@ -90,7 +92,9 @@ impl State {
             entries.sort_by_key(|(_, node)| **node);
         }
         for ((_, name), child) in entries {
-            let Some(child) = self.nodes.get(*child) else { continue };
+            let Some(child) = self.nodes.get(*child) else {
+                continue;
+            };
             entry.clear();
             DirEntry::encode(child.id, child.kind, name, &mut entry);
             page.push(&entry);

@@ -22,7 +22,8 @@ pub(super) fn order(moves: &[(u64, u64)], copies_max: u64) -> Vec<((u64, u64), O
         moves.iter().enumerate().map(|(i, (from, _))| (*from, i)).collect();
     let by_target: HashMap<u64, usize> =
         moves.iter().enumerate().map(|(i, (_, to))| (*to, i)).collect();
-    let mut order = Order { moves, by_target, layers: vec![None; moves.len()], copies: 0, copies_max };
+    let mut order =
+        Order { moves, by_target, layers: vec![None; moves.len()], copies: 0, copies_max };
     let mut done = vec![false; moves.len()];
     for (i, (_, to)) in moves.iter().enumerate() {
         if !by_source.contains_key(to) {

@@ -11,8 +11,8 @@ use tacita_block::BlockNo;
 use tacita_secret::{Digest, digest};
 
 use super::{
-    HASH_AT, KIND_MOVE, KIND_PUT, KIND_ZERO, MAGIC, Move, RECORD_LEN, Run, Sealed, coalesce, is_zero,
-    layers,
+    HASH_AT, KIND_MOVE, KIND_PUT, KIND_ZERO, MAGIC, Move, RECORD_LEN, Run, Sealed, coalesce,
+    is_zero, layers,
 };
 use crate::content::Pending;
 use crate::error::{Error, Kind, Result};
@@ -87,7 +87,8 @@ impl Plan {
         let mut out = Differing { zeros: std::mem::take(&mut self.zeros), ..Differing::default() };
         out.unsure = std::mem::take(&mut self.blocks);
         let moves = self.divide(medium, geometry, &mut out)?;
-        let room = geometry.journal_blocks.saturating_sub((out.puts.len() + out.unsure.len()) as u64);
+        let room =
+            geometry.journal_blocks.saturating_sub((out.puts.len() + out.unsure.len()) as u64);
         let pairs: Vec<(u64, u64)> = moves.keys().copied().collect();
         let mut layered = Vec::with_capacity(pairs.len());
         let order = layers::order(&pairs, room / 2 / u64::from(geometry.bucket_blocks));
@@ -96,8 +97,12 @@ impl Plan {
                 let (count, tag) = (geometry.bucket_blocks, moves[&(from, to)]);
                 layered.push(Move { layer, count, from, to, tag });
             } else {
-                let bucket =
-                    Bucket { to: BlockNo(to), fresh: false, base: Some(BlockNo(from)), blocks: vec![] };
+                let bucket = Bucket {
+                    to: BlockNo(to),
+                    fresh: false,
+                    base: Some(BlockNo(from)),
+                    blocks: vec![],
+                };
                 let content = bucket.content(medium, geometry)?;
                 out.write_all(&bucket, &content);
             }
@@ -179,7 +184,9 @@ impl Bucket {
     /// The whole content.
     fn content(&self, medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
         let mut content = vec![0; bucket_len(geometry)];
-        if let Some(base) = self.base.filter(|_| self.blocks.len() < geometry.bucket_blocks as usize) {
+        if let Some(base) =
+            self.base.filter(|_| self.blocks.len() < geometry.bucket_blocks as usize)
+        {
             medium.read(base, &mut content)?;
         }
         for (index, block) in &self.blocks {

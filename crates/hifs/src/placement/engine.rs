@@ -161,9 +161,8 @@ impl Engine {
     /// lie in the cells after it.
     pub fn locate(&self, owner: u128, bucket: u32) -> Option<(Cell, u32)> {
         let volume = self.volumes.get(&owner)?;
-        let at = volume
-            .slots
-            .partition_point(|&slot| self.slots[slot as usize].piece.bucket <= bucket);
+        let at =
+            volume.slots.partition_point(|&slot| self.slots[slot as usize].piece.bucket <= bucket);
         let slot = &self.slots[*volume.slots.get(at.checked_sub(1)?)? as usize];
         let offset = bucket - slot.piece.bucket;
         if offset >= slot.piece.len() {
@@ -182,14 +181,10 @@ impl Engine {
     /// The stored buckets of an owner: first bucket, first cell and length of each piece, in
     /// ascending order.
     pub fn extents(&self, owner: u128) -> impl Iterator<Item = (u32, Cell, u32)> + '_ {
-        self.volumes
-            .get(&owner)
-            .into_iter()
-            .flat_map(|volume| &volume.slots)
-            .filter_map(|&slot| {
-                let slot = &self.slots[slot as usize];
-                Some((slot.piece.bucket, slot.at?, slot.piece.len()))
-            })
+        self.volumes.get(&owner).into_iter().flat_map(|volume| &volume.slots).filter_map(|&slot| {
+            let slot = &self.slots[slot as usize];
+            Some((slot.piece.bucket, slot.at?, slot.piece.len()))
+        })
     }
 
     /// The stored buckets of an owner as chunk masks, in ascending order.
@@ -222,11 +217,7 @@ impl Engine {
             if piece.bucket >> k != chunk {
                 break;
             }
-            let ones = if piece.order == 6 {
-                u64::MAX
-            } else {
-                (1 << piece.len()) - 1
-            };
+            let ones = if piece.order == 6 { u64::MAX } else { (1 << piece.len()) - 1 };
             mask |= ones << (piece.bucket & ((1 << k) - 1));
         }
         mask
@@ -238,15 +229,8 @@ impl Engine {
         let back = |change: &Change| {
             let id = change.owner.id;
             let home = self.home(id).unwrap_or(change.owner.home);
-            let chunks = change
-                .chunks
-                .iter()
-                .map(|&(q, _)| (q, self.chunk(id, q)))
-                .collect();
-            Change {
-                owner: Owner { id, home },
-                chunks,
-            }
+            let chunks = change.chunks.iter().map(|&(q, _)| (q, self.chunk(id, q))).collect();
+            Change { owner: Owner { id, home }, chunks }
         };
         changes.iter().map(back).collect()
     }
@@ -299,12 +283,8 @@ impl Engine {
             let mut after = Vec::with_capacity(pieces.len());
             for (first, order) in pieces {
                 let bucket = (chunk << k) + first;
-                let piece = self
-                    .procedures
-                    .piece(&change.owner, bucket, order, envelope);
-                let same = before
-                    .iter()
-                    .position(|&s| self.slots[s as usize].piece == piece);
+                let piece = self.procedures.piece(&change.owner, bucket, order, envelope);
+                let same = before.iter().position(|&s| self.slots[s as usize].piece == piece);
                 if let Some(i) = same {
                     kept[i] = true;
                     after.push(before[i]);
@@ -314,13 +294,7 @@ impl Engine {
                     after.push(slot);
                 }
             }
-            dead.extend(
-                before
-                    .iter()
-                    .zip(kept)
-                    .filter(|(_, kept)| !kept)
-                    .map(|(&s, _)| s),
-            );
+            dead.extend(before.iter().zip(kept).filter(|(_, kept)| !kept).map(|(&s, _)| s));
             volume.slots.splice(range, after);
         }
         if !volume.slots.is_empty() {
@@ -331,10 +305,7 @@ impl Engine {
     fn slots_of_chunk(&self, volume: &Volume, chunk: u32, k: u8) -> std::ops::Range<usize> {
         let chunk_of = |slot: &u32| self.slots[*slot as usize].piece.bucket >> k;
         let start = volume.slots.partition_point(|slot| chunk_of(slot) < chunk);
-        let len = volume.slots[start..]
-            .iter()
-            .take_while(|slot| chunk_of(slot) == chunk)
-            .count();
+        let len = volume.slots[start..].iter().take_while(|slot| chunk_of(slot) == chunk).count();
         start..start + len
     }
 
@@ -501,21 +472,11 @@ impl Engine {
                     Some(_) => batch.work.copied += 1,
                     None => batch.work.fresh += 1,
                 }
-                out.push(Relocation {
-                    owner,
-                    bucket,
-                    from,
-                    to: Some(to),
-                });
+                out.push(Relocation { owner, bucket, from, to: Some(to) });
             }
         }
         for (&(owner, bucket), &from) in &batch.old {
-            out.push(Relocation {
-                owner,
-                bucket,
-                from: Some(from),
-                to: None,
-            });
+            out.push(Relocation { owner, bucket, from: Some(from), to: None });
         }
         out
     }

@@ -79,10 +79,7 @@ const fn finish(x: u64) -> u64 {
 }
 
 /// Both halves of an id in one word.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves are taken apart"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the two halves are taken apart")]
 pub(super) const fn fold(id: u128) -> u64 {
     mix(id as u64, (id >> 64) as u64)
 }
@@ -116,20 +113,12 @@ pub fn pieces_of_chunk(mask: u64, order_max: u8) -> (Vec<(u32, u8)>, u8) {
     }
     let top = 64 - mask.leading_zeros();
     #[expect(clippy::cast_possible_truncation, reason = "at most 6")]
-    let envelope = if top <= 1 {
-        0
-    } else {
-        (64 - u64::from(top - 1).leading_zeros()) as u8
-    };
+    let envelope = if top <= 1 { 0 } else { (64 - u64::from(top - 1).leading_zeros()) as u8 };
     (pieces, envelope)
 }
 
 const fn ones(count: u32) -> u64 {
-    if count >= 64 {
-        u64::MAX
-    } else {
-        (1 << count) - 1
-    }
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
 #[cfg(test)]

@@ -30,19 +30,14 @@ pub struct HashTable<'a> {
 
 impl std::fmt::Debug for HashTable<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HashTable")
-            .field("cells", &self.cells)
-            .finish_non_exhaustive()
+        f.debug_struct("HashTable").field("cells", &self.cells).finish_non_exhaustive()
     }
 }
 
 impl<'a> HashTable<'a> {
     /// An empty table.
     pub fn new(procedures: &'a dyn Procedures) -> Self {
-        Self {
-            procedures,
-            cells: vec![None; procedures.shape().cells() as usize],
-        }
+        Self { procedures, cells: vec![None; procedures.shape().cells() as usize] }
     }
 
     /// What lies in each cell.
@@ -108,17 +103,11 @@ impl<'a> HashTable<'a> {
         loop {
             let shape = self.procedures.shape();
             let group = shape.group(hole);
-            let full = self
-                .group_cells(group)
-                .all(|c| self.cells[c as usize].is_some());
+            let full = self.group_cells(group).all(|c| self.cells[c as usize].is_some());
             self.cells[hole.0 as usize] = None;
-            let mover = self.first_claimant(hole).or_else(|| {
-                if full {
-                    self.claimant_from_later_groups(hole)
-                } else {
-                    None
-                }
-            });
+            let mover = self
+                .first_claimant(hole)
+                .or_else(|| if full { self.claimant_from_later_groups(hole) } else { None });
             let Some(from) = mover else { return };
             self.cells[hole.0 as usize] = self.cells[from.0 as usize];
             hole = from;
@@ -129,10 +118,7 @@ impl<'a> HashTable<'a> {
     /// the hole. It is the most preferred one, for it passed over the later ones' cells.
     fn first_claimant(&self, hole: Cell) -> Option<Cell> {
         let shape = self.procedures.shape();
-        let (len, first) = (
-            shape.cells_per_group,
-            shape.group(hole) * shape.cells_per_group,
-        );
+        let (len, first) = (shape.cells_per_group, shape.group(hole) * shape.cells_per_group);
         for step in 1..len {
             let cell = Cell(first + (hole.0 - first + step) % len);
             let key = self.cells[cell.0 as usize].as_ref()?;
@@ -157,10 +143,7 @@ impl<'a> HashTable<'a> {
             if let Some((_, cell)) = claimant {
                 return Some(cell);
             }
-            if self
-                .group_cells(group)
-                .any(|c| self.cells[c as usize].is_none())
-            {
+            if self.group_cells(group).any(|c| self.cells[c as usize].is_none()) {
                 return None;
             }
         }
@@ -192,10 +175,7 @@ impl<'a> HashTable<'a> {
 
     /// KEY_PREFERS with the printed distance, `(home - x) mod n`: backward.
     fn prefers_as_printed(&self, key: &Piece, a: Cell, b: Cell) -> bool {
-        let Shape {
-            groups,
-            cells_per_group: len,
-        } = self.procedures.shape();
+        let Shape { groups, cells_per_group: len } = self.procedures.shape();
         let home = self.procedures.choice(key, 0);
         let back = |from: u32, x: u32, n: u32| (from + n - x) % n;
         let shape = self.procedures.shape();

@@ -52,10 +52,7 @@ fn modulo(hash: u64, count: u32) -> u32 {
     low(hash % u64::from(count))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "callers reduce modulo a u32 first"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "callers reduce modulo a u32 first")]
 const fn low(x: u64) -> u32 {
     x as u32
 }
@@ -78,14 +75,7 @@ macro_rules! hashed_start {
                 let hash = mix(fold(owner.id), u64::from(bucket));
                 let home: fn(&Owner) -> u64 = $home;
                 let home = modulo(home(owner), self.shape.groups);
-                Piece {
-                    owner: owner.id,
-                    bucket,
-                    order,
-                    envelope,
-                    home,
-                    hash,
-                }
+                Piece { owner: owner.id, bucket, order, envelope, home, hash }
             }
 
             fn rank(&self, piece: &Piece) -> Rank {
@@ -137,14 +127,7 @@ impl Procedures for LayoutB {
     fn piece(&self, owner: &Owner, bucket: u32, order: u8, envelope: u8) -> Piece {
         let hash = fold(owner.id);
         let home = modulo(hash, self.shape.groups);
-        Piece {
-            owner: owner.id,
-            bucket,
-            order,
-            envelope,
-            home,
-            hash,
-        }
+        Piece { owner: owner.id, bucket, order, envelope, home, hash }
     }
 
     fn rank(&self, piece: &Piece) -> Rank {
@@ -166,14 +149,8 @@ mod tests {
 
     #[test]
     fn position_inverts_choice() {
-        let shape = Shape {
-            groups: 3,
-            cells_per_group: 8,
-        };
-        let owner = Owner {
-            id: 0x1234_5678_9abc_def0_0f1e_2d3c,
-            home: 77,
-        };
+        let shape = Shape { groups: 3, cells_per_group: 8 };
+        let owner = Owner { id: 0x1234_5678_9abc_def0_0f1e_2d3c, home: 77 };
         let layouts: [&dyn Procedures; 3] =
             [&LayoutA { shape }, &LayoutB { shape }, &LayoutC { shape }];
         for layout in layouts {

@@ -27,10 +27,7 @@ impl RuleD {
     /// The rule on a table whose groups hold whole frames of `2^order_max` cells.
     pub fn new(shape: Shape, order_max: u8) -> Self {
         assert!(order_max <= 6, "a chunk is a 64-bit mask");
-        assert!(
-            shape.cells_per_group.is_multiple_of(1 << order_max),
-            "groups hold whole frames"
-        );
+        assert!(shape.cells_per_group.is_multiple_of(1 << order_max), "groups hold whole frames");
         Self { shape, order_max }
     }
 }
@@ -47,23 +44,11 @@ impl Procedures for RuleD {
     fn piece(&self, owner: &Owner, bucket: u32, order: u8, envelope: u8) -> Piece {
         let hash = mix(fold(owner.id), u64::from(bucket >> self.order_max));
         let home = reduce(owner.home, u64::from(self.shape.groups));
-        Piece {
-            owner: owner.id,
-            bucket,
-            order,
-            envelope,
-            home,
-            hash,
-        }
+        Piece { owner: owner.id, bucket, order, envelope, home, hash }
     }
 
     fn rank(&self, piece: &Piece) -> Rank {
-        Rank(
-            self.order_max - piece.order,
-            piece.hash,
-            piece.owner,
-            piece.bucket,
-        )
+        Rank(self.order_max - piece.order, piece.hash, piece.owner, piece.bucket)
     }
 
     fn choice(&self, piece: &Piece, t: u32) -> Cell {
@@ -84,10 +69,7 @@ impl Procedures for RuleD {
         let superframe = if t < HOME_PROBES {
             piece.home * superframes + reduce(x >> 32, u64::from(superframes))
         } else {
-            reduce(
-                x >> 32,
-                u64::from(superframes) * u64::from(self.shape.groups),
-            )
+            reduce(x >> 32, u64::from(superframes) * u64::from(self.shape.groups))
         };
         let in_chunk = (1u32 << k) - 1;
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are wanted")]
@@ -102,10 +84,7 @@ impl Procedures for RuleD {
 }
 
 /// `x mod count`, where `count` fits in 32 bits.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the remainder is below a u32"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the remainder is below a u32")]
 const fn reduce(x: u64, count: u64) -> u32 {
     (x % count) as u32
 }
@@ -116,10 +95,7 @@ mod tests {
 
     #[test]
     fn choices_are_aligned_frames_and_the_sweep_reaches_all() {
-        let shape = Shape {
-            groups: 4,
-            cells_per_group: 64,
-        };
+        let shape = Shape { groups: 4, cells_per_group: 64 };
         let rule = RuleD::new(shape, 4);
         let owner = Owner { id: 99, home: 5 };
         for (bucket, order, envelope) in [(0, 4, 4), (16, 3, 4), (24, 1, 4), (26, 0, 4), (3, 0, 2)]

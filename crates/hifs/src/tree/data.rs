@@ -93,7 +93,8 @@ impl State {
         }
         let content = self.node(id)?.content().ok_or(Kind::Invalid)?;
         let bucket_len = self.superblock.geometry.bucket_len_bytes();
-        let buckets = to_bucket(range.start / bucket_len)..to_bucket(range.end.div_ceil(bucket_len));
+        let buckets =
+            to_bucket(range.start / bucket_len)..to_bucket(range.end.div_ceil(bucket_len));
         let max = self.superblock.geometry.cells_max(Table::Buckets);
         if self.buckets_used + u64::from(buckets.end - buckets.start) <= max {
             return Ok(());
@@ -230,8 +231,7 @@ fn write_block(
         return Ok(false);
     }
     let whole = piece.len() == BLOCK_LEN;
-    let mut buffer =
-        if whole { Box::new([0; BLOCK_LEN]) } else { content.block(source, block)? };
+    let mut buffer = if whole { Box::new([0; BLOCK_LEN]) } else { content.block(source, block)? };
     buffer[within..within + piece.len()].copy_from_slice(piece);
     let pending = if is_zero(&buffer[..]) { None } else { Some(buffer) };
     Ok(content.set_block(source, block, pending))

@@ -12,7 +12,7 @@ use crate::page::PageKey;
 
 impl State {
     /// The path of a name, for comparing.
-    fn path(&self, dir: NodeId, name: &[u8]) -> Vec<u8> {
+    pub(crate) fn path(&self, dir: NodeId, name: &[u8]) -> Vec<u8> {
         let mut parts: Vec<Name> = vec![name.into()];
         let mut at = dir;
         while at != ROOT {
@@ -32,7 +32,9 @@ impl State {
 
     /// Puts the least path of a file first among its links.
     pub(crate) fn settle_owner_link(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(id).filter(|node| node.links.len() > 1) else { return };
+        let Some(node) = self.nodes.get(id).filter(|node| node.links.len() > 1) else {
+            return;
+        };
         let least = (0..node.links.len())
             .min_by_key(|&i| self.path(node.links[i].0, &node.links[i].1))
             .expect("there are several");
@@ -87,12 +89,18 @@ impl State {
     }
 
     fn assign_id(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(id) else { return };
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
         if self.superblock.ids == Ids::Random || id == ROOT {
             return;
         }
-        let Some((dir, name)) = node.owner_link() else { return };
-        let Some(parent) = self.nodes.get(*dir) else { return };
+        let Some((dir, name)) = node.owner_link() else {
+            return;
+        };
+        let Some(parent) = self.nodes.get(*dir) else {
+            return;
+        };
         let (new, _) = self.names.entry(parent.id, name);
         if let Some(node) = self.nodes.get_mut(id) {
             node.id = new;
@@ -101,8 +109,12 @@ impl State {
 
     /// Takes a directory's pages out of the account of the id it had.
     fn forget_directory_id(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(id) else { return };
-        let Some(directory) = node.directory() else { return };
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
+        let Some(directory) = node.directory() else {
+            return;
+        };
         self.pages_used -= u64::from(directory.trie.pages());
         let trie = node.id;
         self.pending.pages.extend(directory.trie.stored().map(|leaf| PageKey { trie, leaf }));
@@ -112,9 +124,13 @@ impl State {
     /// Sorts a directory's entries by their hashes under its present id.
     fn adopt_directory_id(&mut self, id: NodeId) {
         let Self { nodes, names, pending, .. } = self;
-        let Some(node) = nodes.get_mut(id) else { return };
+        let Some(node) = nodes.get_mut(id) else {
+            return;
+        };
         let trie = node.id;
-        let Some(directory) = node.directory_mut() else { return };
+        let Some(directory) = node.directory_mut() else {
+            return;
+        };
         let entries = std::mem::take(&mut directory.entries);
         directory.trie = crate::trie::Trie::default();
         for ((_, name), child) in entries {

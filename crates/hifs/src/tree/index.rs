@@ -48,10 +48,7 @@ impl Directory {
         self.entries.range(start..).take_while(move |((hash, _), _)| *hash <= end)
     }
 
-    fn sum(
-        entries: &BTreeMap<(u64, Name), NodeId>,
-        hashes: &std::ops::RangeInclusive<u64>,
-    ) -> u32 {
+    fn sum(entries: &BTreeMap<(u64, Name), NodeId>, hashes: &std::ops::RangeInclusive<u64>) -> u32 {
         entries
             .range((*hashes.start(), Name::default())..)
             .take_while(|((hash, _), _)| hash <= hashes.end())
@@ -121,7 +118,9 @@ impl State {
     /// Takes an inode out of the trie of inodes.
     pub(crate) fn unindex_inode(&mut self, id: NodeId) {
         let Self { nodes, inodes, names, pending, .. } = self;
-        let Some(node) = nodes.get_mut(id).filter(|node| node.record_len > 0) else { return };
+        let Some(node) = nodes.get_mut(id).filter(|node| node.record_len > 0) else {
+            return;
+        };
         let hash = names.inode(node.id);
         let before = inodes.trie.pages();
         inodes.entries.remove(&(hash, node.id));
@@ -162,8 +161,7 @@ impl State {
         let (trie, (_, hash)) = (parent.id, names.entry(parent.id, name));
         let directory = parent.directory_mut().ok_or(Kind::NotDirectory)?;
         let before = directory.trie.pages();
-        let node =
-            directory.entries.remove(&(hash, Name::clone(name))).ok_or(Kind::NotFound)?;
+        let node = directory.entries.remove(&(hash, Name::clone(name))).ok_or(Kind::NotFound)?;
         let len = entry_len(name.len());
         directory.trie.remove(hash, len, &mut touch(&mut pending.pages, trie));
         let after = directory.trie.pages();
@@ -182,10 +180,16 @@ impl State {
     /// The pages that hold the names of `node` must be written again.
     pub(crate) fn touch_links(&mut self, node: NodeId) {
         let Self { nodes, names, pending, .. } = self;
-        let Some(links) = nodes.get(node).map(|node| &node.links) else { return };
+        let Some(links) = nodes.get(node).map(|node| &node.links) else {
+            return;
+        };
         for (dir, name) in links {
-            let Some(parent) = nodes.get(*dir) else { continue };
-            let Some(directory) = parent.directory() else { continue };
+            let Some(parent) = nodes.get(*dir) else {
+                continue;
+            };
+            let Some(directory) = parent.directory() else {
+                continue;
+            };
             let leaf = directory.trie.leaf(names.entry(parent.id, name).1);
             pending.pages.insert(PageKey { trie: parent.id, leaf });
         }

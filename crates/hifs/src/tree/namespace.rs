@@ -159,7 +159,9 @@ impl State {
     /// A node without a name is not part of the image's tree; if it has content, it may stay in use.
     fn make_nameless(&mut self, node: NodeId) {
         self.unindex_inode(node);
-        let Some(data) = self.nodes.get(node) else { return };
+        let Some(data) = self.nodes.get(node) else {
+            return;
+        };
         if data.directory().is_some() {
             self.dirs.remove(&data.id);
         } else if data.content().is_some() {

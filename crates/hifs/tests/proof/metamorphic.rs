@@ -112,8 +112,7 @@ fn an_emptied_image_is_a_new_one() {
         for name in hifs.xattrs(root).unwrap() {
             hifs.remove_xattr(root, &name).unwrap();
         }
-        let change =
-            Change { perm: Some(0o755), uid: Some(0), gid: Some(0), ..Change::default() };
+        let change = Change { perm: Some(0o755), uid: Some(0), gid: Some(0), ..Change::default() };
         hifs.change(root, &change).unwrap();
         hifs.sync().unwrap();
         assert_same(&new, &device.snapshot(), &format!("{layout:?}, emptied"));
@@ -129,8 +128,7 @@ fn deleted_markers_are_nowhere() {
     for n in 0..40u32 {
         let marker = format!("<marker {n:08}>");
         let name = format!("name-{n:08}");
-        let (node, _) =
-            hifs.create(hifs.root(), OsStr::new(&name), &new(FileType::File)).unwrap();
+        let (node, _) = hifs.create(hifs.root(), OsStr::new(&name), &new(FileType::File)).unwrap();
         hifs.write(node, 0, marker.repeat(700).as_bytes()).unwrap();
         hifs.sync().unwrap();
         markers.push((marker, name, node));

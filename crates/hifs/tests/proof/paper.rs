@@ -8,7 +8,8 @@ use tacita_testkit::history::Rng;
 const SHAPE: Shape = Shape { groups: 2, cells_per_group: 4 };
 
 /// The hashes of the design note, section 1.7: h(f) and h(f||g) of each file.
-const FILES: [(u64, u64, &[u64]); 3] = [(2, 2, &[18, 7, 24]), (3, 4, &[15, 8, 13]), (4, 3, &[20, 17])];
+const FILES: [(u64, u64, &[u64]); 3] =
+    [(2, 2, &[18, 7, 24]), (3, 4, &[15, 8, 13]), (4, 3, &[20, 17])];
 
 /// Key `file.bucket` with the figure's hashes; `by_user` takes the home from the user (layout C),
 /// `by_file` ranks by the file (layout B).
@@ -46,10 +47,8 @@ fn insert_all(table: &mut HashTable<'_>, keys: &[(u32, u32)], by_user: bool, by_
     }
 }
 
-const FIRST: [(u32, u32); 8] =
-    [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (1, 2), (3, 1)];
-const SECOND: [(u32, u32); 8] =
-    [(3, 0), (2, 0), (2, 1), (2, 2), (1, 2), (3, 1), (1, 0), (1, 1)];
+const FIRST: [(u32, u32); 8] = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (1, 2), (3, 1)];
+const SECOND: [(u32, u32); 8] = [(3, 0), (2, 0), (2, 1), (2, 2), (1, 2), (3, 1), (1, 0), (1, 1)];
 
 #[test]
 fn figure_5_step_by_step() {
@@ -88,12 +87,7 @@ fn figure_6_layouts_b_and_c() {
     assert_eq!(show(&table), "1.2 2.2 1.0 2.0 | 3.0 3.1 2.1 1.1");
 }
 
-fn table_after(
-    layout: &dyn Procedures,
-    keys: &[Piece],
-    kept: usize,
-    how: Delete,
-) -> (bool, bool) {
+fn table_after(layout: &dyn Procedures, keys: &[Piece], kept: usize, how: Delete) -> (bool, bool) {
     let mut table = HashTable::new(layout);
     for key in keys {
         table.insert(*key).unwrap();
@@ -122,7 +116,8 @@ fn printed_delete_fails_and_the_repaired_one_does_not() {
             let mut rng = Rng::new(seed as u64);
             let kept = (groups * 16 * load / 100) as usize;
             let extra = ((groups * 16) as usize - kept).min(kept / 4 + 1);
-            let ids: Vec<u128> = (0..400).map(|_| u128::from(rng.next()) << 64 | u128::from(rng.next())).collect();
+            let ids: Vec<u128> =
+                (0..400).map(|_| u128::from(rng.next()) << 64 | u128::from(rng.next())).collect();
             let mut keys: Vec<Piece> = (0..kept + extra)
                 .map(|n| {
                     let owner = Owner { id: ids[n / 4], home: 0 };

@@ -28,20 +28,14 @@ struct Part {
 /// The parts of blocks that `range` covers, in order.
 fn parts(range: &Range<u64>) -> impl Iterator<Item = Part> {
     let Range { start, end } = *range;
-    let blocks = if start < end {
-        start / BLOCK_LEN_BYTES..(end - 1) / BLOCK_LEN_BYTES + 1
-    } else {
-        0..0
-    };
+    let blocks =
+        if start < end { start / BLOCK_LEN_BYTES..(end - 1) / BLOCK_LEN_BYTES + 1 } else { 0..0 };
     blocks.map(move |block| {
         let base = block * BLOCK_LEN_BYTES;
         let first = start.saturating_sub(base);
         let last = (end - base).min(BLOCK_LEN_BYTES);
         let index = |at: u64| usize::try_from(at).unwrap_or(BLOCK_LEN);
-        Part {
-            block,
-            within: index(first)..index(last),
-        }
+        Part { block, within: index(first)..index(last) }
     })
 }
 
@@ -164,9 +158,7 @@ impl Content {
         // What is left of the range is at most two parts of blocks at its ends.
         let ends = [
             range.start..range.end.min(range.start.next_multiple_of(BLOCK_LEN_BYTES)),
-            range
-                .start
-                .max(range.end / BLOCK_LEN_BYTES * BLOCK_LEN_BYTES)..range.end,
+            range.start.max(range.end / BLOCK_LEN_BYTES * BLOCK_LEN_BYTES)..range.end,
         ];
         for end in ends {
             for Part { block, within } in parts(&end) {

@@ -45,10 +45,7 @@ impl Reporter {
     pub fn mounted(mut self) -> Result<()> {
         let leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
-            let null = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open("/dev/null")?;
+            let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdin(&null)?;
             rustix::stdio::dup2_stdout(&null)?;
             rustix::stdio::dup2_stderr(&null)?;
@@ -92,9 +89,7 @@ pub fn daemonise() -> Result<Daemonised> {
         0 => {
             drop(reader);
             rustix::process::setsid().map_err(|e| cannot(e.into()))?;
-            Ok(Daemonised::Child(Reporter {
-                pipe: File::from(writer),
-            }))
+            Ok(Daemonised::Child(Reporter { pipe: File::from(writer) }))
         }
         pid if pid > 0 => {
             drop(writer);
@@ -112,17 +107,11 @@ fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
             Ok(_) => "the process in the background ended before it served".to_owned(),
             Err(e) => format!("the process in the background is not heard: {e}"),
         };
-        return Err(Failure {
-            code: CODE_DIED,
-            text,
-        });
+        return Err(Failure { code: CODE_DIED, text });
     };
     match i32::from_le_bytes(*code) {
         0 => Ok(()),
-        code => Err(Failure {
-            code,
-            text: String::from_utf8_lossy(text).into_owned(),
-        }),
+        code => Err(Failure { code, text: String::from_utf8_lossy(text).into_owned() }),
     }
 }
 

@@ -57,11 +57,7 @@ impl ServingLock {
                 Ok(()) if is_same(&file, &path) => {
                     file.set_len(0).map_err(cannot)?;
                     writeln!(file, "{}", std::process::id()).map_err(cannot)?;
-                    return Ok(Self {
-                        file,
-                        path,
-                        finished: false,
-                    });
+                    return Ok(Self { file, path, finished: false });
                 }
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => std::thread::sleep(TRY_PAUSE),
@@ -70,10 +66,7 @@ impl ServingLock {
         }
         Err(Error::new(
             Kind::Busy,
-            format!(
-                "{}: already mounted or still being unmounted",
-                dir.display()
-            ),
+            format!("{}: already mounted or still being unmounted", dir.display()),
         ))
     }
 
@@ -137,10 +130,7 @@ impl Watch {
         let name = file_name(dir);
         for folder in folders_of_all(dir) {
             let path = folder.join(&name);
-            let opened = OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_NOFOLLOW)
-                .open(&path);
+            let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
             match opened {
                 Ok(file) => return Ok(Some(Self { file, path })),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}

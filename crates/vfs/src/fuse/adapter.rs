@@ -41,17 +41,11 @@ pub(super) struct Outcome {
 impl Outcome {
     /// How the final sync went; `None` if it was not reached.
     pub(super) fn take(&self) -> Option<Result<()>> {
-        self.final_sync
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.final_sync.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn set(&self, result: Result<()>) {
-        *self
-            .final_sync
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *self.final_sync.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }
 }
 
@@ -123,11 +117,7 @@ impl<F: FileSystem> Adapter<F> {
 
     /// How long the kernel may keep attributes shown under `number`.
     pub(super) const fn attr_ttl(&self, number: u64, ino: u64) -> Duration {
-        if number == ino {
-            self.behaviour.ttl
-        } else {
-            Duration::ZERO
-        }
+        if number == ino { self.behaviour.ttl } else { Duration::ZERO }
     }
 
     /// Flags of an open regular file.

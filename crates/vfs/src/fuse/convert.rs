@@ -12,12 +12,7 @@ pub(super) fn errno(error: &Error) -> Errno {
 }
 
 pub(super) fn caller(request: &Request, umask: u32) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-        pid: request.pid(),
-        umask,
-    }
+    Caller { uid: request.uid(), gid: request.gid(), pid: request.pid(), umask }
 }
 
 pub(super) const fn file_type(kind: FileType) -> fuser::FileType {
@@ -96,9 +91,7 @@ fn to_system_time(time: Timestamp) -> SystemTime {
     } else {
         UNIX_EPOCH.checked_sub(Duration::from_secs(time.secs.unsigned_abs()))
     };
-    whole
-        .and_then(|whole| whole.checked_add(nanos))
-        .unwrap_or(UNIX_EPOCH)
+    whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -107,10 +100,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_survive() {
-        let time = Timestamp {
-            secs: -2,
-            nanos: 750_000_000,
-        };
+        let time = Timestamp { secs: -2, nanos: 750_000_000 };
         let system = to_system_time(time);
         assert_eq!(Timestamp::from(system), time);
         let as_the_library_does = UNIX_EPOCH - Duration::new(2, 750_000_000);

@@ -67,9 +67,7 @@ impl<F: FileSystem> Adapter<F> {
             if buffer.len() < len {
                 buffer.resize(len, 0);
             }
-            let got = self
-                .posix
-                .read(HandleId(handle.0), offset, &mut buffer[..len]);
+            let got = self.posix.read(HandleId(handle.0), offset, &mut buffer[..len]);
             then(got.map(|got| &buffer[..got]));
         });
     }
@@ -97,9 +95,7 @@ impl<F: FileSystem> Adapter<F> {
         let mut from = from;
         let mut full = false;
         while !full {
-            let listed = self
-                .posix
-                .list_with_attr(HandleId(handle.0), from, LISTED_AT_ONCE)?;
+            let listed = self.posix.list_with_attr(HandleId(handle.0), from, LISTED_AT_ONCE)?;
             let Some(last) = listed.last() else {
                 break;
             };
@@ -136,10 +132,7 @@ impl<F: FileSystem> Adapter<F> {
             return full;
         }
         self.nodes.hold_back(ino);
-        let refused = Attr {
-            size: IMPOSSIBLE_SIZE,
-            ..entry.attr
-        };
+        let refused = Attr { size: IMPOSSIBLE_SIZE, ..entry.attr };
         let full = add(&entry.name, Duration::ZERO, &refused);
         if full {
             self.forget_number(ino, 1);

@@ -47,11 +47,7 @@ impl Invalidator {
 
     /// Starts to pass words on.
     pub(super) fn start(&self, notifier: Notifier) -> std::io::Result<()> {
-        let waiting = self
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waiting) = waiting {
             let worker = std::thread::Builder::new()
                 .name("tacita-inval".to_owned())

@@ -32,10 +32,7 @@ const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
 /// How a file system is mounted. Permission bits are always checked by the kernel.
 #[derive(Debug, Clone)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "independent switches, each an option of mount"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
 pub struct MountOptions {
     /// Nothing can be changed through the mount.
     pub read_only: bool,
@@ -91,11 +88,7 @@ impl MountOptions {
             MountOption::FSName(self.fs_name.clone()),
             // The library keeps its own option of this name from the kernel when root mounts.
             MountOption::CUSTOM(format!("subtype={}", self.subtype)),
-            if self.read_only {
-                MountOption::RO
-            } else {
-                MountOption::RW
-            },
+            if self.read_only { MountOption::RO } else { MountOption::RW },
         ];
         for extra in &self.extra {
             for option in extra.split(',').filter(|option| !option.is_empty()) {
@@ -125,10 +118,7 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
     Ok(Some(match option {
         "allow_other" | "rw" | "default_permissions" | "noatime" => return Ok(None),
         "ro" => {
-            return Err(Error::new(
-                Kind::Invalid,
-                "ro: a read-only mount has a switch of its own",
-            ));
+            return Err(Error::new(Kind::Invalid, "ro: a read-only mount has a switch of its own"));
         }
         "dev" => MountOption::Dev,
         "nodev" => MountOption::NoDev,
@@ -143,10 +133,7 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
             MountOption::CUSTOM(option.to_owned())
         }
         _ => {
-            return Err(Error::new(
-                Kind::Invalid,
-                format!("{option}: no such mount option"),
-            ));
+            return Err(Error::new(Kind::Invalid, format!("{option}: no such mount option")));
         }
     }))
 }
@@ -203,14 +190,7 @@ pub fn mount<F: FileSystem>(
         Some(SyncTimer::start(fs, options.sync_interval).map_err(cannot)?)
     };
     read_further_ahead(&dir);
-    Ok(Mount {
-        dir,
-        session: Some(session),
-        outcome,
-        invalidator,
-        timer,
-        lock: Some(lock),
-    })
+    Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
 }
 
 /// The canonical path of a directory that can be mounted on.
@@ -239,16 +219,10 @@ fn mount_point(dir: &Path) -> Result<PathBuf> {
         Error::new(kind, format!("{}: {e}", dir.display())).because(e)
     })?;
     if is_mounted(&canonical)? {
-        return Err(Error::new(
-            Kind::Busy,
-            format!("{}: already mounted", dir.display()),
-        ));
+        return Err(Error::new(Kind::Busy, format!("{}: already mounted", dir.display())));
     }
     if !canonical.is_dir() {
-        return Err(Error::new(
-            Kind::NotDirectory,
-            format!("{}: not a directory", dir.display()),
-        ));
+        return Err(Error::new(Kind::NotDirectory, format!("{}: not a directory", dir.display())));
     }
     Ok(canonical)
 }
@@ -271,9 +245,7 @@ impl Mount {
 
     /// Whether the session has ended, be it by `umount`.
     pub fn has_ended(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
     /// Waits until somebody unmounts it and everything is on the medium.
@@ -312,11 +284,10 @@ impl Mount {
                 format!("{}: the final sync failed: {e}", self.dir.display()),
             )
             .because(e)),
-            (Some(Err(e)), _) => Err(Error::new(
-                Kind::Io,
-                format!("{}: serving failed: {e}", self.dir.display()),
-            )
-            .because(e)),
+            (Some(Err(e)), _) => {
+                Err(Error::new(Kind::Io, format!("{}: serving failed: {e}", self.dir.display()))
+                    .because(e))
+            }
             (Some(Ok(())), None) => Err(Error::new(
                 Kind::Io,
                 format!("{}: the final sync was not reached", self.dir.display()),
@@ -399,11 +370,7 @@ pub fn run_until_unmounted(mut mount: Mount, interrupts: Interrupts) -> Result<(
         .spawn(move || {
             for (count, signal) in signals.forever().enumerate() {
                 log::info!("signal {signal}: unmounting {}", dir.display());
-                let done = if count == 0 {
-                    unmount_busy(&dir)
-                } else {
-                    detach(&dir)
-                };
+                let done = if count == 0 { unmount_busy(&dir) } else { detach(&dir) };
                 if let Err(e) = done {
                     log::warn!("{e}; another signal detaches it from sight");
                 }

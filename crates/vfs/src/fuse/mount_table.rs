@@ -98,10 +98,9 @@ fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()
     match unmount(dir, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(dir, helper_args),
-        Err(Errno::INVAL | Errno::NOENT) => Err(Error::new(
-            Kind::NotFound,
-            format!("{}: nothing is mounted here", dir.display()),
-        )),
+        Err(Errno::INVAL | Errno::NOENT) => {
+            Err(Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display())))
+        }
         Err(Errno::BUSY) => Err(busy(dir)),
         Err(e) => {
             Err(Error::new(Kind::Io, format!("{}: cannot unmount", dir.display())).because(e))
@@ -110,27 +109,17 @@ fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()
 }
 
 fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
-    let output = Command::new(HELPER)
-        .args(args)
-        .arg("--")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .output();
+    let output = Command::new(HELPER).args(args).arg("--").arg(dir).stdin(Stdio::null()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(_) if !is_mounted(dir)? => Err(Error::new(
-            Kind::NotFound,
-            format!("{}: nothing is mounted here", dir.display()),
-        )),
+        Ok(_) if !is_mounted(dir)? => {
+            Err(Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display())))
+        }
         // The helper has one exit code for all failures; with -q it hides this very text.
         Ok(output) if output.stderr.is_empty() => Err(busy(dir)),
         Ok(output) => Err(Error::new(
             Kind::NotPermitted,
-            format!(
-                "{}: {}",
-                dir.display(),
-                String::from_utf8_lossy(&output.stderr).trim()
-            ),
+            format!("{}: {}", dir.display(), String::from_utf8_lossy(&output.stderr).trim()),
         )),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             Err(Error::new(Kind::Unsupported, "fusermount3 is not installed").because(e))
@@ -147,9 +136,7 @@ fn busy(dir: &Path) -> Error {
 pub(super) fn has_helper() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let standard = ["/bin", "/usr/bin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(standard)
-        .any(|dir| dir.join(HELPER).exists())
+    std::env::split_paths(&path).chain(standard).any(|dir| dir.join(HELPER).exists())
 }
 
 #[cfg(test)]

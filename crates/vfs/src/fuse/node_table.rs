@@ -45,10 +45,7 @@ pub(super) struct NodeTable {
 
 impl NodeTable {
     pub(super) fn new(root: NodeId) -> Self {
-        Self {
-            root,
-            maps: RwLock::default(),
-        }
+        Self { root, maps: RwLock::default() }
     }
 
     /// The node that the kernel means.
@@ -98,11 +95,8 @@ impl NodeTable {
     /// The kernel will forget `number` once more than it was told: see [`super::entries`].
     pub(super) fn hold_back(&self, number: u64) {
         let mut maps = self.maps.write().unwrap_or_else(PoisonError::into_inner);
-        let known = maps.by_number.entry(number).or_insert(Known {
-            node: None,
-            outstanding: 0,
-            told: 0,
-        });
+        let known =
+            maps.by_number.entry(number).or_insert(Known { node: None, outstanding: 0, told: 0 });
         known.outstanding += 1;
     }
 

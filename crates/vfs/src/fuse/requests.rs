@@ -128,9 +128,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self
-            .node(parent)
-            .and_then(|dir| self.posix.lookup(dir, name));
+        let found = self.node(parent).and_then(|dir| self.posix.lookup(dir, name));
         self.reply_entry(found, reply);
     }
 
@@ -199,8 +197,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let entry = self.node(parent).and_then(|dir| {
             let kind = kind_of_mode(mode).ok_or(Kind::Invalid)?;
-            self.posix
-                .mknod(caller(req, umask), dir, name, (kind, mode), rdev)
+            self.posix.mknod(caller(req, umask), dir, name, (kind, mode), rdev)
         });
         self.reply_entry(entry, reply);
     }
@@ -214,9 +211,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let entry = self
-            .node(parent)
-            .and_then(|dir| self.posix.mkdir(caller(req, umask), dir, name, mode));
+        let entry =
+            self.node(parent).and_then(|dir| self.posix.mkdir(caller(req, umask), dir, name, mode));
         self.reply_entry(entry, reply);
     }
 
@@ -232,9 +228,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self
-            .node(parent)
-            .and_then(|dir| self.posix.rmdir(caller(req, 0), dir, name));
+        let done = self.node(parent).and_then(|dir| self.posix.rmdir(caller(req, 0), dir, name));
         reply_empty(done.map(drop), reply);
     }
 
@@ -246,10 +240,9 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let entry = self.node(parent).and_then(|dir| {
-            self.posix
-                .symlink(caller(req, 0), dir, link_name, target.as_os_str())
-        });
+        let entry = self
+            .node(parent)
+            .and_then(|dir| self.posix.symlink(caller(req, 0), dir, link_name, target.as_os_str()));
         self.reply_entry(entry, reply);
     }
 
@@ -449,9 +442,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Any,
         };
-        let done = self
-            .node(ino)
-            .and_then(|node| self.posix.set_xattr(node, name, value, mode));
+        let done = self.node(ino).and_then(|node| self.posix.set_xattr(node, name, value, mode));
         reply_empty(done, reply);
     }
 
@@ -474,9 +465,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self
-            .node(ino)
-            .and_then(|node| self.posix.remove_xattr(node, name));
+        let done = self.node(ino).and_then(|node| self.posix.remove_xattr(node, name));
         reply_empty(done, reply);
     }
 
@@ -493,8 +482,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let open = self.open_mode(flags);
         let exclusive = flags & libc::O_EXCL != 0;
         let created = self.node(parent).and_then(|dir| {
-            self.posix
-                .create(caller(req, umask), dir, name, mode, open, exclusive)
+            self.posix.create(caller(req, umask), dir, name, mode, open, exclusive)
         });
         let (node, attr, handle, opened) = match created {
             Ok(created) => created,
@@ -527,8 +515,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let done = reserve_of_mode(mode).and_then(|how| {
             let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
-            self.posix
-                .reserve(caller(req, 0), HandleId(fh.0), offset..end, how)
+            self.posix.reserve(caller(req, 0), HandleId(fh.0), offset..end, how)
         });
         reply_empty(done, reply);
     }

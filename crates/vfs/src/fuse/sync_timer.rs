@@ -20,9 +20,8 @@ impl SyncTimer {
         interval: Duration,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("tacita-sync".to_owned())
-            .spawn(move || {
+        let thread =
+            std::thread::Builder::new().name("tacita-sync".to_owned()).spawn(move || {
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     // Not lost: the final sync meets the same failure and reports it.
                     if let Err(e) = posix.sync() {
@@ -30,10 +29,7 @@ impl SyncTimer {
                     }
                 }
             })?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 

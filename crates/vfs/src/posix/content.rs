@@ -16,10 +16,7 @@ const COPY_LEN_MAX_BYTES: u64 = 16 << 20;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "independent flags of open, as in the manual"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "independent flags of open, as in the manual")]
 pub struct OpenMode {
     /// For reading.
     pub read: bool,
@@ -56,10 +53,7 @@ impl<F: FileSystem> Posix<F> {
             _ => return Err(Kind::Invalid.into()),
         }
         if mode.truncate {
-            let cut = SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            };
+            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
             self.change(caller, node, &cut)?;
         }
         let opened = self.fs.open(node, mode.write)?;
@@ -198,10 +192,8 @@ impl<F: FileSystem> Posix<F> {
         let mut failure = None;
         while done < len {
             let want = usize::try_from(len - done).map_or(chunk.len(), |l| l.min(chunk.len()));
-            let step = self
-                .fs
-                .read(source, from_offset + done, &mut chunk[..want])
-                .and_then(|got| {
+            let step =
+                self.fs.read(source, from_offset + done, &mut chunk[..want]).and_then(|got| {
                     check_end(to_offset + done, got as u64)?;
                     if got > 0 {
                         self.fs.write(target, to_offset + done, &chunk[..got])?;
@@ -229,20 +221,12 @@ impl<F: FileSystem> Posix<F> {
 
     fn readable(&self, handle: HandleId) -> Result<Handle> {
         let handle = self.handles.get(handle)?;
-        if handle.read && !handle.directory {
-            Ok(handle)
-        } else {
-            Err(Kind::BadHandle.into())
-        }
+        if handle.read && !handle.directory { Ok(handle) } else { Err(Kind::BadHandle.into()) }
     }
 
     fn writable(&self, handle: HandleId) -> Result<Handle> {
         let handle = self.handles.get(handle)?;
-        if handle.write && !handle.directory {
-            Ok(handle)
-        } else {
-            Err(Kind::BadHandle.into())
-        }
+        if handle.write && !handle.directory { Ok(handle) } else { Err(Kind::BadHandle.into()) }
     }
 }
 

@@ -15,10 +15,7 @@ pub struct HandleId(pub u64);
 
 /// What an open file or directory may be used for.
 #[derive(Debug, Clone, Copy)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "independent flags of open, as in the manual"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "independent flags of open, as in the manual")]
 pub(super) struct Handle {
     pub(super) node: NodeId,
     pub(super) directory: bool,
@@ -41,10 +38,7 @@ impl Handles {
 
     pub(super) fn insert(&self, handle: Handle) -> HandleId {
         let id = HandleId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
-        self.shard(id)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, handle);
+        self.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
         id
     }
 
@@ -67,10 +61,7 @@ impl Handles {
 
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            shard
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clear();
+            shard.write().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 }

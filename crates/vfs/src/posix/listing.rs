@@ -82,34 +82,22 @@ impl<F: FileSystem> Posix<F> {
             found.push((OsString::from(entry.name), entry.node, entry.cookie));
             found.len() < count_max
         })?;
-        let attrs = found
-            .iter()
-            .map(|(_, node, _)| self.fs.attr(*node))
-            .collect::<Result<Vec<_>>>()?;
+        let attrs =
+            found.iter().map(|(_, node, _)| self.fs.attr(*node)).collect::<Result<Vec<_>>>()?;
         let listed = found.into_iter().zip(attrs);
         let listed = listed.map(|((name, node, cookie), attr)| {
             let referenced = cookie > COOKIE_PARENT;
             if referenced {
                 self.references.take(node);
             }
-            ListedEntry {
-                name,
-                node,
-                attr,
-                cookie,
-                referenced,
-            }
+            ListedEntry { name, node, attr, cookie, referenced }
         });
         Ok(listed.collect())
     }
 
     fn listable(&self, handle: HandleId) -> Result<NodeId> {
         let handle = self.handles.get(handle)?;
-        if handle.directory {
-            Ok(handle.node)
-        } else {
-            Err(Kind::BadHandle.into())
-        }
+        if handle.directory { Ok(handle.node) } else { Err(Kind::BadHandle.into()) }
     }
 
     /// As [`Posix::list`]; the namespace is locked.

@@ -119,10 +119,7 @@ impl<F: FileSystem> Posix<F> {
             }
             Err(e) => return Err(e),
         };
-        let open = OpenMode {
-            truncate: open.truncate && !fresh,
-            ..open
-        };
+        let open = OpenMode { truncate: open.truncate && !fresh, ..open };
         match self.open(caller, node, open) {
             Ok((handle, opened)) => {
                 let attr = if fresh { attr } else { self.fs.attr(node)? };
@@ -259,10 +256,6 @@ impl<F: FileSystem> Posix<F> {
             empty = false;
             false
         })?;
-        if empty {
-            Ok(())
-        } else {
-            Err(Kind::NotEmpty.into())
-        }
+        if empty { Ok(()) } else { Err(Kind::NotEmpty.into()) }
     }
 }

@@ -23,9 +23,7 @@ pub(super) struct References {
 impl References {
     fn with<T>(&self, node: NodeId, f: impl FnOnce(&mut HashMap<NodeId, Holding>) -> T) -> T {
         let index = usize::try_from(node.0 % SHARD_COUNT as u64).unwrap_or(0);
-        let mut shard = self.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
         f(&mut shard)
     }
 

@@ -83,12 +83,7 @@ impl<F: FileSystem> Posix<F> {
             renumbered |= self.fs.attr(*other)?.ino != was.ino;
             directory |= was.kind == FileType::Directory;
         }
-        Ok(Some(Renamed {
-            node,
-            other: target.map(|(other, _)| other),
-            renumbered,
-            directory,
-        }))
+        Ok(Some(Renamed { node, other: target.map(|(other, _)| other), renumbered, directory }))
     }
 
     /// Refuses to move a directory into itself or beneath itself.
@@ -110,10 +105,7 @@ impl<F: FileSystem> Posix<F> {
     }
 
     fn check_replaceable(&self, source: &Attr, (node, target): (NodeId, &Attr)) -> Result<()> {
-        match (
-            source.kind == FileType::Directory,
-            target.kind == FileType::Directory,
-        ) {
+        match (source.kind == FileType::Directory, target.kind == FileType::Directory) {
             (true, false) => Err(Kind::NotDirectory.into()),
             (false, true) => Err(Kind::IsDirectory.into()),
             (true, true) => self.check_empty(node),

@@ -71,9 +71,5 @@ fn check_xattr_name(name: &OsStr) -> Result<()> {
         return Err(Kind::Range.into());
     }
     let in_space = |space: &&[u8]| bytes.len() > space.len() && bytes.starts_with(space);
-    if NAME_SPACES.iter().any(in_space) {
-        Ok(())
-    } else {
-        Err(Kind::Unsupported.into())
-    }
+    if NAME_SPACES.iter().any(in_space) { Ok(()) } else { Err(Kind::Unsupported.into()) }
 }

@@ -26,10 +26,8 @@ impl Cells {
     pub(super) fn set(&mut self, first: Cell, len: u32, slot: Option<u32>) {
         for cell in first.0..first.0 + len {
             let index = cell / LEAF_CELLS;
-            let leaf = self
-                .leaves
-                .entry(index)
-                .or_insert_with(|| Box::new([FREE; LEAF_CELLS as usize]));
+            let leaf =
+                self.leaves.entry(index).or_insert_with(|| Box::new([FREE; LEAF_CELLS as usize]));
             leaf[(cell % LEAF_CELLS) as usize] = slot.unwrap_or(FREE);
             if slot.is_none() && cell % LEAF_CELLS == LEAF_CELLS - 1 || cell + 1 == first.0 + len {
                 self.drop_if_free(index);
@@ -38,11 +36,7 @@ impl Cells {
     }
 
     fn drop_if_free(&mut self, index: u32) {
-        if self
-            .leaves
-            .get(&index)
-            .is_some_and(|leaf| leaf.iter().all(|&slot| slot == FREE))
-        {
+        if self.leaves.get(&index).is_some_and(|leaf| leaf.iter().all(|&slot| slot == FREE)) {
             self.leaves.remove(&index);
         }
     }

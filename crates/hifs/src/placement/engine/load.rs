@@ -30,10 +30,7 @@ impl Engine {
         let k = self.procedures.order_max();
         let mut by_owner: HashMap<u128, Vec<(u32, Cell)>> = HashMap::new();
         for entry in entries {
-            by_owner
-                .entry(entry.owner)
-                .or_default()
-                .push((entry.bucket, entry.cell));
+            by_owner.entry(entry.owner).or_default().push((entry.bucket, entry.cell));
         }
         let mut owners: Vec<u128> = by_owner.keys().copied().collect();
         owners.sort_unstable();
@@ -54,15 +51,11 @@ impl Engine {
     fn load_chunk(&mut self, owner: &Owner, buckets: &[(u32, Cell)]) -> Result<(), Cell> {
         let k = self.procedures.order_max();
         let first = buckets[0].0 >> k << k;
-        let mask = buckets
-            .iter()
-            .fold(0, |mask, (bucket, _)| mask | 1 << (bucket - first));
+        let mask = buckets.iter().fold(0, |mask, (bucket, _)| mask | 1 << (bucket - first));
         let (pieces, envelope) = pieces_of_chunk(mask, k);
         let mut at = buckets.iter();
         for (offset, order) in pieces {
-            let piece = self
-                .procedures
-                .piece(owner, first + offset, order, envelope);
+            let piece = self.procedures.piece(owner, first + offset, order, envelope);
             let frame = at.as_slice()[0].1;
             for (i, (_, cell)) in at.by_ref().take(piece.len() as usize).enumerate() {
                 if u64::from(cell.0) != u64::from(frame.0) + i as u64 {
@@ -94,20 +87,13 @@ impl Engine {
 
     /// All pieces, for the oracle.
     pub fn all_pieces(&self) -> Vec<Piece> {
-        self.slots
-            .iter()
-            .filter(|slot| slot.alive)
-            .map(|slot| slot.piece)
-            .collect()
+        self.slots.iter().filter(|slot| slot.alive).map(|slot| slot.piece).collect()
     }
 
     /// The changes that make this engine's set of buckets from nothing.
     pub fn as_changes(&self) -> Vec<Change> {
         let change = |id: u128| Change {
-            owner: Owner {
-                id,
-                home: self.home(id).unwrap_or_default(),
-            },
+            owner: Owner { id, home: self.home(id).unwrap_or_default() },
             chunks: self.chunks(id),
         };
         self.owners().map(change).collect()

@@ -5,10 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::placement::{LayoutA, LayoutB, LayoutC, RuleD, Shape, oracle};
 
-const SHAPE: Shape = Shape {
-    groups: 4,
-    cells_per_group: 64,
-};
+const SHAPE: Shape = Shape { groups: 4, cells_per_group: 64 };
 
 fn layout(which: usize) -> Box<dyn Procedures> {
     match which {
@@ -23,18 +20,13 @@ fn layout(which: usize) -> Box<dyn Procedures> {
 
 fn image(engine: &Engine) -> HashMap<Cell, (u128, u32)> {
     let cells = engine.procedures().shape().cells();
-    (0..cells)
-        .filter_map(|c| Some((Cell(c), engine.occupant(Cell(c))?)))
-        .collect()
+    (0..cells).filter_map(|c| Some((Cell(c), engine.occupant(Cell(c))?))).collect()
 }
 
 fn apply(model: &mut HashMap<Cell, (u128, u32)>, relocations: &[Relocation]) {
     for relocation in relocations {
         if let Some(from) = relocation.from {
-            assert_eq!(
-                model.remove(&from),
-                Some((relocation.owner, relocation.bucket))
-            );
+            assert_eq!(model.remove(&from), Some((relocation.owner, relocation.bucket)));
         }
     }
     for relocation in relocations {
@@ -108,22 +100,13 @@ fn a_full_table_still_places() {
         let mut engine = Engine::new(layout(which));
         let k = engine.procedures().order_max();
         for bucket in 0..SHAPE.cells() {
-            let owner = Owner {
-                id: u128::from(bucket % 7) * 0x1_0000_0001_0000_0001,
-                home: 0,
-            };
+            let owner = Owner { id: u128::from(bucket % 7) * 0x1_0000_0001_0000_0001, home: 0 };
             let bucket = bucket / 7;
             let mask = engine.chunk(owner.id, bucket >> k) | 1 << (bucket & ((1 << k) - 1));
-            engine.place(&[Change {
-                owner,
-                chunks: vec![(bucket >> k, mask)],
-            }]);
+            engine.place(&[Change { owner, chunks: vec![(bucket >> k, mask)] }]);
         }
         assert_eq!(engine.stored(), u64::from(SHAPE.cells()));
-        assert_eq!(
-            oracle(engine.procedures(), engine.all_pieces()),
-            image(&engine)
-        );
+        assert_eq!(oracle(engine.procedures(), engine.all_pieces()), image(&engine));
     }
 }
 
@@ -131,17 +114,10 @@ fn a_full_table_still_places() {
 fn a_moved_cell_is_refused() {
     let mut engine = Engine::new(layout(5));
     let owner = Owner { id: 42, home: 1 };
-    engine.place(&[Change {
-        owner,
-        chunks: vec![(0, 0b111)],
-    }]);
+    engine.place(&[Change { owner, chunks: vec![(0, 0b111)] }]);
     let mut entries: Vec<Entry> = image(&engine)
         .into_iter()
-        .map(|(cell, (owner, bucket))| Entry {
-            cell,
-            owner,
-            bucket,
-        })
+        .map(|(cell, (owner, bucket))| Entry { cell, owner, bucket })
         .collect();
     for entry in &mut entries {
         entry.cell.0 ^= 64;
@@ -153,20 +129,10 @@ fn a_moved_cell_is_refused() {
 fn stale_waiters_do_not_pile_up() {
     let mut engine = Engine::new(layout(4));
     for round in 0..20_000u64 {
-        let owner = Owner {
-            id: u128::from(round % 20),
-            home: 0,
-        };
+        let owner = Owner { id: u128::from(round % 20), home: 0 };
         let mask = (round * 0x9E37_79B9) & 0xFFFF & 0x0F0F;
-        engine.place(&[Change {
-            owner,
-            chunks: vec![(0, mask)],
-        }]);
+        engine.place(&[Change { owner, chunks: vec![(0, mask)] }]);
     }
     let entries: usize = engine.waiters.iter().map(Vec::len).sum();
-    assert!(
-        entries < 20_000,
-        "{entries} waiter entries for {} pieces",
-        engine.pieces()
-    );
+    assert!(entries < 20_000, "{entries} waiter entries for {} pieces", engine.pieces());
 }

@@ -1,0 +1,185 @@
+//! Is an image the canonical image of its files? Every block is compared with what it must be.
+
+use tacita_block::BlockNo;
+
+use crate::commit::encode_map;
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, MAP_ENTRIES, Table};
+use crate::hifs::Hifs;
+use crate::journal::is_zero;
+use crate::placement::Cell;
+use crate::tree::State;
+
+/// Findings beyond this are counted, not listed.
+const FINDINGS_MAX: usize = 100;
+
+/// What a check has found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Blocks looked at.
+    pub blocks: u64,
+    /// What differs, with its place: the first hundred.
+    pub findings: Vec<String>,
+    /// How many differ.
+    pub count: u64,
+}
+
+impl Report {
+    fn add(&mut self, finding: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding());
+        }
+    }
+
+    /// Whether the image is canonical.
+    pub const fn is_canonical(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl Hifs {
+    /// Compares every block of the image with the canonical image of its files. `progress` is told
+    /// the blocks looked at and their total.
+    ///
+    /// What pages and maps say has been verified by opening; here is what opening does not read:
+    /// that all that is free is zero, that no byte lies behind the end of a file, that no stored
+    /// bucket is empty.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Device`].
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
+        let inner = self.shared();
+        let mut check = Check { state: &inner.state, report: Report::default(), progress };
+        check.fixed_blocks()?;
+        for group in 0..inner.state.superblock.geometry.buckets.groups {
+            check.maps(group)?;
+            check.pages(group)?;
+            check.buckets(group)?;
+        }
+        Ok(check.report)
+    }
+}
+
+struct Check<'a> {
+    state: &'a State,
+    report: Report,
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Check<'_> {
+    fn seen(&mut self, blocks: u64) {
+        self.report.blocks += blocks;
+        (self.progress)(self.report.blocks, self.state.superblock.geometry.image_blocks);
+    }
+
+    fn expect(&mut self, at: BlockNo, want: &[u8; BLOCK_LEN], what: &str) -> Result<()> {
+        let block = self.state.medium.read_block(at)?;
+        if *block != *want {
+            self.report.add(|| format!("block {}: {what} differs from the canonical one", at.0));
+        }
+        self.seen(1);
+        Ok(())
+    }
+
+    fn expect_zero(&mut self, at: BlockNo, count: u64, what: &str) -> Result<()> {
+        let mut buffer = vec![0; 256 * BLOCK_LEN];
+        let mut done = 0;
+        while done < count {
+            let now = (count - done).min(256);
+            let bytes = &mut buffer[..usize::try_from(now).expect("256 at most") * BLOCK_LEN];
+            self.state.medium.read(BlockNo(at.0 + done), bytes)?;
+            for (i, block) in (0..).zip(bytes.chunks_exact(BLOCK_LEN)) {
+                if !is_zero(block) {
+                    self.report.add(|| format!("block {}: {what} is not zero", at.0 + done + i));
+                }
+            }
+            done += now;
+            self.seen(now);
+        }
+        Ok(())
+    }
+
+    fn fixed_blocks(&mut self) -> Result<()> {
+        let superblock = &self.state.superblock;
+        let geometry = superblock.geometry;
+        let block = superblock.encode();
+        self.expect(BlockNo(0), &block, "the superblock")?;
+        self.expect(geometry.superblock_copy(), &block, "the copy of the superblock")?;
+        self.expect_zero(geometry.journal(), geometry.journal_blocks, "the journal at rest")?;
+        for group in 0..geometry.buckets.groups {
+            let want = superblock.descriptor(group);
+            self.expect(geometry.descriptor(group), &want, "the group descriptor")?;
+        }
+        let end = geometry.descriptor(geometry.buckets.groups);
+        let rest = geometry.superblock_copy().0 - end.0;
+        self.expect_zero(end, rest, "the rest behind the groups")
+    }
+
+    fn maps(&mut self, group: u32) -> Result<()> {
+        let geometry = &self.state.superblock.geometry;
+        for table in [Table::Buckets, Table::Pages] {
+            let engine = match table {
+                Table::Buckets => &self.state.buckets,
+                Table::Pages => &self.state.pages,
+            };
+            let start = geometry.map_start(table, group);
+            for index in 0..geometry.map_blocks(table) {
+                let offset = u32::try_from(index).expect("within a group") * MAP_ENTRIES;
+                let first = Cell(group * geometry.shape(table).cells_per_group + offset);
+                let want = encode_map(geometry, table, engine, first);
+                self.expect(BlockNo(start.0 + index), &want, "the map")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cells(&self, table: Table, group: u32) -> std::ops::Range<u32> {
+        let len = self.state.superblock.geometry.shape(table).cells_per_group;
+        group * len..(group + 1) * len
+    }
+
+    fn pages(&mut self, group: u32) -> Result<()> {
+        for cell in self.cells(Table::Pages, group).map(Cell) {
+            let at = self.state.superblock.geometry.cell_start(Table::Pages, cell);
+            let key = self.state.pages.occupant(cell).map(|(id, _)| self.state.page_keys.get(&id));
+            match key {
+                None => self.expect_zero(at, 1, "a free page")?,
+                Some(Some(key)) => {
+                    let want = self.state.encode_page(*key)?;
+                    self.expect(at, &want, "a page of the inode table")?;
+                }
+                Some(None) => self.report.add(|| format!("block {}: a page of nothing", at.0)),
+            }
+        }
+        Ok(())
+    }
+
+    fn buckets(&mut self, group: u32) -> Result<()> {
+        let geometry = self.state.superblock.geometry;
+        let sizes: std::collections::HashMap<u128, u64> =
+            self.state.nodes.iter().map(|(_, node)| (node.id, node.size)).collect();
+        let bucket_len = geometry.bucket_len_bytes();
+        let mut content = vec![0; usize::try_from(bucket_len).expect("1 MiB at most")];
+        for cell in self.cells(Table::Buckets, group).map(Cell) {
+            let at = geometry.cell_start(Table::Buckets, cell);
+            let Some((owner, bucket)) = self.state.buckets.occupant(cell) else {
+                self.expect_zero(at, geometry.bucket_blocks.into(), "a free bucket")?;
+                continue;
+            };
+            self.state.medium.read(at, &mut content)?;
+            let size = sizes.get(&owner).copied().unwrap_or(0);
+            let left = size.saturating_sub(u64::from(bucket) * bucket_len).min(bucket_len);
+            let left = usize::try_from(left).expect("1 MiB at most");
+            if !is_zero(&content[left..]) {
+                self.report
+                    .add(|| format!("block {}: bytes behind the end of file {owner:032x}", at.0));
+            }
+            if is_zero(&content) {
+                self.report.add(|| format!("block {}: an empty bucket is stored", at.0));
+            }
+            self.seen(geometry.bucket_blocks.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! Files into an image and out of it without a mount.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
+use tacita_vfs::{Attr, Change, FileSystem, FileType, NewNode, NodeId, Timestamp, XattrMode};
+
+use crate::geometry::Times;
+use crate::hifs::Hifs;
+
+/// Bytes copied at once.
+const CHUNK_LEN: usize = 1 << 20;
+
+/// What failed, where.
+#[derive(Debug)]
+pub struct PackError {
+    /// The path outside the image.
+    pub path: PathBuf,
+    /// Why.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl std::fmt::Display for PackError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for PackError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+type Outcome<T> = std::result::Result<T, PackError>;
+
+trait At<T> {
+    fn at(self, path: &Path) -> Outcome<T>;
+}
+
+impl<T, E: Into<Box<dyn std::error::Error + Send + Sync>>> At<T> for std::result::Result<T, E> {
+    fn at(self, path: &Path) -> Outcome<T> {
+        self.map_err(|error| PackError { path: path.to_owned(), source: error.into() })
+    }
+}
+
+/// What packing and unpacking have carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Files, directories and links.
+    pub nodes: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+}
+
+/// Bytes of content and number of nodes below a folder.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn measure(folder: &Path) -> Outcome<Carried> {
+    let mut sum = Carried::default();
+    let mut stack = vec![folder.to_owned()];
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(&dir).at(&dir)? {
+            let entry = entry.at(&dir)?;
+            let meta = entry.metadata().at(&entry.path())?;
+            sum.nodes += 1;
+            if meta.is_dir() {
+                stack.push(entry.path());
+            } else if meta.is_file() {
+                sum.bytes += meta.len();
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Copies all that a folder holds into the root of an image, and commits.
+///
+/// Owners, permissions, hard links, holes, links, special files and `user.` attributes come along;
+/// times as far as the image keeps them.
+///
+/// # Errors
+/// What failed, with the path; what came before it is in the image.
+pub fn pack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
+    let mut packer = Packer { hifs, links: HashMap::new(), carried: Carried::default(), progress };
+    let meta = fs::symlink_metadata(folder).at(folder)?;
+    packer.folder(folder, hifs.root())?;
+    packer.attributes(folder, &meta, hifs.root())?;
+    hifs.commit().at(folder)?;
+    Ok(packer.carried)
+}
+
+struct Packer<'a> {
+    hifs: &'a Hifs,
+    /// Nodes that may have further names, by device and inode.
+    links: HashMap<(u64, u64), NodeId>,
+    carried: Carried,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Packer<'_> {
+    fn folder(&mut self, folder: &Path, dir: NodeId) -> Outcome<()> {
+        let mut names: Vec<OsString> = Vec::new();
+        for entry in fs::read_dir(folder).at(folder)? {
+            names.push(entry.at(folder)?.file_name());
+        }
+        names.sort();
+        for name in names {
+            self.entry(&folder.join(&name), dir, &name)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, dir: NodeId, name: &OsStr) -> Outcome<()> {
+        let meta = fs::symlink_metadata(path).at(path)?;
+        let key = (meta.dev(), meta.ino());
+        if let Some(node) = self.links.get(&key).filter(|_| !meta.is_dir()) {
+            self.hifs.link(*node, dir, name, mtime(&meta)).at(path)?;
+            return Ok(());
+        }
+        let kind = kind_of(&meta);
+        let target = if kind == FileType::Symlink {
+            fs::read_link(path).at(path)?.into_os_string()
+        } else {
+            OsString::new()
+        };
+        let new = NewNode {
+            kind,
+            perm: u16::try_from(meta.permissions().mode() & 0o7777).expect("12 bits"),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            rdev: match kind {
+                FileType::CharDevice | FileType::BlockDevice => kernel_rdev(meta.rdev()),
+                _ => 0,
+            },
+            target,
+            now: mtime(&meta),
+        };
+        let (node, _) = self.hifs.create(dir, name, &new).at(path)?;
+        if meta.nlink() > 1 && !meta.is_dir() {
+            self.links.insert(key, node);
+        }
+        match kind {
+            FileType::Directory => self.folder(path, node)?,
+            FileType::File => self.content(path, node)?,
+            _ => {}
+        }
+        self.attributes(path, &meta, node)?;
+        self.carried.nodes += 1;
+        Ok(())
+    }
+
+    fn content(&mut self, path: &Path, node: NodeId) -> Outcome<()> {
+        let mut file = File::open(path).at(path)?;
+        let mut buffer = vec![0; CHUNK_LEN];
+        let mut offset = 0;
+        loop {
+            let len = file.read(&mut buffer).at(path)?;
+            if len == 0 {
+                break;
+            }
+            // Zeros are never stored, so writing them keeps holes.
+            self.hifs.write(node, offset, &buffer[..len]).at(path)?;
+            offset += len as u64;
+            self.carried.bytes += len as u64;
+            (self.progress)(self.carried.bytes);
+        }
+        let size = Some(offset);
+        self.hifs.change(node, &Change { size, ..Change::default() }).at(path)?;
+        Ok(())
+    }
+
+    fn attributes(&self, path: &Path, meta: &fs::Metadata, node: NodeId) -> Outcome<()> {
+        let mut names = vec![0; 64 << 10];
+        // A file system without attributes has none to carry.
+        let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+        for name in names[..len].split(|&b| b == 0).filter(|name| name.starts_with(b"user.")) {
+            let name = OsStr::from_bytes(name);
+            let mut value = vec![0; 64 << 10];
+            let len = rustix::fs::lgetxattr(path, name, &mut value[..]).at(path)?;
+            self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
+        }
+        let time = |secs, nanos| Some(Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) });
+        let change = Change {
+            perm: u16::try_from(meta.permissions().mode() & 0o7777).ok(),
+            uid: Some(meta.uid()),
+            gid: Some(meta.gid()),
+            atime: time(meta.atime(), meta.atime_nsec()),
+            mtime: time(meta.mtime(), meta.mtime_nsec()),
+            user_times: true,
+            ..Change::default()
+        };
+        self.hifs.change(node, &change).at(path)?;
+        Ok(())
+    }
+}
+
+fn mtime(meta: &fs::Metadata) -> Timestamp {
+    Timestamp { secs: meta.mtime(), nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0) }
+}
+
+fn kind_of(meta: &fs::Metadata) -> FileType {
+    let kind = meta.file_type();
+    if kind.is_dir() {
+        FileType::Directory
+    } else if kind.is_symlink() {
+        FileType::Symlink
+    } else if kind.is_fifo() {
+        FileType::Fifo
+    } else if kind.is_socket() {
+        FileType::Socket
+    } else if kind.is_char_device() {
+        FileType::CharDevice
+    } else if kind.is_block_device() {
+        FileType::BlockDevice
+    } else {
+        FileType::File
+    }
+}
+
+/// The kernel's 32-bit encoding of a device number, as FUSE uses it.
+fn kernel_rdev(dev: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+fn user_rdev(rdev: u32) -> u64 {
+    let (major, minor) = (rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00);
+    rustix::fs::makedev(major, minor)
+}
+
+/// Copies all that an image holds into a folder that is empty or does not exist. Owners are set
+/// only for root.
+///
+/// # Errors
+/// What failed, with the path; what came before it is in the folder.
+pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_dir(folder).at(folder)?.next().is_some() {
+                return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)).at(folder);
+            }
+        }
+        other => other.at(folder)?,
+    }
+    let owners = rustix::process::geteuid().is_root();
+    let times = hifs.superblock().times;
+    let mut unpacker = Unpacker {
+        hifs,
+        owners,
+        times,
+        links: HashMap::new(),
+        carried: Carried::default(),
+        progress,
+    };
+    unpacker.folder(folder, hifs.root())?;
+    let attr = hifs.attr(hifs.root()).at(folder)?;
+    unpacker.attributes(folder, hifs.root(), &attr)?;
+    Ok(unpacker.carried)
+}
+
+struct Unpacker<'a> {
+    hifs: &'a Hifs,
+    owners: bool,
+    times: Times,
+    links: HashMap<NodeId, PathBuf>,
+    carried: Carried,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Unpacker<'_> {
+    fn folder(&mut self, folder: &Path, dir: NodeId) -> Outcome<()> {
+        let mut entries: Vec<(OsString, NodeId)> = Vec::new();
+        let mut each = |entry: tacita_vfs::Entry<'_>| {
+            entries.push((entry.name.to_owned(), entry.node));
+            true
+        };
+        self.hifs.list(dir, 0, &mut each).at(folder)?;
+        entries.sort();
+        for (name, node) in entries {
+            self.entry(&folder.join(name), node)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, node: NodeId) -> Outcome<()> {
+        let attr = self.hifs.attr(node).at(path)?;
+        if let Some(first) = self.links.get(&node) {
+            return fs::hard_link(first, path).at(path);
+        }
+        if attr.nlink > 1 && attr.kind != FileType::Directory {
+            self.links.insert(node, path.to_owned());
+        }
+        let special = |kind| {
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, user_rdev(attr.rdev)).at(path)
+        };
+        match attr.kind {
+            FileType::Directory => {
+                fs::create_dir(path).at(path)?;
+                self.folder(path, node)?;
+            }
+            FileType::File => self.content(path, node, attr.size)?,
+            FileType::Symlink => {
+                let target = self.hifs.read_link(node).at(path)?;
+                std::os::unix::fs::symlink(target, path).at(path)?;
+            }
+            FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
+            FileType::Socket => special(rustix::fs::FileType::Socket)?,
+            FileType::CharDevice => special(rustix::fs::FileType::CharacterDevice)?,
+            FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice)?,
+        }
+        self.carried.nodes += 1;
+        self.attributes(path, node, &attr)
+    }
+
+    fn content(&mut self, path: &Path, node: NodeId, size: u64) -> Outcome<()> {
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at(path)?;
+        let mut buffer = vec![0; CHUNK_LEN];
+        let mut offset = 0;
+        while offset < size {
+            let len = self.hifs.read(node, offset, &mut buffer).at(path)?;
+            if crate::journal::is_zero(&buffer[..len]) {
+                file.set_len(offset + len as u64).at(path)?;
+                io::Seek::seek(&mut file, io::SeekFrom::End(0)).at(path)?;
+            } else {
+                file.write_all(&buffer[..len]).at(path)?;
+            }
+            offset += len as u64;
+            self.carried.bytes += len as u64;
+            (self.progress)(self.carried.bytes);
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, path: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {
+        let symlink = attr.kind == FileType::Symlink;
+        for name in self.hifs.xattrs(node).at(path)? {
+            let value = self.hifs.xattr(node, &name).at(path)?;
+            if name.as_bytes().starts_with(b"user.") && !symlink {
+                rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty()).at(path)?;
+            }
+        }
+        if self.owners {
+            std::os::unix::fs::lchown(path, Some(attr.uid), Some(attr.gid)).at(path)?;
+        }
+        if !symlink {
+            let mode = fs::Permissions::from_mode(attr.perm.into());
+            fs::set_permissions(path, mode).at(path)?;
+        }
+        if self.times != Times::None {
+            let spec = |time: Timestamp| Timespec {
+                tv_sec: time.secs,
+                tv_nsec: rustix::fs::Nsecs::from(time.nanos),
+            };
+            let times =
+                Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            let at = rustix::fs::CWD;
+            rustix::fs::utimensat(at, path, &times, AtFlags::SYMLINK_NOFOLLOW).at(path)?;
+        }
+        Ok(())
+    }
+}
