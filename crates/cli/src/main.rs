@@ -1,2 +1,55 @@
-//! Tacita: cli.
-fn main() {}
+//! `tacita`: one command, a subcommand a system. What it promises to scripts: docs/cli.md.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod exit;
+mod hifs;
+mod manual;
+mod output;
+mod sizes;
+mod tour;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use exit::{Failure, Outcome};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are no errors; a closed pipe is nobody's business.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::DONE });
+        }
+    };
+    match run(&arguments) {
+        Ok(()) => ExitCode::from(exit::DONE),
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Outcome<()> {
+    match &arguments.command {
+        Command::Tour(tour) => tour::run(tour),
+        Command::Umount { dir } => Ok(tacita_vfs::daemon::unmount(dir).map_err(exit::of_mount)?),
+        Command::Hifs(command) => hifs::run(command),
+        Command::Manual { dir } => manual::write(dir),
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        let code = match error.kind() {
+            std::io::ErrorKind::StorageFull => exit::NO_SPACE,
+            _ => exit::DEVICE,
+        };
+        Self::new(code, error.to_string())
+    }
+}

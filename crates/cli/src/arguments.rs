@@ -1,0 +1,197 @@
+//! The command line as it is typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::sizes;
+
+/// Storage that keeps silent.
+///
+/// Encryption hides what data says. Tacita hides what storage gives away in spite of encryption.
+#[derive(Debug, Parser)]
+#[command(name = "tacita", version, after_help = "Exit codes: 0 done, 1 found wrong, 2 usage, \
+3 wrong password or no such volume, 4 device or image unusable, 5 busy, 6 no space, 7 not possible here.")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show every system at work on sample files, with the evidence
+    Tour(Tour),
+    /// Unmount DIR; returns when everything is on the medium and the daemon is gone
+    Umount {
+        /// Where it is mounted
+        dir: PathBuf,
+    },
+    /// The history-independent file system
+    #[command(subcommand)]
+    Hifs(Hifs),
+    /// Write man pages and shell completions into DIR
+    #[command(hide = true)]
+    Manual {
+        /// Where to
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tour {
+    /// Keep what the tour makes in this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Print the evidence as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutName {
+    /// Rule D: contiguous pieces, calm at any load
+    D,
+    /// The paper's block group locality
+    A,
+    /// The paper's complete sequential layout
+    B,
+    /// The paper's locality by user
+    C,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IdsName {
+    /// From the path: the strict promise; a rename moves data
+    Path,
+    /// Random: cheap renames, a weaker promise
+    Random,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimesName {
+    /// No times are stored
+    None,
+    /// Times that users set are stored
+    User,
+    /// All but access times are stored
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SyncName {
+    /// fsync returns when all is durable and nothing else is left on the medium
+    Strict,
+    /// fsync returns when all is durable; the journal is erased soon after
+    Durable,
+}
+
+/// What distinguishes one image from another.
+#[derive(Debug, Args)]
+pub(crate) struct Shape {
+    /// Layout of the files
+    #[arg(long, value_enum, default_value = "d", ignore_case = true)]
+    pub(crate) layout: LayoutName,
+    /// Bucket size, a power of two from 4K to 1M [default: 16K, 64K above 16G]
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse)]
+    pub(crate) bucket: Option<u64>,
+    /// Number of block groups [default: by size, 4 to 64]
+    #[arg(long, value_name = "N")]
+    pub(crate) groups: Option<u32>,
+    /// Key of all hashes, up to 64 hexadecimal digits [default: random]
+    #[arg(long, value_name = "HEX")]
+    pub(crate) seed: Option<String>,
+    /// Where file ids come from
+    #[arg(long, value_enum, default_value = "path")]
+    pub(crate) ids: IdsName,
+    /// Which times are stored
+    #[arg(long, value_enum, default_value = "none")]
+    pub(crate) times: TimesName,
+    /// Overwrite whatever IMAGE holds
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hifs {
+    /// Make an image: a file, written in full, or a block device
+    Format {
+        /// File or block device
+        image: PathBuf,
+        /// Size of the image; a block device is used whole without it
+        #[arg(long, value_parser = sizes::parse)]
+        size: Option<u64>,
+        #[command(flatten)]
+        shape: Shape,
+        /// Print what was made as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Mount an image; returns when it is ready and leaves a daemon behind
+    Mount {
+        /// File or block device
+        image: PathBuf,
+        /// Where to
+        dir: PathBuf,
+        /// When fsync returns
+        #[arg(long, value_enum, default_value = "strict")]
+        sync: SyncName,
+        /// Stay in the foreground
+        #[arg(long)]
+        foreground: bool,
+        /// Mount options, separated by commas: ro, allow_other, dev, suid, ...
+        #[arg(short = 'o', value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
+    /// Is this the canonical image of its files? Exit 0 yes, 1 no
+    Check {
+        /// File or block device
+        image: PathBuf,
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Geometry, load, files, extents a file
+    Info {
+        /// File or block device
+        image: PathBuf,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Who lies where: groups and buckets as text or picture
+    Map {
+        /// File or block device
+        image: PathBuf,
+        /// Write a picture
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make an image of a folder's files, without a mount
+    Pack {
+        /// The folder
+        folder: PathBuf,
+        /// The new image
+        image: PathBuf,
+        /// Size of the image [default: room for the files and as much again]
+        #[arg(long, value_parser = sizes::parse)]
+        size: Option<u64>,
+        #[command(flatten)]
+        shape: Shape,
+        /// Print what was packed as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy an image's files into a folder, without a mount
+    Unpack {
+        /// The image
+        image: PathBuf,
+        /// The folder: new, or empty
+        folder: PathBuf,
+        /// Print what was unpacked as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}

@@ -1,0 +1,120 @@
+//! Exit codes, and what is said with them: the cause, then the remedy. The table is docs/cli.md's.
+
+use tacita_hifs::Kind;
+
+/// Done.
+pub(crate) const DONE: u8 = 0;
+/// What was to be checked is wrong.
+pub(crate) const WRONG: u8 = 1;
+/// Usage.
+pub(crate) const USAGE: u8 = 2;
+/// The device or image cannot be read or written.
+pub(crate) const DEVICE: u8 = 4;
+/// Mounted or locked.
+pub(crate) const BUSY: u8 = 5;
+/// No space.
+pub(crate) const NO_SPACE: u8 = 6;
+/// Not possible here.
+pub(crate) const NOT_HERE: u8 = 7;
+
+/// Result of a command.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// Why a command ends without having done its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Exit code.
+    pub(crate) code: u8,
+    /// What is wrong, and where.
+    pub(crate) cause: String,
+    /// What can be done.
+    pub(crate) remedy: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, cause: impl Into<String>) -> Self {
+        Self { code, cause: cause.into(), remedy: None }
+    }
+
+    pub(crate) fn usage(cause: impl Into<String>) -> Self {
+        Self::new(USAGE, cause)
+    }
+
+    pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The text for stderr, without the program's name.
+    pub(crate) fn text(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{}\n  {remedy}", self.cause),
+            None => self.cause.clone(),
+        }
+    }
+
+    pub(crate) fn print(&self) {
+        eprintln!("tacita: {}", self.text());
+    }
+}
+
+/// A failure of mounting or unmounting.
+pub(crate) fn of_mount(error: tacita_vfs::Error) -> Failure {
+    use tacita_vfs::Kind;
+    let code = match error.kind() {
+        Kind::Unsupported | Kind::NotPermitted => NOT_HERE,
+        Kind::Busy => BUSY,
+        Kind::NotFound | Kind::NotDirectory | Kind::Invalid => USAGE,
+        _ => DEVICE,
+    };
+    let failure = Failure::new(code, error.to_string());
+    if code == NOT_HERE {
+        let remedy = "load the fuse module or install fuse3; without FUSE, `tacita hifs unpack \
+                      IMAGE FOLDER` and `tacita hifs pack FOLDER IMAGE` give the files";
+        return failure.with_remedy(remedy);
+    }
+    failure
+}
+
+/// A failure with an image; `path` names it.
+pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Failure {
+    if let Some(device) = error.device() {
+        return of_device(path, device);
+    }
+    let path = path.display();
+    match error.kind() {
+        Kind::Geometry => Failure::usage(format!("{path}: {error}")),
+        Kind::NotAnImage => Failure::new(DEVICE, format!("{path}: not a HIFS image: {error}"))
+            .with_remedy("is it the right file? `tacita hifs format` makes an image"),
+        Kind::Version => Failure::new(DEVICE, format!("{path}: {error}"))
+            .with_remedy("use the program that made it"),
+        Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}")),
+        Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
+            "nothing has been changed; `tacita hifs check IMAGE` says more, a backup brings it back",
+        ),
+        _ => Failure::new(DEVICE, format!("{path}: {error}")),
+    }
+}
+
+/// A failure of the device or file under an image.
+pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> Failure {
+    let code = match error.kind() {
+        tacita_block::Kind::Busy => BUSY,
+        tacita_block::Kind::NoSpace => NO_SPACE,
+        _ => DEVICE,
+    };
+    let mut text = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        let source = source.to_string();
+        if !text.contains(&source) {
+            text = format!("{text}: {source}");
+        }
+    }
+    let name = path.display().to_string();
+    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    let failure = Failure::new(code, text);
+    if code == BUSY {
+        return failure.with_remedy("is it mounted? `tacita umount DIR` first");
+    }
+    failure
+}

@@ -1,0 +1,30 @@
+//! Facts to stdout, as text or JSON; progress to stderr, and only to a terminal.
+
+use std::io::{ErrorKind, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::exit::Outcome;
+
+/// Prints text to stdout. A reader that has gone is no error.
+pub(crate) fn print(text: &str) -> Outcome<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Prints facts in the form asked for.
+pub(crate) fn facts(json: bool, value: &serde_json::Value, text: &str) -> Outcome<()> {
+    if json { print(&format!("{value:#}\n")) } else { print(text) }
+}
+
+/// A progress bar over bytes.
+pub(crate) fn progress(what: &str, total_bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::stderr());
+    let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_message(what.to_owned())
+}
