@@ -58,14 +58,7 @@ pub fn mount<F: FileSystem>(
     );
     let outcome = adapter.outcome();
     let invalidator = Arc::clone(&adapter.invalidator);
-    let cannot = |e: io::Error| {
-        let kind = match e.kind() {
-            io::ErrorKind::PermissionDenied => Kind::NotPermitted,
-            io::ErrorKind::InvalidInput => Kind::Invalid,
-            _ => Kind::Io,
-        };
-        Error::new(kind, format!("{}: cannot mount: {e}", dir.display())).because(e)
-    };
+    let cannot = |e| cannot_mount(&dir, e);
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;
@@ -83,6 +76,23 @@ pub fn mount<F: FileSystem>(
         timer,
         lock: Some(lock),
     })
+}
+
+/// What the library's failure to mount means.
+fn cannot_mount(dir: &Path, e: io::Error) -> Error {
+    // The helper and the library hand on the system's refusal in words only.
+    const REFUSALS: [&str; 3] = ["not permitted", "ermission denied", "no write access"];
+    let text = e.to_string();
+    let kind = match e.kind() {
+        io::ErrorKind::PermissionDenied => Kind::NotPermitted,
+        io::ErrorKind::InvalidInput => Kind::Invalid,
+        // The folder was there a moment ago: what is missing is the device or the helper.
+        io::ErrorKind::NotFound => Kind::Unsupported,
+        _ if REFUSALS.iter().any(|refusal| text.contains(refusal)) => Kind::NotPermitted,
+        _ => Kind::Io,
+    };
+    let context = format!("{}: cannot mount: {}", dir.display(), text.trim());
+    Error::new(kind, context).because(e)
 }
 
 /// The canonical path of a directory that can be mounted on.

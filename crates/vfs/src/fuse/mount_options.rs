@@ -76,21 +76,18 @@ impl MountOptions {
             MountOption::FSName(self.fs_name.clone()),
             // The library keeps its own option of this name from the kernel when root mounts.
             MountOption::CUSTOM(format!("subtype={}", self.subtype)),
-            if self.read_only {
+            if self.read_only || self.has_extra("ro") {
                 MountOption::RO
             } else {
                 MountOption::RW
             },
         ];
-        for extra in &self.extra {
-            for option in extra.split(',').filter(|option| !option.is_empty()) {
-                options.extend(parse_option(option)?);
-            }
+        for option in self.extras() {
+            options.extend(parse_option(option)?);
         }
         let mut config = Config::default();
         config.mount_options = options;
-        let acl = |extra: &String| extra.split(',').any(|option| option == "allow_other");
-        config.acl = if self.allow_other || self.extra.iter().any(acl) {
+        config.acl = if self.allow_other || self.has_extra("allow_other") {
             SessionACL::All
         } else {
             SessionACL::Owner
@@ -103,17 +100,22 @@ impl MountOptions {
         config.clone_fd = threads > 1;
         Ok(config)
     }
+
+    fn extras(&self) -> impl Iterator<Item = &str> {
+        let options = self.extra.iter().flat_map(|extra| extra.split(','));
+        options.filter(|option| !option.is_empty())
+    }
+
+    fn has_extra(&self, wanted: &str) -> bool {
+        self.extras().any(|option| option == wanted)
+    }
 }
 
 /// An option as after `-o`; none for those that are settled elsewhere.
 fn parse_option(option: &str) -> Result<Option<MountOption>> {
     Ok(Some(match option {
-        "allow_other" | "rw" | "default_permissions" | "noatime" => return Ok(None),
-        "ro" => {
-            return Err(Error::new(
-                Kind::Invalid,
-                "ro: a read-only mount has a switch of its own",
-            ));
+        "allow_other" | "ro" | "rw" | "defaults" | "default_permissions" | "noatime" => {
+            return Ok(None);
         }
         "dev" => MountOption::Dev,
         "nodev" => MountOption::NoDev,
@@ -134,4 +136,43 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
             ));
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(extra: &str) -> Result<Config> {
+        let options = MountOptions {
+            extra: vec![extra.to_owned()],
+            ..MountOptions::default()
+        };
+        options.config()
+    }
+
+    #[test]
+    fn extra_options_count() {
+        let config = options("ro,noexec,,allow_other").unwrap();
+        assert!(config.mount_options.contains(&MountOption::RO));
+        assert!(config.mount_options.contains(&MountOption::NoExec));
+        assert!(!config.mount_options.contains(&MountOption::RW));
+        assert_eq!(config.acl, SessionACL::All);
+        let plain = options("").unwrap();
+        assert!(
+            plain
+                .mount_options
+                .contains(&MountOption::DefaultPermissions)
+        );
+        assert_eq!(plain.acl, SessionACL::Owner);
+        assert_eq!(options("nonsense").unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn names_cannot_smuggle_options() {
+        let options = MountOptions {
+            fs_name: "x,allow_other".to_owned(),
+            ..MountOptions::default()
+        };
+        assert_eq!(options.config().unwrap_err().kind(), Kind::Invalid);
+    }
 }
