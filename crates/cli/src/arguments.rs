@@ -10,8 +10,12 @@ use crate::sizes;
 ///
 /// Encryption hides what data says. Tacita hides what storage gives away in spite of encryption.
 #[derive(Debug, Parser)]
-#[command(name = "tacita", version, after_help = "Exit codes: 0 done, 1 found wrong, 2 usage, \
-3 wrong password or no such volume, 4 device or image unusable, 5 busy, 6 no space, 7 not possible here.")]
+#[command(
+    name = "tacita",
+    version,
+    after_help = "Exit codes: 0 done, 1 found wrong, 2 usage, \
+3 wrong password or no such volume, 4 device or image unusable, 5 busy, 6 no space, 7 not possible here."
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

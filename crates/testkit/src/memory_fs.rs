@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_vfs::{
@@ -47,6 +47,7 @@ struct State {
 pub struct MemoryFs {
     state: RwLock<State>,
     syncs_fail: AtomicBool,
+    read_count: AtomicU64,
     backing: Mutex<Option<Arc<File>>>,
 }
 
@@ -82,6 +83,7 @@ impl MemoryFs {
                 scheme,
             }),
             syncs_fail: AtomicBool::new(false),
+            read_count: AtomicU64::new(0),
             backing: Mutex::new(None),
         }
     }
@@ -94,6 +96,11 @@ impl MemoryFs {
     /// Lets every file that is opened from now on be read and written in a lower file instead.
     pub fn set_backing(&self, file: Option<Arc<File>>) {
         *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    /// How often content was read: a cache above answers without.
+    pub fn read_count(&self) -> u64 {
+        self.read_count.load(Ordering::Relaxed)
     }
 
     /// How many nodes are held, with or without a name.
@@ -338,6 +345,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_count.fetch_add(1, Ordering::Relaxed);
         Ok(self.state().node(node)?.content()?.read(offset, buf))
     }
 

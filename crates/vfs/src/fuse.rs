@@ -14,10 +14,12 @@ mod convert;
 mod entries;
 mod invalidator;
 mod mount;
+mod mount_options;
 mod mount_table;
 mod node_table;
 mod requests;
 mod sync_timer;
 
-pub use mount::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
+pub use mount::{Interrupts, Mount, mount, run_until_unmounted};
+pub use mount_options::MountOptions;
 pub(crate) use mount_table::{detach, is_mounted, owner_of_mount, unmount_busy};

@@ -507,6 +507,34 @@ fn a_dropped_mount_serves_its_last_user() {
 }
 
 #[test]
+fn cached_pages_go_with_the_last_name() {
+    let Some(m) = Mounted::plain("cached_pages_go_with_the_last_name") else {
+        return;
+    };
+    let (one, two) = (m.guard.join("one"), m.guard.join("two"));
+    let read_count = || m.posix.file_system().read_count();
+    let mut content = vec![7; 100_000];
+    fs::write(&one, &content).unwrap();
+    fs::hard_link(&one, &two).unwrap();
+    assert_eq!(fs::read(&one).unwrap(), content);
+    let cached = read_count();
+    assert_eq!(fs::read(&one).unwrap(), content);
+    let open = File::open(&one).unwrap();
+    fs::remove_file(&one).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    open.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(read_count(), cached, "cached across opens, while a name is left");
+    fs::remove_file(&two).unwrap();
+    let start = Instant::now();
+    while read_count() == cached {
+        assert!(start.elapsed() < Duration::from_secs(5), "still cached");
+        std::thread::sleep(Duration::from_millis(5));
+        open.read_exact_at(&mut content, 0).unwrap();
+    }
+    assert!(content.iter().all(|b| *b == 7));
+}
+
+#[test]
 fn lower_files_are_passed_through() {
     let options = MountOptions { passthrough: true, ..MountOptions::default() };
     let name = "lower_files_are_passed_through";

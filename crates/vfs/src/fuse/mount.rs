@@ -4,14 +4,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Session};
 use signal_hook::iterator::Signals;
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
+use super::mount_options::MountOptions;
 use super::mount_table::{detach, has_helper, is_mounted, row_of, unmount_busy};
 use super::sync_timer::SyncTimer;
 use crate::daemon::ServingLock;
@@ -22,121 +22,6 @@ const DEVICE: &str = "/dev/fuse";
 
 /// How far the kernel reads ahead, in KiB, where we may set it; its own limit for FUSE is 128.
 const READ_AHEAD_KIB: u32 = 1024;
-
-/// How long the kernel may keep names and attributes unless told otherwise: all changes pass
-/// through the mount, so only a bound on mistakes of ours.
-const TTL_DEFAULT: Duration = Duration::from_hours(1);
-
-/// How often everything is put on the medium unless told otherwise.
-const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
-
-/// How a file system is mounted. Permission bits are always checked by the kernel.
-#[derive(Debug, Clone)]
-#[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
-pub struct MountOptions {
-    /// Nothing can be changed through the mount.
-    pub read_only: bool,
-    /// Other users than the one who mounts may enter.
-    pub allow_other: bool,
-    /// What the mount table shows as the source.
-    pub fs_name: String,
-    /// What the mount table shows as the type, after `fuse.`.
-    pub subtype: String,
-    /// Threads that serve requests; 0 for one a core.
-    pub threads: usize,
-    /// How long the kernel may keep names and attributes.
-    pub ttl: Duration,
-    /// The kernel collects writes. Faster, but data lies in memory of the kernel for longer.
-    pub writeback_cache: bool,
-    /// The kernel may read and write lower files directly, where a system offers them and the
-    /// privilege is there.
-    pub passthrough: bool,
-    /// Further options, as after `-o`.
-    pub extra: Vec<String>,
-    /// How often everything is put on the medium; zero for never.
-    pub sync_interval: Duration,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            allow_other: false,
-            fs_name: "tacita".to_owned(),
-            subtype: "tacita".to_owned(),
-            threads: 0,
-            ttl: TTL_DEFAULT,
-            writeback_cache: false,
-            passthrough: false,
-            extra: Vec::new(),
-            sync_interval: SYNC_INTERVAL_DEFAULT,
-        }
-    }
-}
-
-impl MountOptions {
-    fn config(&self) -> Result<Config> {
-        for name in [&self.fs_name, &self.subtype] {
-            if name.is_empty() || name.contains([',', '\\', '\0']) {
-                let text = format!("{name}: not fit for the mount table");
-                return Err(Error::new(Kind::Invalid, text));
-            }
-        }
-        let mut options = vec![
-            MountOption::DefaultPermissions,
-            MountOption::NoAtime,
-            MountOption::FSName(self.fs_name.clone()),
-            // The library keeps its own option of this name from the kernel when root mounts.
-            MountOption::CUSTOM(format!("subtype={}", self.subtype)),
-            if self.read_only { MountOption::RO } else { MountOption::RW },
-        ];
-        for extra in &self.extra {
-            for option in extra.split(',').filter(|option| !option.is_empty()) {
-                options.extend(parse_option(option)?);
-            }
-        }
-        let mut config = Config::default();
-        config.mount_options = options;
-        let acl = |extra: &String| extra.split(',').any(|option| option == "allow_other");
-        config.acl = if self.allow_other || self.extra.iter().any(acl) {
-            SessionACL::All
-        } else {
-            SessionACL::Owner
-        };
-        let threads = match self.threads {
-            0 => available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
-        config.n_threads = Some(threads);
-        config.clone_fd = threads > 1;
-        Ok(config)
-    }
-}
-
-/// An option as after `-o`; none for those that are settled elsewhere.
-fn parse_option(option: &str) -> Result<Option<MountOption>> {
-    Ok(Some(match option {
-        "allow_other" | "rw" | "default_permissions" | "noatime" => return Ok(None),
-        "ro" => {
-            return Err(Error::new(Kind::Invalid, "ro: a read-only mount has a switch of its own"));
-        }
-        "dev" => MountOption::Dev,
-        "nodev" => MountOption::NoDev,
-        "suid" => MountOption::Suid,
-        "nosuid" => MountOption::NoSuid,
-        "exec" => MountOption::Exec,
-        "noexec" => MountOption::NoExec,
-        "sync" => MountOption::Sync,
-        "async" => MountOption::Async,
-        "dirsync" => MountOption::DirSync,
-        _ if option.starts_with("max_read=") || option.starts_with("context=") => {
-            MountOption::CUSTOM(option.to_owned())
-        }
-        _ => {
-            return Err(Error::new(Kind::Invalid, format!("{option}: no such mount option")));
-        }
-    }))
-}
 
 /// A mounted file system. Dropping it unmounts, out of sight at least.
 #[derive(Debug)]
@@ -173,14 +58,7 @@ pub fn mount<F: FileSystem>(
     );
     let outcome = adapter.outcome();
     let invalidator = Arc::clone(&adapter.invalidator);
-    let cannot = |e: io::Error| {
-        let kind = match e.kind() {
-            io::ErrorKind::PermissionDenied => Kind::NotPermitted,
-            io::ErrorKind::InvalidInput => Kind::Invalid,
-            _ => Kind::Io,
-        };
-        Error::new(kind, format!("{}: cannot mount: {e}", dir.display())).because(e)
-    };
+    let cannot = |e| cannot_mount(&dir, e);
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;
@@ -191,6 +69,23 @@ pub fn mount<F: FileSystem>(
     };
     read_further_ahead(&dir);
     Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
+}
+
+/// What the library's failure to mount means.
+fn cannot_mount(dir: &Path, e: io::Error) -> Error {
+    // The helper and the library hand on the system's refusal in words only.
+    const REFUSALS: [&str; 3] = ["not permitted", "ermission denied", "no write access"];
+    let text = e.to_string();
+    let kind = match e.kind() {
+        io::ErrorKind::PermissionDenied => Kind::NotPermitted,
+        io::ErrorKind::InvalidInput => Kind::Invalid,
+        // The folder was there a moment ago: what is missing is the device or the helper.
+        io::ErrorKind::NotFound => Kind::Unsupported,
+        _ if REFUSALS.iter().any(|refusal| text.contains(refusal)) => Kind::NotPermitted,
+        _ => Kind::Io,
+    };
+    let context = format!("{}: cannot mount: {}", dir.display(), text.trim());
+    Error::new(kind, context).because(e)
 }
 
 /// The canonical path of a directory that can be mounted on.

@@ -26,7 +26,8 @@ pub enum SetTime {
 }
 
 /// What `chmod`, `chown`, `truncate` and `utimensat` change; what is `None` stays. With nothing
-/// at all it is a `chown` to the present owner, which still drops set-id bits.
+/// at all it is a `chown` to the present owner, which still drops set-id bits. (The kernel asks the
+/// same when a write has made it remove a file's capabilities: dropping more is the safe side.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission and set-id bits.

@@ -1,0 +1,60 @@
+//! `tacita hifs ...`.
+
+mod create;
+mod facts;
+mod map_view;
+mod mount;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tacita_block::{Access, FileDevice};
+use tacita_hifs::{Hifs, OpenOptions};
+
+use crate::arguments::Hifs as Command;
+use crate::exit::{self, Outcome};
+use crate::output;
+
+pub(crate) fn run(command: &Command) -> Outcome<()> {
+    match command {
+        Command::Format { image, size, shape, json } => create::format(image, *size, shape, *json),
+        Command::Mount { image, dir, sync, foreground, options } => {
+            mount::run(image, dir, *sync, *foreground, options)
+        }
+        Command::Check { image, json } => facts::check(image, *json),
+        Command::Info { image, json } => facts::info(image, *json),
+        Command::Map { image, svg, json } => map_view::run(image, svg.as_deref(), *json),
+        Command::Pack { folder, image, size, shape, json } => {
+            create::pack(folder, image, *size, shape, *json)
+        }
+        Command::Unpack { image, folder, json } => unpack(image, folder, *json),
+    }
+}
+
+/// Opens an image, locked.
+fn open(image: &Path, access: Access, mut options: OpenOptions) -> Outcome<Hifs> {
+    let device = FileDevice::open(image, access, 4096).map_err(|e| exit::of_device(image, &e))?;
+    options.read_only |= access == Access::ReadOnly;
+    let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
+    if let Some(warning) = hifs.warning() {
+        eprintln!(
+            "tacita: {}: damaged: {warning}\n  opened read-only; copy the files off with `tacita hifs \
+             unpack` and make a new image",
+            image.display()
+        );
+    }
+    Ok(hifs)
+}
+
+fn open_to_read(image: &Path) -> Outcome<Hifs> {
+    open(image, Access::ReadOnly, OpenOptions::default())
+}
+
+fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
+    let hifs = open_to_read(image)?;
+    let bar = output::progress("unpacking", hifs.survey().content_bytes);
+    let carried = tacita_hifs::pack::unpack(&hifs, folder, &mut |bytes| bar.set_position(bytes))
+        .map_err(|e| create::of_pack(&e))?;
+    bar.finish_and_clear();
+    create::report_carried(json, carried, &format!("unpacked into {}", folder.display()))
+}

@@ -1,0 +1,209 @@
+//! `tacita hifs format` and `pack`: new images.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tacita_block::{Access, BlockDevice, FileDevice};
+use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
+use tacita_hifs::pack::{Carried, PackError};
+use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
+
+use crate::arguments::{IdsName, LayoutName, Shape, TimesName};
+use crate::exit::{self, Failure, Outcome};
+use crate::{output, sizes};
+
+/// How much of an existing file is looked at before it is taken for empty.
+const PROBE_LEN: usize = 64 << 10;
+
+pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool) -> Outcome<()> {
+    let (parameters, _) = make(image, size, shape)?;
+    let superblock = Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
+    let geometry = superblock.geometry;
+    let data = u64::from(geometry.buckets.cells()) * geometry.bucket_len_bytes();
+    let facts = json!({
+        "image": image.display().to_string(),
+        "size": parameters.len_bytes,
+        "layout": super::facts::layout_name(parameters.layout),
+        "groups": geometry.buckets.groups,
+        "bucket": geometry.bucket_len_bytes(),
+        "buckets": geometry.buckets.cells(),
+        "data_bytes": data,
+    });
+    let text = format!(
+        "{}: {} image, layout {}, {} groups, {} buckets of {}\n",
+        image.display(),
+        sizes::show(parameters.len_bytes),
+        super::facts::layout_name(parameters.layout),
+        geometry.buckets.groups,
+        geometry.buckets.cells(),
+        sizes::show(geometry.bucket_len_bytes()),
+    );
+    output::facts(json, &facts, &text)
+}
+
+pub(super) fn pack(
+    folder: &Path,
+    image: &Path,
+    size: Option<u64>,
+    shape: &Shape,
+    json: bool,
+) -> Outcome<()> {
+    let content = tacita_hifs::pack::measure(folder).map_err(|e| of_pack(&e))?;
+    let size = size.unwrap_or_else(|| roomy_size(content, shape));
+    let (_, device) = make(image, Some(size), shape)?;
+    let hifs = Hifs::open(device, OpenOptions::default()).map_err(|e| exit::of_image(image, &e))?;
+    let bar = output::progress("packing", content.bytes);
+    let carried = tacita_hifs::pack::pack(&hifs, folder, &mut |bytes| bar.set_position(bytes))
+        .map_err(|e| of_pack(&e))?;
+    bar.finish_and_clear();
+    report_carried(json, carried, &format!("packed into {}", image.display()))
+}
+
+/// Room for the files, a bucket of slack each, and as much again.
+fn roomy_size(content: Carried, shape: &Shape) -> u64 {
+    let slack = shape.bucket.unwrap_or(16 << 10);
+    let needed = content.bytes.saturating_add(content.nodes.saturating_mul(slack + 2048));
+    needed.saturating_mul(2).max(16 * IMAGE_LEN_MIN).next_multiple_of(1 << 20)
+}
+
+pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcome<()> {
+    let facts = json!({ "nodes": carried.nodes, "bytes": carried.bytes });
+    let text = format!("{} nodes, {} {what}\n", carried.nodes, sizes::show(carried.bytes));
+    output::facts(json, &facts, &text)
+}
+
+pub(super) fn of_pack(error: &PackError) -> Failure {
+    let no_space = error
+        .source
+        .downcast_ref::<tacita_vfs::Error>()
+        .is_some_and(|e| e.kind() == tacita_vfs::Kind::NoSpace)
+        || error
+            .source
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == ErrorKind::StorageFull);
+    if no_space {
+        return Failure::new(exit::NO_SPACE, error.to_string())
+            .with_remedy("choose a larger --size, or make room");
+    }
+    let not_empty = error
+        .source
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.kind() == ErrorKind::DirectoryNotEmpty);
+    if not_empty {
+        return Failure::usage(error.to_string()).with_remedy("name a new or empty folder");
+    }
+    Failure::new(exit::DEVICE, error.to_string())
+}
+
+/// Makes an empty image.
+fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, Arc<FileDevice>)> {
+    let raw = fs::metadata(image).is_ok_and(|meta| meta.file_type().is_block_device());
+    let refuse = |e: &tacita_block::Error| exit::of_device(image, e);
+    if !shape.force {
+        refuse_what_is_in_use(image)?;
+    }
+    let device = if raw {
+        FileDevice::open(image, Access::ReadWrite, 4096).map_err(|e| refuse(&e))?
+    } else {
+        let size = size.ok_or_else(|| Failure::usage("--size is needed for an image file"))?;
+        let parameters = parameters(size, shape)?;
+        Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
+        FileDevice::create(image, size, 4096).map_err(|e| refuse(&e))?
+    };
+    let size = size.unwrap_or_else(|| device.geometry().len_bytes());
+    let parameters = parameters(size, shape)?;
+    let device = Arc::new(device);
+    let owner = RootOwner {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
+    let bar = output::progress("formatting", size);
+    let mut progress = |done: u64, _: u64| bar.set_position(done << 12);
+    tacita_hifs::format(device.clone(), &parameters, owner, &mut progress)
+        .map_err(|e| exit::of_image(image, &e))?;
+    bar.finish_and_clear();
+    Ok((parameters, device))
+}
+
+/// Something other than zeros is not overwritten without being told to.
+fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
+    let mut head = Vec::new();
+    match File::open(image) {
+        Ok(file) => {
+            file.take(PROBE_LEN as u64).read_to_end(&mut head)?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", image.display())));
+        }
+    }
+    if head.iter().any(|&byte| byte != 0) {
+        return Err(Failure::usage(format!("{}: holds data already", image.display()))
+            .with_remedy("--force overwrites it"));
+    }
+    Ok(())
+}
+
+fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
+    let bucket = shape
+        .bucket
+        .map(|bucket| u32::try_from(bucket).map_err(|_| Failure::usage("--bucket: at most 1M")));
+    Ok(Parameters {
+        len_bytes,
+        layout: match shape.layout {
+            LayoutName::A => Layout::A,
+            LayoutName::B => Layout::B,
+            LayoutName::C => Layout::C,
+            LayoutName::D => Layout::D,
+        },
+        ids: match shape.ids {
+            IdsName::Path => Ids::Path,
+            IdsName::Random => Ids::Random,
+        },
+        times: match shape.times {
+            TimesName::None => Times::None,
+            TimesName::User => Times::User,
+            TimesName::Full => Times::Full,
+        },
+        bucket_len_bytes: bucket.transpose()?,
+        groups: shape.groups,
+        seed: match &shape.seed {
+            Some(seed) => seed_from_hex(seed)?,
+            None => tacita_secret::random()?,
+        },
+    })
+}
+
+/// Up to 64 hexadecimal digits; what is missing is zero.
+fn seed_from_hex(text: &str) -> Outcome<[u8; 32]> {
+    let usage = || Failure::usage("--seed: an even number of hexadecimal digits, 64 at most");
+    let digits = text.as_bytes();
+    if digits.is_empty() || digits.len() > 64 || !digits.len().is_multiple_of(2) {
+        return Err(usage());
+    }
+    let mut seed = [0; 32];
+    for (byte, pair) in seed.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |c: u8| char::from(c).to_digit(16).ok_or_else(usage);
+        let value = digit(pair[0])? * 16 + digit(pair[1])?;
+        *byte = u8::try_from(value).map_err(|_| usage())?;
+    }
+    Ok(seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds() {
+        assert_eq!(seed_from_hex("00ff10").unwrap()[..4], [0, 255, 16, 0]);
+        assert!(seed_from_hex("").is_err());
+        assert!(seed_from_hex("abc").is_err());
+        assert!(seed_from_hex("zz").is_err());
+        assert!(seed_from_hex(&"0".repeat(66)).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! `tacita hifs check` and `info`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tacita_block::{Access, FileDevice};
+use tacita_hifs::geometry::{Ids, Layout, Times};
+use tacita_hifs::{Hifs, Kind, OpenOptions};
+
+use crate::exit::{self, Failure, Outcome};
+use crate::{output, sizes};
+
+pub(super) const fn layout_name(layout: Layout) -> &'static str {
+    match layout {
+        Layout::A => "a",
+        Layout::B => "b",
+        Layout::C => "c",
+        Layout::D => "d",
+    }
+}
+
+pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
+    let device =
+        FileDevice::open(image, Access::ReadOnly, 4096).map_err(|e| exit::of_device(image, &e))?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let (blocks, count, mut findings) = match Hifs::open(Arc::new(device), options) {
+        Ok(hifs) => {
+            let total = hifs.superblock().geometry.image_blocks << 12;
+            let bar = output::progress("checking", total);
+            let report = hifs
+                .check(&mut |done, _| bar.set_position(done << 12))
+                .map_err(|e| exit::of_image(image, &e))?;
+            bar.finish_and_clear();
+            (report.blocks, report.count, report.findings)
+        }
+        Err(error) if error.kind() == Kind::Damaged => (0, 1, vec![error.to_string()]),
+        Err(error) => return Err(exit::of_image(image, &error)),
+    };
+    let hidden = count - findings.len() as u64;
+    let value = json!({
+        "image": image.display().to_string(),
+        "canonical": count == 0,
+        "blocks": blocks,
+        "count": count,
+        "findings": findings,
+    });
+    if count == 0 {
+        let text = format!(
+            "{}: canonical: all {blocks} blocks are what its files alone make them\n",
+            image.display()
+        );
+        return output::facts(json, &value, &text);
+    }
+    if hidden > 0 {
+        findings.push(format!("... and {hidden} more"));
+    }
+    output::facts(json, &value, &(findings.join("\n") + "\n"))?;
+    Err(Failure::new(
+        exit::WRONG,
+        format!("{}: not the canonical image of its files", image.display()),
+    )
+    .with_remedy(
+        "after a crash, mounting it once finishes or erases what was interrupted; \
+             otherwise copy the files into a new image",
+    ))
+}
+
+pub(super) fn info(image: &Path, json: bool) -> Outcome<()> {
+    let hifs = super::open_to_read(image)?;
+    let (superblock, survey) = (hifs.superblock(), hifs.survey());
+    let geometry = superblock.geometry;
+    let ids = match superblock.ids {
+        Ids::Path => "path",
+        Ids::Random => "random",
+    };
+    let times = match superblock.times {
+        Times::None => "none",
+        Times::User => "user",
+        Times::Full => "full",
+    };
+    let ratio = |used: u64, all: u64| {
+        // Exact to a thousandth; images have fewer cells than 2^32.
+        f64::from(u32::try_from(used * 1000 / all.max(1)).unwrap_or(u32::MAX)) / 1000.0
+    };
+    let extents = ratio(survey.extents, survey.files_with_buckets);
+    let value = json!({
+        "image": image.display().to_string(),
+        "size": geometry.image_blocks << 12,
+        "layout": layout_name(superblock.layout),
+        "ids": ids,
+        "times": times,
+        "groups": geometry.buckets.groups,
+        "bucket": geometry.bucket_len_bytes(),
+        "buckets": survey.buckets,
+        "buckets_used": survey.buckets_used,
+        "load": ratio(survey.buckets_used, survey.buckets),
+        "pages": survey.pages,
+        "pages_used": survey.pages_used,
+        "journal_bytes": geometry.journal_blocks << 12,
+        "files": survey.files,
+        "directories": survey.directories,
+        "others": survey.others,
+        "content_bytes": survey.content_bytes,
+        "extents": survey.extents,
+        "extents_per_file": extents,
+        "extents_max": survey.extents_max,
+    });
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<20}{value}");
+    };
+    line("image", format!("{}, {}", image.display(), sizes::show(geometry.image_blocks << 12)));
+    line("layout", format!("{}, ids={ids}, times={times}", layout_name(superblock.layout)));
+    line(
+        "geometry",
+        format!(
+            "{} groups of {} buckets of {}",
+            geometry.buckets.groups,
+            geometry.buckets.cells_per_group,
+            sizes::show(geometry.bucket_len_bytes())
+        ),
+    );
+    let percent = |used, all| ratio(used, all) * 100.0;
+    line(
+        "load",
+        format!(
+            "{:.1}%: {} of {} buckets",
+            percent(survey.buckets_used, survey.buckets),
+            survey.buckets_used,
+            survey.buckets
+        ),
+    );
+    line(
+        "inode table",
+        format!(
+            "{:.1}%: {} of {} pages",
+            percent(survey.pages_used, survey.pages),
+            survey.pages_used,
+            survey.pages
+        ),
+    );
+    line("journal", format!("{}, zero", sizes::show(geometry.journal_blocks << 12)));
+    line(
+        "content",
+        format!(
+            "{} in {} files; {} directories, {} others",
+            sizes::show(survey.content_bytes),
+            survey.files,
+            survey.directories,
+            survey.others
+        ),
+    );
+    line("extents a file", format!("{extents:.2} on average, {} at most", survey.extents_max));
+    output::facts(json, &value, &text)
+}

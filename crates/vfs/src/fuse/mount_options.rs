@@ -1,0 +1,159 @@
+//! Options of a mount, and what they are called by the library and the kernel.
+
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use fuser::{Config, MountOption, SessionACL};
+
+use crate::{Error, Kind, Result};
+
+/// How long the kernel may keep names and attributes unless told otherwise: all changes pass
+/// through the mount, so only a bound on mistakes of ours.
+const TTL_DEFAULT: Duration = Duration::from_hours(1);
+
+/// How often everything is put on the medium unless told otherwise.
+const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How a file system is mounted. Permission bits are always checked by the kernel.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
+pub struct MountOptions {
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+    /// Other users than the one who mounts may enter.
+    pub allow_other: bool,
+    /// What the mount table shows as the source.
+    pub fs_name: String,
+    /// What the mount table shows as the type, after `fuse.`.
+    pub subtype: String,
+    /// Threads that serve requests; 0 for one a core.
+    pub threads: usize,
+    /// How long the kernel may keep names and attributes.
+    pub ttl: Duration,
+    /// The kernel collects writes. Faster, but data lies in memory of the kernel for longer.
+    pub writeback_cache: bool,
+    /// The kernel may read and write lower files directly, where a system offers them and the
+    /// privilege is there.
+    pub passthrough: bool,
+    /// Further options, as after `-o`.
+    pub extra: Vec<String>,
+    /// How often everything is put on the medium; zero for never.
+    pub sync_interval: Duration,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: false,
+            fs_name: "tacita".to_owned(),
+            subtype: "tacita".to_owned(),
+            threads: 0,
+            ttl: TTL_DEFAULT,
+            writeback_cache: false,
+            passthrough: false,
+            extra: Vec::new(),
+            sync_interval: SYNC_INTERVAL_DEFAULT,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The settings of the library that stand for these options.
+    pub(super) fn config(&self) -> Result<Config> {
+        for name in [&self.fs_name, &self.subtype] {
+            if name.is_empty() || name.contains([',', '\\', '\0']) {
+                let text = format!("{name}: not fit for the mount table");
+                return Err(Error::new(Kind::Invalid, text));
+            }
+        }
+        let mut options = vec![
+            MountOption::DefaultPermissions,
+            MountOption::NoAtime,
+            MountOption::FSName(self.fs_name.clone()),
+            // The library keeps its own option of this name from the kernel when root mounts.
+            MountOption::CUSTOM(format!("subtype={}", self.subtype)),
+            if self.read_only || self.has_extra("ro") { MountOption::RO } else { MountOption::RW },
+        ];
+        for option in self.extras() {
+            options.extend(parse_option(option)?);
+        }
+        let mut config = Config::default();
+        config.mount_options = options;
+        config.acl = if self.allow_other || self.has_extra("allow_other") {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
+        let threads = match self.threads {
+            0 => available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        config.n_threads = Some(threads);
+        config.clone_fd = threads > 1;
+        Ok(config)
+    }
+
+    fn extras(&self) -> impl Iterator<Item = &str> {
+        let options = self.extra.iter().flat_map(|extra| extra.split(','));
+        options.filter(|option| !option.is_empty())
+    }
+
+    fn has_extra(&self, wanted: &str) -> bool {
+        self.extras().any(|option| option == wanted)
+    }
+}
+
+/// An option as after `-o`; none for those that are settled elsewhere.
+fn parse_option(option: &str) -> Result<Option<MountOption>> {
+    Ok(Some(match option {
+        "allow_other" | "ro" | "rw" | "defaults" | "default_permissions" | "noatime" => {
+            return Ok(None);
+        }
+        "dev" => MountOption::Dev,
+        "nodev" => MountOption::NoDev,
+        "suid" => MountOption::Suid,
+        "nosuid" => MountOption::NoSuid,
+        "exec" => MountOption::Exec,
+        "noexec" => MountOption::NoExec,
+        "sync" => MountOption::Sync,
+        "async" => MountOption::Async,
+        "dirsync" => MountOption::DirSync,
+        _ if option.starts_with("max_read=") || option.starts_with("context=") => {
+            MountOption::CUSTOM(option.to_owned())
+        }
+        _ => {
+            return Err(Error::new(Kind::Invalid, format!("{option}: no such mount option")));
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(extra: &str) -> Result<Config> {
+        let options = MountOptions { extra: vec![extra.to_owned()], ..MountOptions::default() };
+        options.config()
+    }
+
+    #[test]
+    fn extra_options_count() {
+        let config = options("ro,noexec,,allow_other").unwrap();
+        assert!(config.mount_options.contains(&MountOption::RO));
+        assert!(config.mount_options.contains(&MountOption::NoExec));
+        assert!(!config.mount_options.contains(&MountOption::RW));
+        assert_eq!(config.acl, SessionACL::All);
+        let plain = options("").unwrap();
+        assert!(plain.mount_options.contains(&MountOption::DefaultPermissions));
+        assert_eq!(plain.acl, SessionACL::Owner);
+        assert_eq!(options("nonsense").unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn names_cannot_smuggle_options() {
+        let options =
+            MountOptions { fs_name: "x,allow_other".to_owned(), ..MountOptions::default() };
+        assert_eq!(options.config().unwrap_err().kind(), Kind::Invalid);
+    }
+}
