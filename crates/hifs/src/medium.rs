@@ -17,7 +17,7 @@ pub struct Medium {
 
 impl std::fmt::Debug for Medium {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Medium").field("geometry", &self.device.geometry()).finish()
+        f.debug_struct("Medium").field("geometry", &self.device.geometry()).finish_non_exhaustive()
     }
 }
 
@@ -70,7 +70,7 @@ impl Medium {
     /// # Errors
     /// [`Kind::Device`].
     pub fn zero(&self, at: BlockNo, count: u64) -> Result<()> {
-        const ZEROS: [u8; 64 * BLOCK_LEN] = [0; 64 * BLOCK_LEN];
+        static ZEROS: [u8; 64 * BLOCK_LEN] = [0; 64 * BLOCK_LEN];
         let mut done = 0;
         while done < count {
             let now = (count - done).min(64);
