@@ -24,12 +24,11 @@ pub(super) fn control(folder: &Path, a: &[Event], b: &[Event]) -> Outcome<Vec<Ev
                 "mkfs.ext4 is not installed (package e2fsprogs)",
             )]);
         }
-        way = match tell(folder, image, events)? {
-            Some(way) => way,
-            None => {
-                let why = "neither a loop mount nor debugfs works here";
-                return Ok(vec![Evidence::skipped(what, why)]);
-            }
+        way = if let Some(way) = tell(folder, image, events)? {
+            way
+        } else {
+            let why = "neither a loop mount nor debugfs works here";
+            return Ok(vec![Evidence::skipped(what, why)]);
         };
     }
     let (image_a, image_b) = (fs::read(&images[0].0)?, fs::read(&images[1].0)?);
@@ -87,9 +86,11 @@ fn tell_by_debugfs(folder: &Path, image: &str, events: &[Event]) -> Outcome<bool
             Event::Admit(ward, patient) => {
                 let source = folder.join(format!("record-{number}"));
                 fs::write(&source, record(ward, patient))?;
-                script += &format!("write {} {ward}/{patient}\n", source.display());
+                script.extend(["write ", &source.to_string_lossy(), " ", ward, "/", patient, "\n"]);
             }
-            Event::Discharge(ward, patient) => script += &format!("rm {ward}/{patient}\n"),
+            Event::Discharge(ward, patient) => {
+                script.extend(["rm ", ward, "/", patient, "\n"]);
+            }
         }
     }
     let commands = folder.join("debugfs-commands");

@@ -119,7 +119,9 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
 }
 
 fn hex(image: &[u8]) -> String {
-    tacita_secret::sha256(image).iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
+    let sum = tacita_secret::sha256(image);
+    sum.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 pub(super) fn count(image: &[u8], marker: &str) -> usize {
@@ -281,7 +283,7 @@ fn clear(hifs: &Hifs) -> Outcome<()> {
         });
         listed.map(|()| names)
     };
-    let mut inner = || -> tacita_vfs::Result<()> {
+    let inner = || -> tacita_vfs::Result<()> {
         for (ward, dir) in names(hifs.root())? {
             for (patient, node) in names(dir)? {
                 hifs.remove(dir, &patient, Timestamp::default())?;
@@ -292,5 +294,5 @@ fn clear(hifs: &Hifs) -> Outcome<()> {
         }
         hifs.sync()
     };
-    inner().map_err(exit::of_mount)
+    inner().map_err(|e| exit::of_mount(&e))
 }

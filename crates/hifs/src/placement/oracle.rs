@@ -19,13 +19,14 @@ pub fn oracle(
     pieces.sort_by_key(|piece| procedures.rank(piece));
     let mut cells = HashMap::new();
     for piece in pieces {
-        let is_free =
-            |first: u32| (first..first + piece.len()).all(|cell| !cells.contains_key(&Cell(cell)));
+        let is_free = |first: u32| {
+            (first..first + piece.buckets()).all(|cell| !cells.contains_key(&Cell(cell)))
+        };
         let frame = (0..u32::MAX)
             .map(|t| procedures.choice(&piece, t).0)
             .find(|&first| is_free(first))
             .expect("the pieces fit");
-        for i in 0..piece.len() {
+        for i in 0..piece.buckets() {
             cells.insert(Cell(frame + i), (piece.owner, piece.bucket + i));
         }
     }

@@ -35,18 +35,18 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
         }
     }
     hifs.sync().unwrap();
-    let seen = tree(&hifs);
-    assert!(seen == tree(&model), "seed {seed}: the model disagrees");
+    let goal = tree(&hifs);
+    assert!(goal == tree(&model), "seed {seed}: the model disagrees");
     let first = device.snapshot();
     // What a mount reads and verifies shows the same tree.
-    assert!(tree(&open(memory_device(&first))) == seen, "seed {seed}: a remount disagrees");
+    assert!(tree(&open(memory_device(&first))) == goal, "seed {seed}: a remount disagrees");
     assert_same(&first, &memory_device(&first).snapshot(), "a remount");
 
     for other in 0..2 {
         let device = fresh(parameters);
         let hifs = open(device.clone());
-        build(&hifs, &seen, &mut Rng::new(seed ^ (other + 1) << 32), Commits::Often);
-        assert!(tree(&hifs) == seen, "seed {seed}: another way led elsewhere");
+        build(&hifs, &goal, &mut Rng::new(seed ^ (other + 1) << 32), Commits::Often);
+        assert!(tree(&hifs) == goal, "seed {seed}: another way led elsewhere");
         hifs.sync().unwrap();
         assert_same(&first, &device.snapshot(), &format!("seed {seed}, way {other}"));
     }
@@ -129,17 +129,17 @@ fn forced_ties_stay_canonical() {
                 }
             }
             hifs.sync().unwrap();
-            let seen = tree(&hifs);
+            let goal = tree(&hifs);
             let other = fresh(&parameters);
             let hifs = Hifs::open(other.clone(), few(2)).unwrap();
-            build(&hifs, &seen, &mut rng, Commits::Often);
+            build(&hifs, &goal, &mut rng, Commits::Often);
             hifs.sync().unwrap();
             assert_same(
                 &device.snapshot(),
                 &other.snapshot(),
                 &format!("{bits} bits, seed {seed}"),
             );
-            assert!(tree(&Hifs::open(other, few(3)).unwrap()) == seen);
+            assert!(tree(&Hifs::open(other, few(3)).unwrap()) == goal);
         }
     }
 }
