@@ -11,7 +11,8 @@ pub(crate) struct Arguments {
     /// Folder for CSV and plots
     #[arg(long, global = true, default_value = "target/bench/hifs")]
     pub(crate) out: PathBuf,
-    /// Folder for images and mount points; they are removed at the end
+    /// Folder for images and mount points, removed at the end; /dev/shm leaves out the disk, and
+    /// its noise
     #[arg(long, global = true, default_value = "/tmp")]
     pub(crate) scratch: PathBuf,
     #[command(subcommand)]

@@ -29,6 +29,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use arguments::{Arguments, Command};
+use provenance::Provenance;
 use record::Record;
 
 fn main() -> ExitCode {
@@ -45,21 +46,22 @@ fn run(arguments: &Arguments) -> Result<()> {
     runner::stop_on_signals()?;
     let out = &arguments.out;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let origin = provenance::of_this_machine(&arguments.scratch);
     match &arguments.command {
         Command::Hifs(options) => {
             let records = rounds::run(options, &arguments.scratch)?;
-            report(&records, out, "results")?;
+            report(&records, &origin, out, "results")?;
             print!("{}", targets::verdicts(&records));
         }
-        Command::Model(options) => report(&model::run(options)?, out, "model")?,
+        Command::Model(options) => report(&model::run(options)?, &origin, out, "model")?,
         Command::Mount(options) => {
             let records = mount_cost::run(options, &arguments.scratch)?;
-            report(&records, out, "mount")?;
+            report(&records, &origin, out, "mount")?;
             print!("{}", targets::mount_verdicts(&records));
         }
         Command::Ram(options) => {
             let records = ram_limit::run(options, &arguments.scratch)?;
-            report(&records, out, "ram")?;
+            report(&records, &origin, out, "ram")?;
             print!("{}", targets::verdicts(&records));
         }
         Command::Plot => {
@@ -75,10 +77,10 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Prints a table, and writes CSV and plots named after `name`.
-fn report(records: &[Record], out: &Path, name: &str) -> Result<()> {
+fn report(records: &[Record], origin: &Provenance, out: &Path, name: &str) -> Result<()> {
     table::print(records, &mut io::stdout().lock())?;
     let path = out.join(name).with_extension("csv");
-    record::write_csv(records, &provenance::of_this_machine(), &path)?;
+    record::write_csv(records, origin, &path)?;
     let plots = plot::draw_all(&record::read_csv(&path)?, out, name)?;
     eprintln!("wrote {} and {plots} plots beside it", path.display());
     Ok(())

@@ -1,5 +1,6 @@
 //! Where and from what a result comes.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
@@ -9,15 +10,19 @@ use crate::runner;
 /// Columns that every row of a CSV carries.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Provenance {
+    /// File system beneath the images.
+    pub(crate) medium: String,
     pub(crate) machine: String,
     pub(crate) kernel: String,
     pub(crate) commit: String,
     pub(crate) date: String,
 }
 
-/// What this machine says about itself; "unknown" for what it does not.
-pub(crate) fn of_this_machine() -> Provenance {
+/// What this machine says about itself; "unknown" for what it does not. Images lie in `scratch`.
+pub(crate) fn of_this_machine(scratch: &Path) -> Provenance {
+    let scratch = scratch.to_string_lossy();
     Provenance {
+        medium: output("stat", &["-f", "-c", "%T", &scratch]),
         machine: machine(),
         kernel: output("uname", &["-sr"]),
         commit: output("git", &["describe", "--always", "--dirty", "--abbrev=12"]),

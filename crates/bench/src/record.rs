@@ -12,8 +12,8 @@ use crate::statistics::median;
 /// The peers that ratios refer to: the first one that was measured.
 pub(crate) const REFERENCES: [&str; 3] = ["fuse2fs", "ram", "contiguous"];
 
-const HEADER: &str = "profile,workload,load_percent,peer,unit,median,min,max,rounds,\
-    ratio,reference,image_bytes,cold,note,machine,kernel,commit,date";
+const HEADER: &str = "profile,workload,load_percent,peer,unit,median,min,max,samples,\
+    ratio,reference,image_bytes,cold,note,medium,machine,kernel,commit,date";
 
 /// One workload of one peer at one load.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -75,7 +75,7 @@ fn same_work<'r>(peer: &str, record: &Record, records: &'r [Record]) -> Option<&
     })
 }
 
-/// Writes all records with where they come from.
+/// Writes all records, samples in the order of the rounds, with where they come from.
 pub(crate) fn write_csv(records: &[Record], origin: &Provenance, path: &Path) -> Result<()> {
     let mut text = format!("{HEADER}\n");
     let base = reference(records);
@@ -83,6 +83,7 @@ pub(crate) fn write_csv(records: &[Record], origin: &Provenance, path: &Path) ->
         let number = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:.4}"));
         let least = record.samples.iter().copied().reduce(f64::min);
         let most = record.samples.iter().copied().reduce(f64::max);
+        let samples: Vec<String> = record.samples.iter().map(|v| format!("{v:.4}")).collect();
         let cells = [
             record.profile.clone(),
             record.workload.clone(),
@@ -92,12 +93,13 @@ pub(crate) fn write_csv(records: &[Record], origin: &Provenance, path: &Path) ->
             number(record.value()),
             number(least),
             number(most),
-            record.samples.len().to_string(),
+            samples.join(";"),
             number(ratio_to(base, record, records)),
             base.into(),
             record.image_bytes.to_string(),
             record.cold.to_string(),
             one_cell(&record.note),
+            origin.medium.clone(),
             origin.machine.clone(),
             origin.kernel.clone(),
             origin.commit.clone(),
@@ -108,7 +110,7 @@ pub(crate) fn write_csv(records: &[Record], origin: &Provenance, path: &Path) ->
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads records back, with the median as the one sample.
+/// Reads records back.
 pub(crate) fn read_csv(path: &Path) -> Result<Vec<Record>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -121,18 +123,17 @@ fn parse_csv(text: &str) -> Result<Vec<Record>> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(',').collect();
         anyhow::ensure!(cells.len() == HEADER.split(',').count(), "bad row: {line}");
-        let samples = if cells[5].is_empty() {
-            Vec::new()
-        } else {
-            vec![cells[5].parse()?]
-        };
+        let samples = cells[8]
+            .split(';')
+            .filter(|s| !s.is_empty())
+            .map(str::parse);
         Ok(Record {
             profile: cells[0].into(),
             workload: cells[1].into(),
             load_percent: cells[2].parse()?,
             peer: cells[3].into(),
             unit: cells[4].into(),
-            samples,
+            samples: samples.collect::<Result<_, _>>()?,
             image_bytes: cells[11].parse()?,
             cold: cells[12].parse()?,
             note: cells[13].into(),
@@ -179,7 +180,7 @@ mod tests {
         let records = [record("x", &[3.0, 1.0, 2.0]), record("y", &[])];
         write_csv(&records, &Provenance::default(), &path).unwrap();
         let back = read_csv(&path).unwrap();
-        assert_eq!(back[0].value(), Some(2.0));
+        assert_eq!(back[0].samples, [3.0, 1.0, 2.0]);
         assert_eq!(back[1].value(), None);
         assert_eq!(back[0].note, "a; note");
         assert!(parse_csv("something,else\n").is_err());

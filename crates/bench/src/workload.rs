@@ -144,7 +144,7 @@ impl Amounts {
     /// New data is 3% of the image, so that it fits at a load of 90%.
     pub(crate) fn for_image(size_bytes: u64) -> Self {
         Self {
-            seq_read_bytes: size_bytes / 4,
+            seq_read_bytes: size_bytes / 2,
             rand_read_bytes: size_bytes / 16,
             overwrite_bytes: size_bytes / 16,
             new_bytes: size_bytes / 32,
