@@ -26,6 +26,15 @@ const WORKLOADS: [Workload; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileNo(pub(crate) u64);
 
+/// What a placement rule has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Moves {
+    /// Buckets that the workload wrote.
+    pub(crate) written: u64,
+    /// Buckets of other data that were copied to make room for them.
+    pub(crate) copied: u64,
+}
+
 /// A file system on a disk model.
 ///
 /// Files of the fill are numbered from 0; new ones follow. Lengths and offsets are multiples of
@@ -47,6 +56,10 @@ pub(crate) trait Modelled {
     fn commit(&mut self) -> Result<()>;
     /// Virtual time so far.
     fn elapsed_ns(&self) -> u64;
+    /// Buckets written and copied so far; `None` if the system never moves other data.
+    fn moves(&self) -> Option<Moves> {
+        None
+    }
 }
 
 /// Systems to run, made anew for each profile, on devices of `size_bytes`.
@@ -62,27 +75,42 @@ pub(crate) fn run(options: &ModelOptions) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for profile in Profile::ALL {
         for mut system in systems(options.size)? {
+            let name = system.name().to_owned();
             let mut run = Run::new(&mut *system, profile, options.size);
             for &load in &loads {
                 run.fill_to(load)?;
+                let record = |workload: &str, unit: &str, samples| Record {
+                    profile: profile.name().into(),
+                    workload: workload.into(),
+                    load_percent: load,
+                    peer: name.clone(),
+                    unit: unit.into(),
+                    samples,
+                    image_bytes: options.size,
+                    note: String::new(),
+                    cold: true,
+                };
                 for workload in WORKLOADS {
+                    let before = run.system.moves();
                     let samples = run.measure(workload)?.into_iter().collect();
-                    records.push(Record {
-                        profile: profile.name().into(),
-                        workload: workload.name().into(),
-                        load_percent: load,
-                        peer: run.system.name().into(),
-                        unit: workload.unit().into(),
-                        samples,
-                        image_bytes: options.size,
-                        note: String::new(),
-                        cold: true,
-                    });
+                    records.push(record(workload.name(), workload.unit(), samples));
+                    let Some(copies) = copies_a_bucket(before, run.system.moves()) else {
+                        continue;
+                    };
+                    let name = format!("{}-copies", workload.name());
+                    records.push(record(&name, "copies a bucket written", vec![copies]));
                 }
             }
         }
     }
     Ok(records)
+}
+
+/// Copies for each bucket written between two points in time; `None` without moves or writes.
+fn copies_a_bucket(before: Option<Moves>, after: Option<Moves>) -> Option<f64> {
+    let (before, after) = (before?, after?);
+    let written = after.written - before.written;
+    (written > 0).then(|| real(after.copied - before.copied) / real(written))
 }
 
 /// One system with one profile's files.
@@ -229,6 +257,14 @@ impl<'s> Run<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_those_between_two_points() {
+        let moves = |written, copied| Some(Moves { written, copied });
+        assert_eq!(copies_a_bucket(moves(10, 5), moves(14, 11)), Some(1.5));
+        assert_eq!(copies_a_bucket(moves(10, 5), moves(10, 5)), None);
+        assert_eq!(copies_a_bucket(None, None), None);
+    }
 
     #[test]
     fn two_runs_are_equal_and_sequential_reads_cost_transfer_alone() {
