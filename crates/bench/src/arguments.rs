@@ -114,9 +114,7 @@ fn size(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "too large".to_owned())
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
 #[cfg(test)]

@@ -29,9 +29,7 @@ const MEASURES: [(&str, &str); 3] = [
 /// Fills an image of every peer, half large and half web files, and mounts them in rounds.
 pub(crate) fn run(options: &MountOptions, scratch: &Path) -> Result<Vec<Record>> {
     let peers = peer::select(&options.layouts, &options.peers)?;
-    let folder = tempfile::Builder::new()
-        .prefix("bench-")
-        .tempdir_in(scratch)?;
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
     let mut volumes = Vec::new();
     let mut records = Vec::new();
     for peer in &peers {

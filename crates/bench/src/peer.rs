@@ -60,11 +60,7 @@ fn command(
 fn format_ext4(image: &Path, size_bytes: u64) -> Result<()> {
     fs::File::create(image)?.set_len(size_bytes)?;
     // The block length that larger images have anyway, and no share kept for root.
-    command(
-        "mkfs.ext4",
-        &["-q", "-F", "-b", "4096", "-m", "0"],
-        &[image],
-    )
+    command("mkfs.ext4", &["-q", "-F", "-b", "4096", "-m", "0"], &[image])
 }
 
 /// A layout of HIFS, by the `tacita` binary.
@@ -88,11 +84,7 @@ impl Tacita {
                 program.display()
             );
         }
-        Ok(Self {
-            program,
-            layout: layout.to_owned(),
-            name: format!("tacita-{layout}"),
-        })
+        Ok(Self { program, layout: layout.to_owned(), name: format!("tacita-{layout}") })
     }
 }
 
@@ -130,11 +122,8 @@ impl Peer for Fuse2fs {
     }
 
     fn mount(&self, image: &Path, dir: &Path) -> Result<()> {
-        let options: &[&str] = if rustix::process::geteuid().is_root() {
-            &[]
-        } else {
-            &["-o", "fakeroot"]
-        };
+        let options: &[&str] =
+            if rustix::process::geteuid().is_root() { &[] } else { &["-o", "fakeroot"] };
         command("fuse2fs", options, &[image, dir])
     }
 
@@ -228,9 +217,7 @@ impl Peer for Memory {
         let outside = device(dir);
         let mut command = Command::new(&self.program);
         command.arg(dir).stdin(Stdio::null()).stdout(Stdio::null());
-        command
-            .spawn()
-            .context("cannot start the memory file system")?;
+        command.spawn().context("cannot start the memory file system")?;
         runner::wait_until(LIMIT, || device(dir).is_some_and(|d| Some(d) != outside))
             .context("the memory file system is not mounted")
     }

@@ -38,10 +38,7 @@ pub(crate) fn run(options: &HifsOptions, scratch: &Path) -> Result<Vec<Record>> 
     let default_size = if quick { QUICK_SIZE_BYTES } else { SIZE_BYTES };
     let layouts = options.layouts.clone();
     let layouts = layouts.unwrap_or_else(|| default_layouts.iter().map(|&l| l.into()).collect());
-    let mut loads = options
-        .loads
-        .clone()
-        .unwrap_or_else(|| default_loads.to_vec());
+    let mut loads = options.loads.clone().unwrap_or_else(|| default_loads.to_vec());
     // Images are filled from one load to the next.
     loads.sort_unstable();
     let peers = peer::select(&layouts, &options.peers)?;

@@ -24,10 +24,8 @@ pub(crate) fn print(records: &[Record], out: &mut dyn Write) -> io::Result<()> {
     }
     let base = reference(records);
     for (profile, workload) in tables {
-        let rows: Vec<&Record> = records
-            .iter()
-            .filter(|r| r.profile == profile && r.workload == workload)
-            .collect();
+        let rows: Vec<&Record> =
+            records.iter().filter(|r| r.profile == profile && r.workload == workload).collect();
         let loads: BTreeSet<u32> = rows.iter().map(|r| r.load_percent).collect();
         writeln!(out, "{profile} {workload}, {} (x {base})", rows[0].unit)?;
         write!(out, "{:>6}", "load")?;
@@ -38,14 +36,8 @@ pub(crate) fn print(records: &[Record], out: &mut dyn Write) -> io::Result<()> {
         for load in loads {
             write!(out, "{load:>5}%")?;
             for peer in &peers {
-                let row = rows
-                    .iter()
-                    .find(|r| r.load_percent == load && r.peer == *peer);
-                write!(
-                    out,
-                    "{:>CELL$}",
-                    row.map_or(String::new(), |r| cell(r, records))
-                )?;
+                let row = rows.iter().find(|r| r.load_percent == load && r.peer == *peer);
+                write!(out, "{:>CELL$}", row.map_or(String::new(), |r| cell(r, records)))?;
             }
             writeln!(out)?;
         }

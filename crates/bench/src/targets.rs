@@ -81,11 +81,8 @@ pub(crate) fn mount_verdicts(records: &[Record]) -> String {
         };
         let verdict = if value <= limit { "holds" } else { "MISSED" };
         let (what, unit) = (&record.workload, &record.unit);
-        writeln!(
-            text,
-            "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}"
-        )
-        .expect("a string takes all");
+        writeln!(text, "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}")
+            .expect("a string takes all");
     }
     text
 }
@@ -153,11 +150,7 @@ mod tests {
         noisy[0].samples = vec![8.0, 9.0, 12.0];
         noisy[1].samples = vec![10.0, 10.0, 10.0];
         assert!(verdicts(&noisy).contains("unclear: reads"));
-        assert_eq!(
-            text.lines().count(),
-            2,
-            "what was not measured is not judged"
-        );
+        assert_eq!(text.lines().count(), 2, "what was not measured is not judged");
         assert_eq!(verdicts(&[]), "");
     }
 }

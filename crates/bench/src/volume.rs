@@ -28,12 +28,7 @@ impl<'p> Volume<'p> {
         fs::create_dir_all(&dir)?;
         peer.format(&image, size_bytes)
             .with_context(|| format!("cannot format for {}", peer.name()))?;
-        let mut volume = Self {
-            peer,
-            image,
-            dir,
-            mounted: false,
-        };
+        let mut volume = Self { peer, image, dir, mounted: false };
         volume.mount()?;
         Ok(volume)
     }
@@ -61,9 +56,7 @@ impl<'p> Volume<'p> {
     /// Unmounts the image and waits until the daemon is gone.
     pub(crate) fn unmount(&mut self) -> Result<()> {
         let pid = self.daemon();
-        self.peer
-            .unmount(&self.dir)
-            .with_context(|| format!("cannot unmount {}", self.name()))?;
+        self.peer.unmount(&self.dir).with_context(|| format!("cannot unmount {}", self.name()))?;
         if let Some(pid) = pid {
             runner::wait_until(LEAVE_LIMIT, || !runner::is_running(pid))
                 .with_context(|| format!("the daemon of {} stays", self.name()))?;

@@ -67,12 +67,7 @@ impl Profile {
             CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, SeqRead,
         };
         match self {
-            Self::Db => &[
-                &[SeqRead],
-                &[RandRead],
-                &[RandOverwrite],
-                &[NewData, Delete],
-            ],
+            Self::Db => &[&[SeqRead], &[RandRead], &[RandOverwrite], &[NewData, Delete]],
             Self::Web => &[
                 &[SeqRead],
                 &[RandRead],
@@ -162,10 +157,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(profile: Profile) -> Self {
-        Self {
-            profile,
-            filled_bytes: 0,
-        }
+        Self { profile, filled_bytes: 0 }
     }
 
     /// Adds to the files until they hold `target_bytes`, synced.
@@ -359,10 +351,7 @@ mod tests {
 
     #[test]
     fn names_fit_into_a_line_of_fio() {
-        let files = Files {
-            profile: Profile::Web,
-            filled_bytes: 9 << 30,
-        };
+        let files = Files { profile: Profile::Web, filled_bytes: 9 << 30 };
         for workload in [Workload::SeqRead, Workload::RandRead] {
             assert!(files.names(workload, 10 << 30, 7).len() < 8000);
         }
