@@ -71,7 +71,7 @@ fn measure(volume: &mut Volume<'_>, records: &mut [Record; 3]) -> Result<()> {
 }
 
 fn fill(volume: &Volume<'_>, load: u32) -> Result<()> {
-    let target = volume.capacity()?.0 / 100 * u64::from(load) / 2;
+    let target = volume.free_bytes()? / 100 * u64::from(load) / 2;
     for profile in Profile::ALL {
         let mut files = Files::new(profile);
         for part in 1..=FILL_PARTS {
