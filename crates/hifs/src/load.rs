@@ -66,6 +66,7 @@ pub(crate) fn load(
         told: HashMap::new(),
         entries: HashMap::new(),
     };
+    loader.read_descriptors()?;
     loader.read_pages()?;
     loader.link_tree()?;
     loader.check_tree()?;
@@ -85,6 +86,22 @@ struct Loader {
 }
 
 impl Loader {
+    /// Descriptors hold nothing that the superblock does not tell, so one that differs is a sign
+    /// that blocks were overwritten or belong to another image.
+    fn read_descriptors(&self) -> Result<()> {
+        let State { superblock, medium, .. } = &self.state;
+        for group in 0..superblock.geometry.buckets.groups {
+            let at = superblock.geometry.descriptor(group);
+            if *medium.read_block(at)? != superblock.descriptor(group) {
+                return Err(damaged(format!(
+                    "block {}: not the descriptor of group {group}",
+                    at.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn read_map(&self, table: Table) -> Result<Vec<Entry>> {
         let State { superblock, medium, .. } = &self.state;
         let geometry = &superblock.geometry;

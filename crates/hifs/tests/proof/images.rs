@@ -66,3 +66,8 @@ pub(crate) fn assert_same(a: &[u8], b: &[u8], what: &str) {
         &differing[..differing.len().min(8)]
     );
 }
+
+/// A number from the environment, so that a soak run can do more than `./test` does.
+pub(crate) fn env_number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 mod crash;
+mod damage;
+mod hostile;
 mod images;
 mod metamorphic;
 #[cfg(feature = "mutants")]
