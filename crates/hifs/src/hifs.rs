@@ -239,9 +239,12 @@ impl Inner {
             journal::erase(medium, &superblock.geometry)?;
             self.littered = false;
         }
-        if let Some(sealed) = &self.unfinished {
-            sealed.finish(medium, &superblock.geometry)?;
-            self.unfinished = None;
+        if let Some(sealed) = self.unfinished.take() {
+            let done = sealed.finish(medium, &superblock.geometry);
+            // What a failed flush has lost, no later flush brings back: the journal must stay until
+            // recovery has written everything again.
+            self.poisoned = done.is_err();
+            done?;
         }
         Ok(())
     }

@@ -134,6 +134,8 @@ pub(crate) fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> 
 pub(crate) fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
     let area = read_area(medium, geometry)?;
     if is_zero(&area) {
+        // A process that died after its last write may have left zeros that are not durable yet.
+        medium.flush()?;
         return Ok(Recovery::Clean);
     }
     let mut outcome = Recovery::Erased;
@@ -232,14 +234,15 @@ impl<'a> Contents<'a> {
 }
 
 impl Move {
-    /// Copies the bucket. While recovering, a target that holds it already is left alone: its
-    /// source may have been overwritten since.
+    /// Copies the bucket. While recovering, a target that holds it already is its own source: the
+    /// other may have been overwritten since. It is written all the same, for what a reader sees
+    /// after a failed flush need not be on the medium.
     fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
         let mut bucket = vec![0; self.count as usize * BLOCK_LEN];
         if recovering {
             medium.read(BlockNo(self.to), &mut bucket)?;
             if tag_of(&bucket) == self.tag {
-                return Ok(());
+                return medium.write(BlockNo(self.to), &bucket);
             }
         }
         medium.read(BlockNo(self.from), &mut bucket)?;

@@ -6,6 +6,7 @@
 
 mod crash;
 mod damage;
+mod faults;
 mod hostile;
 mod images;
 mod metamorphic;
