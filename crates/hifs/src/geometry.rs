@@ -33,6 +33,9 @@ const DATA_BLOCKS_PER_PAGE: u64 = 32;
 const JOURNAL_SHARE: u64 = 32;
 /// Bounds of that share, in blocks: 256 KiB to 64 MiB.
 const JOURNAL_BLOCKS: (u64, u64) = (64, 16384);
+/// The journal holds so many buckets at least: one write may touch several that move, and a bucket
+/// that moves and changes is written whole.
+const JOURNAL_BUCKETS_MIN: u64 = 8;
 
 /// How owners and cells prefer each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +140,7 @@ impl Geometry {
         let image_blocks = len >> 12;
         let map_blocks = 2 * (image_blocks / u64::from(bucket_blocks)).div_ceil(MAP_ENTRIES.into());
         let (journal_min, journal_max) = JOURNAL_BLOCKS;
+        let journal_min = journal_min.max(JOURNAL_BUCKETS_MIN * u64::from(bucket_blocks));
         let journal_blocks = (image_blocks / JOURNAL_SHARE).clamp(journal_min, journal_max)
             + map_blocks
             + 2 * u64::from(groups);
