@@ -219,6 +219,11 @@ impl Content {
         self.overlay.get_mut(&block)?.as_deref_mut()
     }
 
+    /// Whether the file has short content that takes no bucket yet.
+    pub(crate) const fn is_frozen(&self) -> bool {
+        !self.inline.is_empty()
+    }
+
     /// Takes the short content of the image into the waiting blocks, so that buckets may follow.
     pub(crate) fn thaw_inline(&mut self, source: Source<'_>) {
         if self.inline.is_empty() {

@@ -82,11 +82,9 @@ impl State {
     }
 
     fn change(&mut self, id: NodeId, change: &Change) -> Result<Attr> {
-        if let Some(size) = change.size {
-            self.truncate(id, size)?;
-        }
         let kept = self.superblock.times;
         let node = self.node_mut(id)?;
+        let before = (node.perm, node.uid, node.gid, node.times, node.kept_times);
         let moved = change.uid.is_some_and(|uid| uid != node.uid);
         node.perm = change.perm.unwrap_or(node.perm);
         node.uid = change.uid.unwrap_or(node.uid);
@@ -104,11 +102,18 @@ impl State {
                 node.kept_times[i] = Some(time);
             }
         }
-        if moved && node.content().is_some() {
-            self.note_moved(id);
+        let mut done = self.index_again(id);
+        if let (Ok(()), Some(size)) = (&done, change.size) {
+            done = self.truncate(id, size);
         }
-        if self.node(id)?.record_len > 0 {
-            self.index_inode(id)?;
+        if let Err(error) = done {
+            let node = self.node_mut(id)?;
+            (node.perm, node.uid, node.gid, node.times, node.kept_times) = before;
+            self.index_again(id)?;
+            return Err(error);
+        }
+        if moved && self.node(id)?.content().is_some() {
+            self.note_moved(id);
         }
         Ok(self.attr(self.node(id)?))
     }
@@ -125,16 +130,12 @@ impl State {
         }
         let before = node.xattrs.insert(name.to_vec(), value.to_vec());
         let fits = xattrs_len(&node.xattrs) <= XATTRS_LEN_MAX && u16::try_from(value.len()).is_ok();
-        let indexed = node.record_len > 0;
-        let done = match (fits, indexed) {
-            (false, _) => Err(Kind::NoSpace.into()),
-            (true, true) => self.index_inode(id),
-            (true, false) => Ok(()),
-        };
+        let done = if fits { self.index_again(id) } else { Err(Kind::NoSpace.into()) };
         if done.is_err() {
             let node = self.node_mut(id)?;
             node.xattrs.remove(name);
             node.xattrs.extend(before.map(|value| (name.to_vec(), value)));
+            self.index_again(id)?;
         }
         done
     }
@@ -314,9 +315,14 @@ impl FileSystem for Hifs {
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        // In pieces, so that one request does not outgrow a small image's journal.
+        // In pieces, so that one request does not outgrow a small image's journal; but all or
+        // nothing where there is no room.
+        let piece_len = self.shared().state.piece_len();
+        if data.len() > piece_len {
+            self.changing(|state| state.check_write(node, offset, data.len()))?;
+        }
         let mut done = 0;
-        for piece in data.chunks(64 * BLOCK_LEN) {
+        for piece in data.chunks(piece_len) {
             self.changing(|state| state.write(node, offset.saturating_add(done), piece))?;
             done += piece.len() as u64;
         }

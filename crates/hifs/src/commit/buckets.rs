@@ -189,14 +189,15 @@ pub(super) fn tell_inodes(state: &mut State) -> Result<()> {
             continue;
         };
         let (file, inline) = (node.id, node.size <= INLINE_LEN_MAX);
+        let before = node.buckets_counted();
         let Some(content) = node.content_mut() else {
             continue;
         };
         let stored: u32 = buckets.extents(file).map(|(_, _, len)| len).sum();
-        let before = std::mem::replace(&mut content.buckets, stored);
+        content.buckets = stored;
         let told = content.told_buckets;
         let indexed = node.record_len > 0;
-        state.buckets_used = state.buckets_used + u64::from(stored) - u64::from(before);
+        state.buckets_used = state.buckets_used + node.buckets_counted() - before;
         if indexed && (inline || told != stored) {
             state.index_inode(id).map_err(|_| damaged("too many equal inode hashes"))?;
         }

@@ -12,6 +12,8 @@ use crate::mutant::{Mutant, planted};
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
+/// Longest piece of a write, in blocks: 256 KiB.
+const PIECE_BLOCKS_MAX: usize = 64;
 
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
@@ -64,56 +66,99 @@ impl State {
         if data.is_empty() {
             return Ok(());
         }
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= self.size_max());
-        let end = end.ok_or(Kind::FileTooBig)?;
+        self.check_write(id, offset, data.len())?;
+        let end = offset + data.len() as u64;
         let size = self.node(id)?.size.max(end);
-        self.check_room(id, offset..end, size)?;
+        let before = self.node(id)?.buckets_counted();
+        self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);
-        let before = content.buckets;
         let mut fresh = 0;
         let mut at = offset;
-        while at < end {
+        let mut done = Ok(());
+        while at < end && done.is_ok() {
             let block = at / BLOCK;
             let stop = ((block + 1) * BLOCK).min(end);
             let piece = &data[index(at - offset)..index(stop - offset)];
-            fresh += u64::from(write_block(content, source, block, index(at % BLOCK), piece)?);
+            let written = write_block(content, source, block, index(at % BLOCK), piece);
+            done = written.map(|untouched| fresh += u64::from(untouched));
             at = stop;
         }
-        let grown = u64::from(content.buckets - before);
-        self.note_content(id, fresh, size)?;
-        self.buckets_used += grown;
-        Ok(())
+        // What was written before a failure is accounted for as well.
+        self.note_content(id, fresh, before)?;
+        Ok(done?)
     }
 
     /// Refuses what would take more buckets than the fixed limit.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`].
     fn check_room(&self, id: NodeId, range: Range<u64>, size: u64) -> Result<()> {
         if size <= INLINE_LEN_MAX {
             return Ok(());
         }
-        let content = self.node(id)?.content().ok_or(Kind::Invalid)?;
+        let node = self.node(id)?;
+        let content = node.content().ok_or(Kind::Invalid)?;
         let bucket_len = self.superblock.geometry.bucket_len_bytes();
         let buckets =
             to_bucket(range.start / bucket_len)..to_bucket(range.end.div_ceil(bucket_len));
         let max = self.superblock.geometry.cells_max(Table::Buckets);
-        if self.buckets_used + u64::from(buckets.end - buckets.start) <= max {
+        // Short content leaves the inode when the file outgrows it.
+        let inline = node.size <= INLINE_LEN_MAX;
+        let held = inline && (content.is_frozen() || content.has_bucket(self.source(), 0));
+        let thawed = u64::from(held && !buckets.contains(&0));
+        if self.buckets_used + thawed + u64::from(buckets.end - buckets.start) <= max {
             return Ok(());
         }
-        let new = buckets.filter(|b| !content.has_bucket(self.source(), *b)).count() as u64;
+        let missing = |bucket: &u32| inline || !content.has_bucket(self.source(), *bucket);
+        let new = thawed + buckets.filter(missing).count() as u64;
         if new > 0 && self.buckets_used + new > max {
             return Err(Error::new(Kind::NoSpace, "all buckets are in use"));
         }
         Ok(())
     }
 
-    /// Notes that content has changed and what the size is now.
-    fn note_content(&mut self, id: NodeId, fresh_buckets: u64, size: u64) -> Result<()> {
+    /// Most bytes to be written before the next look at what is pending: beside the half of the
+    /// journal that may be taken already there must be room for them and for two buckets cut.
+    pub(crate) fn piece_len(&self) -> usize {
+        let quarter = self.superblock.geometry.journal_blocks / 4;
+        usize::try_from(quarter).unwrap_or(PIECE_BLOCKS_MAX).clamp(1, PIECE_BLOCKS_MAX) * BLOCK_LEN
+    }
+
+    /// Whether there is room for a write that will come in pieces.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`], [`Kind::FileTooBig`].
+    pub(crate) fn check_write(&self, id: NodeId, offset: u64, len: usize) -> Result<()> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.size_max());
+        let end = end.ok_or(Kind::FileTooBig)?;
+        self.check_room(id, offset..end, self.node(id)?.size.max(end))
+    }
+
+    /// Notes that content has changed. `counted` buckets of the file were counted before.
+    fn note_content(&mut self, id: NodeId, fresh_buckets: u64, counted: u64) -> Result<()> {
         self.pending.files.insert(id);
         self.pending.buckets += fresh_buckets;
+        self.buckets_used = self.buckets_used + self.node(id)?.buckets_counted() - counted;
+        Ok(())
+    }
+
+    /// Sets the size. The inode holds short content, so it may need another page.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`]: nothing has changed.
+    fn resize(&mut self, id: NodeId, size: u64) -> Result<()> {
         let node = self.node_mut(id)?;
-        let resized = node.size != size;
-        node.size = size;
-        if resized && node.record_len > 0 { self.index_inode(id) } else { Ok(()) }
+        let old = std::mem::replace(&mut node.size, size);
+        if old == size {
+            return Ok(());
+        }
+        let done = self.index_again(id);
+        if done.is_err() {
+            self.node_mut(id)?.size = old;
+            self.index_again(id)?;
+        }
+        done
     }
 
     /// Cuts off, or grows by a hole.
@@ -125,16 +170,19 @@ impl State {
             return Err(Kind::FileTooBig.into());
         }
         let old = self.node(id)?.size;
+        self.check_room(id, 0..0, size)?;
+        let before = self.node(id)?.buckets_counted();
+        self.resize(id, size)?;
+        let (content, source) = content_and_source!(self, id);
+        if size > INLINE_LEN_MAX {
+            content.thaw_inline(source);
+        }
+        self.note_content(id, 0, before)?;
         if size < old {
             let bucket_len = self.superblock.geometry.bucket_len_bytes();
             self.zero(id, size..old.next_multiple_of(bucket_len))?;
-        } else if size > INLINE_LEN_MAX {
-            let (content, source) = content_and_source!(self, id);
-            let before = content.buckets;
-            content.thaw_inline(source);
-            self.buckets_used += u64::from(content.buckets - before);
         }
-        self.note_content(id, 0, size)
+        Ok(())
     }
 
     /// Makes a range read as zeros: whole buckets go, the rest is zeroed.
@@ -145,9 +193,8 @@ impl State {
         if range.is_empty() {
             return Ok(());
         }
-        let size = self.node(id)?.size;
+        let before = self.node(id)?.buckets_counted();
         let (content, source) = content_and_source!(self, id);
-        let before = content.buckets;
         content.thaw_inline(source);
         let bucket_len = source.geometry.bucket_len_bytes();
         let first = range.start.div_ceil(bucket_len).min(range.end / bucket_len + 1);
@@ -166,9 +213,7 @@ impl State {
             fresh += zero_within_bucket(content, source, split..range.end)?;
         }
         content.recount(source);
-        let after = content.buckets;
-        self.buckets_used = self.buckets_used + u64::from(after) - u64::from(before);
-        self.note_content(id, fresh, size)
+        self.note_content(id, fresh, before)
     }
 
     /// `lseek` for data or holes, in whole buckets.

@@ -115,6 +115,20 @@ impl State {
         if fits { Ok(()) } else { Err(Kind::NoSpace.into()) }
     }
 
+    /// Brings the entry of an inode that is in the trie up to date.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] if that takes more pages than there may be: the caller takes its change
+    /// back and calls this again.
+    pub(crate) fn index_again(&mut self, id: NodeId) -> Result<()> {
+        if self.node(id)?.record_len == 0 {
+            return Ok(());
+        }
+        let before = self.pages_used;
+        self.index_inode(id)?;
+        self.check_pages(before)
+    }
+
     /// Takes an inode out of the trie of inodes.
     pub(crate) fn unindex_inode(&mut self, id: NodeId) {
         let Self { nodes, inodes, names, pending, .. } = self;

@@ -101,7 +101,7 @@ impl State {
     }
 
     /// Refuses growth of the tables beyond the fixed limit.
-    fn check_pages(&self, before: u64) -> Result<()> {
+    pub(super) fn check_pages(&self, before: u64) -> Result<()> {
         let max = self.superblock.geometry.cells_max(Table::Pages);
         if self.pages_used > max && self.pages_used > before {
             return Err(Error::new(Kind::NoSpace, "the inode table is full"));
@@ -125,12 +125,16 @@ impl State {
         }
         let before = self.pages_used;
         self.add_entry(dir, name, node)?;
+        self.reidentify(&[node])?;
         if let Err(error) = self.check_pages(before) {
             self.remove_entry(dir, name)?;
+            self.reidentify(&[node])?;
+            if self.node(node)?.links.is_empty() {
+                self.make_nameless(node);
+            }
             return Err(error);
         }
         self.pending.nameless.remove(&node);
-        self.reidentify(&[node])?;
         self.stamp(dir, now)?;
         self.keep_clock(node, now, &[CTIME])
     }
@@ -181,7 +185,7 @@ impl State {
         if let Some(data) = self.nodes.remove(node)
             && let Some(content) = data.content()
         {
-            self.buckets_used -= u64::from(content.buckets);
+            self.buckets_used -= data.buckets_counted();
             self.pending.dead.extend(content.base);
         }
     }
@@ -203,6 +207,7 @@ impl State {
             Err(error) if error.kind() == Kind::NotFound => None,
             Err(error) => return Err(error),
         };
+        let before = self.pages_used;
         self.remove_entry(from_dir, from)?;
         if target.is_some() {
             self.remove_entry(to_dir, to)?;
@@ -227,9 +232,10 @@ impl State {
                 roots.push(target);
             }
         }
-        match self.superblock.ids {
-            Ids::Path => self.reidentify(&roots)?,
-            Ids::Random => roots.iter().try_for_each(|root| self.index_inode(*root))?,
+        self.identify(&roots)?;
+        if let Err(error) = self.check_pages(before) {
+            self.rename_back((from_dir, from), (to_dir, to), (node, target), exchange)?;
+            return Err(error);
         }
         self.stamp(from_dir, now)?;
         self.stamp(to_dir, now)?;
@@ -237,6 +243,38 @@ impl State {
             self.keep_clock(node, now, &[CTIME])?;
         }
         Ok(replaced)
+    }
+
+    fn identify(&mut self, nodes: &[NodeId]) -> Result<()> {
+        match self.superblock.ids {
+            Ids::Path => self.reidentify(nodes),
+            Ids::Random => nodes.iter().try_for_each(|node| self.index_inode(*node)),
+        }
+    }
+
+    /// Takes a rename back that has filled the inode table beyond its limit.
+    fn rename_back(
+        &mut self,
+        (from_dir, from): (NodeId, &Name),
+        (to_dir, to): (NodeId, &Name),
+        (node, target): (NodeId, Option<NodeId>),
+        exchange: Exchange,
+    ) -> Result<()> {
+        self.remove_entry(to_dir, to)?;
+        if target.is_some() && exchange == Exchange::Yes {
+            self.remove_entry(from_dir, from)?;
+        }
+        self.add_entry(from_dir, from, node)?;
+        if let Some(target) = target {
+            self.add_entry(to_dir, to, target)?;
+            self.pending.nameless.remove(&target);
+            let data = self.node(target)?;
+            if data.directory().is_some() {
+                self.dirs.insert(data.id, target);
+            }
+        }
+        let nodes: Vec<NodeId> = [Some(node), target].into_iter().flatten().collect();
+        self.identify(&nodes)
     }
 
     /// Blocks of journal that renaming a directory may need, generously counted; `None` if that is

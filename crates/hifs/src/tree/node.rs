@@ -77,6 +77,12 @@ impl Node {
         if inline { usize::try_from(self.size).expect("192 at most") } else { 0 }
     }
 
+    /// Buckets that count against the limit: short content lies in the inode.
+    pub(crate) fn buckets_counted(&self) -> u64 {
+        let content = self.content().filter(|_| self.size > INLINE_LEN_MAX);
+        content.map_or(0, |content| content.buckets.into())
+    }
+
     /// Bytes of the inode's entry.
     pub(crate) fn record_len_now(&self) -> u32 {
         inode_len(self.kept_times.map(|time| time.is_some()), self.inline_len(), &self.xattrs)

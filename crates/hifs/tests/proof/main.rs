@@ -7,6 +7,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod full;
 mod hostile;
 mod images;
 mod metamorphic;
