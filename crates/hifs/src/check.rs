@@ -52,6 +52,7 @@ impl Hifs {
         let inner = self.shared();
         let mut check = Check { state: &inner.state, report: Report::default(), progress };
         check.fixed_blocks()?;
+        check.nameless();
         for group in 0..inner.state.superblock.geometry.buckets.groups {
             check.maps(group)?;
             check.pages(group)?;
@@ -114,6 +115,23 @@ impl Check<'_> {
         let end = geometry.descriptor(geometry.buckets.groups);
         let rest = geometry.superblock_copy().0 - end.0;
         self.expect_zero(end, rest, "the rest behind the groups")
+    }
+
+    /// A crash leaves files that were in use without a name; they are not part of the tree.
+    fn nameless(&mut self) {
+        let state = self.state;
+        for id in state.nameless_after_load() {
+            let Some(node) = state.nodes.get(id).filter(|node| node.record_len > 0) else {
+                continue;
+            };
+            let id = node.id;
+            self.report.add(|| {
+                format!(
+                    "inode {id:032x}: deleted while in use, and still there since a crash; \
+                     mounting the image once erases it"
+                )
+            });
+        }
     }
 
     fn maps(&mut self, group: u32) -> Result<()> {

@@ -86,7 +86,7 @@ impl State {
         }
         // What was written before a failure is accounted for as well.
         self.note_content(id, fresh, before)?;
-        Ok(done?)
+        done
     }
 
     /// Refuses what would take more buckets than the fixed limit.

@@ -7,7 +7,7 @@ use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
 use tacita_vfs::FileSystem;
 
 use crate::images::{
-    LAYOUTS, assert_same, fault_device, fresh, memory_device, open, options, parameters,
+    LAYOUTS, assert_same, env_number, fault_device, fresh, memory_device, open, options, parameters,
 };
 use crate::permutation::LIMITS;
 
@@ -98,7 +98,7 @@ fn every_cut_leads_to_one_of_both_images() {
     let mut looked_at = 0;
     for layout in LAYOUTS {
         let parameters = Parameters { len_bytes: 1 << 20, groups: Some(2), ..parameters(layout) };
-        for seed in 0..3 {
+        for seed in 0..env_number("TACITA_GAMES", 3) {
             looked_at += game(&parameters, seed, 5, 3);
         }
     }
@@ -110,7 +110,7 @@ fn every_cut_leads_to_one_of_both_images() {
 fn crash_images_do_not_tell_histories_apart() {
     // Large enough for its journal to hold either way in one commit.
     let parameters = Parameters { len_bytes: 256 << 20, groups: Some(2), ..parameters(Layout::D) };
-    for seed in 0..4 {
+    for seed in 0..env_number("TACITA_GAMES", 4) {
         let mut events = Vec::new();
         for way in 0..2 {
             let mut rng = Rng::new(seed);

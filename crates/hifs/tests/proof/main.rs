@@ -10,6 +10,7 @@ mod faults;
 mod full;
 mod hostile;
 mod images;
+mod large;
 mod metamorphic;
 #[cfg(feature = "mutants")]
 mod mutants;

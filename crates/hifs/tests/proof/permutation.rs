@@ -6,7 +6,9 @@ use tacita_testkit::history::{Commits, Limits, Rng, build, step, tree};
 use tacita_testkit::memory_fs::MemoryFs;
 use tacita_vfs::FileSystem;
 
-use crate::images::{LAYOUTS, assert_same, fresh, memory_device, open, options, parameters};
+use crate::images::{
+    LAYOUTS, assert_same, env_number, fresh, memory_device, open, options, parameters,
+};
 
 pub(crate) const LIMITS: Limits = Limits { names: 12, size_max: 90_000, write_max: 30_000 };
 
@@ -55,7 +57,7 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
 #[test]
 fn any_history_gives_the_same_image() {
     for layout in LAYOUTS {
-        for seed in 0..12 {
+        for seed in 0..env_number("TACITA_GAMES", 12) {
             game(&parameters(layout), seed, 160);
         }
     }
@@ -64,7 +66,7 @@ fn any_history_gives_the_same_image() {
 #[test]
 fn with_larger_buckets() {
     for (bucket, groups) in [(16 << 10, 2), (64 << 10, 1)] {
-        for seed in 100..106 {
+        for seed in 100..100 + env_number("TACITA_GAMES", 6) {
             let parameters = Parameters {
                 bucket_len_bytes: Some(bucket),
                 groups: Some(groups),
@@ -116,7 +118,7 @@ fn random_ids_hide_commits() {
 #[test]
 fn forced_ties_stay_canonical() {
     for bits in [4, 8] {
-        for seed in 0..4 {
+        for seed in 0..env_number("TACITA_GAMES", 4) {
             let parameters = parameters(Layout::D);
             let few = |seed| OpenOptions { hash_bits: bits, ..options(seed) };
             let device = fresh(&parameters);
