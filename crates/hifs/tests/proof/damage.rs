@@ -68,10 +68,9 @@ enum Fate {
 fn same(a: &Tree, b: &Tree, content: bool) -> bool {
     let outline = |tree: &Tree| -> Tree {
         let mut tree = tree.clone();
-        tree.values_mut().for_each(|seen| {
-            let len = seen.content.len();
-            seen.content = vec![0; len];
-        });
+        for seen in tree.values_mut() {
+            seen.content.fill(0);
+        }
         tree
     };
     if content { a == b } else { outline(a) == outline(b) }
@@ -218,7 +217,7 @@ fn every_block_changed_in_every_way() {
             for (n, (how, changed)) in
                 mutations(&sample.image[at..][..BLOCK_LEN], &other).into_iter().enumerate()
             {
-                if thin && (block as usize + n) % 7 != 0 {
+                if thin && !(at / BLOCK_LEN + n).is_multiple_of(7) {
                     continue;
                 }
                 let mut image = sample.image.clone();
@@ -427,7 +426,9 @@ fn every_byte_changed_under_a_right_checksum() {
                 continue;
             }
             let at = usize::try_from(block).unwrap() * BLOCK_LEN;
-            for byte in (0..BLOCK_LEN).filter(|b| (b + n) as u64 % every == 0 || *b < 100) {
+            for byte in
+                (0..BLOCK_LEN).filter(|b| ((b + n) as u64).is_multiple_of(every) || *b < 100)
+            {
                 // Free entries and slack are alike everywhere.
                 if byte > 200 && sample.image[at + byte.min(4092)..][..4] == [0; 4] {
                     continue;

@@ -107,7 +107,7 @@ impl Story {
             }
             assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical(), "{what}");
         } else {
-            self.is_dead(&hifs, what);
+            Self::is_dead(&hifs, what);
             drop(hifs);
             // The failed device works again: what a flush has lost must be written anew.
             let hifs = Hifs::open(device.clone(), options(2)).unwrap();
@@ -138,7 +138,7 @@ impl Story {
         assert_same(&self.after, &device.snapshot(), what);
     }
 
-    fn is_dead(&self, hifs: &Hifs, what: &str) {
+    fn is_dead(hifs: &Hifs, what: &str) {
         use tacita_vfs::Kind::Io;
         let root = hifs.root();
         assert_eq!(hifs.attr(root).unwrap_err().kind(), Io, "{what}");

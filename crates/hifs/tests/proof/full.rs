@@ -143,10 +143,10 @@ fn plainly(hifs: &Hifs, goal: &Tree, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut paths: Vec<&Vec<u8>> = goal.keys().filter(|path| !path.is_empty()).collect();
     rng.shuffle(&mut paths);
-    paths.sort_by_key(|path| path.iter().filter(|b| **b == b'/').count());
+    paths.sort_by_key(|path| path.split(|b| *b == b'/').count());
     let mut made_already: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
     for path in paths {
-        let seen = &goal[path];
+        let wanted = &goal[path];
         let mut dir = hifs.root();
         let mut parts: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();
         let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(parts.pop().unwrap());
@@ -154,34 +154,34 @@ fn plainly(hifs: &Hifs, goal: &Tree, seed: u64) {
             let part: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(part);
             dir = hifs.lookup(dir, part).unwrap().0;
         }
-        let target: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&seen.content[..]);
-        let target = if seen.kind == FileType::Symlink { target.into() } else { "".into() };
+        let target: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&wanted.content[..]);
+        let target = if wanted.kind == FileType::Symlink { target.into() } else { "".into() };
         let made = NewNode {
-            kind: seen.kind,
-            perm: seen.perm,
-            uid: seen.owner.0,
-            gid: seen.owner.1,
-            rdev: seen.rdev,
+            kind: wanted.kind,
+            perm: wanted.perm,
+            uid: wanted.owner.0,
+            gid: wanted.owner.1,
+            rdev: wanted.rdev,
             target,
             now: NOW,
         };
-        if let Some(twin) = made_already.get(&seen.same_as) {
+        if let Some(twin) = made_already.get(&wanted.same_as) {
             hifs.link(*twin, dir, name, NOW).unwrap();
             continue;
         }
         let (node, _) = hifs.create(dir, name, &made).unwrap();
-        made_already.insert(seen.same_as.clone(), node);
-        if seen.kind == FileType::File {
+        made_already.insert(wanted.same_as.clone(), node);
+        if wanted.kind == FileType::File {
             // Zeros take no room, so they are not written.
-            for (n, piece) in (0..).zip(seen.content.chunks(4096)) {
+            for (n, piece) in (0..).zip(wanted.content.chunks(4096)) {
                 if piece.iter().any(|b| *b != 0) {
                     hifs.write(node, n * 4096, piece).unwrap();
                 }
             }
-            let size = Some(seen.content.len() as u64);
+            let size = Some(wanted.content.len() as u64);
             hifs.change(node, &Change { size, ..Change::default() }).unwrap();
         }
-        for (name, value) in &seen.xattrs {
+        for (name, value) in &wanted.xattrs {
             hifs.set_xattr(node, name, value, XattrMode::Any).unwrap();
         }
         if rng.below(20) == 0 {
@@ -253,7 +253,7 @@ fn what_is_refused_has_changed_nothing() {
                 continue;
             };
             let long = "l".repeat(250);
-            refused("write", hifs.write(file.node, 0, &[9; 200_000]).map(drop));
+            refused("write", hifs.write(file.node, 0, &vec![9; 200_000]).map(drop));
             if tree(&hifs) != before {
                 continue;
             }

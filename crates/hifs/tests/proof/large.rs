@@ -120,7 +120,7 @@ fn offsets_at_the_limits() {
         for at in [max, max - 2, u64::MAX, u64::MAX - 5, i64::MAX.cast_unsigned()] {
             too_big(hifs.write(file, at, b"abc"));
         }
-        too_big(hifs.write(file, max - 4096, &[1; 600_000]));
+        too_big(hifs.write(file, max - 4096, &vec![1; 600_000]));
         too_big(hifs.change(file, &resize(max + 1)).map(drop));
         too_big(hifs.change(file, &resize(u64::MAX)).map(drop));
         assert_eq!(hifs.attr(file).unwrap().size, 0);
@@ -209,7 +209,7 @@ fn nameless_files_do_not_outlive_a_crash() {
             let hifs = Hifs::open(device.clone(), options(3)).unwrap();
             let root = hifs.root();
             let kept = make(&hifs, root, "kept", FileType::File);
-            hifs.write(kept, 0, &[5; 20_000]).unwrap();
+            hifs.write(kept, 0, &vec![5; 20_000]).unwrap();
             hifs.sync().unwrap();
             let without = device.snapshot();
             for (n, len) in [100, 30_000, 0].into_iter().enumerate() {

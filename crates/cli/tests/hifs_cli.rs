@@ -1,0 +1,499 @@
+//! The hifs commands behave as docs/cli.md says: exit codes, what goes where, and what is left.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+
+const TIME_MAX: Duration = Duration::from_mins(3);
+
+fn tacita(arguments: &[&OsStr]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn hifs<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    let all: Vec<&OsStr> =
+        [OsStr::new("hifs")].into_iter().chain(arguments.iter().map(AsRef::as_ref)).collect();
+    tacita(&all)
+}
+
+/// The command ends with this code; a failure is told on stderr alone, in a few lines.
+fn expect(code: i32, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(code), "stderr: {said}\nstdout: {printed}");
+    if code == 0 {
+        assert!(said.is_empty(), "done, and yet it says: {said}");
+        return printed;
+    }
+    assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
+    // A check prints what it has found.
+    assert!(printed.is_empty() || code == 1, "{printed}");
+    said
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn format(dir: &Path, name: &str, size: &str) -> PathBuf {
+    let image = dir.join(name);
+    expect(0, &hifs(&["format", path(&image), "--size", size, "--seed", "00ff"]));
+    image
+}
+
+#[test]
+fn help_everywhere() {
+    for command in [
+        &[][..],
+        &["tour"],
+        &["umount"],
+        &["hifs"],
+        &["hifs", "format"],
+        &["hifs", "mount"],
+        &["hifs", "check"],
+        &["hifs", "info"],
+        &["hifs", "map"],
+        &["hifs", "pack"],
+        &["hifs", "unpack"],
+    ] {
+        let mut arguments: Vec<&OsStr> = command.iter().map(OsStr::new).collect();
+        arguments.push(OsStr::new("--help"));
+        assert!(expect(0, &tacita(&arguments)).contains("Usage:"), "{command:?}");
+    }
+}
+
+#[test]
+fn absurd_requests_are_usage_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("i.img");
+    let image_text = path(&image);
+    for more in [
+        &["--size", "4K"][..],
+        &["--size", "0"],
+        &["--size", "99999999T"],
+        &["--size", "100000T"],
+        &["--size", "ten"],
+        &["--size", "-1M"],
+        &["--size", "16M", "--bucket", "5000"],
+        &["--size", "16M", "--bucket", "2M"],
+        &["--size", "16M", "--bucket", "8G"],
+        &["--size", "16M", "--groups", "0"],
+        &["--size", "16M", "--groups", "4096"],
+        &["--size", "16M", "--groups", "99999999999"],
+        &["--size", "16M", "--layout", "e"],
+        &["--size", "16M", "--seed", "xyz"],
+        &["--size", "16M", "--seed", ""],
+        &["--size", "16M", "--times", "some"],
+        &["--size", "16M", "--ids", "none"],
+        &["--size", "16M", "--unknown"],
+        &[],
+    ] {
+        expect(2, &hifs(&[&["format", image_text], more].concat()));
+        assert!(!image.exists(), "{more:?} left a file");
+    }
+    expect(2, &hifs(&["format"]));
+    expect(2, &hifs(&["nonsense"]));
+    expect(2, &tacita(&[]));
+}
+
+#[test]
+fn what_is_no_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let (missing, text) = (dir.path().join("missing"), dir.path().join("text"));
+    fs::write(&text, "this is no image\n".repeat(100_000)).unwrap();
+    fs::write(dir.path().join("empty"), "").unwrap();
+    let out = dir.path().join("out");
+    for image in [&missing, &text, &dir.path().join("empty"), &dir.path().to_owned()] {
+        for command in ["check", "info", "map"] {
+            let said = expect(4, &hifs(&[command, path(image)]));
+            assert!(said.contains(path(image)), "{said}");
+        }
+        expect(4, &hifs(&["unpack", path(image), path(&out)]));
+        assert!(!out.exists());
+        expect(4, &hifs(&["mount", path(image), path(dir.path())]));
+    }
+}
+
+#[test]
+fn format_keeps_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("data");
+    fs::write(&image, "letters").unwrap();
+    let said = expect(2, &hifs(&["format", path(&image), "--size", "2M"]));
+    assert!(said.contains("--force"), "{said}");
+    assert_eq!(fs::read(&image).unwrap(), b"letters");
+    let printed = expect(0, &hifs(&["format", path(&image), "--size", "2M", "--force"]));
+    assert!(printed.contains("layout d"), "{printed}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
+    expect(2, &hifs(&["format", path(&image), "--size", "2M"]));
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    expect(2, &hifs(&["pack", path(&folder), path(&image), "--size", "2M"]));
+    // Nothing is made where nothing can be.
+    expect(4, &hifs(&["format", path(&dir.path().join("no/such/i.img")), "--size", "2M"]));
+}
+
+#[test]
+fn facts_as_text_and_json() {
+    let dir = tempfile::tempdir().unwrap();
+    for layout in ["a", "b", "c", "d", "D"] {
+        let image = dir.path().join(layout);
+        let image = path(&image);
+        let json = |arguments: &[&str]| -> serde_json::Value {
+            serde_json::from_str(&expect(0, &hifs(arguments))).unwrap()
+        };
+        let made = json(&[
+            "format", image, "--size", "4M", "--layout", layout, "--ids", "random", "--times",
+            "full", "--bucket", "8K", "--groups", "3", "--json",
+        ]);
+        assert_eq!(made["layout"], layout.to_lowercase());
+        let info = json(&["info", image, "--json"]);
+        assert_eq!((&info["groups"], &info["bucket"]), (&3.into(), &8192.into()));
+        assert_eq!((&info["ids"], &info["times"]), (&"random".into(), &"full".into()));
+        assert_eq!(info["files"], 0);
+        assert_eq!(json(&["check", image, "--json"])["canonical"], true);
+        json(&["map", image, "--json"]);
+        assert!(expect(0, &hifs(&["info", image])).contains("extents a file"));
+        expect(0, &hifs(&["map", image]));
+        let svg = dir.path().join("map.svg");
+        expect(0, &hifs(&["map", image, "--svg", path(&svg)]));
+        assert!(fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+    }
+}
+
+#[test]
+fn a_damaged_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = format(dir.path(), "i.img", "2M");
+    expect(0, &hifs(&["check", path(&image)]));
+    let whole = fs::read(&image).unwrap();
+    let copy = dir.path().join("copy.img");
+    let out = dir.path().join("out");
+    let mut found = [0; 3];
+    for at in (0..whole.len()).step_by(16 << 10) {
+        let mut bytes = whole.clone();
+        bytes[at + 5] ^= 0x40;
+        fs::write(&copy, &bytes).unwrap();
+        let output = hifs(&["check", path(&copy)]);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let json = hifs(&["check", path(&copy), "--json"]);
+        assert_eq!(json.status.code(), Some(1), "byte {at}");
+        let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(json["canonical"], false);
+        expect(1, &output);
+        assert!(printed.contains("block") || printed.contains("journal"), "byte {at}: {printed}");
+        let code = hifs(&["unpack", path(&copy), path(&out)]).status.code().unwrap();
+        assert!(code == 0 || code == 4, "byte {at}: {code}");
+        found[usize::from(code == 4)] += 1;
+        if code == 0 {
+            fs::remove_dir_all(&out).unwrap();
+        }
+        assert!(fs::read(&copy).unwrap() == bytes, "a check has changed the image");
+    }
+    assert!(found[0] > 0);
+    fs::write(&copy, &whole[..1 << 20]).unwrap();
+    expect(1, &hifs(&["check", path(&copy)]));
+    expect(4, &hifs(&["info", path(&copy)]));
+}
+
+/// A folder with everything that files can be.
+fn make_everything(folder: &Path) {
+    fs::create_dir_all(folder.join("deep/er/ünïcode ☃")).unwrap();
+    fs::write(folder.join("deep/short"), b"abc").unwrap();
+    fs::write(
+        folder.join("deep/long"),
+        (0..70_000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>(),
+    )
+    .unwrap();
+    fs::write(folder.join("empty"), b"").unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"not \xff\xfe utf-8")), b"bytes").unwrap();
+    fs::write(folder.join("deep/er/ünïcode ☃/новый файл"), b"text").unwrap();
+    fs::write(folder.join("-o"), b"a name like an option").unwrap();
+    fs::hard_link(folder.join("deep/long"), folder.join("a hard link")).unwrap();
+    std::os::unix::fs::symlink("../nowhere \n", folder.join("deep/symlink")).unwrap();
+    std::os::unix::fs::symlink("x".repeat(3000), folder.join("long symlink")).unwrap();
+    let holes = fs::File::create(folder.join("holes")).unwrap();
+    holes.set_len(6 << 20).unwrap();
+    holes.write_all_at(b"in the middle", 3 << 20).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        folder.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o620),
+        0,
+    )
+    .unwrap();
+    drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap());
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.join("device"),
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            rustix::fs::makedev(300, 70_000),
+        )
+        .unwrap();
+        std::os::unix::fs::lchown(folder.join("empty"), Some(1234), Some(4321)).unwrap();
+    }
+    for (name, mode) in [("deep", 0o700), ("deep/short", 0o4751), ("holes", 0o444)] {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let none = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(folder.join("empty"), "user.note", &[0, 255, 7], none).is_err() {
+        eprintln!("SKIPPED: attributes: the file system of the temporary folder has none");
+    }
+}
+
+/// What `ls` and `cat` show of a folder, by path.
+fn listing(folder: &Path) -> BTreeMap<OsString, String> {
+    let mut found = BTreeMap::new();
+    let mut stack = vec![folder.to_owned()];
+    while let Some(dir) = stack.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(folder).unwrap().to_owned();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let content = if meta.is_dir() {
+                stack.push(path.clone());
+                0
+            } else if meta.is_file() {
+                tag(&fs::read(&path).unwrap())
+            } else if meta.is_symlink() {
+                tag(&fs::read_link(&path).unwrap().into_os_string().into_vec())
+            } else {
+                0
+            };
+            let mut value = [0; 64];
+            let note = rustix::fs::lgetxattr(&path, "user.note", &mut value[..]).unwrap_or(0);
+            let size = if meta.is_dir() { 0 } else { meta.len() };
+            let mode = meta.mode();
+            let links = if meta.is_dir() { 0 } else { meta.nlink() };
+            let text = format!(
+                "{mode:o} {}:{} {links} {size} {:x} {content:x} {:?}",
+                meta.uid(),
+                meta.gid(),
+                meta.rdev(),
+                &value[..note]
+            );
+            found.insert(name.into_os_string(), text);
+        }
+    }
+    found
+}
+
+fn tag(bytes: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn pack_and_unpack_carry_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("the földer");
+    fs::create_dir(&folder).unwrap();
+    make_everything(&folder);
+    let want = listing(&folder);
+    assert!(want.len() > 15);
+    let mut images = Vec::new();
+    for name in ["ä.img", "b.img"] {
+        let image = dir.path().join(name);
+        let seed = ["--seed", "00", "--size", "24M"];
+        let packed = expect(
+            0,
+            &hifs(&[&["pack", path(&folder), path(&image), "--json"][..], &seed].concat()),
+        );
+        let packed: serde_json::Value = serde_json::from_str(&packed).unwrap();
+        assert!(packed["nodes"].as_u64().unwrap() > 10);
+        expect(0, &hifs(&["check", path(&image)]));
+        images.push(fs::read(&image).unwrap());
+        let out = dir.path().join(format!("{name} out"));
+        expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+        assert_eq!(listing(&out), want);
+        let stored = fs::metadata(out.join("holes")).unwrap().blocks() * 512;
+        assert!(stored < 5 << 20, "the hole takes {stored} bytes");
+        // Only into an empty folder.
+        expect(2, &hifs(&["unpack", path(&image), path(&out)]));
+    }
+    assert!(images[0] == images[1], "the same folder makes the same image");
+    // What does not fit is told, and how to make it fit.
+    let image = dir.path().join("small.img");
+    let said =
+        expect(6, &hifs(&["pack", path(&folder), path(&image), "--size", "1M", "--groups", "1"]));
+    assert!(said.contains("--size"), "{said}");
+    expect(4, &hifs(&["pack", path(&dir.path().join("missing")), path(&image)]));
+    // Names outside of UTF-8 in arguments.
+    let odd = dir.path().join(OsStr::from_bytes(b"image \xff"));
+    let arguments: [&OsStr; 4] =
+        ["pack".as_ref(), folder.as_ref(), odd.as_ref(), "--json".as_ref()];
+    expect(0, &hifs(&arguments));
+    expect(0, &hifs(&["info".as_ref(), odd.as_os_str()]));
+}
+
+struct Bench {
+    guard: MountGuard,
+    images: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without_fuse(test) {
+            return None;
+        }
+        let (guard, images) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+        Some(Self { guard, images, _watchdog: Watchdog::start(test, TIME_MAX) })
+    }
+
+    fn dir(&self) -> &str {
+        path(self.guard.path())
+    }
+
+    fn umount(&self) -> Output {
+        tacita(&["umount".as_ref(), self.dir().as_ref()])
+    }
+}
+
+#[test]
+fn busy_images_and_places() {
+    let Some(bench) = Bench::new("busy_images_and_places") else { return };
+    let image = format(bench.images.path(), "i.img", "4M");
+    let other = MountGuard::new().unwrap();
+    expect(0, &hifs(&["mount", path(&image), bench.dir()]));
+    expect(5, &hifs(&["mount", path(&image), path(other.path())]));
+    expect(5, &hifs(&["mount", path(&image), path(other.path()), "-o", "ro"]));
+    expect(5, &hifs(&["check", path(&image)]));
+    expect(5, &hifs(&["info", path(&image)]));
+    expect(5, &hifs(&["format", path(&image), "--size", "4M", "--force"]));
+    let file = fs::File::create(bench.guard.join("open")).unwrap();
+    let said = expect(5, &bench.umount());
+    assert!(said.contains(bench.dir()), "{said}");
+    drop(file);
+    expect(0, &bench.umount());
+    expect(0, &hifs(&["check", path(&image)]));
+    // Nothing is mounted any more, and nowhere.
+    expect(2, &bench.umount());
+    expect(2, &tacita(&["umount".as_ref(), "/no/such/place".as_ref()]));
+    expect(2, &hifs(&["mount", path(&image), "/no/such/place"]));
+    let plain = bench.images.path().join("plain");
+    fs::write(&plain, "x").unwrap();
+    expect(2, &hifs(&["mount", path(&image), path(&plain)]));
+    expect(2, &hifs(&["mount", path(&image), bench.dir(), "--sync", "never"]));
+    // A refused mount has let go of the image.
+    expect(0, &hifs(&["check", path(&image)]));
+}
+
+#[test]
+fn every_way_to_unmount() {
+    let Some(bench) = Bench::new("every_way_to_unmount") else { return };
+    let image = format(bench.images.path(), "i.img", "4M");
+    let mut images = Vec::new();
+    for way in ["tacita", "umount", "fusermount3", "TERM", "INT", "HUP"] {
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
+            .args(["hifs", "mount", path(&image), bench.dir(), "--foreground"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_mount(&bench);
+        fs::write(bench.guard.join("file"), way.repeat(3000)).unwrap();
+        fs::write(bench.guard.join("file"), "the same".repeat(3000)).unwrap();
+        let pid = rustix::process::Pid::from_child(&daemon);
+        let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+        match way {
+            "tacita" => drop(expect(0, &bench.umount())),
+            "TERM" => signal(rustix::process::Signal::TERM),
+            "INT" => signal(rustix::process::Signal::INT),
+            "HUP" => signal(rustix::process::Signal::HUP),
+            program => {
+                let arguments = if program == "umount" { &[][..] } else { &["-u"] };
+                let mut command = Command::new(program);
+                if let Ok(status) = command.args(arguments).arg(bench.dir()).status() {
+                    assert!(status.success(), "{program}");
+                } else {
+                    eprintln!("SKIPPED: every_way_to_unmount: {program} is not installed");
+                    expect(0, &bench.umount());
+                }
+            }
+        }
+        assert!(daemon.wait().unwrap().success(), "{way}");
+        assert!(!bench.guard.join("file").exists(), "{way}: still mounted");
+        expect(0, &hifs(&["check", path(&image)]));
+        images.push(fs::read(&image).unwrap());
+    }
+    assert!(images.windows(2).all(|pair| pair[0] == pair[1]), "ways leave different images");
+}
+
+fn wait_for_mount(bench: &Bench) {
+    let outside = fs::metadata(bench.guard.path().parent().unwrap()).unwrap().dev();
+    let start = Instant::now();
+    while fs::metadata(bench.guard.path()).is_ok_and(|meta| meta.dev() == outside) {
+        assert!(start.elapsed() < Duration::from_secs(20), "no mount");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_written() {
+    let Some(bench) = Bench::new("an_image_that_cannot_be_written") else { return };
+    let image = format(bench.images.path(), "i.img", "4M");
+    let before = fs::read(&image).unwrap();
+    expect(0, &hifs(&["mount", path(&image), bench.dir(), "-o", "ro"]));
+    let refused = fs::write(bench.guard.join("x"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    expect(0, &bench.umount());
+    assert!(fs::read(&image).unwrap() == before);
+    // One superblock damaged: readable, with a warning.
+    let mut bytes = before.clone();
+    bytes[70] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    let output = hifs(&["mount", path(&image), bench.dir()]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("read-only") && said.contains("block 0"), "{said}");
+    assert!(fs::write(bench.guard.join("x"), "x").is_err());
+    expect(0, &bench.umount());
+    assert!(fs::read(&image).unwrap() == bytes, "a damaged image was changed");
+}
+
+#[test]
+fn without_fuse_there_is_another_way() {
+    let test = "without_fuse_there_is_another_way";
+    let dir = tempfile::tempdir().unwrap();
+    let image = format(dir.path(), "i.img", "4M");
+    let script = "mount -t tmpfs none /dev && exec \"$@\"";
+    let run = |arguments: &[&str]| {
+        Command::new("unshare")
+            .args(["-m", "sh", "-c", script, "sh"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+    };
+    if !run(&["true"]).is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: {test}: unshare -m is not permitted here");
+        return;
+    }
+    let place = dir.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let program = env!("CARGO_BIN_EXE_tacita");
+    for more in [&[][..], &["--foreground"]] {
+        let arguments = [&[program, "hifs", "mount", path(&image), path(&place)], more].concat();
+        let said = expect(7, &run(&arguments).unwrap());
+        assert!(said.contains("unpack"), "{said}");
+    }
+    let out = dir.path().join("out");
+    expect(0, &run(&[program, "hifs", "unpack", path(&image), path(&out)]).unwrap());
+}
