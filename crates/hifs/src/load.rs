@@ -8,7 +8,7 @@ use tacita_block::BlockNo;
 use tacita_vfs::{FileType, NodeId};
 
 use crate::error::{Error, Kind, Result, damaged};
-use crate::geometry::{BLOCK_LEN, Ids, MAP_ENTRIES, Table};
+use crate::geometry::{BLOCK_LEN, Ids, MAP_ENTRIES, Table, Times};
 use crate::map_block;
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
@@ -17,6 +17,9 @@ use crate::placement::{Cell, Entry};
 use crate::record::{DirEntry, Inode};
 use crate::superblock::Superblock;
 use crate::tree::{Name, Node, ROOT, RandomId, State};
+
+/// Longest target of a symbolic link in bytes: what the kernel takes.
+const TARGET_LEN_MAX: u64 = 4095;
 
 /// Reads the superblock, from its copy if the first one is damaged.
 ///
@@ -166,12 +169,19 @@ impl Loader {
                 if self.by_id.insert(id, number).is_some() {
                     return Err(damaged("an inode twice"));
                 }
+                if !key.leaf.hashes().contains(&self.state.names.inode(id)) {
+                    return Err(damaged("an inode that belongs to another page"));
+                }
                 self.told.insert(number, told);
                 if directory {
                     self.state.dirs.insert(id, number);
                 }
             } else {
                 let entry = DirEntry::decode(&mut payload)?;
+                let (_, hash) = self.state.names.entry(key.trie, &entry.name);
+                if !key.leaf.hashes().contains(&hash) {
+                    return Err(damaged("an entry that belongs to another page"));
+                }
                 self.entries.entry(key.trie).or_default().push(entry);
             }
         }
@@ -292,6 +302,20 @@ impl Loader {
             if Some(self.state.names.entry(parent, name).0) != before {
                 return wrong("its id does not follow from its path");
             }
+        }
+        let kept = node.kept_times.map(|time| time.is_some());
+        let impossible = match self.state.superblock.times {
+            Times::None => kept != [false; 3],
+            Times::User => kept[2],
+            Times::Full => false,
+        };
+        if impossible {
+            return wrong("it tells times that this image does not keep");
+        }
+        let size_max =
+            if node.kind == FileType::Symlink { TARGET_LEN_MAX } else { self.state.size_max() };
+        if node.size > size_max {
+            return wrong("an impossible size");
         }
         let now = node.record(Vec::new());
         if now.nlink != nlink || now.size != size {

@@ -76,7 +76,7 @@ impl Hifs {
                 FileType::Directory => survey.directories += 1,
                 _ => survey.others += 1,
             }
-            survey.content_bytes += node.size;
+            survey.content_bytes = survey.content_bytes.saturating_add(node.size);
             let runs = runs(state, node.id);
             survey.files_with_buckets += u64::from(runs > 0);
             survey.extents += runs;
