@@ -1,2 +1,87 @@
-//! Tacita: bench.
-fn main() {}
+//! `tacita-bench`: measures file systems side by side, and draws the papers' figures.
+//!
+//! Every number comes from a real mount made by the `tacita` binary or a peer, or from the disk
+//! model's virtual clock. Results go to stdout and to CSV; plots are drawn from the CSV alone.
+
+mod arguments;
+mod content;
+mod fio;
+mod model;
+mod mount_cost;
+mod peer;
+mod plot;
+mod provenance;
+mod ram_limit;
+mod record;
+mod rounds;
+mod runner;
+mod statistics;
+mod table;
+mod targets;
+mod volume;
+mod workload;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use provenance::Provenance;
+use record::Record;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tacita-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    runner::stop_on_signals()?;
+    let out = &arguments.out;
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let origin = provenance::of_this_machine(&arguments.scratch);
+    match &arguments.command {
+        Command::Hifs(options) => {
+            let records = rounds::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "results")?;
+            print!("{}", targets::verdicts(&records));
+        }
+        Command::Model(options) => report(&model::run(options)?, &origin, out, "model")?,
+        Command::Mount(options) => {
+            let records = mount_cost::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "mount")?;
+            print!("{}", targets::mount_verdicts(&records));
+        }
+        Command::Ram(options) => {
+            let records = ram_limit::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "ram")?;
+            print!("{}", targets::verdicts(&records));
+        }
+        Command::Plot => {
+            for name in ["results", "model"] {
+                let path = out.join(name).with_extension("csv");
+                if path.exists() {
+                    plot::draw_all(&record::read_csv(&path)?, out, name)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints a table, and writes CSV and plots named after `name`.
+fn report(records: &[Record], origin: &Provenance, out: &Path, name: &str) -> Result<()> {
+    table::print(records, &mut io::stdout().lock())?;
+    let path = out.join(name).with_extension("csv");
+    record::write_csv(records, origin, &path)?;
+    let plots = plot::draw_all(&record::read_csv(&path)?, out, name)?;
+    eprintln!("wrote {} and {plots} plots beside it", path.display());
+    Ok(())
+}

@@ -113,7 +113,8 @@ impl FileOptions {
         let file = OpenOptions::new()
             .read(true)
             .write(access == Access::ReadWrite)
-            .create(create)
+            // For a device that is there, creating exclusively would mean that it must not be.
+            .create(create && !is_raw_device(path))
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(path)

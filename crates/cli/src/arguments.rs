@@ -142,7 +142,7 @@ pub(crate) enum Hifs {
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
-        /// Mount options, separated by commas: ro, allow_other, dev, suid, ...
+        /// Mount options, separated by commas: ro, `allow_other`, dev, suid, ...
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
     },

@@ -59,7 +59,7 @@ impl Failure {
 }
 
 /// A failure of mounting or unmounting.
-pub(crate) fn of_mount(error: tacita_vfs::Error) -> Failure {
+pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
     use tacita_vfs::Kind;
     let code = match error.kind() {
         Kind::Unsupported | Kind::NotPermitted => NOT_HERE,

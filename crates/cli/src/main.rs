@@ -38,7 +38,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Outcome<()> {
     match &arguments.command {
         Command::Tour(tour) => tour::run(tour),
-        Command::Umount { dir } => Ok(tacita_vfs::daemon::unmount(dir).map_err(exit::of_mount)?),
+        Command::Umount { dir } => {
+            Ok(tacita_vfs::daemon::unmount(dir).map_err(|e| exit::of_mount(&e))?)
+        }
         Command::Hifs(command) => hifs::run(command),
         Command::Manual { dir } => manual::write(dir),
     }

@@ -20,7 +20,7 @@ pub(crate) fn show(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
         if bytes >= 1 << shift {
-            let tenths = u128::from(bytes) * 10 >> shift;
+            let tenths = (u128::from(bytes) * 10) >> shift;
             return format!("{}.{} {unit}", tenths / 10, tenths % 10);
         }
     }

@@ -9,6 +9,7 @@ use crate::commit;
 use crate::error::{Error, Kind, Result, damaged};
 use crate::geometry::{BLOCK_LEN, Parameters};
 use crate::medium::Medium;
+use crate::names::Names;
 use crate::record::{Inode, Xattrs};
 use crate::superblock::Superblock;
 use crate::tree::{Node, ROOT, State};
@@ -63,7 +64,8 @@ pub fn format(
 }
 
 fn write_root(superblock: &Superblock, medium: &Medium, owner: RootOwner) -> Result<()> {
-    let mut state = State::empty(superblock.clone(), medium.clone(), Box::new(|| 1));
+    let names = Names::new(superblock.seed);
+    let mut state = State::empty(superblock.clone(), medium.clone(), names, Box::new(|| 1));
     let full = superblock.times == crate::geometry::Times::Full;
     let time = full.then(Timestamp::default);
     let root = Node::from_record(Inode {

@@ -10,7 +10,7 @@ use crate::geometry::Table;
 use crate::journal::{self, Recovery, Sealed};
 use crate::load::{load, read_superblock};
 use crate::medium::Medium;
-use crate::names::FileId;
+use crate::names::{FileId, Names};
 use crate::superblock::Superblock;
 use crate::tree::State;
 
@@ -32,6 +32,9 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Source of random ids: for `ids=random`, and for files in use without a name.
     pub random_id: Box<dyn FnMut() -> FileId + Send + std::marker::Sync>,
+    /// Significant bits of the hashes that order entries: fewer than 64 force ties in tests.
+    #[doc(hidden)]
+    pub hash_bits: u32,
 }
 
 impl std::fmt::Debug for OpenOptions {
@@ -49,7 +52,7 @@ impl Default for OpenOptions {
             let bytes = tacita_secret::random().expect("the operating system has a random source");
             u128::from_le_bytes(bytes)
         });
-        Self { sync: Sync::Strict, read_only: false, random_id }
+        Self { sync: Sync::Strict, read_only: false, random_id, hash_bits: 64 }
     }
 }
 
@@ -101,7 +104,8 @@ impl Hifs {
         } else {
             journal::recover(&medium, &superblock.geometry)?
         };
-        let mut state = load(superblock, medium, options.random_id)?;
+        let names = Names::new(superblock.seed).with_hash_bits(options.hash_bits);
+        let mut state = load(superblock, medium, names, options.random_id)?;
         if !read_only {
             for node in state.nameless_after_load() {
                 state.erase(node);

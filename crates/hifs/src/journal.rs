@@ -69,7 +69,7 @@ pub enum Recovery {
 
 impl Sealed {
     /// Blocks of the journal that it takes.
-    pub const fn blocks(&self) -> u64 {
+    pub(crate) const fn blocks(&self) -> u64 {
         (self.bytes.len() / BLOCK_LEN) as u64
     }
 
@@ -77,7 +77,7 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Kind::Device`]: the commit has not happened.
-    pub fn write(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn write(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
         medium.write(geometry.journal(), &self.bytes)?;
         if planted(Mutant::SkippedFlush) { Ok(()) } else { medium.flush() }
     }
@@ -86,7 +86,7 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Kind::Device`]: recovery must finish it.
-    pub fn apply(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn apply(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
         let contents = Contents::parse(&self.bytes, geometry)?;
         contents.apply(medium, false)
     }
@@ -95,7 +95,7 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Kind::Device`]: recovery must finish it.
-    pub fn finish(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn finish(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
         medium.flush()?;
         let blocks = if planted(Mutant::JournalResidue) { 1 } else { self.blocks() };
         medium.zero(geometry.journal(), blocks)?;
@@ -107,7 +107,7 @@ impl Sealed {
 ///
 /// # Errors
 /// [`Kind::Device`].
-pub fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
+pub(crate) fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
     medium.zero(geometry.journal(), geometry.journal_blocks)?;
     medium.flush()
 }
@@ -116,7 +116,7 @@ pub fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Device`].
-pub fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
+pub(crate) fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
     let area = read_area(medium, geometry)?;
     Ok(if is_zero(&area) {
         Recovery::Clean
@@ -131,7 +131,7 @@ pub fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
 ///
 /// # Errors
 /// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
-pub fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
+pub(crate) fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
     let area = read_area(medium, geometry)?;
     if is_zero(&area) {
         return Ok(Recovery::Clean);

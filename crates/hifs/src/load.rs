@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result, damaged};
 use crate::geometry::{BLOCK_LEN, Ids, MAP_ENTRIES, Table};
 use crate::map_block;
 use crate::medium::Medium;
-use crate::names::FileId;
+use crate::names::{FileId, Names};
 use crate::page::{PageKey, read_page};
 use crate::placement::{Cell, Entry};
 use crate::record::{DirEntry, Inode};
@@ -54,9 +54,14 @@ pub(crate) fn read_superblock(medium: &Medium) -> Result<(Superblock, Option<Err
 ///
 /// # Errors
 /// [`Kind::Damaged`] with the place; [`Kind::Device`].
-pub(crate) fn load(superblock: Superblock, medium: Medium, random_id: RandomId) -> Result<State> {
+pub(crate) fn load(
+    superblock: Superblock,
+    medium: Medium,
+    names: Names,
+    random_id: RandomId,
+) -> Result<State> {
     let mut loader = Loader {
-        state: State::empty(superblock, medium, random_id),
+        state: State::empty(superblock, medium, names, random_id),
         by_id: HashMap::new(),
         told: HashMap::new(),
         entries: HashMap::new(),

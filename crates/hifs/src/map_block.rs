@@ -14,7 +14,7 @@ const ENTRY_LEN: usize = 24;
 const CHECKSUM_AT: usize = MAP_ENTRIES as usize * ENTRY_LEN;
 
 /// Encodes a block from the occupants of its cells.
-pub fn encode(occupant: impl Fn(u32) -> Option<(FileId, u32)>) -> Box<[u8; BLOCK_LEN]> {
+pub(crate) fn encode(occupant: impl Fn(u32) -> Option<(FileId, u32)>) -> Box<[u8; BLOCK_LEN]> {
     let mut block = Box::new([0; BLOCK_LEN]);
     let mut used = false;
     for (index, entry) in (0..MAP_ENTRIES).zip(block.chunks_exact_mut(ENTRY_LEN)) {
@@ -35,7 +35,7 @@ pub fn encode(occupant: impl Fn(u32) -> Option<(FileId, u32)>) -> Box<[u8; BLOCK
 ///
 /// # Errors
 /// [`crate::error::Kind::Damaged`] if the checksum or an entry is wrong.
-pub fn decode(block: &[u8]) -> Result<Vec<(u32, FileId, u32)>> {
+pub(crate) fn decode(block: &[u8]) -> Result<Vec<(u32, FileId, u32)>> {
     if block.iter().all(|&b| b == 0) {
         return Ok(Vec::new());
     }

@@ -9,7 +9,7 @@ use crate::geometry::BLOCK_LEN;
 
 /// A block device addressed in blocks of the image.
 #[derive(Clone)]
-pub struct Medium {
+pub(crate) struct Medium {
     device: Arc<dyn BlockDevice>,
     /// Device blocks in a block of the image.
     scale: u64,
@@ -17,7 +17,7 @@ pub struct Medium {
 
 impl std::fmt::Debug for Medium {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Medium").field("geometry", &self.device.geometry()).finish()
+        f.debug_struct("Medium").field("geometry", &self.device.geometry()).finish_non_exhaustive()
     }
 }
 
@@ -26,7 +26,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Geometry`] for larger device blocks.
-    pub fn new(device: Arc<dyn BlockDevice>) -> Result<Self> {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let block_len = device.geometry().block_len_bytes as usize;
         if block_len > BLOCK_LEN {
             return Err(Error::new(Kind::Geometry, "the device's blocks are larger than 4 KiB"));
@@ -35,7 +35,7 @@ impl Medium {
     }
 
     /// Whole blocks of the device.
-    pub fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.device.geometry().blocks / self.scale
     }
 
@@ -43,7 +43,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         Ok(self.device.read(BlockNo(at.0 * self.scale), buf)?)
     }
 
@@ -51,7 +51,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn read_block(&self, at: BlockNo) -> Result<Box<[u8; BLOCK_LEN]>> {
+    pub(crate) fn read_block(&self, at: BlockNo) -> Result<Box<[u8; BLOCK_LEN]>> {
         let mut block = Box::new([0; BLOCK_LEN]);
         self.read(at, &mut block[..])?;
         Ok(block)
@@ -61,7 +61,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
         Ok(self.device.write(BlockNo(at.0 * self.scale), buf)?)
     }
 
@@ -69,13 +69,15 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn zero(&self, at: BlockNo, count: u64) -> Result<()> {
-        const ZEROS: [u8; 64 * BLOCK_LEN] = [0; 64 * BLOCK_LEN];
+    pub(crate) fn zero(&self, at: BlockNo, count: u64) -> Result<()> {
+        static ZEROS: [u8; 64 * BLOCK_LEN] = [0; 64 * BLOCK_LEN];
         let mut done = 0;
         while done < count {
             let now = (count - done).min(64);
-            #[expect(clippy::cast_possible_truncation, reason = "64 blocks at most")]
-            self.write(BlockNo(at.0 + done), &ZEROS[..now as usize * BLOCK_LEN])?;
+            self.write(
+                BlockNo(at.0 + done),
+                &ZEROS[..usize::try_from(now).expect("64 at most") * BLOCK_LEN],
+            )?;
             done += now;
         }
         Ok(())
@@ -85,7 +87,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn flush(&self) -> Result<()> {
+    pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.device.flush()?)
     }
 }

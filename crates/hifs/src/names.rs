@@ -3,7 +3,7 @@
 use tacita_secret::Prf;
 
 /// Identity of a file or directory: the paper's `fp`, never zero.
-pub type FileId = u128;
+pub(crate) type FileId = u128;
 
 const DOMAIN_ROOT: u8 = 1;
 const DOMAIN_INODE_TABLE: u8 = 2;
@@ -12,7 +12,7 @@ const DOMAIN_PAGE: u8 = 4;
 
 /// The image's hash functions.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub(crate) struct Names {
     prf: Prf,
     /// Significant bits of trie hashes: 64, fewer only in tests that force ties.
     hash_bits: u32,
@@ -20,45 +20,44 @@ pub struct Names {
 
 impl Names {
     /// The functions under an image's seed.
-    pub const fn new(seed: [u8; 32]) -> Self {
+    pub(crate) const fn new(seed: [u8; 32]) -> Self {
         Self { prf: Prf::new(seed), hash_bits: 64 }
     }
 
     /// The same with hashes of `bits` bits: equal hashes become common. For tests.
     #[doc(hidden)]
     #[must_use]
-    pub const fn with_hash_bits(mut self, bits: u32) -> Self {
+    pub(crate) const fn with_hash_bits(mut self, bits: u32) -> Self {
         self.hash_bits = bits;
         self
     }
 
     /// Id of the root directory.
-    pub fn root(&self) -> FileId {
+    pub(crate) fn root(&self) -> FileId {
         id_of(&self.prf.value(DOMAIN_ROOT, &[]))
     }
 
     /// Id of the trie of all inodes.
-    pub fn inode_table(&self) -> FileId {
+    pub(crate) fn inode_table(&self) -> FileId {
         id_of(&self.prf.value(DOMAIN_INODE_TABLE, &[]))
     }
 
     /// Path-derived id of a name in a directory, and the name's hash in the directory's trie.
     ///
     /// Source: design note, section 3.5 (`ids=path`) and section 4.
-    pub fn entry(&self, dir: FileId, name: &[u8]) -> (FileId, u64) {
+    pub(crate) fn entry(&self, dir: FileId, name: &[u8]) -> (FileId, u64) {
         let value = self.prf.value(DOMAIN_NAME, &[&dir.to_le_bytes(), name]);
         let hash = u64::from_le_bytes(value[16..24].try_into().expect("8 bytes"));
         (id_of(&value), self.cut(hash))
     }
 
     /// Hash of a file in the trie of all inodes.
-    #[expect(clippy::cast_possible_truncation, reason = "ids are pseudo-random: half is a hash")]
-    pub fn inode(&self, id: FileId) -> u64 {
+    pub(crate) fn inode(&self, id: FileId) -> u64 {
         self.cut((id >> 64) as u64)
     }
 
     /// Identity of a page: the trie, the first hash of its prefix and the prefix's length in bits.
-    pub fn page(&self, trie: FileId, start: u64, depth: u8) -> FileId {
+    pub(crate) fn page(&self, trie: FileId, start: u64, depth: u8) -> FileId {
         let value =
             self.prf.value(DOMAIN_PAGE, &[&trie.to_le_bytes(), &start.to_le_bytes(), &[depth]]);
         id_of(&value)

@@ -14,11 +14,11 @@ const HEADER_LEN: usize = 48;
 const CHECKSUM_AT: usize = 32;
 /// Bytes of entries that fit in a page.
 #[expect(clippy::cast_possible_truncation, reason = "4048")]
-pub const PAYLOAD_LEN: u32 = (BLOCK_LEN - HEADER_LEN) as u32;
+pub(crate) const PAYLOAD_LEN: u32 = (BLOCK_LEN - HEADER_LEN) as u32;
 
 /// What a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PageKey {
+pub(crate) struct PageKey {
     /// The directory's id, or the id of the trie of all inodes.
     pub trie: FileId,
     /// The leaf.
@@ -27,7 +27,7 @@ pub struct PageKey {
 
 /// A page being written.
 #[derive(Debug)]
-pub struct PageWriter {
+pub(crate) struct PageWriter {
     block: Box<[u8; BLOCK_LEN]>,
     len: usize,
     count: u16,
@@ -35,7 +35,7 @@ pub struct PageWriter {
 
 impl PageWriter {
     /// An empty page of `key`.
-    pub fn new(key: PageKey) -> Self {
+    pub(crate) fn new(key: PageKey) -> Self {
         let mut block = Box::new([0; BLOCK_LEN]);
         block[..16].copy_from_slice(&key.trie.to_le_bytes());
         block[16..24].copy_from_slice(&key.leaf.start.to_le_bytes());
@@ -44,7 +44,7 @@ impl PageWriter {
     }
 
     /// Appends an encoded entry.
-    pub fn push(&mut self, entry: &[u8]) {
+    pub(crate) fn push(&mut self, entry: &[u8]) {
         let at = HEADER_LEN + self.len;
         self.block[at..at + entry.len()].copy_from_slice(entry);
         self.len += entry.len();
@@ -52,7 +52,7 @@ impl PageWriter {
     }
 
     /// The finished block.
-    pub fn finish(mut self) -> Box<[u8; BLOCK_LEN]> {
+    pub(crate) fn finish(mut self) -> Box<[u8; BLOCK_LEN]> {
         let len = u16::try_from(self.len).expect("less than a page");
         self.block[26..28].copy_from_slice(&self.count.to_le_bytes());
         self.block[28..30].copy_from_slice(&len.to_le_bytes());
@@ -66,7 +66,7 @@ impl PageWriter {
 ///
 /// # Errors
 /// [`crate::error::Kind::Damaged`] if the checksum, a length or a byte that must be zero is wrong.
-pub fn read_page(block: &[u8; BLOCK_LEN]) -> Result<(PageKey, u16, &[u8])> {
+pub(crate) fn read_page(block: &[u8; BLOCK_LEN]) -> Result<(PageKey, u16, &[u8])> {
     let mut plain = *block;
     plain[CHECKSUM_AT..HEADER_LEN].fill(0);
     if digest(&plain)[..16] != block[CHECKSUM_AT..HEADER_LEN] {

@@ -12,22 +12,22 @@ use crate::page::PAYLOAD_LEN;
 use crate::superblock::{u32_at, u64_at, u128_at};
 
 /// Content of at most this size lies in the inode and takes no bucket.
-pub const INLINE_LEN_MAX: u64 = 192;
+pub(crate) const INLINE_LEN_MAX: u64 = 192;
 /// Longest name in bytes.
-pub const NAME_LEN_MAX: usize = 255;
+pub(crate) const NAME_LEN_MAX: usize = 255;
 const FIXED_LEN: usize = 56;
 const TIME_LEN: usize = 12;
 /// Room for all extended attributes of a file, names and values with 3 bytes each, in bytes.
 #[expect(clippy::cast_possible_truncation, reason = "192")]
-pub const XATTRS_LEN_MAX: usize =
+pub(crate) const XATTRS_LEN_MAX: usize =
     PAYLOAD_LEN as usize - FIXED_LEN - 3 * TIME_LEN - INLINE_LEN_MAX as usize;
 
 /// Extended attributes, sorted by name.
-pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An inode as it stands in a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inode {
+pub(crate) struct Inode {
     /// Identity.
     pub id: FileId,
     /// What it is.
@@ -55,12 +55,12 @@ pub struct Inode {
 }
 
 /// Bytes that extended attributes take in an inode.
-pub fn xattrs_len(xattrs: &Xattrs) -> usize {
+pub(crate) fn xattrs_len(xattrs: &Xattrs) -> usize {
     xattrs.iter().map(|(name, value)| 3 + name.len() + value.len()).sum()
 }
 
 /// Bytes of an inode's entry.
-pub fn inode_len(times: [bool; 3], inline_len: usize, xattrs: &Xattrs) -> u32 {
+pub(crate) fn inode_len(times: [bool; 3], inline_len: usize, xattrs: &Xattrs) -> u32 {
     let times = times.iter().filter(|kept| **kept).count() * TIME_LEN;
     u32::try_from(FIXED_LEN + times + inline_len + xattrs_len(xattrs)).expect("less than a page")
 }
@@ -92,7 +92,7 @@ fn kind_of(code: u8) -> Result<FileType> {
 
 impl Inode {
     /// Appends the entry to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let flags = (0..3).fold(0, |flags, i| flags | u8::from(self.times[i].is_some()) << i);
         out.extend(self.id.to_le_bytes());
         out.extend([kind_code(self.kind), flags]);
@@ -124,7 +124,7 @@ impl Inode {
     ///
     /// # Errors
     /// [`crate::error::Kind::Damaged`] if it is cut off or not as [`Inode::encode`] writes it.
-    pub fn decode(bytes: &mut &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &mut &[u8]) -> Result<Self> {
         let fixed = take(bytes, FIXED_LEN)?;
         let flags = fixed[17];
         if flags > 7 || fixed[52..56] != [0; 4] {
@@ -187,7 +187,7 @@ impl Inode {
 
 /// A directory entry as it stands in a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirEntry {
+pub(crate) struct DirEntry {
     /// The file.
     pub id: FileId,
     /// What it is.
@@ -197,13 +197,13 @@ pub struct DirEntry {
 }
 
 /// Bytes of a directory entry with a name of `name_len` bytes.
-pub fn entry_len(name_len: usize) -> u32 {
+pub(crate) fn entry_len(name_len: usize) -> u32 {
     u32::try_from(18 + name_len).expect("a name has 255 bytes at most")
 }
 
 impl DirEntry {
     /// Appends the entry of `name` to `out`.
-    pub fn encode(id: FileId, kind: FileType, name: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn encode(id: FileId, kind: FileType, name: &[u8], out: &mut Vec<u8>) {
         out.extend(id.to_le_bytes());
         out.push(kind_code(kind));
         out.push(u8::try_from(name.len()).expect("255 at most"));
@@ -214,7 +214,7 @@ impl DirEntry {
     ///
     /// # Errors
     /// [`crate::error::Kind::Damaged`] if it is cut off or names nothing.
-    pub fn decode(bytes: &mut &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &mut &[u8]) -> Result<Self> {
         let fixed = take(bytes, 18)?;
         let (id, kind) = (u128_at(fixed, 0), kind_of(fixed[16])?);
         let name = take(bytes, fixed[17].into())?.to_vec();

@@ -8,11 +8,11 @@ use crate::placement::Shape;
 use tacita_secret::digest;
 
 /// First bytes of an image.
-pub const MAGIC: [u8; 8] = *b"TACITAHI";
+pub(crate) const MAGIC: [u8; 8] = *b"TACITAHI";
 /// First bytes of a group descriptor.
 const GROUP_MAGIC: [u8; 8] = *b"TACITAGR";
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 const CHECKSUM_AT: usize = BLOCK_LEN - 32;
 
 /// What the superblock tells.

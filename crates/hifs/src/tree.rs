@@ -77,9 +77,13 @@ impl PendingWork {
 
 impl State {
     /// The state of an image without files, to be filled by `format` or by reading.
-    pub(crate) fn empty(superblock: Superblock, medium: Medium, random_id: RandomId) -> Self {
+    pub(crate) fn empty(
+        superblock: Superblock,
+        medium: Medium,
+        names: Names,
+        random_id: RandomId,
+    ) -> Self {
         let (layout, geometry) = (superblock.layout, superblock.geometry);
-        let names = Names::new(superblock.seed);
         let inodes = InodeTable::new(names.inode_table());
         Self {
             root_id: names.root(),

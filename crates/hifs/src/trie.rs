@@ -13,7 +13,7 @@ use crate::page::PAYLOAD_LEN;
 
 /// A leaf: the first hash of its prefix and the length of the prefix in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LeafKey {
+pub(crate) struct LeafKey {
     /// First hash under the prefix.
     pub start: u64,
     /// Length of the prefix, 0 to 64.
@@ -22,7 +22,7 @@ pub struct LeafKey {
 
 impl LeafKey {
     /// All hashes under the prefix.
-    pub const fn hashes(self) -> RangeInclusive<u64> {
+    pub(crate) const fn hashes(self) -> RangeInclusive<u64> {
         let span =
             if self.depth == 0 { u64::MAX } else { (1u64 << (64 - self.depth)).wrapping_sub(1) };
         // A prefix of 64 bits is one hash: 1 << 0, less 1.
@@ -51,7 +51,7 @@ struct Leaf {
 
 /// The leaves of one trie; they partition all hashes. Empty leaves are not stored on the medium.
 #[derive(Debug)]
-pub struct Trie {
+pub(crate) struct Trie {
     leaves: BTreeMap<u64, Leaf>,
     pages: u32,
 }
@@ -64,30 +64,30 @@ impl Default for Trie {
 
 impl Trie {
     /// Number of pages: leaves that are not empty.
-    pub const fn pages(&self) -> u32 {
+    pub(crate) const fn pages(&self) -> u32 {
         self.pages
     }
 
     /// All leaves that are not empty.
-    pub fn stored(&self) -> impl Iterator<Item = LeafKey> + '_ {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = LeafKey> + '_ {
         let key = |(&start, leaf): (&u64, &Leaf)| LeafKey { start, depth: leaf.depth };
         self.leaves.iter().filter(|(_, leaf)| leaf.len_bytes > 0).map(key)
     }
 
     /// Whether `key` is a leaf that is not empty.
-    pub fn is_stored(&self, key: LeafKey) -> bool {
+    pub(crate) fn is_stored(&self, key: LeafKey) -> bool {
         self.leaves
             .get(&key.start)
             .is_some_and(|leaf| leaf.depth == key.depth && leaf.len_bytes > 0)
     }
 
     /// Whether no leaf can hold `len_bytes` more under `hash`, given what equal hashes take already.
-    pub const fn overflows(equal_len_bytes: u32, len_bytes: u32) -> bool {
+    pub(crate) const fn overflows(equal_len_bytes: u32, len_bytes: u32) -> bool {
         equal_len_bytes + len_bytes > PAYLOAD_LEN
     }
 
     /// The leaf of a hash.
-    pub fn leaf(&self, hash: u64) -> LeafKey {
+    pub(crate) fn leaf(&self, hash: u64) -> LeafKey {
         let (&start, leaf) =
             self.leaves.range(..=hash).next_back().expect("the leaves cover all hashes");
         LeafKey { start, depth: leaf.depth }
@@ -96,7 +96,7 @@ impl Trie {
     /// Accounts for an entry of `len_bytes` under `hash` that has been added. `sum` gives the bytes
     /// of all entries, the new one included, in a range of hashes. Every leaf that appears,
     /// vanishes or changes goes to `touched`.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         hash: u64,
         len_bytes: u32,
@@ -125,7 +125,7 @@ impl Trie {
     }
 
     /// Accounts for an entry that has been removed.
-    pub fn remove(&mut self, hash: u64, len_bytes: u32, touched: &mut impl FnMut(LeafKey)) {
+    pub(crate) fn remove(&mut self, hash: u64, len_bytes: u32, touched: &mut impl FnMut(LeafKey)) {
         let mut key = self.leaf(hash);
         touched(key);
         let mut len = self.len_of(key) - len_bytes;

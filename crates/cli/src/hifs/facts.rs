@@ -1,13 +1,12 @@
 //! `tacita hifs check` and `info`.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tacita_block::{Access, FileDevice};
 use tacita_hifs::geometry::{Ids, Layout, Times};
-use tacita_hifs::{Hifs, Kind, OpenOptions};
+use tacita_hifs::{Hifs, Kind, OpenOptions, Superblock, Survey};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, sizes};
@@ -70,27 +69,38 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
 pub(super) fn info(image: &Path, json: bool) -> Outcome<()> {
     let hifs = super::open_to_read(image)?;
     let (superblock, survey) = (hifs.superblock(), hifs.survey());
-    let geometry = superblock.geometry;
-    let ids = match superblock.ids {
+    let value = if json { as_json(image, &superblock, &survey) } else { Value::Null };
+    output::facts(json, &value, &as_text(image, &superblock, &survey))
+}
+
+const fn ids_name(ids: Ids) -> &'static str {
+    match ids {
         Ids::Path => "path",
         Ids::Random => "random",
-    };
-    let times = match superblock.times {
+    }
+}
+
+const fn times_name(times: Times) -> &'static str {
+    match times {
         Times::None => "none",
         Times::User => "user",
         Times::Full => "full",
-    };
-    let ratio = |used: u64, all: u64| {
-        // Exact to a thousandth; images have fewer cells than 2^32.
-        f64::from(u32::try_from(used * 1000 / all.max(1)).unwrap_or(u32::MAX)) / 1000.0
-    };
-    let extents = ratio(survey.extents, survey.files_with_buckets);
-    let value = json!({
+    }
+}
+
+/// Exact to a thousandth; images have fewer cells than 2^32.
+fn ratio(used: u64, all: u64) -> f64 {
+    f64::from(u32::try_from(used * 1000 / all.max(1)).unwrap_or(u32::MAX)) / 1000.0
+}
+
+fn as_json(image: &Path, superblock: &Superblock, survey: &Survey) -> Value {
+    let geometry = superblock.geometry;
+    json!({
         "image": image.display().to_string(),
         "size": geometry.image_blocks << 12,
         "layout": layout_name(superblock.layout),
-        "ids": ids,
-        "times": times,
+        "ids": ids_name(superblock.ids),
+        "times": times_name(superblock.times),
         "groups": geometry.buckets.groups,
         "bucket": geometry.bucket_len_bytes(),
         "buckets": survey.buckets,
@@ -104,54 +114,75 @@ pub(super) fn info(image: &Path, json: bool) -> Outcome<()> {
         "others": survey.others,
         "content_bytes": survey.content_bytes,
         "extents": survey.extents,
-        "extents_per_file": extents,
+        "extents_per_file": ratio(survey.extents, survey.files_with_buckets),
         "extents_max": survey.extents_max,
-    });
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<20}{value}");
-    };
-    line("image", format!("{}, {}", image.display(), sizes::show(geometry.image_blocks << 12)));
-    line("layout", format!("{}, ids={ids}, times={times}", layout_name(superblock.layout)));
-    line(
-        "geometry",
-        format!(
-            "{} groups of {} buckets of {}",
-            geometry.buckets.groups,
-            geometry.buckets.cells_per_group,
-            sizes::show(geometry.bucket_len_bytes())
-        ),
-    );
+    })
+}
+
+fn as_text(image: &Path, superblock: &Superblock, survey: &Survey) -> String {
+    let geometry = superblock.geometry;
     let percent = |used, all| ratio(used, all) * 100.0;
-    line(
-        "load",
-        format!(
-            "{:.1}%: {} of {} buckets",
-            percent(survey.buckets_used, survey.buckets),
-            survey.buckets_used,
-            survey.buckets
+    let rows = [
+        ("image", format!("{}, {}", image.display(), sizes::show(geometry.image_blocks << 12))),
+        (
+            "layout",
+            format!(
+                "{}, ids={}, times={}",
+                layout_name(superblock.layout),
+                ids_name(superblock.ids),
+                times_name(superblock.times)
+            ),
         ),
-    );
-    line(
-        "inode table",
-        format!(
-            "{:.1}%: {} of {} pages",
-            percent(survey.pages_used, survey.pages),
-            survey.pages_used,
-            survey.pages
+        (
+            "geometry",
+            format!(
+                "{} groups of {} buckets of {}",
+                geometry.buckets.groups,
+                geometry.buckets.cells_per_group,
+                sizes::show(geometry.bucket_len_bytes())
+            ),
         ),
-    );
-    line("journal", format!("{}, zero", sizes::show(geometry.journal_blocks << 12)));
-    line(
-        "content",
-        format!(
-            "{} in {} files; {} directories, {} others",
-            sizes::show(survey.content_bytes),
-            survey.files,
-            survey.directories,
-            survey.others
+        (
+            "load",
+            format!(
+                "{:.1}%: {} of {} buckets",
+                percent(survey.buckets_used, survey.buckets),
+                survey.buckets_used,
+                survey.buckets
+            ),
         ),
-    );
-    line("extents a file", format!("{extents:.2} on average, {} at most", survey.extents_max));
-    output::facts(json, &value, &text)
+        (
+            "inode table",
+            format!(
+                "{:.1}%: {} of {} pages",
+                percent(survey.pages_used, survey.pages),
+                survey.pages_used,
+                survey.pages
+            ),
+        ),
+        ("journal", format!("{}, zero", sizes::show(geometry.journal_blocks << 12))),
+        (
+            "content",
+            format!(
+                "{} in {} files; {} directories, {} others",
+                sizes::show(survey.content_bytes),
+                survey.files,
+                survey.directories,
+                survey.others
+            ),
+        ),
+        (
+            "extents a file",
+            format!(
+                "{:.2} on average, {} at most",
+                ratio(survey.extents, survey.files_with_buckets),
+                survey.extents_max
+            ),
+        ),
+    ];
+    let mut text = String::new();
+    for (name, value) in rows {
+        text.extend([&format!("{name:<20}"), &value, "\n"]);
+    }
+    text
 }

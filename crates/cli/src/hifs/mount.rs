@@ -24,7 +24,7 @@ pub(super) fn run(
     if foreground {
         return serve(None);
     }
-    match daemonise().map_err(exit::of_mount)? {
+    match daemonise().map_err(|e| exit::of_mount(&e))? {
         Daemonised::Parent(Ok(())) => Ok(()),
         Daemonised::Parent(Err(failure)) => {
             Err(Failure::new(u8::try_from(failure.code).unwrap_or(exit::DEVICE), failure.text))
@@ -43,9 +43,9 @@ fn serve(
     match (start(image, dir, sync, options), reporter) {
         (Ok((mount, interrupts)), reporter) => {
             if let Some(reporter) = reporter {
-                reporter.mounted().map_err(exit::of_mount)?;
+                reporter.mounted().map_err(|e| exit::of_mount(&e))?;
             }
-            Ok(run_until_unmounted(mount, interrupts).map_err(exit::of_mount)?)
+            Ok(run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e))?)
         }
         (Err(failure), None) => Err(failure),
         (Err(failure), Some(reporter)) => {
@@ -73,7 +73,7 @@ fn start(
         ..OpenOptions::default()
     };
     let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let interrupts = Interrupts::watch(&signals).map_err(exit::of_mount)?;
+    let interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
     let hifs = super::open(image, access, open_options)?;
     if hifs.recovery() != Recovery::Clean {
         let what = match hifs.recovery() {
@@ -90,6 +90,6 @@ fn start(
         ..MountOptions::default()
     };
     let posix = Arc::new(Posix::new(hifs, SystemClock));
-    let mount = mount(posix, dir, &mount_options).map_err(exit::of_mount)?;
+    let mount = mount(posix, dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
     Ok((mount, interrupts))
 }

@@ -165,10 +165,10 @@ impl Engine {
             volume.slots.partition_point(|&slot| self.slots[slot as usize].piece.bucket <= bucket);
         let slot = &self.slots[*volume.slots.get(at.checked_sub(1)?)? as usize];
         let offset = bucket - slot.piece.bucket;
-        if offset >= slot.piece.len() {
+        if offset >= slot.piece.buckets() {
             return None;
         }
-        Some((Cell(slot.at?.0 + offset), slot.piece.len() - offset))
+        Some((Cell(slot.at?.0 + offset), slot.piece.buckets() - offset))
     }
 
     /// The owner and logical bucket in a cell.
@@ -183,7 +183,7 @@ impl Engine {
     pub fn extents(&self, owner: u128) -> impl Iterator<Item = (u32, Cell, u32)> + '_ {
         self.volumes.get(&owner).into_iter().flat_map(|volume| &volume.slots).filter_map(|&slot| {
             let slot = &self.slots[slot as usize];
-            Some((slot.piece.bucket, slot.at?, slot.piece.len()))
+            Some((slot.piece.bucket, slot.at?, slot.piece.buckets()))
         })
     }
 
@@ -217,7 +217,7 @@ impl Engine {
             if piece.bucket >> k != chunk {
                 break;
             }
-            let ones = if piece.order == 6 { u64::MAX } else { (1 << piece.len()) - 1 };
+            let ones = if piece.order == 6 { u64::MAX } else { (1 << piece.buckets()) - 1 };
             mask |= ones << (piece.bucket & ((1 << k) - 1));
         }
         mask
@@ -349,7 +349,7 @@ impl Engine {
             self.vacate(id);
             self.wake(id, batch);
         }
-        self.evict(frame, piece.len(), id, batch);
+        self.evict(frame, piece.buckets(), id, batch);
         self.occupy(id, frame);
         self.touch(id, batch);
     }
@@ -393,7 +393,7 @@ impl Engine {
                 continue;
             };
             self.remember(other, batch);
-            cell += self.slots[other as usize].piece.len();
+            cell += self.slots[other as usize].piece.buckets();
             self.vacate(other);
             let inherited = std::mem::take(&mut self.waiters[other as usize]);
             self.waiters[by as usize].extend(inherited);
@@ -404,15 +404,15 @@ impl Engine {
     fn occupy(&mut self, id: u32, frame: Cell) {
         let slot = &mut self.slots[id as usize];
         slot.at = Some(frame);
-        self.cells.set(frame, slot.piece.len(), Some(id));
-        self.stored += u64::from(slot.piece.len());
+        self.cells.set(frame, slot.piece.buckets(), Some(id));
+        self.stored += u64::from(slot.piece.buckets());
     }
 
     fn vacate(&mut self, id: u32) {
         let slot = &mut self.slots[id as usize];
         if let Some(frame) = slot.at.take() {
-            self.cells.set(frame, slot.piece.len(), None);
-            self.stored -= u64::from(slot.piece.len());
+            self.cells.set(frame, slot.piece.buckets(), None);
+            self.stored -= u64::from(slot.piece.buckets());
         }
     }
 
@@ -436,7 +436,7 @@ impl Engine {
     fn remember(&mut self, id: u32, batch: &mut Batch) {
         let slot = &self.slots[id as usize];
         let Some(at) = slot.at else { return };
-        for i in 0..slot.piece.len() {
+        for i in 0..slot.piece.buckets() {
             let key = (slot.piece.owner, slot.piece.bucket + i);
             batch.old.entry(key).or_insert(Cell(at.0 + i));
         }
@@ -461,7 +461,7 @@ impl Engine {
                 continue;
             }
             let at = slot.at.expect("every piece of the batch has been placed");
-            for i in 0..slot.piece.len() {
+            for i in 0..slot.piece.buckets() {
                 let (owner, bucket) = (slot.piece.owner, slot.piece.bucket + i);
                 let to = Cell(at.0 + i);
                 let from = batch.old.remove(&(owner, bucket));

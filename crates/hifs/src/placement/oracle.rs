@@ -19,11 +19,14 @@ pub fn oracle(
     pieces.sort_by_key(|piece| procedures.rank(piece));
     let mut cells = HashMap::new();
     for piece in pieces {
-        let frame = (0..)
+        let is_free = |first: u32| {
+            (first..first + piece.buckets()).all(|cell| !cells.contains_key(&Cell(cell)))
+        };
+        let frame = (0..u32::MAX)
             .map(|t| procedures.choice(&piece, t).0)
-            .find(|&first| (first..first + piece.len()).all(|c| !cells.contains_key(&Cell(c))))
+            .find(|&first| is_free(first))
             .expect("the pieces fit");
-        for i in 0..piece.len() {
+        for i in 0..piece.buckets() {
             cells.insert(Cell(frame + i), (piece.owner, piece.bucket + i));
         }
     }

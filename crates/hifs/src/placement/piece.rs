@@ -53,7 +53,7 @@ pub struct Piece {
 
 impl Piece {
     /// Number of buckets.
-    pub const fn len(&self) -> u32 {
+    pub const fn buckets(&self) -> u32 {
         1 << self.order
     }
 }

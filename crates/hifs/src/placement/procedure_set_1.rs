@@ -16,7 +16,7 @@ pub enum Delete {
     /// The repaired one (design note, section 1.6).
     Repaired,
     /// The printed one with its two gaps closed: it advances when nothing moves and clears the last
-    /// hole, but follows the deleted key's order and the printed, backward KEY_PREFERS. It loses
+    /// hole, but follows the deleted key's order and the printed, backward `KEY_PREFERS`. It loses
     /// keys, which a test shows.
     Printed,
 }
@@ -173,7 +173,7 @@ impl<'a> HashTable<'a> {
         self.position(key, a) < self.position(key, b)
     }
 
-    /// KEY_PREFERS with the printed distance, `(home - x) mod n`: backward.
+    /// `KEY_PREFERS` with the printed distance, `(home - x) mod n`: backward.
     fn prefers_as_printed(&self, key: &Piece, a: Cell, b: Cell) -> bool {
         let Shape { groups, cells_per_group: len } = self.procedures.shape();
         let home = self.procedures.choice(key, 0);

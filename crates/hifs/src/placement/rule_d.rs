@@ -105,7 +105,7 @@ mod tests {
             for t in 0..SWEEP_AT + (shape.cells() >> order) {
                 let cell = rule.choice(&piece, t).0;
                 assert_eq!(cell % (1 << order), 0);
-                assert!(cell + piece.len() <= shape.cells());
+                assert!(cell + piece.buckets() <= shape.cells());
                 if t < HOME_PROBES {
                     assert_eq!(shape.group(Cell(cell)), piece.home);
                 }

@@ -29,7 +29,7 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, commits: u32, seeds_a_cut
     let mut looked_at = 0;
     for commit in 0..commits {
         let before = device.content();
-        for _ in 0..rng.below(12) + 1 {
+        for _ in 0..=rng.below(12) {
             step(&hifs, &mut rng, &LIMITS);
         }
         if device.content() != before {

@@ -2,6 +2,8 @@
 //!
 //! Every random test prints its seed; the seed reproduces it.
 
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
 mod crash;
 mod images;
 mod metamorphic;

@@ -57,7 +57,7 @@ impl Engine {
         for (offset, order) in pieces {
             let piece = self.procedures.piece(owner, first + offset, order, envelope);
             let frame = at.as_slice()[0].1;
-            for (i, (_, cell)) in at.by_ref().take(piece.len() as usize).enumerate() {
+            for (i, (_, cell)) in at.by_ref().take(piece.buckets() as usize).enumerate() {
                 if u64::from(cell.0) != u64::from(frame.0) + i as u64 {
                     return Err(*cell);
                 }

@@ -1,0 +1,142 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Measures file systems side by side.
+#[derive(Debug, Parser)]
+#[command(name = "tacita-bench", version)]
+pub(crate) struct Arguments {
+    /// Folder for CSV and plots
+    #[arg(long, global = true, default_value = "target/bench/hifs")]
+    pub(crate) out: PathBuf,
+    /// Folder for images and mount points, removed at the end; /dev/shm leaves out the disk, and
+    /// its noise
+    #[arg(long, global = true, default_value = "/tmp")]
+    pub(crate) scratch: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// HIFS's layouts and peers through real mounts: reads, overwrites, new data, small files
+    Hifs(HifsOptions),
+    /// The same workloads on a model of a spinning disk, on a virtual clock
+    Model(ModelOptions),
+    /// Time and memory of mounting a large image
+    Mount(MountOptions),
+    /// Reads from a warm image beside a file system that only holds RAM
+    Ram(RamOptions),
+    /// Draws the plots again from the CSV files in the output folder
+    Plot,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HifsOptions {
+    /// About three minutes: 512M, loads 30 and 80, layouts a and d
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Percentages of the capacity that is filled before measuring
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
+    pub(crate) loads: Option<Vec<u32>>,
+    /// Size of every image, in bytes or with K, M, G
+    #[arg(long, value_parser = size)]
+    pub(crate) size: Option<u64>,
+    /// HIFS layouts, measured as tacita-a and so on
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) layouts: Option<Vec<String>>,
+    /// Who else: fuse2fs (the one that ratios refer to), ext4-loop, bindfs
+    #[arg(long, value_delimiter = ',', default_value = "fuse2fs")]
+    pub(crate) peers: Vec<String>,
+    /// db (few large files), web (many of 512 KiB)
+    #[arg(long, value_delimiter = ',', default_value = "db,web")]
+    pub(crate) profiles: Vec<String>,
+    /// Interleaved rounds of every workload, fewer if time runs out; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelOptions {
+    /// Percentages of the device that is filled before measuring
+    #[arg(long, value_delimiter = ',', default_value = "10,30,60,80,90",
+        value_parser = clap::value_parser!(u32).range(1..=95))]
+    pub(crate) loads: Vec<u32>,
+    /// Size of the device, in bytes or with K, M, G
+    #[arg(long, value_parser = size, default_value = "1G")]
+    pub(crate) size: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MountOptions {
+    /// Size of the image
+    #[arg(long, value_parser = size, default_value = "10G")]
+    pub(crate) size: u64,
+    /// Percentage of the capacity that is filled
+    #[arg(long, default_value_t = 60)]
+    pub(crate) load: u32,
+    /// HIFS layouts
+    #[arg(long, value_delimiter = ',', default_value = "d")]
+    pub(crate) layouts: Vec<String>,
+    /// Who else
+    #[arg(long, value_delimiter = ',', default_value = "fuse2fs")]
+    pub(crate) peers: Vec<String>,
+    /// Mounts of each; medians are shown
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RamOptions {
+    /// Size of the image
+    #[arg(long, value_parser = size, default_value = "512M")]
+    pub(crate) size: u64,
+    /// HIFS layouts
+    #[arg(long, value_delimiter = ',', default_value = "d")]
+    pub(crate) layouts: Vec<String>,
+    /// Who else
+    #[arg(long, value_delimiter = ',', default_value = "fuse2fs")]
+    pub(crate) peers: Vec<String>,
+    /// Rounds; medians are shown
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: u32,
+}
+
+/// A size in bytes, or with K, M, G or T in powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.chars().last() {
+        Some('K' | 'k') => (&text[..text.len() - 1], 10),
+        Some('M' | 'm') => (&text[..text.len() - 1], 20),
+        Some('G' | 'g') => (&text[..text.len() - 1], 30),
+        Some('T' | 't') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("512"), Ok(512));
+        assert_eq!(size("64K"), Ok(65_536));
+        assert_eq!(size("1G"), Ok(1 << 30));
+        assert!(size("").is_err());
+        assert!(size("G").is_err());
+        assert!(size("99999999999G").is_err());
+    }
+}

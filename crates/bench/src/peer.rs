@@ -1,0 +1,241 @@
+//! The file systems that are measured, each behind the same four calls.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+
+use crate::runner;
+
+/// Longest format, mount or unmount.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A file system on an image file.
+pub(crate) trait Peer {
+    /// Name in tables and CSV.
+    fn name(&self) -> &str;
+    /// Makes an empty file system of `size_bytes` at `image`.
+    fn format(&self, image: &Path, size_bytes: u64) -> Result<()>;
+    /// Mounts it; ready when this returns.
+    fn mount(&self, image: &Path, dir: &Path) -> Result<()>;
+    /// Unmounts it; the caller waits for the daemon.
+    fn unmount(&self, dir: &Path) -> Result<()>;
+}
+
+/// Layouts of HIFS and other peers by name.
+///
+/// # Errors
+/// If a peer is unknown, or its program missing.
+pub(crate) fn select(layouts: &[String], others: &[String]) -> Result<Vec<Box<dyn Peer>>> {
+    let mut peers: Vec<Box<dyn Peer>> = Vec::new();
+    for layout in layouts.iter().filter(|l| !l.is_empty()) {
+        peers.push(Box::new(Tacita::new(layout)?));
+    }
+    for name in others.iter().filter(|n| !n.is_empty()) {
+        peers.push(match name.as_str() {
+            "fuse2fs" => Box::new(Fuse2fs),
+            "ext4-loop" => Box::new(Ext4Loop),
+            "bindfs" => Box::new(Bindfs),
+            _ => bail!("no peer is called {name}"),
+        });
+    }
+    if peers.is_empty() {
+        bail!("nothing to measure: neither layouts nor peers");
+    }
+    Ok(peers)
+}
+
+fn command(
+    program: impl AsRef<std::ffi::OsStr>,
+    arguments: &[&str],
+    paths: &[&Path],
+) -> Result<()> {
+    let mut command = Command::new(program);
+    runner::run(command.args(arguments).args(paths), LIMIT).map(drop)
+}
+
+fn format_ext4(image: &Path, size_bytes: u64) -> Result<()> {
+    fs::File::create(image)?.set_len(size_bytes)?;
+    // The block length that larger images have anyway, and no share kept for root.
+    command(
+        "mkfs.ext4",
+        &["-q", "-F", "-b", "4096", "-m", "0"],
+        &[image],
+    )
+}
+
+/// A layout of HIFS, by the `tacita` binary.
+struct Tacita {
+    program: PathBuf,
+    layout: String,
+    name: String,
+}
+
+impl Tacita {
+    /// The binary that the variable `TACITA_BIN` names, or the one beside this program.
+    fn new(layout: &str) -> Result<Self> {
+        let program = match env::var_os("TACITA_BIN") {
+            Some(path) => PathBuf::from(path),
+            None => env::current_exe()?.with_file_name("tacita"),
+        };
+        if !program.is_file() {
+            bail!(
+                "no tacita at {}: build it (cargo build --release -p tacita-cli), set TACITA_BIN, \
+                 or measure peers alone (--layouts '')",
+                program.display()
+            );
+        }
+        Ok(Self {
+            program,
+            layout: layout.to_owned(),
+            name: format!("tacita-{layout}"),
+        })
+    }
+}
+
+impl Peer for Tacita {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(["hifs", "format"]).arg(image);
+        command.args(["--size", &size_bytes.to_string(), "--layout", &self.layout]);
+        runner::run(&mut command, LIMIT).map(drop)
+    }
+
+    fn mount(&self, image: &Path, dir: &Path) -> Result<()> {
+        command(&self.program, &["hifs", "mount"], &[image, dir])
+    }
+
+    fn unmount(&self, dir: &Path) -> Result<()> {
+        command(&self.program, &["umount"], &[dir])
+    }
+}
+
+/// Ext4 in user space: what the paper calls Ext3 through FUSE. It keeps no journal.
+struct Fuse2fs;
+
+impl Peer for Fuse2fs {
+    fn name(&self) -> &'static str {
+        "fuse2fs"
+    }
+
+    fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
+        format_ext4(image, size_bytes)
+    }
+
+    fn mount(&self, image: &Path, dir: &Path) -> Result<()> {
+        let options: &[&str] = if rustix::process::geteuid().is_root() {
+            &[]
+        } else {
+            &["-o", "fakeroot"]
+        };
+        command("fuse2fs", options, &[image, dir])
+    }
+
+    fn unmount(&self, dir: &Path) -> Result<()> {
+        command("fusermount3", &["-u"], &[dir])
+    }
+}
+
+/// Ext4 of the kernel on a loop device: how far FUSE is from none. Root only.
+struct Ext4Loop;
+
+impl Peer for Ext4Loop {
+    fn name(&self) -> &'static str {
+        "ext4-loop"
+    }
+
+    fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
+        format_ext4(image, size_bytes)
+    }
+
+    fn mount(&self, image: &Path, dir: &Path) -> Result<()> {
+        command("mount", &["-o", "loop"], &[image, dir])
+    }
+
+    fn unmount(&self, dir: &Path) -> Result<()> {
+        command("umount", &[], &[dir])
+    }
+}
+
+/// A pass-through FUSE file system over [`Ext4Loop`]: the cost of FUSE alone. Root only.
+struct Bindfs;
+
+impl Bindfs {
+    fn lower(dir: &Path) -> PathBuf {
+        dir.with_extension("lower")
+    }
+}
+
+impl Peer for Bindfs {
+    fn name(&self) -> &'static str {
+        "bindfs"
+    }
+
+    fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
+        format_ext4(image, size_bytes)
+    }
+
+    fn mount(&self, image: &Path, dir: &Path) -> Result<()> {
+        let lower = Self::lower(dir);
+        fs::create_dir_all(&lower).context("no lower folder")?;
+        Ext4Loop.mount(image, &lower)?;
+        command("bindfs", &[], &[&lower, dir])
+    }
+
+    fn unmount(&self, dir: &Path) -> Result<()> {
+        let lower = Self::lower(dir);
+        command("fusermount3", &["-u"], &[dir])?;
+        runner::wait_until(LIMIT, || runner::process_with(&lower).is_none())?;
+        Ext4Loop.unmount(&lower)
+    }
+}
+
+/// A program that serves a file system held in memory alone: how fast FUSE can be.
+///
+/// It is started as `PROGRAM DIR` and may stay in the foreground.
+pub(crate) struct Memory {
+    program: PathBuf,
+}
+
+impl Memory {
+    /// The program that the variable `TACITA_MEMORY_MOUNT` names, if it is set.
+    pub(crate) fn from_environment() -> Option<Self> {
+        let program = PathBuf::from(env::var_os("TACITA_MEMORY_MOUNT")?);
+        Some(Self { program })
+    }
+}
+
+impl Peer for Memory {
+    fn name(&self) -> &'static str {
+        "ram"
+    }
+
+    fn format(&self, image: &Path, _size_bytes: u64) -> Result<()> {
+        // There is no image; an empty file stands for it.
+        fs::File::create(image)?;
+        Ok(())
+    }
+
+    fn mount(&self, _image: &Path, dir: &Path) -> Result<()> {
+        let device = |path: &Path| Some(fs::metadata(path).ok()?.dev());
+        let outside = device(dir);
+        let mut command = Command::new(&self.program);
+        command.arg(dir).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .spawn()
+            .context("cannot start the memory file system")?;
+        runner::wait_until(LIMIT, || device(dir).is_some_and(|d| Some(d) != outside))
+            .context("the memory file system is not mounted")
+    }
+
+    fn unmount(&self, dir: &Path) -> Result<()> {
+        command("fusermount3", &["-u"], &[dir])
+    }
+}

@@ -1,0 +1,268 @@
+//! The schedule: every peer filled alike, every workload in interleaved rounds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::arguments::HifsOptions;
+use crate::peer::{self, Peer};
+use crate::record::Record;
+use crate::runner;
+use crate::volume::Volume;
+use crate::workload::{Amounts, Files, Profile, Workload};
+
+/// A peer that takes longer for one round of a group is not asked for another.
+const SLOW: Duration = Duration::from_secs(12);
+
+/// Rounds that a median needs; fewer are run only when the whole time is used up.
+const ROUNDS_MIN: u32 = 3;
+
+/// Loads, size, layouts and time of a full run; loads and layouts are the paper's.
+const LOADS: [u32; 5] = [10, 30, 60, 80, 90];
+const SIZE_BYTES: u64 = 1 << 30;
+const LAYOUTS: [&str; 4] = ["a", "b", "c", "d"];
+const BUDGET: Duration = Duration::from_mins(14);
+
+/// Those of a quick one.
+const QUICK_LOADS: [u32; 2] = [30, 80];
+const QUICK_SIZE_BYTES: u64 = 512 << 20;
+const QUICK_LAYOUTS: [&str; 2] = ["a", "d"];
+const QUICK_BUDGET: Duration = Duration::from_mins(3);
+
+/// Measures all that the options ask for.
+pub(crate) fn run(options: &HifsOptions, scratch: &Path) -> Result<Vec<Record>> {
+    let quick = options.quick;
+    let default_layouts = if quick { &QUICK_LAYOUTS[..] } else { &LAYOUTS };
+    let default_loads = if quick { &QUICK_LOADS[..] } else { &LOADS };
+    let default_size = if quick { QUICK_SIZE_BYTES } else { SIZE_BYTES };
+    let layouts = options.layouts.clone();
+    let layouts = layouts.unwrap_or_else(|| default_layouts.iter().map(|&l| l.into()).collect());
+    let mut loads = options
+        .loads
+        .clone()
+        .unwrap_or_else(|| default_loads.to_vec());
+    // Images are filled from one load to the next.
+    loads.sort_unstable();
+    let peers = peer::select(&layouts, &options.peers)?;
+    let profiles = options.profiles.iter().map(|name| Profile::named(name));
+    let profiles: Vec<Profile> = profiles.collect::<Result<_>>()?;
+    let groups: usize = profiles.iter().map(|p| p.groups().len()).sum();
+    let mut pace = Pace {
+        start: Instant::now(),
+        budget: if quick { QUICK_BUDGET } else { BUDGET },
+        parts: u32::try_from(groups * loads.len())?,
+        done: 0,
+    };
+    let mut records = Vec::new();
+    for profile in profiles {
+        let session = Session {
+            profile,
+            size_bytes: options.size.unwrap_or(default_size),
+            rounds: options.rounds,
+        };
+        records.extend(session.run(&peers, &loads, scratch, &mut pace)?);
+    }
+    Ok(records)
+}
+
+/// Keeps a run within its time by leaving out rounds, never workloads.
+struct Pace {
+    start: Instant,
+    budget: Duration,
+    parts: u32,
+    done: u32,
+}
+
+impl Pace {
+    /// Whether `rounds` must be enough for the present part.
+    fn ends_after(&self, rounds: u32) -> bool {
+        let used = self.start.elapsed();
+        let is_late = used > self.budget * (self.done + 1) / self.parts;
+        match rounds {
+            0 => false,
+            1..ROUNDS_MIN => used > self.budget,
+            _ => is_late,
+        }
+    }
+}
+
+/// One profile's measurements.
+struct Session {
+    profile: Profile,
+    size_bytes: u64,
+    rounds: u32,
+}
+
+/// A volume under measurement, or why it is no more.
+struct Contender<'p> {
+    name: String,
+    volume: Option<Volume<'p>>,
+    files: Files,
+    note: String,
+}
+
+impl Contender<'_> {
+    /// Gives up on a peer, undoing its mount.
+    fn retire(&mut self, error: &anyhow::Error) {
+        eprintln!("{} is out: {error:#}", self.name);
+        self.note = format!("{error:#}");
+        self.volume = None;
+    }
+}
+
+impl Session {
+    fn run(
+        &self,
+        peers: &[Box<dyn Peer>],
+        loads: &[u32],
+        scratch: &Path,
+        pace: &mut Pace,
+    ) -> Result<Vec<Record>> {
+        let folder = tempfile::Builder::new()
+            .prefix("bench-")
+            .tempdir_in(scratch)
+            .context("no scratch folder")?;
+        let mut contenders = Vec::new();
+        for peer in peers {
+            let mut contender = Contender {
+                name: peer.name().into(),
+                volume: None,
+                files: Files::new(self.profile),
+                note: String::new(),
+            };
+            match Volume::prepare(&**peer, folder.path(), self.size_bytes) {
+                Ok(volume) => contender.volume = Some(volume),
+                Err(error) => contender.retire(&error),
+            }
+            contenders.push(contender);
+        }
+        // The same bytes for all: the loads are those of the smallest file system.
+        let mut capacity = u64::MAX;
+        for volume in contenders.iter().filter_map(|c| c.volume.as_ref()) {
+            capacity = capacity.min(volume.capacity()?.0);
+        }
+        let mut records = Vec::new();
+        for &load in loads {
+            let target = capacity / 100 * u64::from(load);
+            for contender in &mut contenders {
+                runner::check_stop()?;
+                let Some(volume) = &contender.volume else {
+                    continue;
+                };
+                let start = Instant::now();
+                let grown = contender.files.grow(volume, target);
+                eprintln!(
+                    "{} {load}%: {} filled in {:.1?}",
+                    self.profile.name(),
+                    contender.name,
+                    start.elapsed()
+                );
+                if let Err(error) = grown {
+                    contender.retire(&error);
+                }
+            }
+            for group in self.profile.groups() {
+                records.extend(self.group(group, load, &mut contenders, folder.path(), pace)?);
+                pace.done += 1;
+            }
+        }
+        Ok(records)
+    }
+
+    /// A group of workloads in rounds over all peers, A, B, A, B.
+    fn group(
+        &self,
+        group: &[Workload],
+        load: u32,
+        contenders: &mut [Contender<'_>],
+        scratch: &Path,
+        pace: &Pace,
+    ) -> Result<Vec<Record>> {
+        let mut records: Vec<Vec<Record>> = contenders
+            .iter()
+            .map(|c| group.iter().map(|&w| self.record(w, load, c)).collect())
+            .collect();
+        let mut slow = vec![false; contenders.len()];
+        for round in 0..self.rounds {
+            if pace.ends_after(round) {
+                break;
+            }
+            for step in 0..contenders.len() {
+                runner::check_stop()?;
+                // Another peer starts each round, so that none always follows the same one.
+                let index = (step + round as usize) % contenders.len();
+                if contenders[index].volume.is_none() || slow[index] {
+                    continue;
+                }
+                let start = Instant::now();
+                let contender = &mut contenders[index];
+                let seed = u64::from(round) + 1;
+                let result = self.once(group, contender, seed, scratch, &mut records[index]);
+                if let Err(error) = result {
+                    eprintln!("{} {}: {error:#}", contender.name, group[0].name());
+                    for record in &mut records[index] {
+                        record.note = format!("{error:#}");
+                    }
+                    slow[index] = true;
+                    revive(contender);
+                }
+                slow[index] |= start.elapsed() > SLOW;
+            }
+        }
+        let records: Vec<Record> = records.into_iter().flatten().collect();
+        for record in &records {
+            let value = record.value().map_or("-".into(), |v| format!("{v:.1}"));
+            eprintln!(
+                "{} {load}% {}: {} {value} {}",
+                record.profile, record.workload, record.peer, record.unit
+            );
+        }
+        Ok(records)
+    }
+
+    fn once(
+        &self,
+        group: &[Workload],
+        contender: &mut Contender<'_>,
+        seed: u64,
+        scratch: &Path,
+        records: &mut [Record],
+    ) -> Result<()> {
+        let amounts = Amounts::for_image(self.size_bytes);
+        let volume = contender.volume.as_mut().context("not mounted")?;
+        for (&workload, record) in group.iter().zip(records) {
+            if workload.is_cold() {
+                record.cold = volume.make_cold()?;
+            }
+            let files = &contender.files;
+            let value = files.measure(workload, volume, &amounts, seed, scratch)?;
+            record.samples.push(value);
+        }
+        Ok(())
+    }
+
+    fn record(&self, workload: Workload, load: u32, contender: &Contender<'_>) -> Record {
+        Record {
+            profile: self.profile.name().into(),
+            workload: workload.name().into(),
+            load_percent: load,
+            peer: contender.name.clone(),
+            unit: workload.unit().into(),
+            image_bytes: self.size_bytes,
+            note: contender.note.clone(),
+            ..Record::default()
+        }
+    }
+}
+
+/// Clears up after a failure, or gives up on a file system that does not even answer.
+fn revive(contender: &mut Contender<'_>) {
+    let Some(volume) = &contender.volume else {
+        return;
+    };
+    Files::tidy(volume);
+    if let Err(error) = volume.capacity() {
+        contender.retire(&error);
+    }
+}

@@ -1,0 +1,163 @@
+//! What is wanted of layout d, and whether a run shows it.
+
+use std::fmt::Write as _;
+
+use crate::record::{Record, best_ratio_to, ratio_to};
+
+/// The layout that the targets are for, its rival, and the honest baseline of our own.
+const MEASURED: &str = "tacita-d";
+const REFERENCE: &str = "fuse2fs";
+const BASELINE: &str = "tacita-a";
+
+/// A lower bound for a ratio over some workloads and loads.
+struct Target {
+    text: &'static str,
+    against: &'static str,
+    workloads: &'static [&'static str],
+    loads_percent: std::ops::RangeInclusive<u32>,
+    ratio_min: f64,
+}
+
+const TARGETS: [Target; 6] = [
+    Target {
+        text: "sequential reads from a warm image",
+        against: "ram",
+        workloads: &["warm-seq-read"],
+        loads_percent: 0..=100,
+        ratio_min: 0.8,
+    },
+    Target {
+        text: "reads and overwrites at every load",
+        against: REFERENCE,
+        workloads: &["seq-read", "rand-read", "rand-overwrite"],
+        loads_percent: 0..=90,
+        ratio_min: 1.0,
+    },
+    Target {
+        text: "new data up to 60%",
+        against: REFERENCE,
+        workloads: &["new-data"],
+        loads_percent: 0..=60,
+        ratio_min: 0.6,
+    },
+    Target {
+        text: "new data up to 90%",
+        against: REFERENCE,
+        workloads: &["new-data"],
+        loads_percent: 61..=90,
+        ratio_min: 0.35,
+    },
+    Target {
+        text: "small files made and deleted",
+        against: REFERENCE,
+        workloads: &["create-small", "delete-small"],
+        loads_percent: 0..=90,
+        ratio_min: 1.0,
+    },
+    Target {
+        text: "new data and overwrites from 60%",
+        against: BASELINE,
+        workloads: &["new-data", "rand-overwrite"],
+        loads_percent: 60..=95,
+        ratio_min: 1.0,
+    },
+];
+
+/// Longest mount of a large image in seconds, and most memory for it in MiB (200 MB).
+const MOUNT_MAX_S: f64 = 2.0;
+const MOUNT_MEMORY_MAX_MIB: f64 = 190.7;
+
+/// What is wanted of mounting, for layout d.
+pub(crate) fn mount_verdicts(records: &[Record]) -> String {
+    let mut text = String::new();
+    for record in records.iter().filter(|r| r.peer == MEASURED) {
+        let limit = match record.workload.as_str() {
+            "time" => MOUNT_MAX_S,
+            "memory" => MOUNT_MEMORY_MAX_MIB,
+            _ => continue,
+        };
+        let Some(value) = record.value() else {
+            continue;
+        };
+        let verdict = if value <= limit { "holds" } else { "MISSED" };
+        let (what, unit) = (&record.workload, &record.unit);
+        writeln!(
+            text,
+            "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}"
+        )
+        .expect("a string takes all");
+    }
+    text
+}
+
+/// A line a target with the worst ratio met, "unclear" if single rounds reach the target though
+/// the medians do not; empty if layout d or its rival was not measured.
+pub(crate) fn verdicts(records: &[Record]) -> String {
+    let mut text = String::new();
+    for target in &TARGETS {
+        let covered = records.iter().filter(|r| {
+            r.peer == MEASURED
+                && target.workloads.contains(&r.workload.as_str())
+                && target.loads_percent.contains(&r.load_percent)
+        });
+        let ratios = covered.filter_map(|r| Some((ratio_to(target.against, r, records)?, r)));
+        let Some((worst, at)) = ratios.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            continue;
+        };
+        let best = best_ratio_to(target.against, at, records);
+        let verdict = match best {
+            _ if worst >= target.ratio_min => "holds",
+            Some(best) if best >= target.ratio_min => "unclear",
+            _ => "MISSED",
+        };
+        writeln!(
+            text,
+            "{verdict:>7}: {}, >= {}x of {}: at worst {worst:.2}x ({} {} at {}%)",
+            target.text, target.ratio_min, target.against, at.profile, at.workload, at.load_percent
+        )
+        .expect("a string takes all");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(peer: &str, workload: &str, load_percent: u32, value: f64) -> Record {
+        Record {
+            profile: "db".into(),
+            workload: workload.into(),
+            load_percent,
+            peer: peer.into(),
+            samples: vec![value],
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn the_worst_ratio_decides() {
+        let records = [
+            record("tacita-d", "seq-read", 30, 20.0),
+            record("fuse2fs", "seq-read", 30, 10.0),
+            record("tacita-d", "seq-read", 90, 9.0),
+            record("fuse2fs", "seq-read", 90, 10.0),
+            record("tacita-d", "new-data", 60, 6.5),
+            record("fuse2fs", "new-data", 60, 10.0),
+        ];
+        let text = verdicts(&records);
+        assert!(text.contains("MISSED: reads"), "{text}");
+        assert!(text.contains("0.90x (db seq-read at 90%)"), "{text}");
+        assert!(text.contains(" holds: new data up to 60%"), "{text}");
+        let mut noisy = [records[2].clone(), records[3].clone()];
+        noisy[0].samples = vec![8.0, 9.0, 12.0];
+        noisy[1].samples = vec![10.0, 10.0, 10.0];
+        assert!(verdicts(&noisy).contains("unclear: reads"));
+        assert_eq!(
+            text.lines().count(),
+            2,
+            "what was not measured is not judged"
+        );
+        assert_eq!(verdicts(&[]), "");
+    }
+}

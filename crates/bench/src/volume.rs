@@ -1,0 +1,120 @@
+//! An image of a peer, mounted while it is measured, undone when dropped.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::peer::Peer;
+use crate::runner;
+
+/// How long a daemon may take to leave after its unmount.
+const LEAVE_LIMIT: Duration = Duration::from_mins(2);
+
+/// A peer's image and mount point.
+pub(crate) struct Volume<'p> {
+    peer: &'p dyn Peer,
+    image: PathBuf,
+    dir: PathBuf,
+    mounted: bool,
+}
+
+impl<'p> Volume<'p> {
+    /// Formats an image in `folder` and mounts it.
+    pub(crate) fn prepare(peer: &'p dyn Peer, folder: &Path, size_bytes: u64) -> Result<Self> {
+        let image = folder.join(format!("{}.img", peer.name()));
+        let dir = folder.join(peer.name());
+        fs::create_dir_all(&dir)?;
+        peer.format(&image, size_bytes)
+            .with_context(|| format!("cannot format for {}", peer.name()))?;
+        let mut volume = Self {
+            peer,
+            image,
+            dir,
+            mounted: false,
+        };
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// The peer's name.
+    pub(crate) fn name(&self) -> &str {
+        self.peer.name()
+    }
+
+    /// The mount point.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Mounts the image and says how long that took.
+    pub(crate) fn mount(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.mounted = true;
+        self.peer
+            .mount(&self.image, &self.dir)
+            .with_context(|| format!("cannot mount {}", self.name()))?;
+        Ok(start.elapsed())
+    }
+
+    /// Unmounts the image and waits until the daemon is gone.
+    pub(crate) fn unmount(&mut self) -> Result<()> {
+        let pid = self.daemon();
+        self.peer
+            .unmount(&self.dir)
+            .with_context(|| format!("cannot unmount {}", self.name()))?;
+        if let Some(pid) = pid {
+            runner::wait_until(LEAVE_LIMIT, || !runner::is_running(pid))
+                .with_context(|| format!("the daemon of {} stays", self.name()))?;
+        }
+        self.mounted = false;
+        Ok(())
+    }
+
+    /// Mounts anew with empty caches, those of the daemon included; `false` if the machine's could
+    /// not be dropped.
+    pub(crate) fn make_cold(&mut self) -> Result<bool> {
+        self.unmount()?;
+        let cold = runner::drop_caches();
+        self.mount()?;
+        Ok(cold)
+    }
+
+    /// The process that serves the mount; `None` if the kernel does.
+    pub(crate) fn daemon(&self) -> Option<u32> {
+        runner::process_with(&self.image).or_else(|| runner::process_with(&self.dir))
+    }
+
+    /// Bytes that the file system can hold, and holds free.
+    pub(crate) fn capacity(&self) -> Result<(u64, u64)> {
+        let stat = rustix::fs::statvfs(&self.dir)?;
+        Ok((stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize))
+    }
+
+    /// Returns when what was changed below the folder `changed` of the mount is on the medium.
+    ///
+    /// Not every file system has a call that syncs all of it, so the folder is synced through the
+    /// mount, and the image beneath it.
+    pub(crate) fn settle(&self, changed: &Path) -> Result<()> {
+        let root = File::open(&self.dir)?;
+        rustix::fs::syncfs(&root)?;
+        File::open(changed)?.sync_all()?;
+        File::open(&self.image)?.sync_data()?;
+        Ok(())
+    }
+}
+
+impl Drop for Volume<'_> {
+    fn drop(&mut self) {
+        if self.mounted
+            && let Err(error) = self.unmount()
+        {
+            eprintln!("{}: {error:#}", self.name());
+            runner::kill(self.daemon());
+            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH).ok();
+        }
+        // Room for the next images; what cannot go is reported by the owner of the folder.
+        fs::remove_file(&self.image).ok();
+    }
+}
