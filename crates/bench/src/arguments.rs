@@ -38,8 +38,8 @@ pub(crate) struct HifsOptions {
     /// About three minutes: 512M, loads 30 and 80, layouts a and d
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Percentages of the capacity that is filled before measuring
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=95))]
+    /// Percentages of what each file system can hold, filled before measuring
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
     pub(crate) loads: Option<Vec<u32>>,
     /// Size of every image, in bytes or with K, M, G
     #[arg(long, value_parser = size)]
@@ -47,7 +47,8 @@ pub(crate) struct HifsOptions {
     /// HIFS layouts, measured as tacita-a and so on
     #[arg(long, value_delimiter = ',')]
     pub(crate) layouts: Option<Vec<String>>,
-    /// Who else: fuse2fs (the one that ratios refer to), ext4-loop, bindfs
+    /// Who else: fuse2fs (the one that ratios refer to), fuse2fs-again (shows the noise),
+    /// ext4-loop, bindfs
     #[arg(long, value_delimiter = ',', default_value = "fuse2fs")]
     pub(crate) peers: Vec<String>,
     /// db (few large files), web (many of 512 KiB)
@@ -62,7 +63,7 @@ pub(crate) struct HifsOptions {
 pub(crate) struct ModelOptions {
     /// Percentages of the device that is filled before measuring
     #[arg(long, value_delimiter = ',', default_value = "10,30,60,80,90",
-        value_parser = clap::value_parser!(u32).range(1..=95))]
+        value_parser = clap::value_parser!(u32).range(5..=95))]
     pub(crate) loads: Vec<u32>,
     /// Size of the device, in bytes or with K, M, G
     #[arg(long, value_parser = size, default_value = "1G")]
@@ -114,9 +115,7 @@ fn size(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "too large".to_owned())
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
 #[cfg(test)]

@@ -19,22 +19,14 @@ pub(crate) struct Job {
     text: &'static str,
 }
 
-pub(crate) const SEQ_READ: Job = Job {
-    name: "seq-read.fio",
-    text: include_str!("../../../fio/seq-read.fio"),
-};
-pub(crate) const RAND_READ: Job = Job {
-    name: "rand-read.fio",
-    text: include_str!("../../../fio/rand-read.fio"),
-};
-pub(crate) const RAND_OVERWRITE: Job = Job {
-    name: "rand-overwrite.fio",
-    text: include_str!("../../../fio/rand-overwrite.fio"),
-};
-pub(crate) const NEW_DATA: Job = Job {
-    name: "new-data.fio",
-    text: include_str!("../../../fio/new-data.fio"),
-};
+pub(crate) const SEQ_READ: Job =
+    Job { name: "seq-read.fio", text: include_str!("../../../fio/seq-read.fio") };
+pub(crate) const RAND_READ: Job =
+    Job { name: "rand-read.fio", text: include_str!("../../../fio/rand-read.fio") };
+pub(crate) const RAND_OVERWRITE: Job =
+    Job { name: "rand-overwrite.fio", text: include_str!("../../../fio/rand-overwrite.fio") };
+pub(crate) const NEW_DATA: Job =
+    Job { name: "new-data.fio", text: include_str!("../../../fio/new-data.fio") };
 
 /// What a job did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +56,7 @@ fn parse(output: &str) -> Result<Outcome> {
     let start = output.find('{').context("no JSON from fio")?;
     let value: Value = serde_json::from_str(&output[start..]).context("bad JSON from fio")?;
     let jobs = value["jobs"].as_array().context("no jobs in fio's JSON")?;
-    let mut total = Outcome {
-        bytes: 0,
-        requests: 0,
-        runtime_ms: 0,
-    };
+    let mut total = Outcome { bytes: 0, requests: 0, runtime_ms: 0 };
     for job in jobs {
         if job["error"].as_u64() != Some(0) {
             bail!("fio reports error {}", job["error"]);
@@ -112,11 +100,7 @@ mod tests {
 
     #[test]
     fn reads_what_a_job_did() {
-        let expected = Outcome {
-            bytes: 67_108_864,
-            requests: 2048,
-            runtime_ms: 811,
-        };
+        let expected = Outcome { bytes: 67_108_864, requests: 2048, runtime_ms: 811 };
         assert_eq!(parse(JSON).unwrap(), expected);
     }
 

@@ -135,11 +135,7 @@ impl<'s> Run<'s> {
             system,
             request_bytes: profile.request_len_bytes(),
             amounts: Amounts::for_image(size_bytes),
-            files: if few {
-                vec![0; LARGE_FILES]
-            } else {
-                Vec::new()
-            },
+            files: if few { vec![0; LARGE_FILES] } else { Vec::new() },
             few,
             random: Stream::new(1),
         }
@@ -151,8 +147,7 @@ impl<'s> Run<'s> {
             let each = target / self.files.len() as u64;
             for (number, len) in (0..).zip(&mut self.files) {
                 let grown = each.saturating_sub(*len);
-                self.system
-                    .append(FileNo(number), grown * self.request_bytes)?;
+                self.system.append(FileNo(number), grown * self.request_bytes)?;
                 *len += grown;
             }
         } else {
@@ -194,8 +189,7 @@ impl<'s> Run<'s> {
         for (number, &len) in (0..).zip(&self.files) {
             for request in 0..len.min(wanted - done) {
                 let offset = request * self.request_bytes;
-                self.system
-                    .read(FileNo(number), offset, self.request_bytes)?;
+                self.system.read(FileNo(number), offset, self.request_bytes)?;
                 done += 1;
             }
         }
@@ -225,19 +219,14 @@ impl<'s> Run<'s> {
     fn new_files(&self) -> (std::ops::Range<u64>, u64) {
         let first = self.files.len() as u64;
         let requests = self.amounts.new_bytes / self.request_bytes;
-        if self.few {
-            (first..first + 1, requests)
-        } else {
-            (first..first + requests, 1)
-        }
+        if self.few { (first..first + 1, requests) } else { (first..first + requests, 1) }
     }
 
     fn new_data(&mut self) -> Result<u64> {
         let (numbers, requests) = self.new_files();
         let count = numbers.end - numbers.start;
         for number in numbers {
-            self.system
-                .append(FileNo(number), requests * self.request_bytes)?;
+            self.system.append(FileNo(number), requests * self.request_bytes)?;
         }
         self.system.commit()?;
         Ok(count * requests)
@@ -268,10 +257,7 @@ mod tests {
 
     #[test]
     fn two_runs_are_equal_and_sequential_reads_cost_transfer_alone() {
-        let options = ModelOptions {
-            loads: vec![80, 30],
-            size: 64 << 20,
-        };
+        let options = ModelOptions { loads: vec![80, 30], size: 64 << 20 };
         let records = run(&options).unwrap();
         assert_eq!(records, run(&options).unwrap());
         assert_eq!(records.len(), 2 * 2 * WORKLOADS.len());
@@ -279,9 +265,6 @@ mod tests {
         // 120 MB/s in MiB/s, less the way to the first file.
         assert!((100.0..115.0).contains(&read.value().unwrap()), "{read:?}");
         let random = records.iter().find(|r| r.workload == "rand-read").unwrap();
-        assert!(
-            (80.0..130.0).contains(&random.value().unwrap()),
-            "{random:?}"
-        );
+        assert!((80.0..130.0).contains(&random.value().unwrap()), "{random:?}");
     }
 }

@@ -29,9 +29,7 @@ const MEASURES: [(&str, &str); 3] = [
 /// Fills an image of every peer, half large and half web files, and mounts them in rounds.
 pub(crate) fn run(options: &MountOptions, scratch: &Path) -> Result<Vec<Record>> {
     let peers = peer::select(&options.layouts, &options.peers)?;
-    let folder = tempfile::Builder::new()
-        .prefix("bench-")
-        .tempdir_in(scratch)?;
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
     let mut volumes = Vec::new();
     let mut records = Vec::new();
     for peer in &peers {
@@ -73,7 +71,7 @@ fn measure(volume: &mut Volume<'_>, records: &mut [Record; 3]) -> Result<()> {
 }
 
 fn fill(volume: &Volume<'_>, load: u32) -> Result<()> {
-    let target = volume.capacity()?.0 / 100 * u64::from(load) / 2;
+    let target = volume.free_bytes()? / 100 * u64::from(load) / 2;
     for profile in Profile::ALL {
         let mut files = Files::new(profile);
         for part in 1..=FILL_PARTS {

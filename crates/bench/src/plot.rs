@@ -22,9 +22,8 @@ const LEGEND_WIDTH: f64 = 130.0;
 const LINEAR_SPAN_MAX: f64 = 25.0;
 
 /// Told apart in print and by the colour-blind (Okabe and Ito).
-const COLOURS: [&str; 8] = [
-    "#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999",
-];
+const COLOURS: [&str; 8] =
+    ["#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999"];
 
 /// Draws every workload that was measured at two loads or more; gives the number of files.
 pub(crate) fn draw_all(records: &[Record], out: &Path, prefix: &str) -> Result<usize> {
@@ -35,10 +34,8 @@ pub(crate) fn draw_all(records: &[Record], out: &Path, prefix: &str) -> Result<u
         if drawn.contains(&key) {
             continue;
         }
-        let rows: Vec<&Record> = records
-            .iter()
-            .filter(|r| (r.profile.as_str(), r.workload.as_str()) == key)
-            .collect();
+        let rows: Vec<&Record> =
+            records.iter().filter(|r| (r.profile.as_str(), r.workload.as_str()) == key).collect();
         let measured = rows.iter().filter(|r| r.value().is_some());
         let loads: BTreeSet<u32> = measured.map(|r| r.load_percent).collect();
         if loads.len() < 2 {
@@ -99,22 +96,10 @@ fn figure(rows: &[&Record], records: &[Record], peers: &[String]) -> String {
         "start",
         &format!("<tspan font-size=\"16\">{}</tspan>", escape(&title)),
     );
-    panel(
-        &mut svg,
-        LEFT,
-        &escape(&first.unit),
-        &curves(&Record::value),
-        None,
-    );
+    panel(&mut svg, LEFT, &escape(&first.unit), &curves(&Record::value), None);
     let ratios = curves(&|r| ratio_to(base, r, records));
     let right = 2.0 * LEFT + PANEL_WIDTH;
-    panel(
-        &mut svg,
-        right,
-        &format!("x {}", escape(base)),
-        &ratios,
-        Some(1.0),
-    );
+    panel(&mut svg, right, &format!("x {}", escape(base)), &ratios, Some(1.0));
     for (index, peer) in (0_u32..).zip(peers) {
         let y = TOP + 14.0 + 20.0 * f64::from(index);
         let x = width - LEGEND_WIDTH + 14.0;
@@ -140,38 +125,16 @@ fn panel(svg: &mut String, left: f64, label: &str, curves: &[Curve], mark: Optio
     }
     for load in [0.0, 20.0, 40.0, 60.0, 80.0, 100.0] {
         let x = x_of(load);
-        line(
-            svg,
-            (x, TOP + PANEL_HEIGHT),
-            (x, TOP + PANEL_HEIGHT + 5.0),
-            "black",
-            1.0,
-        );
+        line(svg, (x, TOP + PANEL_HEIGHT), (x, TOP + PANEL_HEIGHT + 5.0), "black", 1.0);
         text(svg, x, TOP + PANEL_HEIGHT + 20.0, "middle", &number(load));
     }
     let middle = left + PANEL_WIDTH / 2.0;
-    text(
-        svg,
-        middle,
-        TOP + PANEL_HEIGHT + 38.0,
-        "middle",
-        "load in %",
-    );
+    text(svg, middle, TOP + PANEL_HEIGHT + 38.0, "middle", "load in %");
     if let Some(value) = mark {
-        line(
-            svg,
-            (left, y_of(value)),
-            (left + PANEL_WIDTH, y_of(value)),
-            "#888888",
-            1.5,
-        );
+        line(svg, (left, y_of(value)), (left + PANEL_WIDTH, y_of(value)), "#888888", 1.5);
     }
     for curve in curves {
-        let places: Vec<(f64, f64)> = curve
-            .points
-            .iter()
-            .map(|p| (x_of(p.0), y_of(p.1)))
-            .collect();
+        let places: Vec<(f64, f64)> = curve.points.iter().map(|p| (x_of(p.0), y_of(p.1))).collect();
         for pair in places.windows(2) {
             line(svg, pair[0], pair[1], curve.colour, 2.0);
         }
@@ -206,11 +169,7 @@ impl Scale {
         let most = positive.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let least = positive.iter().copied().fold(most, f64::min);
         if positive.is_empty() {
-            return Self {
-                low: 0.0,
-                high: 1.0,
-                logarithmic: false,
-            };
+            return Self { low: 0.0, high: 1.0, logarithmic: false };
         }
         if most / least > LINEAR_SPAN_MAX {
             return Self {
@@ -222,11 +181,7 @@ impl Scale {
         let decade = 10_f64.powf(most.log10().floor());
         let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
         let high = steps.iter().map(|s| s * decade).find(|h| *h >= most);
-        Self {
-            low: 0.0,
-            high: high.unwrap_or(most),
-            logarithmic: false,
-        }
+        Self { low: 0.0, high: high.unwrap_or(most), logarithmic: false }
     }
 
     /// Where a value stands between bottom, 0, and top, 1.
@@ -243,9 +198,7 @@ impl Scale {
             return (0..=5).map(|i| self.high * f64::from(i) / 5.0).collect();
         }
         let powers = std::iter::successors(Some(self.low), |tick| Some(tick * 10.0));
-        powers
-            .take_while(|tick| *tick <= self.high * 1.001)
-            .collect()
+        powers.take_while(|tick| *tick <= self.high * 1.001).collect()
     }
 }
 
@@ -266,18 +219,12 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str, width:
 
 /// `content` is markup.
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, content: &str) {
-    writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>"
-    )
-    .expect("a string takes all");
+    writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{content}</text>")
+        .expect("a string takes all");
 }
 
 fn escape(plain: &str) -> String {
-    plain
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -22,9 +22,7 @@ pub(crate) fn run(options: &RamOptions, scratch: &Path) -> Result<Vec<Record>> {
         Some(memory) => peers.push(Box::new(memory)),
         None => eprintln!("TACITA_MEMORY_MOUNT is not set: no RAM file system to compare with"),
     }
-    let folder = tempfile::Builder::new()
-        .prefix("bench-")
-        .tempdir_in(scratch)?;
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
     let amounts = Amounts::for_image(options.size);
     let fill_bytes = options.size / 100 * u64::from(LOAD_PERCENT);
     let mut volumes = Vec::new();

@@ -48,10 +48,7 @@ impl Record {
 /// The peer that ratios among `records` refer to.
 pub(crate) fn reference(records: &[Record]) -> &'static str {
     let measured = |name: &&str| records.iter().any(|r| r.peer == *name);
-    REFERENCES
-        .into_iter()
-        .find(measured)
-        .unwrap_or(REFERENCES[0])
+    REFERENCES.into_iter().find(measured).unwrap_or(REFERENCES[0])
 }
 
 /// The value of `record` over that of `peer` for the same work.
@@ -123,10 +120,7 @@ fn parse_csv(text: &str) -> Result<Vec<Record>> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(',').collect();
         anyhow::ensure!(cells.len() == HEADER.split(',').count(), "bad row: {line}");
-        let samples = cells[8]
-            .split(';')
-            .filter(|s| !s.is_empty())
-            .map(str::parse);
+        let samples = cells[8].split(';').filter(|s| !s.is_empty()).map(str::parse);
         Ok(Record {
             profile: cells[0].into(),
             workload: cells[1].into(),
@@ -163,10 +157,7 @@ mod tests {
     #[test]
     fn ratios_are_of_medians() {
         let records = [record("x", &[30.0, 10.0, 20.0]), record("fuse2fs", &[40.0])];
-        assert_eq!(
-            ratio_to(reference(&records), &records[0], &records),
-            Some(0.5)
-        );
+        assert_eq!(ratio_to(reference(&records), &records[0], &records), Some(0.5));
         let records = [record("x", &[30.0, 10.0]), record("fuse2fs", &[60.0, 5.0])];
         assert_eq!(best_ratio_to("fuse2fs", &records[0], &records), Some(2.0));
         let alone = [record("x", &[1.0])];

@@ -44,22 +44,14 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     // Files, not pipes: a daemon left behind would keep a pipe open, and a full one would block.
     let mut stdout = tempfile::tempfile()?;
     let mut stderr = tempfile::tempfile()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?);
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {name}"))?;
+    command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
     let ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)) | Err(_));
     if wait_until(limit, || ended(&mut child)).is_err() {
         child.kill().ok();
         let gone = wait_until(KILL_LIMIT, || ended(&mut child));
         let fate = if gone.is_ok() { "killed" } else { "stuck" };
-        bail!(
-            "{name} (process {}) took longer than {limit:?}: {fate}",
-            child.id()
-        );
+        bail!("{name} (process {}) took longer than {limit:?}: {fate}", child.id());
     }
     let status = child.wait()?;
     let output = whole(&mut stdout)?;
@@ -140,14 +132,7 @@ pub(crate) fn is_running(pid: u32) -> bool {
 /// A line of `/proc/PID/status`, such as `VmRSS`.
 pub(crate) fn status_field(pid: u32, name: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |line: &str| {
-        Some(
-            line.strip_prefix(name)?
-                .strip_prefix(':')?
-                .trim()
-                .to_owned(),
-        )
-    };
+    let field = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned());
     status.lines().find_map(field)
 }
 
@@ -166,10 +151,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         let output = run(Command::new("echo").arg("hello"), limit).unwrap();
         assert_eq!(output, "hello\n");
-        let error = run(
-            Command::new("sh").args(["-c", "echo why >&2; exit 3"]),
-            limit,
-        );
+        let error = run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), limit);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("why") && text.contains('3'), "{text}");
     }

@@ -24,12 +24,14 @@ pub(crate) fn print(records: &[Record], out: &mut dyn Write) -> io::Result<()> {
     }
     let base = reference(records);
     for (profile, workload) in tables {
-        let rows: Vec<&Record> = records
-            .iter()
-            .filter(|r| r.profile == profile && r.workload == workload)
-            .collect();
+        let rows: Vec<&Record> =
+            records.iter().filter(|r| r.profile == profile && r.workload == workload).collect();
         let loads: BTreeSet<u32> = rows.iter().map(|r| r.load_percent).collect();
-        writeln!(out, "{profile} {workload}, {} (x {base})", rows[0].unit)?;
+        write!(out, "{profile} {workload}, {}", rows[0].unit)?;
+        if rows.iter().any(|r| r.peer == base) {
+            write!(out, " (x {base})")?;
+        }
+        writeln!(out)?;
         write!(out, "{:>6}", "load")?;
         for peer in &peers {
             write!(out, "{peer:>CELL$}")?;
@@ -38,14 +40,8 @@ pub(crate) fn print(records: &[Record], out: &mut dyn Write) -> io::Result<()> {
         for load in loads {
             write!(out, "{load:>5}%")?;
             for peer in &peers {
-                let row = rows
-                    .iter()
-                    .find(|r| r.load_percent == load && r.peer == *peer);
-                write!(
-                    out,
-                    "{:>CELL$}",
-                    row.map_or(String::new(), |r| cell(r, records))
-                )?;
+                let row = rows.iter().find(|r| r.load_percent == load && r.peer == *peer);
+                write!(out, "{:>CELL$}", row.map_or(String::new(), |r| cell(r, records)))?;
             }
             writeln!(out)?;
         }
@@ -62,7 +58,11 @@ fn cell(record: &Record, records: &[Record]) -> String {
     let Some(value) = record.value() else {
         return "-".into();
     };
-    let decimals = usize::from(value < 1000.0);
+    let decimals = match value {
+        0.0..10.0 => 2,
+        10.0..1000.0 => 1,
+        _ => 0,
+    };
     match ratio_to(reference(records), record, records) {
         Some(ratio) => format!("{value:.decimals$} ({ratio:.2}x)"),
         None => format!("{value:.decimals$}"),

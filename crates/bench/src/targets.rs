@@ -81,11 +81,8 @@ pub(crate) fn mount_verdicts(records: &[Record]) -> String {
         };
         let verdict = if value <= limit { "holds" } else { "MISSED" };
         let (what, unit) = (&record.workload, &record.unit);
-        writeln!(
-            text,
-            "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}"
-        )
-        .expect("a string takes all");
+        writeln!(text, "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}")
+            .expect("a string takes all");
     }
     text
 }
@@ -100,7 +97,18 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
                 && target.workloads.contains(&r.workload.as_str())
                 && target.loads_percent.contains(&r.load_percent)
         });
-        let ratios = covered.filter_map(|r| Some((ratio_to(target.against, r, records)?, r)));
+        let covered: Vec<&Record> = covered.collect();
+        if let Some(gap) = covered.iter().find(|r| r.value().is_none()) {
+            writeln!(
+                text,
+                " MISSED: {}: no value for {} {} at {}%",
+                target.text, gap.profile, gap.workload, gap.load_percent
+            )
+            .expect("a string takes all");
+            continue;
+        }
+        let ratio = |r: &&Record| ratio_to(target.against, r, records);
+        let ratios = covered.into_iter().filter_map(|r| Some((ratio(&r)?, r)));
         let Some((worst, at)) = ratios.min_by(|a, b| a.0.total_cmp(&b.0)) else {
             continue;
         };
@@ -149,15 +157,16 @@ mod tests {
         assert!(text.contains("MISSED: reads"), "{text}");
         assert!(text.contains("0.90x (db seq-read at 90%)"), "{text}");
         assert!(text.contains(" holds: new data up to 60%"), "{text}");
+        let gap = Record {
+            samples: Vec::new(),
+            ..records[0].clone()
+        };
+        assert!(verdicts(&[gap]).contains("MISSED: reads"));
         let mut noisy = [records[2].clone(), records[3].clone()];
         noisy[0].samples = vec![8.0, 9.0, 12.0];
         noisy[1].samples = vec![10.0, 10.0, 10.0];
         assert!(verdicts(&noisy).contains("unclear: reads"));
-        assert_eq!(
-            text.lines().count(),
-            2,
-            "what was not measured is not judged"
-        );
+        assert_eq!(text.lines().count(), 2, "what was not measured is not judged");
         assert_eq!(verdicts(&[]), "");
     }
 }

@@ -28,12 +28,7 @@ impl<'p> Volume<'p> {
         fs::create_dir_all(&dir)?;
         peer.format(&image, size_bytes)
             .with_context(|| format!("cannot format for {}", peer.name()))?;
-        let mut volume = Self {
-            peer,
-            image,
-            dir,
-            mounted: false,
-        };
+        let mut volume = Self { peer, image, dir, mounted: false };
         volume.mount()?;
         Ok(volume)
     }
@@ -51,19 +46,17 @@ impl<'p> Volume<'p> {
     /// Mounts the image and says how long that took.
     pub(crate) fn mount(&mut self) -> Result<Duration> {
         let start = Instant::now();
-        self.mounted = true;
         self.peer
             .mount(&self.image, &self.dir)
             .with_context(|| format!("cannot mount {}", self.name()))?;
+        self.mounted = true;
         Ok(start.elapsed())
     }
 
     /// Unmounts the image and waits until the daemon is gone.
     pub(crate) fn unmount(&mut self) -> Result<()> {
         let pid = self.daemon();
-        self.peer
-            .unmount(&self.dir)
-            .with_context(|| format!("cannot unmount {}", self.name()))?;
+        self.peer.unmount(&self.dir).with_context(|| format!("cannot unmount {}", self.name()))?;
         if let Some(pid) = pid {
             runner::wait_until(LEAVE_LIMIT, || !runner::is_running(pid))
                 .with_context(|| format!("the daemon of {} stays", self.name()))?;
@@ -86,10 +79,13 @@ impl<'p> Volume<'p> {
         runner::process_with(&self.image).or_else(|| runner::process_with(&self.dir))
     }
 
-    /// Bytes that the file system can hold, and holds free.
-    pub(crate) fn capacity(&self) -> Result<(u64, u64)> {
+    /// Bytes that the file system lets its users take.
+    ///
+    /// The total would be no measure of what fits: some count their own tables in it, and fuse2fs
+    /// keeps back a tenth.
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(&self.dir)?;
-        Ok((stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize))
+        Ok(stat.f_bavail * stat.f_frsize)
     }
 
     /// Returns when what was changed below the folder `changed` of the mount is on the medium.
@@ -111,9 +107,10 @@ impl Drop for Volume<'_> {
             && let Err(error) = self.unmount()
         {
             eprintln!("{}: {error:#}", self.name());
-            runner::kill(self.daemon());
-            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH).ok();
         }
+        // What a failed mount or unmount left; usually nothing.
+        runner::kill(self.daemon());
+        rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH).ok();
         // Room for the next images; what cannot go is reported by the owner of the folder.
         fs::remove_file(&self.image).ok();
     }

@@ -20,8 +20,8 @@ const DB_REQUEST_LEN_BYTES: u64 = 32 << 10;
 const WEB_FILE_LEN_BYTES: u64 = 512 << 10;
 /// Files in a folder of the web profile.
 const WEB_FOLDER_FILES: u64 = 16;
-/// Most names handed to fio; its lines end at 8 KiB.
-const NAMES_MAX: u64 = 512;
+/// Most names handed to fio: a value must stay below 4 KiB.
+const NAMES_MAX: u64 = 300;
 /// Folders of small files.
 const SMALL_FOLDERS: u64 = 50;
 /// Size of a small file.
@@ -67,12 +67,7 @@ impl Profile {
             CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, SeqRead,
         };
         match self {
-            Self::Db => &[
-                &[SeqRead],
-                &[RandRead],
-                &[RandOverwrite],
-                &[NewData, Delete],
-            ],
+            Self::Db => &[&[SeqRead], &[RandRead], &[RandOverwrite], &[NewData, Delete]],
             Self::Web => &[
                 &[SeqRead],
                 &[RandRead],
@@ -162,10 +157,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(profile: Profile) -> Self {
-        Self {
-            profile,
-            filled_bytes: 0,
-        }
+        Self { profile, filled_bytes: 0 }
     }
 
     /// Adds to the files until they hold `target_bytes`, synced.
@@ -192,10 +184,13 @@ impl Files {
         Ok(())
     }
 
-    /// Names for fio of what a round reads or overwrites.
-    fn names(&self, workload: Workload, amount_bytes: u64, seed: u64) -> String {
+    /// Names for fio of what a round reads or overwrites, and how much of it.
+    fn part(&self, workload: Workload, amount_bytes: u64, seed: u64) -> (String, u64) {
         match self.profile {
-            Profile::Db => join((0..DB_FILES).map(db_name)),
+            Profile::Db => {
+                let names = join((0..DB_FILES).map(db_name));
+                (names, amount_bytes.min(self.filled_bytes))
+            }
             Profile::Web => {
                 let all = self.filled_bytes / WEB_FILE_LEN_BYTES;
                 let count = (amount_bytes / WEB_FILE_LEN_BYTES).clamp(1, NAMES_MAX.min(all));
@@ -205,7 +200,9 @@ impl Files {
                     Workload::SeqRead => 1,
                     _ => (all / count).max(1),
                 };
-                join((0..count).map(|i| web_name((start + i * step) % all)))
+                let names = join((0..count).map(|i| web_name((start + i * step) % all)));
+                // Not more, or files would be read twice, and from the cache.
+                (names, count * WEB_FILE_LEN_BYTES)
             }
         }
     }
@@ -220,15 +217,15 @@ impl Files {
         scratch: &Path,
     ) -> Result<f64> {
         let job = |job: Job, amount: u64| {
-            let names = match workload {
-                Workload::NewData => self.new_names(amount),
-                _ => self.names(workload, amount, seed),
+            let (names, amount_bytes) = match workload {
+                Workload::NewData => (self.new_names(amount), amount),
+                _ => self.part(workload, amount, seed),
             };
             let variables = [
                 ("DIR", volume.dir().display().to_string()),
                 ("FILES", names),
                 ("BS", self.profile.request_len_bytes().to_string()),
-                ("AMOUNT", amount.min(self.filled_bytes).to_string()),
+                ("AMOUNT", amount_bytes.to_string()),
                 ("FILESIZE", self.new_file_len(amount).to_string()),
                 ("SEED", seed.to_string()),
             ];
@@ -359,12 +356,11 @@ mod tests {
 
     #[test]
     fn names_fit_into_a_line_of_fio() {
-        let files = Files {
-            profile: Profile::Web,
-            filled_bytes: 9 << 30,
-        };
+        let files = Files { profile: Profile::Web, filled_bytes: 9 << 30 };
         for workload in [Workload::SeqRead, Workload::RandRead] {
-            assert!(files.names(workload, 10 << 30, 7).len() < 8000);
+            let (names, amount_bytes) = files.part(workload, 10 << 30, 7);
+            assert!(names.len() < 4000);
+            assert_eq!(amount_bytes, NAMES_MAX * WEB_FILE_LEN_BYTES);
         }
     }
 }

@@ -56,10 +56,7 @@ impl Contiguous {
     }
 
     fn release(&mut self, extent: Extent) {
-        let Extent {
-            mut start,
-            mut count,
-        } = extent;
+        let Extent { mut start, mut count } = extent;
         if let Some(after) = self.free.remove(&(start + count)) {
             count += after;
         }
@@ -99,10 +96,8 @@ impl Contiguous {
                 skip -= extent.count;
                 continue;
             }
-            let part = Extent {
-                start: extent.start + skip,
-                count: (extent.count - skip).min(left),
-            };
+            let part =
+                Extent { start: extent.start + skip, count: (extent.count - skip).min(left) };
             self.transfer(part, write)?;
             left -= part.count;
             skip = 0;
