@@ -12,6 +12,7 @@ use crate::statistics::{mib, real};
 use crate::workload::{Amounts, Profile, Workload};
 
 mod contiguous;
+mod hifs;
 
 /// Workloads that are modelled; small files are all metadata, which only real mounts have.
 const WORKLOADS: [Workload; 5] = [
@@ -64,7 +65,9 @@ pub(crate) trait Modelled {
 
 /// Systems to run, made anew for each profile, on devices of `size_bytes`.
 fn systems(size_bytes: u64) -> Result<Vec<Box<dyn Modelled>>> {
-    Ok(vec![Box::new(contiguous::Contiguous::new(size_bytes)?)])
+    let ideal: Box<dyn Modelled> = Box::new(contiguous::Contiguous::new(size_bytes)?);
+    let layouts = hifs::layouts(size_bytes)?.into_iter();
+    Ok(std::iter::once(ideal).chain(layouts.map(|layout| Box::new(layout) as _)).collect())
 }
 
 /// Runs every system through every profile and load.
