@@ -37,9 +37,7 @@ pub(crate) fn select(layouts: &[String], others: &[String]) -> Result<Vec<Box<dy
     for name in others.iter().filter(|n| !n.is_empty()) {
         peers.push(match name.as_str() {
             "fuse2fs" => Box::new(Fuse2fs { name: "fuse2fs" }),
-            "fuse2fs-again" => Box::new(Fuse2fs {
-                name: "fuse2fs-again",
-            }),
+            "fuse2fs-again" => Box::new(Fuse2fs { name: "fuse2fs-again" }),
             "ext4-loop" => Box::new(Ext4Loop),
             "bindfs" => Box::new(Bindfs),
             _ => bail!("no peer is called {name}"),

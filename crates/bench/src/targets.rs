@@ -157,10 +157,7 @@ mod tests {
         assert!(text.contains("MISSED: reads"), "{text}");
         assert!(text.contains("0.90x (db seq-read at 90%)"), "{text}");
         assert!(text.contains(" holds: new data up to 60%"), "{text}");
-        let gap = Record {
-            samples: Vec::new(),
-            ..records[0].clone()
-        };
+        let gap = Record { samples: Vec::new(), ..records[0].clone() };
         assert!(verdicts(&[gap]).contains("MISSED: reads"));
         let mut noisy = [records[2].clone(), records[3].clone()];
         noisy[0].samples = vec![8.0, 9.0, 12.0];

@@ -116,6 +116,11 @@ pub trait BlockDevice: Send + Sync {
     /// [`crate::Kind::Io`]: then any of the writes since the last flush may be lost.
     fn flush(&self) -> Result<()>;
 
+    /// These blocks will be read soon: a hint, which may be passed over.
+    fn will_read(&self, range: BlockRange) {
+        let _ = range;
+    }
+
     /// The content of these blocks is needed no more; they may read as anything afterwards.
     ///
     /// # Errors
@@ -141,6 +146,10 @@ macro_rules! forward {
 
             fn flush(&self) -> Result<()> {
                 (**self).flush()
+            }
+
+            fn will_read(&self, range: BlockRange) {
+                (**self).will_read(range);
             }
 
             fn discard(&self, range: BlockRange) -> Result<()> {

@@ -1,12 +1,13 @@
 //! A regular file or a raw device of the machine.
 
 use std::fs::{File, OpenOptions};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom};
 
 use crate::{AlignedBuf, BlockDevice, BlockNo, BlockRange, Error, Geometry, Kind, Result};
 
@@ -254,6 +255,13 @@ impl BlockDevice for FileDevice {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
         self.check_writable()?;
         self.write_at(buf, offset).map_err(|e| self.failed("write", offset, e))
+    }
+
+    fn will_read(&self, range: BlockRange) {
+        let Ok(bytes) = self.geometry.byte_range_of(range) else { return };
+        let len = NonZeroU64::new(bytes.end - bytes.start);
+        // A hint: what refuses it reads as before.
+        let _ = rustix::fs::fadvise(&self.file, bytes.start, len, Advice::WillNeed);
     }
 
     fn flush(&self) -> Result<()> {

@@ -183,7 +183,7 @@ fn a_git_clone_and_a_cargo_build_inside() {
     bench.umount();
 }
 
-/// What SQLite has committed survives the death of the daemon at any moment.
+/// What `SQLite` has committed survives the death of the daemon at any moment.
 #[test]
 fn sqlite_survives_kill_9() {
     let test = "sqlite_survives_kill_9";

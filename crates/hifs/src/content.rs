@@ -15,6 +15,9 @@ use ranges::Ranges;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
+/// How far a sequential read is followed, in blocks: 1 MiB.
+const READ_ON_BLOCKS: u64 = 256;
+
 /// One block that waits; `None` is zeros.
 pub(crate) type Pending = Option<Box<[u8; BLOCK_LEN]>>;
 
@@ -149,6 +152,17 @@ impl Content {
             }
         }
         Ok(())
+    }
+
+    /// Tells the device that what follows a long read will probably be read next, as far as it lies
+    /// in the same piece. A file read from its beginning is so fetched a piece at a time, however
+    /// small the requests begin.
+    pub(crate) fn will_read_on(&self, source: Source<'_>, block: u64) {
+        let per_bucket = u64::from(source.geometry.bucket_blocks);
+        let (bucket, within) = (to_bucket(block / per_bucket), block % per_bucket);
+        if let (run, Some(place)) = self.base_run(source, bucket, within, READ_ON_BLOCKS) {
+            source.medium.will_read(place, run);
+        }
     }
 
     fn read_base(&self, source: Source<'_>, first: u64, buf: &mut [u8]) -> Result<()> {

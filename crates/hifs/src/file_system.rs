@@ -10,7 +10,7 @@ use tacita_vfs::{
 };
 
 use crate::geometry::{BLOCK_LEN, Table, Times};
-use crate::hifs::{Hifs, Inner, Sync};
+use crate::hifs::{Goal, Hifs, Inner};
 use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, xattrs_len};
 use crate::tree::namespace::name_of;
 use crate::tree::{Body, Node, ROOT, State};
@@ -25,11 +25,11 @@ impl Hifs {
         let mut inner = self.exclusive();
         inner.writable()?;
         if inner.state.is_loaded() {
-            inner.commit(Sync::Durable)?;
+            inner.commit(Goal::Room)?;
         }
         match change(&mut inner.state) {
             Err(error) if error.kind() == Kind::NoSpace && !inner.state.pending.is_empty() => {
-                inner.commit(Sync::Durable)?;
+                inner.commit(Goal::Room)?;
                 change(&mut inner.state)
             }
             done => done,
@@ -275,7 +275,7 @@ impl FileSystem for Hifs {
             }
         }
         if inner.state.is_loaded() || blocks > inner.state.superblock.geometry.journal_blocks {
-            inner.commit(Sync::Durable)?;
+            inner.commit(Goal::Room)?;
         }
         inner.state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)
     }

@@ -70,15 +70,44 @@ impl std::fmt::Debug for Hifs {
     }
 }
 
+/// Why a commit is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// What is pending makes room: it need not be durable.
+    Room,
+    /// Everything is durable when the commit returns.
+    Durable,
+    /// And nothing but the new state is left on the medium.
+    Erased,
+}
+
+impl From<Sync> for Goal {
+    fn from(sync: Sync) -> Self {
+        match sync {
+            Sync::Strict => Self::Erased,
+            Sync::Durable => Self::Durable,
+        }
+    }
+}
+
+/// How the last commit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Well,
+    /// It failed before it was durable: the journal may hold part of it.
+    Littered,
+    /// It failed after it had become durable: memory and image disagree.
+    Poisoned,
+}
+
 pub(crate) struct Inner {
     pub(crate) state: State,
     read_only: bool,
     /// A commit that is durable, but whose journal is not erased yet.
     unfinished: Option<Sealed>,
-    /// A commit failed after it had become durable: memory and image disagree.
-    poisoned: bool,
-    /// A commit failed before it was durable: the journal may hold part of it.
-    littered: bool,
+    /// Content was overwritten without a journal since the last flush.
+    unflushed: bool,
+    health: Health,
     cost: CommitCost,
 }
 
@@ -115,13 +144,13 @@ impl Hifs {
             state,
             read_only,
             unfinished: None,
-            poisoned: false,
-            littered: false,
+            unflushed: false,
+            health: Health::Well,
             cost: CommitCost::default(),
         };
         let this = Self { inner: RwLock::new(inner), sync: options.sync, recovery, warning };
         if !read_only {
-            this.exclusive().commit(Sync::Strict)?;
+            this.exclusive().commit(Goal::Erased)?;
         }
         Ok(this)
     }
@@ -152,12 +181,12 @@ impl Hifs {
     /// # Errors
     /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
     pub fn commit(&self) -> Result<()> {
-        self.exclusive().commit(Sync::Strict)
+        self.exclusive().commit(Goal::Erased)
     }
 
     /// What `fsync` does: a commit with the promise chosen at opening.
     pub(crate) fn commit_for_fsync(&self) -> Result<()> {
-        self.exclusive().commit(self.sync)
+        self.exclusive().commit(self.sync.into())
     }
 
     /// What all commits since opening have cost.
@@ -182,7 +211,9 @@ impl Hifs {
     pub(crate) fn exclusive(&self) -> RwLockWriteGuard<'_, Inner> {
         let poisoned = self.inner.is_poisoned();
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.poisoned |= poisoned;
+        if poisoned {
+            inner.health = Health::Poisoned;
+        }
         inner
     }
 }
@@ -202,48 +233,67 @@ impl Inner {
     /// # Errors
     /// [`tacita_vfs::Kind::Io`].
     pub(crate) fn usable(&self) -> tacita_vfs::Result<()> {
-        if self.poisoned { Err(poisoned().into()) } else { Ok(()) }
+        if self.health == Health::Poisoned { Err(poisoned().into()) } else { Ok(()) }
     }
 
-    /// Commits, and erases the journal if `sync` asks for it.
-    pub(crate) fn commit(&mut self, sync: Sync) -> Result<()> {
-        if self.poisoned {
+    /// Commits what is pending, as far as `goal` asks for.
+    pub(crate) fn commit(&mut self, goal: Goal) -> Result<()> {
+        if self.health == Health::Poisoned {
             return Err(poisoned());
         }
-        if sync == Sync::Strict || !self.state.pending.is_empty() {
+        if goal == Goal::Erased || !self.state.pending.is_empty() {
             self.finish()?;
         }
         if self.read_only {
             return Ok(());
         }
         match commit::commit(&mut self.state) {
-            Ok(None) => Ok(()),
+            Ok(None) => {}
             Ok(Some((sealed, cost))) => {
                 self.cost.add(&cost);
-                self.unfinished = Some(sealed);
-                self.littered = false;
-                if sync == Sync::Strict { self.finish() } else { Ok(()) }
+                self.health = Health::Well;
+                if sealed.is_loose() {
+                    self.unflushed = true;
+                } else {
+                    // Writing the journal has flushed all that went before it, but not what it led to.
+                    self.unflushed = sealed.has_loose();
+                    self.unfinished = Some(sealed);
+                }
             }
             Err(failure) => {
-                self.poisoned = failure.durable;
-                self.littered = !failure.durable;
-                Err(failure.error)
+                self.health = if failure.durable { Health::Poisoned } else { Health::Littered };
+                return Err(failure.error);
             }
         }
+        match goal {
+            Goal::Room => Ok(()),
+            Goal::Durable => self.flush(),
+            Goal::Erased => self.finish(),
+        }
+    }
+
+    /// Makes overwritten content durable.
+    fn flush(&mut self) -> Result<()> {
+        if self.unflushed {
+            self.state.medium.flush()?;
+            self.unflushed = false;
+        }
+        Ok(())
     }
 
     /// Erases the journal of the last commit.
     fn finish(&mut self) -> Result<()> {
         let State { medium, superblock, .. } = &self.state;
-        if self.littered {
+        if self.health == Health::Littered {
             journal::erase(medium, &superblock.geometry)?;
-            self.littered = false;
+            self.health = Health::Well;
         }
         if let Some(sealed) = &self.unfinished {
             sealed.finish(medium, &superblock.geometry)?;
             self.unfinished = None;
+            self.unflushed = false;
         }
-        Ok(())
+        self.flush()
     }
 }
 

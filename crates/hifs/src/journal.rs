@@ -53,7 +53,10 @@ struct Run {
 /// A commit in the form of the journal: the bytes, and what they say.
 #[derive(Debug)]
 pub(crate) struct Sealed {
+    /// The journal; nothing if there is nothing in it.
     bytes: Vec<u8>,
+    /// Overwritten content, first block and bytes of each run.
+    loose: Vec<(u64, Vec<u8>)>,
 }
 
 /// What recovery found.
@@ -73,11 +76,24 @@ impl Sealed {
         (self.bytes.len() / BLOCK_LEN) as u64
     }
 
+    /// Whether the commit only overwrites content, and nothing is in the journal.
+    pub(crate) const fn is_loose(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whether content is overwritten beside the journal.
+    pub(crate) const fn has_loose(&self) -> bool {
+        !self.loose.is_empty()
+    }
+
     /// Writes the journal; when this returns, the commit is durable.
     ///
     /// # Errors
     /// [`Kind::Device`]: the commit has not happened.
     pub(crate) fn write(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
         medium.write(geometry.journal(), &self.bytes)?;
         if planted(Mutant::SkippedFlush) { Ok(()) } else { medium.flush() }
     }
@@ -87,6 +103,12 @@ impl Sealed {
     /// # Errors
     /// [`Kind::Device`]: recovery must finish it.
     pub(crate) fn apply(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        for (at, run) in &self.loose {
+            medium.write(BlockNo(*at), run)?;
+        }
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
         let contents = Contents::parse(&self.bytes, geometry)?;
         contents.apply(medium, false)
     }
@@ -97,6 +119,9 @@ impl Sealed {
     /// [`Kind::Device`]: recovery must finish it.
     pub(crate) fn finish(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
         medium.flush()?;
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
         let blocks = if planted(Mutant::JournalResidue) { 1 } else { self.blocks() };
         medium.zero(geometry.journal(), blocks)?;
         medium.flush()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tacita_block::{BlockDevice, BlockNo};
+use tacita_block::{BlockDevice, BlockNo, BlockRange};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::BLOCK_LEN;
@@ -45,6 +45,12 @@ impl Medium {
     /// [`Kind::Device`].
     pub(crate) fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         Ok(self.device.read(BlockNo(at.0 * self.scale), buf)?)
+    }
+
+    /// These blocks will be read soon.
+    pub(crate) fn will_read(&self, at: BlockNo, count: u64) {
+        let (start, count) = (BlockNo(at.0 * self.scale), count * self.scale);
+        self.device.will_read(BlockRange { start, count });
     }
 
     /// Reads one block.

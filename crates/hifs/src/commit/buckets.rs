@@ -7,7 +7,7 @@ use tacita_vfs::NodeId;
 use super::Cells;
 use crate::content::Content;
 use crate::error::{Result, damaged};
-use crate::geometry::Table;
+use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::journal::{Bucket, Plan};
 use crate::names::FileId;
 use crate::placement::{Cell, Change, Owner, Relocation};
@@ -111,13 +111,16 @@ pub(super) fn write(
     let start = |cell| state.superblock.geometry.cell_start(Table::Buckets, cell);
     for relocation in relocations {
         let Some(to) = relocation.to else { continue };
-        match (files.get(&relocation.owner).and_then(|node| node.content()), relocation.from) {
-            (Some(content), _) => writer.bucket(content, relocation.bucket, to, plan),
+        let file = files.get(&relocation.owner);
+        let file = file.and_then(|node| Some((node.content()?, node.size)));
+        match (file, relocation.from) {
+            (Some(file), _) => writer.bucket(file, relocation.bucket, to, plan),
             (None, Some(from)) => plan.bucket(Bucket {
                 to: start(to),
                 fresh: cells.fresh.contains(&to),
                 base: Some(start(from)),
                 blocks: Vec::new(),
+                within: 0,
             }),
             (None, None) => return Err(damaged("a bucket without a file")),
         }
@@ -128,13 +131,13 @@ pub(super) fn write(
         };
         if content.base == Some(id) {
             for bucket in content.pending_buckets(&state.superblock.geometry) {
-                writer.bucket_in_place(id, content, bucket, plan);
+                writer.bucket_in_place(id, (content, node.size), bucket, plan);
             }
         } else {
             // Another file's cells may have become this file's without moving.
             for (first, _, len) in state.buckets.extents(id) {
                 for bucket in first..first + len {
-                    writer.bucket_in_place(id, content, bucket, plan);
+                    writer.bucket_in_place(id, (content, node.size), bucket, plan);
                 }
             }
         }
@@ -148,12 +151,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn bucket_in_place(&self, id: FileId, content: &Content, bucket: u32, plan: &mut Plan) {
+    fn bucket_in_place(&self, id: FileId, file: (&Content, u64), bucket: u32, plan: &mut Plan) {
         if self.cells.from.contains_key(&(id, bucket)) {
             return;
         }
         if let Some((cell, _)) = self.state.buckets.locate(id, bucket) {
-            self.bucket(content, bucket, cell, plan);
+            self.bucket(file, bucket, cell, plan);
         }
     }
 
@@ -167,7 +170,8 @@ impl Writer<'_> {
     }
 
     /// The content of one bucket goes to cell `to`.
-    fn bucket(&self, content: &Content, bucket: u32, to: Cell, plan: &mut Plan) {
+    fn bucket(&self, file: (&Content, u64), bucket: u32, to: Cell, plan: &mut Plan) {
+        let (content, size) = file;
         let geometry = &self.state.superblock.geometry;
         let start = |cell| geometry.cell_start(Table::Buckets, cell);
         let blocks = content.pending_blocks(geometry, bucket);
@@ -176,8 +180,15 @@ impl Writer<'_> {
             fresh: self.cells.fresh.contains(&to),
             base: self.old_cell(content, bucket).map(start),
             blocks: blocks.map(|(index, block)| (index, block.clone())).collect(),
+            within: blocks_within(geometry, size, bucket),
         });
     }
+}
+
+/// How many blocks of a bucket lie wholly before the end of the file.
+fn blocks_within(geometry: &Geometry, size: u64, bucket: u32) -> u32 {
+    let left = size.saturating_sub(u64::from(bucket) * geometry.bucket_len_bytes());
+    u32::try_from(left / BLOCK_LEN as u64).unwrap_or(u32::MAX)
 }
 
 /// Inodes tell how many buckets are stored and hold short content: those that change are touched.

@@ -4,6 +4,10 @@
 //! The journal is a function of the old and the new image alone, so that a crash does not tell by
 //! which way the one became the other: blocks that do not differ are left out, and whether a bucket
 //! moves or is written follows from contents, not from how the file got them.
+//!
+//! Content that only overwrites content need not be in the journal: whichever of its sectors a crash
+//! keeps, the image is the canonical one of some content. Small commits go through the journal all
+//! the same and are whole or not at all; in large ones such blocks are *loose*.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +24,13 @@ use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
 use crate::superblock::u64_at;
 
-/// Blocks compared with the image at once.
+/// Blocks compared with the image, or written loosely, at once.
 const COMPARE_BLOCKS: usize = 256;
+/// Up to so many blocks of overwritten content go through the journal with the rest of a commit.
+const WHOLE_BLOCKS_MAX: u64 = 256;
+/// In a small image it is less: this share of the journal.
+const WHOLE_SHARE: u64 = 8;
+const SECTOR_LEN: usize = 512;
 
 /// The new content of one bucket.
 #[derive(Debug)]
@@ -34,6 +43,8 @@ pub(crate) struct Bucket {
     pub(crate) base: Option<BlockNo>,
     /// Blocks with new content, by index.
     pub(crate) blocks: Vec<(u32, Pending)>,
+    /// How many of its blocks lie wholly before the end of the file.
+    pub(crate) within: u32,
 }
 
 /// What a commit does to the image.
@@ -54,6 +65,8 @@ struct Differing {
     zeros: Vec<Run>,
     /// Still to be compared.
     unsure: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    /// Overwritten content.
+    loose: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
 }
 
 impl Plan {
@@ -87,6 +100,11 @@ impl Plan {
         let mut out = Differing { zeros: std::mem::take(&mut self.zeros), ..Differing::default() };
         out.unsure = std::mem::take(&mut self.blocks);
         let moves = self.divide(medium, geometry, &mut out)?;
+        let whole = WHOLE_BLOCKS_MAX.min(geometry.journal_blocks / WHOLE_SHARE);
+        if out.loose.len() as u64 <= whole {
+            let loose = std::mem::take(&mut out.loose);
+            out.unsure.extend(loose);
+        }
         let room =
             geometry.journal_blocks.saturating_sub((out.puts.len() + out.unsure.len()) as u64);
         let pairs: Vec<(u64, u64)> = moves.keys().copied().collect();
@@ -102,6 +120,7 @@ impl Plan {
                     fresh: false,
                     base: Some(BlockNo(from)),
                     blocks: vec![],
+                    within: 0,
                 };
                 let content = bucket.content(medium, geometry)?;
                 out.write_all(&bucket, &content);
@@ -111,7 +130,10 @@ impl Plan {
         out.compare(medium)?;
         out.puts.sort_unstable_by_key(|(at, _)| *at);
         out.zeros.sort_unstable_by_key(|run| run.at);
-        let sealed = Sealed { bytes: encode(&layered, &out.puts, &out.zeros) };
+        out.loose.sort_unstable_by_key(|(at, _)| *at);
+        let empty = layered.is_empty() && out.puts.is_empty() && out.zeros.is_empty();
+        let bytes = if empty { Vec::new() } else { encode(&layered, &out.puts, &out.zeros) };
+        let sealed = Sealed { bytes, loose: join(out.loose) };
         if sealed.blocks() > geometry.journal_blocks {
             let text = format!(
                 "one commit of {} blocks is larger than the journal of {}",
@@ -181,6 +203,18 @@ impl Plan {
 }
 
 impl Bucket {
+    /// Whether any mixture of the old sectors and the new ones is some content of the file in its
+    /// canonical form: nothing lies at or behind the end of the file, and every new sector holds
+    /// something, so that no mixture is an empty bucket.
+    fn only_overwrites(&self) -> bool {
+        self.blocks.iter().all(|(index, block)| {
+            *index < self.within
+                && block
+                    .as_ref()
+                    .is_some_and(|block| block.chunks_exact(SECTOR_LEN).all(|s| !is_zero(s)))
+        })
+    }
+
     /// The whole content.
     fn content(&self, medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
         let mut content = vec![0; bucket_len(geometry)];
@@ -210,9 +244,10 @@ impl Differing {
         geometry: &Geometry,
     ) -> Result<()> {
         if bucket.base == Some(bucket.to) {
+            let target = if bucket.only_overwrites() { &mut self.loose } else { &mut self.unsure };
             for (index, block) in &bucket.blocks {
                 let block = block.clone().unwrap_or_else(|| Box::new([0; BLOCK_LEN]));
-                self.unsure.push((bucket.to.0 + u64::from(*index), block));
+                target.push((bucket.to.0 + u64::from(*index), block));
             }
             return Ok(());
         }
@@ -262,6 +297,23 @@ impl Differing {
         }
         Ok(())
     }
+}
+
+/// Joins adjacent blocks into longer writes.
+fn join(blocks: Vec<(u64, Box<[u8; BLOCK_LEN]>)>) -> Vec<(u64, Vec<u8>)> {
+    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (at, block) in blocks {
+        match runs.last_mut() {
+            Some((start, run))
+                if *start + (run.len() / BLOCK_LEN) as u64 == at
+                    && run.len() < COMPARE_BLOCKS * BLOCK_LEN =>
+            {
+                run.extend_from_slice(&block[..]);
+            }
+            _ => runs.push((at, block.to_vec())),
+        }
+    }
+    runs
 }
 
 fn bucket_len(geometry: &Geometry) -> usize {

@@ -12,6 +12,8 @@ use crate::mutant::{Mutant, planted};
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
+/// A read of this length is taken for one of several in a row.
+const LONG_READ_LEN: usize = 64 << 10;
 
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
@@ -46,6 +48,9 @@ impl State {
         let first = offset / BLOCK;
         if offset.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK_LEN) {
             let whole = len.next_multiple_of(BLOCK_LEN);
+            if whole >= LONG_READ_LEN && left > whole as u64 {
+                content.will_read_on(self.source(), first);
+            }
             content.read_blocks(self.source(), first, &mut buf[..whole])?;
             return Ok(len);
         }

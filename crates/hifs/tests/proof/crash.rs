@@ -1,10 +1,12 @@
 //! Power cuts: at every write, with any subset of what was in flight, and inside recovery.
 
+use std::ffi::{OsStr, OsString};
 use tacita_block::{Event, FaultDevice};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
 use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
-use tacita_vfs::FileSystem;
+
+use tacita_vfs::{FileSystem, FileType, NewNode, Timestamp};
 
 use crate::images::{
     LAYOUTS, assert_same, fault_device, fresh, memory_device, open, options, parameters,
@@ -103,6 +105,69 @@ fn every_cut_leads_to_one_of_both_images() {
         }
     }
     assert!(looked_at > 1000, "{looked_at} crash images");
+}
+
+/// A commit that overwrites much content does not put it in the journal. Whatever a cut keeps, the
+/// image is canonical, and every sector is of the old image or of the new one.
+#[test]
+fn large_overwrites_tear_into_content_alone() {
+    // Large enough for one commit, small enough for that to be a large one.
+    let parameters = Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) };
+    for seed in 0..3 {
+        let mut rng = Rng::new(seed);
+        let device = fault_device(fresh(&parameters).snapshot());
+        let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+        let new = NewNode {
+            kind: FileType::File,
+            perm: 0o600,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: OsString::new(),
+            now: Timestamp::default(),
+        };
+        let (file, _) = hifs.create(hifs.root(), OsStr::new("f"), &new).unwrap();
+        hifs.write(file, 0, &rng.bytes(200_000)).unwrap();
+        hifs.sync().unwrap();
+        let before = device.content();
+        device.restart_recording();
+        // Content and a name in one commit; for one seed also growth and a new hole, which move
+        // buckets.
+        hifs.write(file, 5_000, &rng.bytes(150_000)).unwrap();
+        if seed == 2 {
+            hifs.write(file, 200_000, &rng.bytes(9_000)).unwrap();
+            hifs.write(file, 40_960, &[0; 8192]).unwrap();
+        }
+        hifs.create(hifs.root(), OsStr::new("g"), &new).unwrap();
+        hifs.sync().unwrap();
+        let after = device.content();
+        let recording = device.recording();
+        let loose = recording.events().iter().filter_map(|event| match event {
+            Event::Write { offset, data } => Some((*offset > 4096 * 100, data.len())),
+            _ => None,
+        });
+        let journal_len = loose.clone().find(|(in_place, _)| !in_place).map_or(0, |(_, len)| len);
+        assert!(
+            seed == 2 || journal_len < 80_000,
+            "the content is not in the journal: {journal_len} bytes"
+        );
+        for cut in 0..=recording.events().len() {
+            for subset in 0..4 {
+                let (result, _) = recovered(&recording.crash_image(cut, subset));
+                let device = memory_device(&result);
+                let hifs = open(device);
+                let report = hifs.check(&mut |_, _| {}).unwrap();
+                assert!(report.is_canonical(), "cut {cut}, {subset}: {:?}", report.findings);
+                let sectors = result.chunks(512).zip(before.chunks(512)).zip(after.chunks(512));
+                let foreign = sectors.filter(|((r, b), a)| r != b && r != a).count();
+                assert_eq!(foreign, 0, "cut {cut}, {subset}: sectors of neither image");
+                let names = tree(&hifs).len();
+                assert!(names == 2 || names == 3, "the tree is the old one or the new one");
+            }
+        }
+        let (result, _) = recovered(&recording.prefix_image(recording.events().len()));
+        assert_same(&after, &result, "nothing was cut");
+    }
 }
 
 /// Two histories with the same committed pair of states give the same set of crash images.

@@ -84,7 +84,7 @@ fn inverse_operations_leave_the_same_bytes() {
             let hifs = open(device.clone());
             let (held, _) =
                 hifs.create(hifs.root(), OsStr::new("held"), &new(FileType::File)).unwrap();
-            hifs.write(held, 0, &[7; 50_000]).unwrap();
+            hifs.write(held, 0, &vec![7; 50_000]).unwrap();
             hifs.sync().unwrap();
             let before = device.snapshot();
             pair(&hifs, held);

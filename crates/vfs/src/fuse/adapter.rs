@@ -132,6 +132,14 @@ impl<F: FileSystem> Adapter<F> {
         flags
     }
 
+    /// Drops what the kernel caches of a node that has lost a name. If nobody has it open, the
+    /// kernel does so by itself when its last name goes.
+    pub(super) fn drop_pages_in_use(&self, node: NodeId) {
+        if self.posix.is_open(node) {
+            self.drop_pages(node, 0);
+        }
+    }
+
     /// Drops what the kernel caches of a node's content from an offset on.
     pub(super) fn drop_pages(&self, node: NodeId, from: u64) {
         if let Some(number) = self.nodes.number(node) {

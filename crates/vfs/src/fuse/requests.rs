@@ -70,7 +70,7 @@ impl<F: FileSystem> Adapter<F> {
             return Ok(Vec::new());
         };
         if let Some(other) = renamed.other.filter(|_| mode == RenameMode::Replace) {
-            self.drop_pages(other, 0);
+            self.drop_pages_in_use(other);
         }
         if !renamed.renumbered {
             return Ok(Vec::new());
@@ -220,7 +220,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let done = self.node(parent).and_then(|dir| {
             let (node, lives_on) = self.posix.unlink(caller(req, 0), dir, name)?;
             if !lives_on {
-                self.drop_pages(node, 0);
+                self.drop_pages_in_use(node);
             }
             Ok(())
         });

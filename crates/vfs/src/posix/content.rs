@@ -68,6 +68,11 @@ impl<F: FileSystem> Posix<F> {
         Ok((handle, opened))
     }
 
+    /// Whether somebody has the node open.
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.handles.any_on(node)
+    }
+
     /// Closes a file or directory and returns its node.
     ///
     /// # Errors

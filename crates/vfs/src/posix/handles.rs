@@ -59,6 +59,14 @@ impl Handles {
             .ok_or_else(|| Kind::BadHandle.into())
     }
 
+    /// Whether any handle is open on the node.
+    pub(super) fn any_on(&self, node: NodeId) -> bool {
+        self.shards.iter().any(|shard| {
+            let handles = shard.read().unwrap_or_else(PoisonError::into_inner);
+            handles.values().any(|handle| handle.node == node)
+        })
+    }
+
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.write().unwrap_or_else(PoisonError::into_inner).clear();
