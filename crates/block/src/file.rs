@@ -69,7 +69,8 @@ impl FileOptions {
         Ok(device)
     }
 
-    /// Makes a file of `len_bytes`, all zero and sparse, or empties the one there is, and locks it.
+    /// Makes a file of `len_bytes`, all zero and sparse, for its owner alone, or empties the one there
+    /// is, and locks it.
     ///
     /// A raw device is opened as it is, and must be long enough. The lock is taken before anything
     /// is changed, so a mounted image survives.
@@ -116,6 +117,7 @@ impl FileOptions {
             .write(access == Access::ReadWrite)
             // For a device that is there, creating exclusively would mean that it must not be.
             .create(create && !is_raw_device(path))
+            .mode(0o600)
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(path)

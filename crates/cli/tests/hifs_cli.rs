@@ -211,7 +211,7 @@ fn a_damaged_copy() {
 
 /// A folder with everything that files can be.
 fn make_everything(folder: &Path) {
-    fs::create_dir_all(folder.join("deep/er/ünïcode ☃")).unwrap();
+    fs::create_dir_all(folder.join("deep/er/\u{fc}n\u{ef}code \u{2603}")).unwrap();
     fs::write(folder.join("deep/short"), b"abc").unwrap();
     fs::write(
         folder.join("deep/long"),
@@ -220,7 +220,8 @@ fn make_everything(folder: &Path) {
     .unwrap();
     fs::write(folder.join("empty"), b"").unwrap();
     fs::write(folder.join(OsStr::from_bytes(b"not \xff\xfe utf-8")), b"bytes").unwrap();
-    fs::write(folder.join("deep/er/ünïcode ☃/новый файл"), b"text").unwrap();
+    let cyrillic = "\u{43d}\u{43e}\u{432}\u{44b}\u{439}";
+    fs::write(folder.join("deep/er/\u{fc}n\u{ef}code \u{2603}").join(cyrillic), b"text").unwrap();
     fs::write(folder.join("-o"), b"a name like an option").unwrap();
     fs::hard_link(folder.join("deep/long"), folder.join("a hard link")).unwrap();
     std::os::unix::fs::symlink("../nowhere \n", folder.join("deep/symlink")).unwrap();
@@ -304,13 +305,13 @@ fn tag(bytes: &[u8]) -> u64 {
 #[test]
 fn pack_and_unpack_carry_everything() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = dir.path().join("the földer");
+    let folder = dir.path().join("the f\u{f6}lder");
     fs::create_dir(&folder).unwrap();
     make_everything(&folder);
     let want = listing(&folder);
     assert!(want.len() > 15);
     let mut images = Vec::new();
-    for name in ["ä.img", "b.img"] {
+    for name in ["\u{e4}.img", "b.img"] {
         let image = dir.path().join(name);
         let seed = ["--seed", "00", "--size", "24M"];
         let packed = expect(

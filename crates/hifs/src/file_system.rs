@@ -285,6 +285,13 @@ impl FileSystem for Hifs {
         self.exclusive().state.erase(node);
     }
 
+    fn unused(&self, node: NodeId) {
+        let mut inner = self.exclusive();
+        if inner.state.nodes.get(node).is_some_and(|data| data.content().is_some()) {
+            inner.state.bury(node);
+        }
+    }
+
     fn list(
         &self,
         dir: NodeId,

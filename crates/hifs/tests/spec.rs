@@ -1,5 +1,7 @@
 //! The worked example of docs/spec/hifs.md is what this program writes, to the byte.
 
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 

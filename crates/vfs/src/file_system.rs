@@ -273,6 +273,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Nobody refers to `node` any more: if it has no name, it is erased.
     fn forget(&self, node: NodeId);
 
+    /// Nobody has `node`, which has no name, open: its content is to be gone with the next commit.
+    /// Its number stays taken until [`FileSystem::forget`], which the kernel may ask for late. A
+    /// system without commits has nothing to do.
+    fn unused(&self, _node: NodeId) {}
+
     /// Lists the entries after `from`, in the order of cookies, until `each` returns `false`.
     ///
     /// # Errors

@@ -132,7 +132,18 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`crate::Kind::Io`].
     pub fn sync(&self) -> Result<()> {
+        self.let_go_of_closed();
         self.fs.sync()
+    }
+
+    /// Nameless nodes that nobody has open need not wait for the kernel to forget their numbers,
+    /// which it does a moment after the name is gone.
+    fn let_go_of_closed(&self) {
+        for node in self.references.orphans() {
+            if !self.handles.any_on(node) {
+                self.fs.unused(node);
+            }
+        }
     }
 
     /// Gives back `count` references to `node`, as [`Posix::lookup`] and its like hand out; a

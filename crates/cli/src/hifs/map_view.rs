@@ -46,7 +46,7 @@ fn as_text(groups: &[GroupMap]) -> String {
             let mut skipped = 0;
             for row in cells.chunks(COLUMNS) {
                 if row.iter().all(Option::is_none) {
-                    skipped += 1;
+                    skipped += row.len();
                     continue;
                 }
                 note_skipped(&mut text, &mut skipped);
@@ -61,7 +61,7 @@ fn as_text(groups: &[GroupMap]) -> String {
 
 fn note_skipped(text: &mut String, skipped: &mut usize) {
     if *skipped > 0 {
-        let _ = writeln!(text, "  ({} free)", *skipped * COLUMNS);
+        let _ = writeln!(text, "  ({skipped} free)");
         *skipped = 0;
     }
 }

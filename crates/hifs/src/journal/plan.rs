@@ -148,12 +148,15 @@ impl Plan {
     /// Decides which buckets move and which are written. A bucket moves if one that leaves its cell
     /// has the same content, whosever it was. Returns source, target and hash of the moves.
     fn divide(
-        &self,
+        &mut self,
         medium: &Medium,
         geometry: &Geometry,
         out: &mut Differing,
     ) -> Result<BTreeMap<(u64, u64), u64>> {
-        if self.left.is_empty() {
+        // What is read is read in the order of the medium.
+        self.left.sort_unstable();
+        self.buckets.sort_unstable_by_key(|bucket| (bucket.base, bucket.to));
+        if self.left.is_empty() || self.buckets.is_empty() {
             for bucket in &self.buckets {
                 out.write(bucket, None, medium, geometry)?;
             }

@@ -174,15 +174,21 @@ impl State {
         }
     }
 
-    /// Erases a node without a name.
+    /// Erases a node without a name, and lets its number go.
     pub(crate) fn erase(&mut self, node: NodeId) {
+        self.bury(node);
+        self.nodes.free(node);
+    }
+
+    /// Erases a node without a name; its number stays taken.
+    pub(crate) fn bury(&mut self, node: NodeId) {
         if node == ROOT || self.nodes.get(node).is_none_or(|data| !data.links.is_empty()) {
             return;
         }
         self.unindex_inode(node);
         self.pending.nameless.remove(&node);
         self.pending.files.remove(&node);
-        if let Some(data) = self.nodes.remove(node)
+        if let Some(data) = self.nodes.bury(node)
             && let Some(content) = data.content()
         {
             self.buckets_used -= data.buckets_counted();

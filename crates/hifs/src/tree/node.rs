@@ -1,6 +1,6 @@
 //! Nodes: what one file, directory or link is in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use tacita_vfs::{FileType, NodeId, Timestamp};
 
@@ -148,12 +148,14 @@ impl Node {
 pub(crate) struct Nodes {
     slots: Vec<Option<Box<Node>>>,
     vacant: Vec<u64>,
+    /// Numbers of nodes that are gone, but not for the kernel.
+    buried: HashSet<u64>,
 }
 
 impl Default for Nodes {
     fn default() -> Self {
         // Number 0 stays empty; 1 is the root.
-        Self { slots: vec![None], vacant: Vec::new() }
+        Self { slots: vec![None], vacant: Vec::new(), buried: HashSet::new() }
     }
 }
 
@@ -176,12 +178,20 @@ impl Nodes {
         NodeId(self.slots.len() as u64 - 1)
     }
 
-    pub(crate) fn remove(&mut self, node: NodeId) -> Option<Box<Node>> {
+    /// Takes the node away; its number stays taken until [`Nodes::free`].
+    pub(crate) fn bury(&mut self, node: NodeId) -> Option<Box<Node>> {
         let removed = self.slots.get_mut(usize::try_from(node.0).ok()?)?.take();
         if removed.is_some() {
-            self.vacant.push(node.0);
+            self.buried.insert(node.0);
         }
         removed
+    }
+
+    /// The number of a buried node may be given to another.
+    pub(crate) fn free(&mut self, node: NodeId) {
+        if self.buried.remove(&node.0) {
+            self.vacant.push(node.0);
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
@@ -189,6 +199,6 @@ impl Nodes {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        (self.slots.len() - 1 - self.vacant.len()) as u64
+        (self.slots.len() - 1 - self.vacant.len() - self.buried.len()) as u64
     }
 }

@@ -1,16 +1,46 @@
 //! Permutation and scratch: any two histories to the same tree give the same image.
 
+use std::ffi::OsStr;
+
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions};
 use tacita_testkit::history::{Commits, Limits, Rng, build, step, tree};
-use tacita_testkit::memory_fs::MemoryFs;
-use tacita_vfs::FileSystem;
+use tacita_testkit::{MemoryFs, StepClock};
+use tacita_vfs::posix::{Caller, OpenMode, WriteMode};
+use tacita_vfs::{Attr, Cookie, FileSystem, FileType, FsStats, Kind, Posix, Timestamp};
 
 use crate::images::{
     LAYOUTS, assert_same, env_number, fresh, memory_device, open, options, parameters,
 };
 
 pub(crate) const LIMITS: Limits = Limits { names: 12, size_max: 90_000, write_max: 30_000 };
+
+/// What `stat`, `readdir` and `statfs` show, but for times: for each directory its entries in their
+/// order, with their positions.
+fn visible(hifs: &Hifs) -> (Vec<(Cookie, Attr)>, FsStats) {
+    let timeless = |node| {
+        let none = Timestamp::default();
+        Attr { atime: none, mtime: none, ctime: none, ..hifs.attr(node).unwrap() }
+    };
+    let mut seen = vec![(0, timeless(hifs.root()))];
+    let mut dirs = vec![hifs.root()];
+    while let Some(dir) = dirs.pop() {
+        let mut found = Vec::new();
+        let mut each = |entry: tacita_vfs::Entry<'_>| {
+            found.push((entry.cookie, entry.node));
+            true
+        };
+        hifs.list(dir, 0, &mut each).unwrap();
+        for (cookie, node) in found {
+            let attr = timeless(node);
+            if attr.kind == FileType::Directory {
+                dirs.push(node);
+            }
+            seen.push((cookie, attr));
+        }
+    }
+    (seen, hifs.stats().unwrap())
+}
 
 /// One game: a random history with commits and remounts against a model in memory, then another
 /// history to the same tree on a fresh image. Panics if the images differ.
@@ -41,7 +71,10 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
     assert!(goal == tree(&model), "seed {seed}: the model disagrees");
     let first = device.snapshot();
     // What a mount reads and verifies shows the same tree.
-    assert!(tree(&open(memory_device(&first))) == goal, "seed {seed}: a remount disagrees");
+    let again = open(memory_device(&first));
+    assert!(tree(&again) == goal, "seed {seed}: a remount disagrees");
+    let shown = visible(&hifs);
+    assert!(visible(&again) == shown, "seed {seed}: a remount shows something else");
     assert_same(&first, &memory_device(&first).snapshot(), "a remount");
 
     for other in 0..2 {
@@ -51,6 +84,7 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
         assert!(tree(&hifs) == goal, "seed {seed}: another way led elsewhere");
         hifs.sync().unwrap();
         assert_same(&first, &device.snapshot(), &format!("seed {seed}, way {other}"));
+        assert!(visible(&hifs) == shown, "seed {seed}, way {other}: programs see a difference");
     }
 }
 
@@ -144,4 +178,35 @@ fn forced_ties_stay_canonical() {
             assert!(tree(&Hifs::open(other, few(3)).unwrap()) == goal);
         }
     }
+}
+
+/// The kernel forgets a node's number a moment after its last name is gone; a commit in between
+/// must not keep what nobody has open.
+#[test]
+fn a_commit_does_not_wait_for_the_kernel_to_forget() {
+    let parameters = parameters(Layout::D);
+    let device = fresh(&parameters);
+    let empty = device.snapshot();
+    let posix = Posix::new(open(device.clone()), StepClock::default());
+    let caller = Caller { umask: 0o022, ..Caller::default() };
+    let (root, name) = (posix.root(), OsStr::new("a"));
+    let node = posix.mknod(caller, root, name, (FileType::File, 0o644), 0).unwrap().0;
+    let mode = OpenMode { read: true, write: true, append: false, truncate: false };
+    let (held, _) = posix.open(caller, node, mode).unwrap();
+    posix.write(held, 0, &[7; 20_000], WriteMode::Program).unwrap();
+    posix.sync().unwrap();
+    posix.unlink(caller, root, name).unwrap();
+    posix.sync().unwrap();
+    let mut back = [0; 20_000];
+    assert_eq!(posix.read(held, 0, &mut back).unwrap(), 20_000, "it is in use");
+    assert_eq!(back, [7; 20_000]);
+    let (dir, _) = (posix.opendir(root).unwrap(), posix.release(held).unwrap());
+    posix.fsync(dir).unwrap();
+    assert_same(&empty, &device.snapshot(), "closed, unlinked and fsynced");
+    // The kernel may still ask for it, and no other node gets its number until it forgets.
+    assert_eq!(posix.attr(node).unwrap_err().kind(), Kind::Stale);
+    let other = posix.mknod(caller, root, name, (FileType::File, 0o644), 0).unwrap().0;
+    assert_ne!(other, node);
+    posix.forget(node, 1);
+    posix.attr(other).unwrap();
 }

@@ -128,7 +128,9 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`Kind::BadHandle`]; [`Kind::Io`].
     pub fn fsync(&self, handle: HandleId) -> Result<()> {
-        self.fs.sync_node(self.handles.get(handle)?.node)
+        let node = self.handles.get(handle)?.node;
+        self.let_go_of_closed();
+        self.fs.sync_node(node)
     }
 
     /// `fallocate`.

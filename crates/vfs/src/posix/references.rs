@@ -1,7 +1,7 @@
 //! Who still refers to a node: lookups of the kernel and open handles, counted together.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::NodeId;
 
@@ -18,6 +18,8 @@ struct Holding {
 #[derive(Debug, Default)]
 pub(super) struct References {
     shards: [Mutex<HashMap<NodeId, Holding>>; SHARD_COUNT],
+    /// Nodes that are nameless and still referred to. Locked within a shard.
+    orphans: Mutex<BTreeSet<NodeId>>,
 }
 
 impl References {
@@ -42,7 +44,11 @@ impl References {
             if holding.count > 0 {
                 return false;
             }
-            shard.remove(&node).is_some_and(|holding| holding.nameless)
+            let nameless = shard.remove(&node).is_some_and(|holding| holding.nameless);
+            if nameless {
+                self.lock_orphans().remove(&node);
+            }
+            nameless
         })
     }
 
@@ -51,10 +57,20 @@ impl References {
         self.with(node, |shard| match shard.get_mut(&node) {
             Some(holding) => {
                 holding.nameless = true;
+                self.lock_orphans().insert(node);
                 false
             }
             None => true,
         })
+    }
+
+    /// The nodes that are nameless and still referred to.
+    pub(super) fn orphans(&self) -> Vec<NodeId> {
+        self.lock_orphans().iter().copied().collect()
+    }
+
+    fn lock_orphans(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No references any more; returns the nodes that had lost their names.
@@ -65,6 +81,7 @@ impl References {
             let holdings = shard.drain();
             nameless.extend(holdings.filter(|(_, h)| h.nameless).map(|(node, _)| node));
         }
+        self.lock_orphans().clear();
         nameless
     }
 }
@@ -80,8 +97,10 @@ mod tests {
         references.take(node);
         references.take(node);
         assert!(!references.orphan(node));
+        assert_eq!(references.orphans(), [node]);
         assert!(!references.drop(node, 1));
         assert!(references.drop(node, 1));
+        assert!(references.orphans().is_empty());
         assert!(!references.drop(node, 1), "it dies once");
         assert!(references.orphan(node), "nothing refers to it");
     }
