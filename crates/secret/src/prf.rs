@@ -29,6 +29,16 @@ impl Prf {
         }
         hasher.finalize().into()
     }
+
+    /// Fills `out` from place `offset` on of the endless stream at `domain`: bytes that nobody
+    /// without the key tells from random ones, and that can be made again for comparison.
+    pub fn stream(&self, domain: u8, offset: u64, out: &mut [u8]) {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&[domain]);
+        let mut stream = hasher.finalize_xof();
+        stream.set_position(offset);
+        stream.fill(out);
+    }
 }
 
 impl fmt::Debug for Prf {
@@ -52,6 +62,17 @@ mod tests {
         let prf = Prf::new(*b"whats the Elvish word for friend");
         let want = [0x6d, 0x78, 0x78, 0xdf, 0xff, 0x2f, 0x48, 0x56];
         assert_eq!(prf.value(0, &[])[..8], want);
+    }
+
+    #[test]
+    fn a_stream_begins_with_the_value_and_can_be_entered_anywhere() {
+        let prf = Prf::new([3; 32]);
+        let mut whole = [0; 200];
+        prf.stream(9, 0, &mut whole);
+        assert_eq!(whole[..32], prf.value(9, &[]));
+        let mut part = [0; 77];
+        prf.stream(9, 100, &mut part);
+        assert_eq!(part[..], whole[100..177]);
     }
 
     #[test]
