@@ -92,6 +92,37 @@ impl Kind {
             Self::BadHandle => libc::EBADF,
         }
     }
+
+    /// The kind that a system on top of another file system hands on: the same table backwards.
+    pub const fn from_errno(errno: i32) -> Self {
+        match errno {
+            libc::ENOENT => Self::NotFound,
+            libc::EEXIST => Self::Exists,
+            libc::ENOTDIR => Self::NotDirectory,
+            libc::EISDIR => Self::IsDirectory,
+            libc::ENOTEMPTY => Self::NotEmpty,
+            libc::EPERM => Self::NotPermitted,
+            libc::EACCES => Self::AccessDenied,
+            libc::EINVAL => Self::Invalid,
+            libc::ENAMETOOLONG => Self::NameTooLong,
+            libc::EMLINK => Self::TooManyLinks,
+            libc::EFBIG => Self::FileTooBig,
+            libc::EXDEV => Self::CrossDevice,
+            libc::ENOSPC | libc::EDQUOT => Self::NoSpace,
+            libc::EROFS => Self::ReadOnly,
+            libc::ENODATA => Self::NoAttribute,
+            libc::ERANGE => Self::Range,
+            libc::E2BIG => Self::TooLarge,
+            libc::ENXIO => Self::NoMore,
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Self::Unsupported,
+            libc::EBUSY | libc::ETXTBSY => Self::Busy,
+            libc::ESTALE => Self::Stale,
+            libc::EUCLEAN => Self::Corrupt,
+            libc::ENFILE | libc::EMFILE => Self::TooManyOpen,
+            libc::EBADF => Self::BadHandle,
+            _ => Self::Io,
+        }
+    }
 }
 
 /// Kind, what was being done, and what lies beneath.

@@ -278,6 +278,20 @@ pub trait FileSystem: Send + Sync + 'static {
     /// system without commits has nothing to do.
     fn unused(&self, _node: NodeId) {}
 
+    /// Nobody refers to `node` any more, but it has a name: what is held in memory for it can be
+    /// dropped. It is looked up again before it is used again.
+    fn idle(&self, _node: NodeId) {}
+
+    /// `node` has just lost its last name, by [`FileSystem::remove`] or [`FileSystem::rename`]. No
+    /// lock is held, and the program hears of success only after this: the place for work that
+    /// takes long and has to be done by then.
+    ///
+    /// # Errors
+    /// As the system has them; the name stays gone.
+    fn lost(&self, _node: NodeId) -> Result<()> {
+        Ok(())
+    }
+
     /// Lists the entries after `from`, in the order of cookies, until `each` returns `false`.
     ///
     /// # Errors
@@ -309,6 +323,9 @@ pub trait FileSystem: Send + Sync + 'static {
         let _ = (node, write);
         Ok(Opened::default())
     }
+
+    /// What [`FileSystem::open`] opened is closed; comes once for each.
+    fn closed(&self, _node: NodeId) {}
 
     /// Reads at `offset` into `buf`; less than asked only at the end of the file.
     ///

@@ -44,7 +44,7 @@ pub use rename::{RenameMode, Renamed};
 pub use xattr::{XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 
 use handles::Handles;
-use references::References;
+use references::{Left, References};
 
 /// Largest size of a file in bytes: the largest offset that `off_t` can hold.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
@@ -149,14 +149,24 @@ impl<F: FileSystem> Posix<F> {
     /// Gives back `count` references to `node`, as [`Posix::lookup`] and its like hand out; a
     /// nameless node dies with its last one.
     pub fn forget(&self, node: NodeId, count: u64) {
-        if self.references.drop(node, count) {
-            self.fs.forget(node);
+        match self.references.drop(node, count) {
+            Left::Referred => {}
+            Left::Nameless => self.fs.forget(node),
+            Left::Named => {
+                // Whoever finds a node refers to it within the same lock.
+                let _guard = self.change_namespace();
+                if !self.references.any(node) {
+                    self.fs.idle(node);
+                }
+            }
         }
     }
 
     /// Closes all handles and gives back all references: the user is gone, and nameless nodes die.
     pub fn forget_all(&self) {
-        self.handles.clear();
+        for node in self.handles.clear() {
+            self.fs.closed(node);
+        }
         for node in self.references.drop_all() {
             self.fs.forget(node);
         }

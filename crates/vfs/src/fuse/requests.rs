@@ -353,15 +353,18 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let released = self.posix.release(HandleId(fh.0));
-        reply_empty(released.map(|node| self.backings.release(node)), reply);
+        // First, so that a system that hears of the end finds its lower file closed.
+        if let Ok(node) = self.node(ino) {
+            self.backings.release(node);
+        }
+        reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -78,7 +78,10 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`Kind::BadHandle`].
     pub fn release(&self, handle: HandleId) -> Result<NodeId> {
-        let node = self.handles.remove(handle)?.node;
+        let Handle { node, directory, .. } = self.handles.remove(handle)?;
+        if !directory {
+            self.fs.closed(node);
+        }
         self.forget(node, 1);
         Ok(node)
     }

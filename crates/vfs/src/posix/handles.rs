@@ -67,9 +67,14 @@ impl Handles {
         })
     }
 
-    pub(super) fn clear(&self) {
+    /// Closes all; returns the files, once for each handle.
+    pub(super) fn clear(&self) -> Vec<NodeId> {
+        let mut files = Vec::new();
         for shard in &self.shards {
-            shard.write().unwrap_or_else(PoisonError::into_inner).clear();
+            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
+            let closed = shard.drain().map(|(_, handle)| handle);
+            files.extend(closed.filter(|handle| !handle.directory).map(|handle| handle.node));
         }
+        files
     }
 }

@@ -82,17 +82,24 @@ impl<F: FileSystem> Posix<F> {
             found.push((OsString::from(entry.name), entry.node, entry.cookie));
             found.len() < count_max
         })?;
-        let attrs =
-            found.iter().map(|(_, node, _)| self.fs.attr(*node)).collect::<Result<Vec<_>>>()?;
-        let listed = found.into_iter().zip(attrs);
-        let listed = listed.map(|((name, node, cookie), attr)| {
+        let mut listed = Vec::with_capacity(found.len());
+        for (name, node, cookie) in found {
             let referenced = cookie > COOKIE_PARENT;
-            if referenced {
-                self.references.take(node);
-            }
-            ListedEntry { name, node, attr, cookie, referenced }
-        });
-        Ok(listed.collect())
+            let (node, attr) = if referenced {
+                // A system need not hold in memory what it lists by name only.
+                match self.find(dir, &name)? {
+                    Some(found) => found,
+                    None => continue,
+                }
+            } else {
+                (node, self.fs.attr(node)?)
+            };
+            listed.push(ListedEntry { name, node, attr, cookie, referenced });
+        }
+        for entry in listed.iter().filter(|entry| entry.referenced) {
+            self.references.take(entry.node);
+        }
+        Ok(listed)
     }
 
     fn listable(&self, handle: HandleId) -> Result<NodeId> {

@@ -163,7 +163,7 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::NotFound`]; [`Kind::IsDirectory`]; [`Kind::NotPermitted`] in a sticky directory.
     pub fn unlink(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<(NodeId, bool)> {
         check_name(name)?;
-        let _guard = self.change_namespace();
+        let guard = self.change_namespace();
         let (node, attr) = self.fs.lookup(dir, name)?;
         check_sticky(caller, &self.fs.attr(dir)?, &attr)?;
         if attr.kind == FileType::Directory {
@@ -171,7 +171,12 @@ impl<F: FileSystem> Posix<F> {
         }
         self.fs.remove(dir, name, self.clock.now())?;
         self.after_loss_of_name(node)?;
-        Ok((node, attr.nlink > 1))
+        drop(guard);
+        let lives_on = attr.nlink > 1;
+        if !lives_on {
+            self.fs.lost(node)?;
+        }
+        Ok((node, lives_on))
     }
 
     /// Takes away an empty directory.

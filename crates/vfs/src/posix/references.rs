@@ -14,6 +14,17 @@ struct Holding {
     nameless: bool,
 }
 
+/// What is left of a node's references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Some.
+    Referred,
+    /// None, and it has a name.
+    Named,
+    /// None, and it has lost its names.
+    Nameless,
+}
+
 /// Counted references to nodes.
 #[derive(Debug, Default)]
 pub(super) struct References {
@@ -34,22 +45,27 @@ impl References {
         self.with(node, |shard| shard.entry(node).or_default().count += 1);
     }
 
-    /// `count` references fewer; true if the node had lost its names and nothing refers to it now.
-    pub(super) fn drop(&self, node: NodeId, count: u64) -> bool {
+    /// `count` references fewer; tells what is left.
+    pub(super) fn drop(&self, node: NodeId, count: u64) -> Left {
         self.with(node, |shard| {
             let Some(holding) = shard.get_mut(&node) else {
-                return false;
+                return Left::Referred;
             };
             holding.count = holding.count.saturating_sub(count);
             if holding.count > 0 {
-                return false;
+                return Left::Referred;
             }
-            let nameless = shard.remove(&node).is_some_and(|holding| holding.nameless);
-            if nameless {
+            if shard.remove(&node).is_some_and(|holding| holding.nameless) {
                 self.lock_orphans().remove(&node);
+                return Left::Nameless;
             }
-            nameless
+            Left::Named
         })
+    }
+
+    /// Whether anything refers to the node.
+    pub(super) fn any(&self, node: NodeId) -> bool {
+        self.with(node, |shard| shard.contains_key(&node))
     }
 
     /// The node has lost its last name; true if nothing refers to it either.
@@ -98,10 +114,10 @@ mod tests {
         references.take(node);
         assert!(!references.orphan(node));
         assert_eq!(references.orphans(), [node]);
-        assert!(!references.drop(node, 1));
-        assert!(references.drop(node, 1));
+        assert_eq!(references.drop(node, 1), Left::Referred);
+        assert_eq!(references.drop(node, 1), Left::Nameless);
         assert!(references.orphans().is_empty());
-        assert!(!references.drop(node, 1), "it dies once");
+        assert_eq!(references.drop(node, 1), Left::Referred, "it dies once");
         assert!(references.orphan(node), "nothing refers to it");
     }
 
@@ -109,6 +125,8 @@ mod tests {
     fn a_named_node_outlives_its_references() {
         let references = References::default();
         references.take(NodeId(1));
-        assert!(!references.drop(NodeId(1), 5));
+        assert!(references.any(NodeId(1)));
+        assert_eq!(references.drop(NodeId(1), 5), Left::Named);
+        assert!(!references.any(NodeId(1)));
     }
 }

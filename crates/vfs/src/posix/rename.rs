@@ -48,7 +48,7 @@ impl<F: FileSystem> Posix<F> {
     ) -> Result<Option<Renamed>> {
         check_name(from.1)?;
         check_name(to.1)?;
-        let _guard = self.change_namespace();
+        let guard = self.change_namespace();
         let to_dir = self.fs.attr(to.0)?;
         check_parent(&to_dir)?;
         let (node, attr) = self.fs.lookup(from.0, from.1)?;
@@ -82,6 +82,12 @@ impl<F: FileSystem> Posix<F> {
         if let (Exchange::Yes, Some((other, was))) = (exchange, &target) {
             renumbered |= self.fs.attr(*other)?.ino != was.ino;
             directory |= was.kind == FileType::Directory;
+        }
+        drop(guard);
+        if let (Exchange::No, Some((other, was))) = (exchange, &target)
+            && (was.nlink <= 1 || was.kind == FileType::Directory)
+        {
+            self.fs.lost(*other)?;
         }
         Ok(Some(Renamed { node, other: target.map(|(other, _)| other), renumbered, directory }))
     }
