@@ -108,3 +108,19 @@ pub fn pages() -> Vec<Vec<u8>> {
         })
         .collect()
 }
+
+/// The bytes as a slot of the spool of purge, as they are and under a right checksum.
+pub fn spool_record(bytes: &[u8]) {
+    use tacita_purge::spool::record::{Header, RECORD_LEN, Record};
+    let mut slot = [0; RECORD_LEN];
+    let len = bytes.len().min(RECORD_LEN);
+    slot[..len].copy_from_slice(&bytes[..len]);
+    let _ = Header::decode(&slot);
+    let _ = Record::decode(&slot);
+    let digest = tacita_secret::digest(&slot[..240]);
+    slot[240..].copy_from_slice(&digest[..16]);
+    let _ = Header::decode(&slot);
+    if let Ok(Some(record)) = Record::decode(&slot) {
+        assert_eq!(record.encode(), slot, "what is read is what was written");
+    }
+}

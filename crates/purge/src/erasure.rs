@@ -1,0 +1,346 @@
+//! Overwriting the content of one file, or of a range of it, and showing that it was reached.
+//!
+//! What has never left memory costs no write: it is overwritten in the cache, and only what the
+//! file system has stored meanwhile is overwritten on the medium too.
+
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use rustix::fs::{IFlags, fdatasync, ioctl_getflags};
+use tacita_block::AlignedBuf;
+use tacita_secret::Prf;
+
+use crate::error::During;
+use crate::extents::{Map, State};
+use crate::kernel;
+use crate::medium::Medium;
+use crate::method::{Method, Pattern};
+use crate::mutant::{Mutant, Step, planted, step};
+use crate::verdict::{Content, Proof};
+use crate::{Error, Kind, Result};
+
+/// Bytes that are written or read at once.
+const CHUNK_LEN_BYTES: usize = 1 << 20;
+
+/// Alignments that reading without the cache may ask for.
+const ALIGNMENTS: [u64; 2] = [512, 4096];
+
+/// What becomes of the file afterwards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It goes: whole blocks are overwritten, also behind its end.
+    Dies,
+    /// It lives on without this range, which is overwritten byte by byte.
+    Keeps(Range<u64>),
+}
+
+/// A file whose content is being overwritten.
+#[derive(Debug)]
+pub(crate) struct Erasure<'a> {
+    medium: &'a Medium,
+    file: &'a File,
+    method: &'a Method,
+    targets: Map,
+    placed: bool,
+    journaled: bool,
+    streams: Prf,
+    shared: u64,
+    odd: Option<State>,
+    /// Bytes that never reached the medium.
+    pub(crate) in_memory: u64,
+    /// Bytes written over stored ones, all passes together.
+    pub(crate) overwritten: u64,
+}
+
+impl<'a> Erasure<'a> {
+    /// Finds out what is stored of `file`, which is open for writing, and overwrites what is only
+    /// in memory.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]; [`Kind::NoSpace`].
+    pub(crate) fn prepare(
+        medium: &'a Medium,
+        file: &'a File,
+        fate: &Fate,
+        method: &'a Method,
+    ) -> Result<Self> {
+        let mut erasure = Self {
+            medium,
+            file,
+            method,
+            targets: Map::default(),
+            placed: true,
+            journaled: medium.journals_data
+                || ioctl_getflags(file).is_ok_and(|f| f.contains(IFlags::JOURNALING)),
+            streams: Prf::new(tacita_secret::random().during("asking for random bytes")?),
+            shared: 0,
+            odd: None,
+            in_memory: 0,
+            overwritten: 0,
+        };
+        let mut map = erasure.look(fate)?;
+        let memory = map.only(|state| state == State::InMemory);
+        if !memory.extents.is_empty() {
+            erasure.write(&memory, Pattern::Byte(0), 0, &mut |_| ())?;
+            map = erasure.look(fate)?;
+            erasure.in_memory = map.only(|state| state == State::InMemory).len_bytes();
+        }
+        erasure.shared = map.only(|state| state == State::Shared).len_bytes();
+        for state in [State::Packed, State::Encoded] {
+            if map.any(state) {
+                erasure.odd = Some(state);
+            }
+        }
+        erasure.targets = map.only(|state| !matches!(state, State::InMemory | State::Shared));
+        Ok(erasure)
+    }
+
+    /// Where what is to be overwritten lies.
+    fn look(&mut self, fate: &Fate) -> Result<Map> {
+        let map = if let Some(map) = Map::of(self.file)? {
+            map
+        } else {
+            self.placed = false;
+            Map::of_data(self.file)?
+        };
+        match fate {
+            Fate::Dies if planted(Mutant::SlackUnhooked) => {
+                let size = self.file.metadata().during("asking for a file's size")?.len();
+                Ok(map.within(&(0..size)))
+            }
+            Fate::Dies => Ok(map),
+            Fate::Keeps(range) => Ok(map.within(range)),
+        }
+    }
+
+    /// Bytes that are stored and can be overwritten.
+    pub(crate) fn stored(&self) -> u64 {
+        self.targets.len_bytes()
+    }
+
+    /// Bytes that are shared with other files and stay.
+    pub(crate) const fn shared(&self) -> u64 {
+        self.shared
+    }
+
+    /// Writes pass `index` and begins to write it back.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]; [`Kind::NoSpace`].
+    pub(crate) fn write_pass(&mut self, index: usize) -> Result<()> {
+        let Some(pattern) = self.method.passes().get(index).copied() else {
+            return Ok(());
+        };
+        let targets = std::mem::take(&mut self.targets);
+        let half = targets.len_bytes() / 2;
+        let mut before_half = index == 0;
+        let done = self.write(&targets, pattern, index, &mut |written| {
+            if before_half && written >= half {
+                before_half = false;
+                step(Step::HalfPass);
+            }
+        });
+        self.overwritten += targets.len_bytes();
+        self.targets = targets;
+        done?;
+        if !self.targets.extents.is_empty() && !planted(Mutant::UnflushedPass) {
+            kernel::begin_write_back(self.file);
+        }
+        Ok(())
+    }
+
+    /// Waits until what was written is on the medium.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn flush_pass(&self) -> Result<()> {
+        if self.targets.extents.is_empty() || planted(Mutant::UnflushedPass) {
+            return Ok(());
+        }
+        fdatasync(self.file).during("writing a pass back")?;
+        if self.journaled {
+            self.medium.flush_journal(self.file)?;
+        }
+        Ok(())
+    }
+
+    /// All passes from `first` on, each on the medium before the next; `passed` hears of each.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]; [`Kind::NoSpace`].
+    pub(crate) fn run(&mut self, first: usize, passed: &mut dyn FnMut(usize)) -> Result<()> {
+        if self.targets.extents.is_empty() {
+            return Ok(());
+        }
+        // The last pass is always done again, for its pattern has to be known to be compared.
+        for index in first.min(self.method.passes().len() - 1)..self.method.passes().len() {
+            self.write_pass(index)?;
+            self.flush_pass()?;
+            if index == 0 {
+                step(Step::FirstPass);
+            }
+            passed(index + 1);
+        }
+        Ok(())
+    }
+
+    /// What can be said of it now.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn judge(&self) -> Result<Content> {
+        if self.shared > 0 {
+            let why = format!("{} bytes are shared with another file and stay", self.shared);
+            return Ok(Content::NotInPlace(why));
+        }
+        if self.targets.extents.is_empty() {
+            return Ok(Content::NothingStored);
+        }
+        if let Err(e) = self.medium.check() {
+            return Ok(Content::NotInPlace(e.to_string()));
+        }
+        if !self.placed {
+            let why = "the file system does not tell where a file lies";
+            return Ok(Content::Unproven(why.to_owned()));
+        }
+        match self.odd {
+            Some(State::Packed) => {
+                let why = "its content lies in the inode or shares a block with other data";
+                return Ok(Content::Unproven(why.to_owned()));
+            }
+            Some(_) => {
+                let why = "the file system compresses or encrypts it: copies may lie elsewhere";
+                return Ok(Content::NotInPlace(why.to_owned()));
+            }
+            None => {}
+        }
+        let now = Map::of(self.file)?.unwrap_or_default();
+        if !self.targets.is_kept_by(&now) {
+            let why = "the file system put the new content elsewhere";
+            return Ok(Content::NotInPlace(why.to_owned()));
+        }
+        if !self.method.verifies() {
+            return Ok(Content::InPlace);
+        }
+        self.read_back()
+    }
+
+    /// Writes a pattern over the extents of `map`.
+    fn write(
+        &self,
+        map: &Map,
+        pattern: Pattern,
+        index: usize,
+        written: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let longest = map.extents.iter().map(|e| e.len).max().unwrap_or(0);
+        let len = usize::try_from(longest).map_or(CHUNK_LEN_BYTES, |l| l.min(CHUNK_LEN_BYTES));
+        let mut chunk = vec![0; len];
+        if let Pattern::Byte(byte) = pattern {
+            chunk.fill(byte);
+        }
+        let mut total = 0;
+        for extent in &map.extents {
+            let mut at = extent.logical;
+            while at < extent.end() {
+                let want = usize::try_from(extent.end() - at).map_or(len, |l| l.min(len));
+                if pattern == Pattern::Random {
+                    self.streams.stream(domain(index), at, &mut chunk[..want]);
+                }
+                self.file.write_all_at(&chunk[..want], at).during("overwriting a file")?;
+                at += want as u64;
+                total += want as u64;
+                written(total);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is stored with the last pass, past every cache.
+    fn read_back(&self) -> Result<Content> {
+        if planted(Mutant::CachedVerification) {
+            let cached = |at: u64, buf: &mut [u8]| self.file.read_at(buf, at);
+            return self.compare(&cached, 0, |e| e.logical, Proof::Device);
+        }
+        if let Some(device) = self.medium.raw() {
+            let raw = |at: u64, buf: &mut [u8]| device.read_at(buf, at);
+            for align in ALIGNMENTS {
+                match self.compare(&raw, align, |e| e.physical, Proof::Device) {
+                    Err(e) if e.errno() == Some(rustix::io::Errno::INVAL) => {}
+                    told => return told,
+                }
+            }
+        }
+        if self.journaled {
+            let why = "content passes through the journal, and the device cannot be read";
+            return Ok(Content::Unproven(why.to_owned()));
+        }
+        // The same file once more, by the kernel's own name for it: nothing else can be meant.
+        let direct = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT | libc::O_CLOEXEC)
+            .open(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()));
+        if let Ok(direct) = direct {
+            let read = |at: u64, buf: &mut [u8]| direct.read_at(buf, at);
+            for align in ALIGNMENTS {
+                match self.compare(&read, align, |e| e.logical, Proof::DirectRead) {
+                    Err(e) if e.errno() == Some(rustix::io::Errno::INVAL) => {}
+                    told => return told,
+                }
+            }
+        }
+        let why = "it can be read neither from the device nor past the cache";
+        Ok(Content::Unproven(why.to_owned()))
+    }
+
+    /// Compares by `read`, whose offsets are `place`'s, in steps of `align` bytes (0: any).
+    fn compare(
+        &self,
+        read: &dyn Fn(u64, &mut [u8]) -> std::io::Result<usize>,
+        align: u64,
+        place: impl Fn(&crate::extents::Extent) -> u64,
+        proof: Proof,
+    ) -> Result<Content> {
+        let last = self.method.passes().len() - 1;
+        let pattern = self.method.passes()[last];
+        let align = align.max(1);
+        let mut buf = AlignedBuf::new(CHUNK_LEN_BYTES);
+        let mut want = vec![0; CHUNK_LEN_BYTES];
+        for extent in &self.targets.extents {
+            let (start, end) = (place(extent), place(extent) + extent.len);
+            let mut at = start - start % align;
+            while at < end {
+                let stop = (at + CHUNK_LEN_BYTES as u64).min(end.next_multiple_of(align));
+                let len = usize::try_from(stop - at).unwrap_or(CHUNK_LEN_BYTES);
+                let got = read(at, &mut buf[..len]).during("reading an overwritten file back")?;
+                // The part of the chunk that belongs to the extent.
+                let (from, to) = (at.max(start), stop.min(end));
+                if at + (got as u64) < to {
+                    return Err(Error::new(Kind::Io, "an overwritten file reads back too short"));
+                }
+                let index = |place: u64| usize::try_from(place - at).unwrap_or(0);
+                let seen = &buf[index(from)..index(to)];
+                let want = &mut want[..seen.len()];
+                match pattern {
+                    Pattern::Byte(byte) => want.fill(byte),
+                    Pattern::Random => {
+                        self.streams.stream(domain(last), extent.logical + (from - start), want);
+                    }
+                }
+                if seen != want {
+                    let why = "the device does not hold what was written last";
+                    return Ok(Content::NotInPlace(why.to_owned()));
+                }
+                at = stop;
+            }
+        }
+        Ok(Content::Verified(proof))
+    }
+}
+
+/// Each pass has a stream of its own.
+fn domain(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,119 @@
+//! The one error of purging.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use rustix::io::Errno;
+
+/// Result of a purging operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A method, rule or option makes no sense.
+    Invalid,
+    /// There is no such file or folder.
+    NotFound,
+    /// The file system below does not overwrite in place, or lacks what is needed.
+    Unsuitable,
+    /// The file can be purged only at the cost of others: shared extents, more names, a swap file.
+    Unpurgeable,
+    /// Another program has it open, or another mount serves it.
+    InUse,
+    /// Not permitted to this user.
+    NotPermitted,
+    /// No room.
+    NoSpace,
+    /// The file system below failed.
+    Io,
+}
+
+/// Kind, what was being done and where, and what lies beneath.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+    errno: Option<Errno>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation and the place.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, context: context.into(), errno: None }
+    }
+
+    /// What the kernel refused while `context`.
+    pub fn of_kernel(errno: Errno, context: impl Into<Cow<'static, str>>) -> Self {
+        let kind = match errno {
+            Errno::NOENT | Errno::NOTDIR => Kind::NotFound,
+            Errno::PERM | Errno::ACCESS | Errno::ROFS => Kind::NotPermitted,
+            Errno::NOSPC | Errno::DQUOT => Kind::NoSpace,
+            Errno::TXTBSY | Errno::BUSY => Kind::InUse,
+            _ => Kind::Io,
+        };
+        Self { kind, context: context.into(), errno: Some(errno) }
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the kernel said, if that is the cause.
+    pub const fn errno(&self) -> Option<Errno> {
+        self.errno
+    }
+}
+
+/// Says what was being done when the kernel refused.
+pub(crate) trait During<T> {
+    fn during(self, context: &'static str) -> Result<T>;
+}
+
+impl<T> During<T> for rustix::io::Result<T> {
+    fn during(self, context: &'static str) -> Result<T> {
+        self.map_err(|errno| Error::of_kernel(errno, context))
+    }
+}
+
+impl<T> During<T> for std::io::Result<T> {
+    fn during(self, context: &'static str) -> Result<T> {
+        self.map_err(|e| Error::of_kernel(errno_of(&e), context))
+    }
+}
+
+/// The kernel's number of an error of the standard library.
+pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
+    Errno::from_io_error(e).unwrap_or(Errno::IO)
+}
+
+impl From<Error> for tacita_vfs::Error {
+    fn from(error: Error) -> Self {
+        use tacita_vfs::Kind as Seam;
+        let kind = match (error.kind, error.errno) {
+            (_, Some(errno)) => Seam::from_errno(errno.raw_os_error()),
+            (Kind::Invalid, _) => Seam::Invalid,
+            (Kind::NotFound, _) => Seam::NotFound,
+            (Kind::Unsuitable, _) => Seam::Unsupported,
+            (Kind::Unpurgeable | Kind::NotPermitted, _) => Seam::NotPermitted,
+            (Kind::InUse, _) => Seam::Busy,
+            (Kind::NoSpace, _) => Seam::NoSpace,
+            (Kind::Io, _) => Seam::Io,
+        };
+        Self::new(kind, error.to_string()).because(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)?;
+        match self.errno {
+            Some(errno) => write!(f, ": {}", std::io::Error::from(errno)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

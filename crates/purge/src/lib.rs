@@ -1,0 +1,32 @@
+//! Purgefs: what any program deletes, cuts off or replaces is overwritten, on an ordinary file
+//! system (Joukov and Zadok, SISW 2005).
+//!
+//! The engine overwrites one file and says what can be said of it ([`Removal`], [`Suitability`]);
+//! the overlay ([`Overlay`]) does so for every program that works through its mount.
+
+mod attributes;
+mod erasure;
+mod error;
+mod extents;
+mod kernel;
+mod medium;
+mod method;
+pub mod mutant;
+mod names;
+mod overlay;
+mod policy;
+mod removal;
+pub mod spool;
+mod statistics;
+mod suits;
+mod verdict;
+
+pub use error::{Error, Kind, Result};
+pub use extents::{Extent, Map, State};
+pub use medium::{InPlace, Journal, Medium, Names};
+pub use method::{METHOD_LEN_MAX, Method, PASS_COUNT_MAX, Pattern};
+pub use overlay::{FINISH_ATTRIBUTE, Overlay, OverlayOptions, STATUS_ATTRIBUTE};
+pub use policy::{OnFailure, POLICY_ATTRIBUTE, Policy, Rule, parse_rules};
+pub use removal::{Removal, RemovalOptions};
+pub use suits::Suitability;
+pub use verdict::{Content, Part, Proof, Verdict};

@@ -1,0 +1,263 @@
+//! What lies beneath a folder: which file system, whether it overwrites in place, what becomes of
+//! names and of its journal, and on which device.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use rustix::io::Errno;
+
+use crate::error::During;
+use crate::kernel::{self, Checkpoint};
+use crate::{Error, Kind, Result};
+
+/// Whether what is written over a file reaches the blocks that held it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InPlace {
+    /// By design, where extents are not shared; a probe has to confirm it.
+    Expected,
+    /// Never, or nobody can tell; with the reason.
+    No(&'static str),
+}
+
+/// What becomes of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Journal {
+    /// The file system has none.
+    None,
+    /// It can be put in place and overwritten with zeros (ext3, ext4).
+    Erasable,
+    /// It could be, by root.
+    NotPermitted,
+    /// It cannot be overwritten; old names and attributes stay until it has gone around (XFS).
+    Stays,
+    /// Nothing is known of it (network).
+    Unknown,
+}
+
+/// What the file system does with the names of what is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// It clears them itself, if their directory is written before it is freed (ext4's driver).
+    Cleared,
+    /// It leaves them until another name needs the place, so other names are put there at once.
+    Covered,
+}
+
+/// What lies beneath a folder.
+#[derive(Debug)]
+pub struct Medium {
+    /// Type of the file system, as in the mount table.
+    pub fs: String,
+    /// Whether overwriting reaches the old blocks.
+    pub in_place: InPlace,
+    /// What becomes of the journal.
+    pub journal: Journal,
+    /// Whether content passes through the journal (`data=journal`).
+    pub journals_data: bool,
+    /// Whether changes of names reach the medium in their order, even if power is cut.
+    pub is_ordered: bool,
+    /// What becomes of names.
+    pub names: Names,
+    /// Whether the device, or one beneath it, does not rotate: flash, which writes elsewhere.
+    pub flash: bool,
+    /// Whether a file system that copies on write lies beneath the device.
+    pub copies_beneath: Option<String>,
+    /// Path of the block device, if there is one of its own.
+    pub device: Option<PathBuf>,
+    raw: Option<File>,
+}
+
+/// A type of file system as its number says it.
+struct Family {
+    magic: u64,
+    name: &'static str,
+    in_place: InPlace,
+    journal: Journal,
+    is_ordered: bool,
+    names: Names,
+}
+
+const COPIES: &str = "it writes every change to a new place and keeps the old one";
+const LOG: &str = "it is a log: every change is appended";
+const MEMORY: &str = "it lives in memory and swap; there are no blocks to overwrite";
+const ANOTHER: &str = "it lies on another file system; use that one";
+const NETWORK: &str = "a server decides where data goes; purge on the server";
+const UNKNOWN: &str = "nothing is known of it";
+
+const fn family(
+    magic: u64,
+    name: &'static str,
+    in_place: InPlace,
+    (journal, is_ordered, names): (Journal, bool, Names),
+) -> Family {
+    Family { magic, name, in_place, journal, is_ordered, names }
+}
+
+const FAMILIES: [Family; 19] = {
+    use InPlace::{Expected, No};
+    use Names::{Cleared, Covered};
+    const PLAIN: (Journal, bool, Names) = (Journal::None, false, Covered);
+    const NONE: (Journal, bool, Names) = (Journal::Unknown, false, Covered);
+    [
+        family(0xEF53, "ext", Expected, (Journal::None, false, Cleared)),
+        family(0x5846_5342, "xfs", Expected, (Journal::Stays, true, Covered)),
+        family(0x4D44, "fat", Expected, PLAIN),
+        family(0x2011_BAB0, "exfat", Expected, PLAIN),
+        family(0x137F, "minix", Expected, PLAIN),
+        family(0x2468, "minix", Expected, PLAIN),
+        family(0x4D5A, "minix", Expected, PLAIN),
+        family(0x3153_464A, "jfs", Expected, (Journal::Stays, true, Covered)),
+        family(0x9123_683E, "btrfs", No(COPIES), NONE),
+        family(0x2FC1_2FC1, "zfs", No(COPIES), NONE),
+        family(0xCA45_1A4E, "bcachefs", No(COPIES), NONE),
+        family(0xF2F5_2010, "f2fs", No(LOG), NONE),
+        family(0x3434, "nilfs2", No(LOG), NONE),
+        family(0x2405_1905, "ubifs", No(LOG), NONE),
+        family(0x0102_1994, "tmpfs", No(MEMORY), NONE),
+        family(0x8584_58F6, "ramfs", No(MEMORY), NONE),
+        family(0x794C_7630, "overlay", No(ANOTHER), NONE),
+        family(0x6573_5546, "fuse", No(ANOTHER), NONE),
+        family(0x6969, "nfs", No(NETWORK), NONE),
+    ]
+};
+
+impl Medium {
+    /// Looks at what lies beneath an open file or folder.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn beneath(file: impl AsFd) -> Result<Self> {
+        let fs = fstatfs(&file).during("asking for the type of a file system")?;
+        // Types are 32 bits, widened with a sign on some machines.
+        let magic = fs.f_type.cast_unsigned() & 0xFFFF_FFFF;
+        let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
+            .during("asking for a device")?;
+        let number = (stat.stx_dev_major, stat.stx_dev_minor);
+        let known = FAMILIES.iter().find(|family| family.magic == magic);
+        let mut medium = Self {
+            fs: name_in_mount_table(stat.stx_mnt_id)
+                .unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
+            in_place: known.map_or(InPlace::No(UNKNOWN), |k| k.in_place),
+            journal: known.map_or(Journal::Unknown, |k| k.journal),
+            journals_data: false,
+            is_ordered: known.is_some_and(|k| k.is_ordered),
+            names: known.map_or(Names::Covered, |k| k.names),
+            flash: false,
+            copies_beneath: None,
+            device: None,
+            raw: None,
+        };
+        medium.find_device(number);
+        if known.is_some_and(|k| k.name == "ext") {
+            medium.ask_ext(&file);
+        }
+        Ok(medium)
+    }
+
+    fn ask_ext(&mut self, file: impl AsFd) {
+        self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
+            Ok(()) => Journal::Erasable,
+            Err(Errno::NODEV) => Journal::None,
+            Err(Errno::PERM) => Journal::NotPermitted,
+            // Kernels before 5.14, and the driver of ext2.
+            Err(_) if self.fs == "ext2" => Journal::None,
+            Err(_) => Journal::Stays,
+        };
+        self.is_ordered = self.journal != Journal::None;
+        let name = self.device.as_deref().and_then(|d| d.file_name()).unwrap_or_default();
+        let options = fs::read_to_string(PathBuf::from("/proc/fs/ext4").join(name).join("options"));
+        self.journals_data = options.is_ok_and(|o| o.lines().any(|line| line == "data=journal"));
+        if self.fs == "ext2" && !PathBuf::from("/proc/fs/ext4").join(name).exists() {
+            // Served by the driver of ext2 proper, which leaves names.
+            self.names = Names::Covered;
+        }
+    }
+
+    fn find_device(&mut self, (major, minor): (u32, u32)) {
+        let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let Ok(folder) = folder.canonicalize() else {
+            return;
+        };
+        let Some(name) = folder.file_name() else {
+            return;
+        };
+        let device = PathBuf::from("/dev").join(name);
+        // A partition has no queue of its own.
+        let rotates = ["queue/rotational", "../queue/rotational"]
+            .iter()
+            .find_map(|path| fs::read_to_string(folder.join(path)).ok());
+        self.flash = rotates.is_some_and(|text| text.trim() == "0");
+        if let Ok(file) = fs::read_to_string(folder.join("loop/backing_file")) {
+            self.copies_beneath = copies(file.trim());
+        }
+        self.raw = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT | libc::O_CLOEXEC)
+            .open(&device)
+            .ok();
+        self.device = Some(device);
+    }
+
+    /// The device to read without any cache, for those who may.
+    pub(crate) fn raw(&self) -> Option<&File> {
+        self.raw.as_ref()
+    }
+
+    /// Refuses where overwriting does not reach the old blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Unsuitable`], with the reason.
+    pub fn check(&self) -> Result<()> {
+        match (&self.in_place, &self.copies_beneath) {
+            (InPlace::No(why), _) => Err(Error::new(
+                Kind::Unsuitable,
+                format!("{}: overwriting does not reach the old blocks: {why}", self.fs),
+            )),
+            (_, Some(fs)) => Err(Error::new(
+                Kind::Unsuitable,
+                format!("{}: its image lies on {fs}, where blocks are not overwritten", self.fs),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts what is in the journal in place.
+    pub(crate) fn flush_journal(&self, any_file: impl AsFd) -> Result<()> {
+        if self.journal != Journal::Erasable {
+            return Ok(());
+        }
+        kernel::checkpoint(any_file, Checkpoint::Flush).during("putting the journal in place")
+    }
+
+    /// Overwrites the journal with zeros; whether that could be done.
+    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<bool> {
+        if self.journal != Journal::Erasable {
+            return Ok(self.journal == Journal::None);
+        }
+        if crate::mutant::planted(crate::mutant::Mutant::JournalStays) {
+            return Ok(true);
+        }
+        kernel::checkpoint(any_file, Checkpoint::Erase).during("erasing the journal")?;
+        Ok(true)
+    }
+}
+
+/// The type that the mount table shows.
+fn name_in_mount_table(mount: u64) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let wanted = mount.to_string();
+    let row = table.lines().find(|row| row.split(' ').next() == Some(&wanted))?;
+    row.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
+/// The file system under a loop device's file, if it does not overwrite in place.
+fn copies(backing: &str) -> Option<String> {
+    let file = File::open(backing).ok()?;
+    let magic = fstatfs(&file).ok()?.f_type.cast_unsigned() & 0xFFFF_FFFF;
+    let family = FAMILIES.iter().find(|family| family.magic == magic)?;
+    matches!(family.in_place, InPlace::No(why) if why == COPIES || why == LOG)
+        .then(|| family.name.to_owned())
+}

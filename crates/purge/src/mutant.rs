@@ -1,0 +1,130 @@
+//! Planted faults and crash points: each fault breaks one promise, and a test must catch each.
+//!
+//! Without the feature `mutants` nothing can be planted.
+
+/// A fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// The last name of a file goes without a purge.
+    UnlinkUnhooked,
+    /// A file without a name is not purged when it is closed.
+    CloseUnhooked,
+    /// The file that a rename replaces is not purged.
+    ReplaceUnhooked,
+    /// Cutting a file to nothing purges nothing (`O_TRUNC`).
+    EmptyUnhooked,
+    /// Cutting a part off purges nothing (`ftruncate`).
+    CutUnhooked,
+    /// Punching a hole purges nothing.
+    PunchUnhooked,
+    /// Zeroing a range purges nothing.
+    ZeroUnhooked,
+    /// Collapsing a range purges nothing.
+    CollapseUnhooked,
+    /// Replacing an attribute purges nothing.
+    SetAttributeUnhooked,
+    /// Removing an attribute purges nothing.
+    RemoveAttributeUnhooked,
+    /// The attributes of a purged file keep their values.
+    AttributesUnhooked,
+    /// A removed directory is freed at once.
+    DirectoryUnhooked,
+    /// What lies behind the end of a file keeps its content.
+    SlackUnhooked,
+    /// What an interrupted mount left in the spool stays there.
+    RecoveryUnhooked,
+    /// The last pass is read back through the cache.
+    CachedVerification,
+    /// Passes are not written back before they are verified.
+    UnflushedPass,
+    /// Directories are not written before they are freed.
+    UnflushedDirectory,
+    /// The journal is not erased.
+    JournalStays,
+}
+
+/// A step of purging at which the process can be made to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The file has been moved into the spool.
+    Spooled,
+    /// The victim of a rename has a second name in the spool.
+    Linked,
+    /// The loss of its name is on the medium.
+    Durable,
+    /// Half of the first pass has been written.
+    HalfPass,
+    /// The first pass is done.
+    FirstPass,
+    /// All passes are done.
+    Passed,
+    /// Its attributes are overwritten.
+    AttributesDone,
+    /// It has been removed from the spool.
+    Freed,
+    /// Directories have been flushed, the journal not yet.
+    Flushed,
+    /// Everything is done.
+    Erased,
+}
+
+impl Step {
+    /// All of them, in order.
+    pub const ALL: [Self; 10] = [
+        Self::Spooled,
+        Self::Linked,
+        Self::Durable,
+        Self::HalfPass,
+        Self::FirstPass,
+        Self::Passed,
+        Self::AttributesDone,
+        Self::Freed,
+        Self::Flushed,
+        Self::Erased,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+static PLANTED: std::sync::Mutex<Vec<Mutant>> = std::sync::Mutex::new(Vec::new());
+
+#[cfg(feature = "mutants")]
+type Hook = Box<dyn Fn(Step) + Send + Sync>;
+
+#[cfg(feature = "mutants")]
+static HOOK: std::sync::Mutex<Option<Hook>> = std::sync::Mutex::new(None);
+
+/// Plants faults in this process, instead of those planted before.
+#[cfg(feature = "mutants")]
+pub fn plant(mutants: &[Mutant]) {
+    *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mutants.to_vec();
+}
+
+/// Calls `hook` at every step from now on.
+#[cfg(feature = "mutants")]
+pub fn at_each_step(hook: impl Fn(Step) + Send + Sync + 'static) {
+    *HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(hook));
+}
+
+/// Whether `mutant` is planted.
+#[cfg(feature = "mutants")]
+pub(crate) fn planted(mutant: Mutant) -> bool {
+    PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(&mutant)
+}
+
+/// A step has been reached.
+#[cfg(feature = "mutants")]
+pub(crate) fn step(step: Step) {
+    if let Some(hook) = &*HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        hook(step);
+    }
+}
+
+/// Nothing is planted in a build that people use.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn planted(_: Mutant) -> bool {
+    false
+}
+
+/// Nobody watches in a build that people use.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn step(_: Step) {}

@@ -1,0 +1,102 @@
+//! Names of what is removed.
+//!
+//! ext4's driver clears an entry that it removes; what is left to do is to have its directory
+//! written before it is freed. Other file systems only mark it as free. There the name is replaced
+//! by a random one of the same length, and the places it has left are filled with such names.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fsync, openat, renameat_with, unlinkat};
+use rustix::io::Errno;
+
+use crate::error::During;
+use crate::medium::{Medium, Names};
+use crate::{Error, Result};
+
+/// Names that are put into freed places: the first free place that fits need not be the right one.
+const COVER_COUNT: usize = 8;
+
+/// What names are made of.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
+
+/// A name of `len` bytes that says nothing.
+pub(crate) fn random_name(len: usize) -> Result<String> {
+    let key = tacita_secret::random().during("asking for random bytes")?;
+    let mut bytes = vec![0_u8; len];
+    tacita_secret::Prf::new(key).stream(0, 0, &mut bytes);
+    Ok(bytes.iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect())
+}
+
+/// Takes a name away so that it is not left in its directory.
+///
+/// # Errors
+/// [`crate::Kind::Io`], [`crate::Kind::NotPermitted`], [`crate::Kind::NotFound`].
+pub(crate) fn remove(
+    medium: &Medium,
+    dir: impl AsFd,
+    name: &std::ffi::OsStr,
+    directory: bool,
+) -> Result<()> {
+    let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    if medium.names == Names::Cleared {
+        return unlinkat(dir, name, flags).during("removing a name");
+    }
+    let stand_in = replace(&dir, name)?;
+    let last = stand_in.as_deref().map_or(name, std::ffi::OsStr::new);
+    unlinkat(&dir, last, flags).during("removing a name")?;
+    cover(dir, name.len());
+    Ok(())
+}
+
+/// Gives an entry a random name of the same length; `None` if no such name is free.
+fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
+    for _ in 0..COVER_COUNT {
+        let other = random_name(name.len())?;
+        match renameat_with(&dir, name, &dir, other.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(Some(other)),
+            Err(Errno::EXIST) => {}
+            Err(Errno::INVAL) => return Ok(None),
+            Err(e) => return Err(Error::of_kernel(e, "replacing a name")),
+        }
+    }
+    Ok(None)
+}
+
+/// Fills places that names of `len` bytes have left. As far as there is room: a failure leaves
+/// nothing worse than before.
+pub(crate) fn cover(dir: impl AsFd, len: usize) {
+    let mut made = Vec::new();
+    for _ in 0..COVER_COUNT {
+        let Ok(name) = random_name(len) else {
+            break;
+        };
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(&dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR) {
+            Ok(_) => made.push(name),
+            Err(Errno::EXIST) => {}
+            Err(e) => {
+                log::debug!("names are not covered: {e}");
+                break;
+            }
+        }
+    }
+    for name in made {
+        if let Err(e) = unlinkat(&dir, name.as_str(), AtFlags::empty()) {
+            log::warn!("{name}: cannot be removed again: {e}");
+        }
+    }
+}
+
+/// Opens a folder again so that it can be listed and flushed.
+pub(crate) fn reopen_folder(dir: impl AsFd) -> rustix::io::Result<OwnedFd> {
+    openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Writes a folder back.
+pub(crate) fn flush_folder(dir: impl AsFd) -> Result<()> {
+    if crate::mutant::planted(crate::mutant::Mutant::UnflushedDirectory) {
+        return Ok(());
+    }
+    let dir = reopen_folder(dir).during("opening a folder")?;
+    fsync(dir).during("writing a folder back")
+}

@@ -1,0 +1,255 @@
+//! The overlay: a lower folder with every deletion purged.
+//!
+//! It implements the seam of `vfs` on another file system. Reading and writing go to the lower
+//! file, by the kernel itself where it can (passthrough); whatever takes content or a name away
+//! passes through here.
+
+mod attribute_calls;
+mod content;
+mod namespace;
+mod purger;
+mod seam;
+mod table;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, openat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tacita_vfs::{Clock, FileType, SystemClock};
+
+use crate::error::During;
+use crate::medium::Medium;
+use crate::method::Method;
+use crate::policy::{Facts, POLICY_ATTRIBUTE, Policy};
+use crate::spool::Spool;
+use crate::statistics::Statistics;
+use crate::{Error, Result, attributes, names};
+use purger::{Manner, Purger};
+use table::{Node, Table};
+
+/// Attribute of the root of a mount whose value is the status, as JSON.
+pub const STATUS_ATTRIBUTE: &str = "user.tacita.purge.status";
+
+/// Attribute of the root of a mount that finishes everything pending when it is set.
+pub const FINISH_ATTRIBUTE: &str = "user.tacita.purge.finish";
+
+/// How often names and journal are dealt with unless told otherwise.
+const EPOCH_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Open files that the overlay would like to have: one for each node that the kernel remembers.
+const FILES_WANTED: u64 = 1 << 20;
+
+/// How an overlay works.
+pub struct OverlayOptions {
+    /// Which files are purged, and how.
+    pub policy: Policy,
+    /// Deleting returns at once; a thread purges.
+    pub asynchronous: bool,
+    /// How often names and journal are dealt with.
+    pub epoch: Duration,
+    /// The kernel may read and write lower files directly.
+    pub passthrough: bool,
+    /// Also where overwriting does not reach the old blocks; the verdicts say so.
+    pub anyway: bool,
+    /// Gets every verdict as a line of JSON.
+    pub report: Option<File>,
+    /// Tells the time, for method f.
+    pub clock: Box<dyn Clock>,
+}
+
+impl Default for OverlayOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            asynchronous: false,
+            epoch: EPOCH_DEFAULT,
+            passthrough: true,
+            anyway: false,
+            report: None,
+            clock: Box::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for OverlayOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OverlayOptions").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// A lower folder under purge.
+pub struct Overlay {
+    table: Table,
+    purger: Arc<Purger>,
+    policy: Policy,
+    passthrough: bool,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Overlay {
+    /// Opens a lower folder, and begins to purge what an interrupted mount has left.
+    ///
+    /// Without `options.asynchronous` that is done when this returns.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`] for the folder; [`crate::Kind::Unsuitable`] if overwriting does not reach the
+    /// old blocks; [`crate::Kind::InUse`] if another mount serves it; [`crate::Kind::NotPermitted`];
+    /// [`crate::Kind::NoSpace`]; [`crate::Kind::Io`].
+    pub fn open(lower: &Path, options: OverlayOptions) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, lower, flags, Mode::empty())
+            .map_err(|errno| Error::of_kernel(errno, lower.display().to_string()))?;
+        Self::open_root(root, options)
+    }
+
+    /// As [`Overlay::open`], of a folder that has been opened already.
+    ///
+    /// # Errors
+    /// As [`Overlay::open`].
+    pub fn open_root(root: OwnedFd, options: OverlayOptions) -> Result<Self> {
+        let readable = names::reopen_folder(&root).during("opening the lower folder")?;
+        let medium = Medium::beneath(&readable)?;
+        if !options.anyway {
+            medium.check()?;
+        }
+        raise_file_limit();
+        let table = Table::new(root).during("opening the lower folder")?;
+        let opened = Spool::open(table.root.fd())?;
+        let manner = Manner {
+            asynchronous: options.asynchronous,
+            epoch: options.epoch,
+            on_failure: options.policy.on_failure,
+        };
+        let statistics = Statistics::new(options.report);
+        let purger = Arc::new(Purger::new(
+            medium,
+            opened.spool,
+            readable,
+            manner,
+            (statistics, options.clock),
+        ));
+        let interrupted = opened.interrupted;
+        purger.recover(opened.left_over, &options.policy.method, interrupted);
+        if !manner.asynchronous {
+            purger.drain()?;
+        }
+        let worker = Arc::clone(&purger);
+        let worker = std::thread::Builder::new()
+            .name("tacita-purge".to_owned())
+            .spawn(move || worker.work())
+            .during("starting a thread")?;
+        Ok(Self {
+            table,
+            purger,
+            policy: options.policy,
+            passthrough: options.passthrough,
+            worker: Some(worker),
+        })
+    }
+
+    /// What lies beneath.
+    pub fn medium(&self) -> &Medium {
+        &self.purger.medium
+    }
+
+    /// Purges everything pending: files nobody has open, names, and the journal.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`]: something is still to be done; the next mount tries again.
+    pub fn finish(&self) -> Result<()> {
+        self.purger.drain()
+    }
+
+    /// Counts, what is pending, and the last verdicts.
+    pub fn status(&self) -> Value {
+        let (queued, later) = self.purger.waiting();
+        let mut status = self.purger.statistics.json();
+        let medium = &self.purger.medium;
+        let more = json!({
+            "file_system": medium.fs,
+            "flash": medium.flash,
+            "method": self.policy.method.to_string(),
+            "asynchronous": self.purger.manner.asynchronous,
+            "marked_only": self.policy.marked_only,
+            "queued": queued,
+            "in_use_or_held": later,
+            "idle": self.purger.is_idle(),
+        });
+        if let (Value::Object(status), Value::Object(more)) = (&mut status, more) {
+            status.extend(more);
+        }
+        status
+    }
+
+    /// How a file is purged; `None` if it is not.
+    fn decide(&self, dir: &Node, name: &OsStr, node: &Node, size: u64) -> Option<Method> {
+        let path = self.table.path(dir, name);
+        let attribute = || {
+            let policy = OsStr::new(POLICY_ATTRIBUTE);
+            attributes::value(node.fd(), policy)
+                .or_else(|_| attributes::value(dir.fd(), policy))
+                .ok()
+        };
+        let marked = || {
+            if !matches!(node.kind, FileType::File | FileType::Directory) {
+                return false;
+            }
+            let again = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());
+            again(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
+                .and_then(ioctl_getflags)
+                .is_ok_and(|flags| flags.contains(IFlags::SECURE_REMOVAL))
+        };
+        let facts = Facts { path: &path, size, attribute: &attribute, marked: &marked };
+        self.policy.decide(&facts)
+    }
+
+    /// As [`Overlay::decide`], by the place where the node was last seen.
+    fn decide_in_place(&self, node: &Node, size: u64) -> Option<Method> {
+        let (dir, name) = node.place();
+        let dir = self.table.get(dir).unwrap_or_else(|_| Arc::clone(&self.table.root));
+        self.decide(&dir, &name, node, size)
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        self.purger.stop();
+        if let Some(worker) = self.worker.take() {
+            // A panic there has been printed already.
+            let _ = worker.join();
+        }
+        if self.purger.is_idle() {
+            self.purger.spool.set_in_use(false);
+        }
+    }
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlay").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// Asks for as many open files as may be had. With fewer the overlay works as long as the kernel
+/// remembers fewer nodes.
+fn raise_file_limit() {
+    let now = getrlimit(Resource::Nofile);
+    let raised = |maximum: u64| {
+        let maximum = Some(now.maximum.map_or(maximum, |m| m.max(maximum)));
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    };
+    if now.current.is_some_and(|current| current < FILES_WANTED)
+        && raised(FILES_WANTED).is_err()
+        && let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now })
+    {
+        log::debug!("the limit of open files stays: {e}");
+    }
+}

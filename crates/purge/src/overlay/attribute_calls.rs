@@ -1,0 +1,98 @@
+//! Extended attributes of nodes: a value that is replaced or removed is overwritten first.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+
+use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
+use rustix::io::Errno;
+use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
+
+use super::seam::refused;
+use super::table::Node;
+use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
+use crate::attributes;
+use crate::mutant::{Mutant, planted};
+
+/// Name spaces that are shown: what the rules above would refuse is not listed either.
+const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
+
+impl Overlay {
+    pub(super) fn attribute(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        if node == self.table.root.id && name == STATUS_ATTRIBUTE {
+            return Ok(self.status().to_string().into_bytes());
+        }
+        let node = self.table.get(node)?;
+        attributes::value(node.fd(), name).map_err(missing)
+    }
+
+    pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
+        let node = self.table.get(node)?;
+        let mut names = attributes::names(node.fd()).map_err(refused)?;
+        names.retain(|name| {
+            let name = name.to_string_lossy();
+            SHOWN.iter().any(|space| name.starts_with(space))
+        });
+        Ok(names)
+    }
+
+    pub(super) fn set_attribute(
+        &self,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if node == self.table.root.id && name == FINISH_ATTRIBUTE {
+            return Ok(self.finish()?);
+        }
+        let node = self.table.get(node)?;
+        let flags = match mode {
+            XattrMode::Any => XattrFlags::empty(),
+            XattrMode::Create => XattrFlags::CREATE,
+            XattrMode::Replace => XattrFlags::REPLACE,
+        };
+        if mode != XattrMode::Create && !planted(Mutant::SetAttributeUnhooked) {
+            self.purge_value(&node, name)?;
+        }
+        attributes::set(node.fd(), name, value, flags).map_err(missing)
+    }
+
+    pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        let node = self.table.get(node)?;
+        if !planted(Mutant::RemoveAttributeUnhooked) {
+            self.purge_value(&node, name)?;
+        }
+        attributes::remove(node.fd(), name).map_err(missing)
+    }
+
+    /// Overwrites a value that is about to go.
+    fn purge_value(&self, node: &Node, name: &OsStr) -> Result<()> {
+        if !matches!(node.kind, FileType::File | FileType::Directory) {
+            // Links, pipes and devices are never opened; nothing of their attributes is promised.
+            return Ok(());
+        }
+        if !attributes::is_data(name) || self.decide_in_place(node, 0).is_none() {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let synced = match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(e) => return Err(refused(e)),
+        };
+        if attributes::overwrite_value(node.fd(), &synced, name)? {
+            // A block that is freed is not written in place any more.
+            self.purger.medium.flush_journal(&synced)?;
+            self.purger.statistics.attributes.add(1);
+            self.purger.touch(None);
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's word for a missing attribute, and for file systems without any.
+fn missing(errno: Errno) -> tacita_vfs::Error {
+    match errno {
+        Errno::OPNOTSUPP => Kind::Unsupported.into(),
+        other => refused(other),
+    }
+}

@@ -1,0 +1,241 @@
+//! Lower files: opened once for all handles, read, written, cut and punched.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    chmodat, chownat, fallocate, ftruncate, openat, utimensat,
+};
+use rustix::io::Errno;
+use tacita_vfs::{Attr, Change, FileType, Kind, NodeId, Opened, Reserve, Result, Timestamp};
+
+use super::Overlay;
+use super::seam::refused;
+use super::table::Node;
+use crate::attributes;
+use crate::erasure::{Erasure, Fate};
+use crate::error::errno_of;
+use crate::mutant::{Mutant, planted};
+use crate::verdict::Verdict;
+
+/// Set-id bits: the kernel writes past them only if it is told of every write.
+const SET_ID: u16 = 0o6000;
+
+impl Overlay {
+    /// Opens the lower file, which all handles share.
+    pub(super) fn open_file(&self, node: NodeId, write: bool) -> Result<Opened> {
+        let node = self.table.get(node)?;
+        // Asked before the lock, which no call to the lower file system should be made under.
+        let perm = node.stat().map_err(refused)?.stx_mode & 0o7777;
+        let mut state = node.state();
+        let fits = state.file.as_ref().is_some_and(|(_, writable, _)| *writable || !write);
+        if !fits {
+            let direct = match &state.file {
+                // One file is either read by the kernel or through us, never both at a time.
+                Some((_, _, direct)) => *direct,
+                None => self.passthrough && perm & SET_ID == 0,
+            };
+            let file = Arc::new(reopen(&node, write)?);
+            state.file = Some((file, write, direct));
+        }
+        state.handles += 1;
+        let backing = match &state.file {
+            Some((file, _, true)) => Some(Arc::clone(file)),
+            _ => None,
+        };
+        Ok(Opened { backing, drop_cache: false })
+    }
+
+    /// One handle fewer; a file without a name is purged with the last.
+    pub(super) fn close_file(&self, node: NodeId) {
+        let Ok(node) = self.table.get(node) else {
+            return;
+        };
+        let job = {
+            let mut state = node.state();
+            state.handles = state.handles.saturating_sub(1);
+            if state.handles > 0 {
+                return;
+            }
+            state.file = None;
+            if planted(Mutant::CloseUnhooked)
+                && let Some(job) = state.job.take()
+            {
+                let _ = self.purger.spool.remove(job.seq, false);
+            }
+            state.job.take()
+        };
+        if let Some(job) = job
+            && let Err(e) = self.purger.accept(job)
+        {
+            // Nobody waits for an answer here; it is on record in the verdict.
+            log::warn!("{e}");
+        }
+    }
+
+    /// The lower file of an open node, or one opened for a moment.
+    pub(super) fn file_of(node: &Node, write: bool) -> Result<Arc<File>> {
+        if let Some((file, writable, _)) = &node.state().file
+            && (*writable || !write)
+        {
+            return Ok(Arc::clone(file));
+        }
+        Ok(Arc::new(reopen(node, write)?))
+    }
+
+    pub(super) fn read_file(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let node = self.table.get(node)?;
+        let file = Self::file_of(&node, false)?;
+        let mut done = 0;
+        while done < buf.len() {
+            match file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(refused(errno_of(&e))),
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn write_file(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        let node = self.table.get(node)?;
+        let file = Self::file_of(&node, true)?;
+        file.write_all_at(data, offset).map_err(|e| refused(errno_of(&e)))
+    }
+
+    /// Changes attributes; what is cut off is purged first.
+    pub(super) fn apply(&self, node: NodeId, change: &Change) -> Result<Attr> {
+        let node = self.table.get(node)?;
+        if let Some(size) = change.size {
+            self.resize(&node, size)?;
+        }
+        let path = attributes::path_of(node.fd());
+        if change.uid.is_some() || change.gid.is_some() {
+            let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH).map_err(refused)?;
+        }
+        // A link's own bits mean nothing, and lower file systems refuse to change them.
+        if let Some(perm) = change.perm.filter(|_| node.kind != FileType::Symlink) {
+            let mode = Mode::from_raw_mode(perm.into());
+            chmodat(CWD, &path, mode, AtFlags::empty()).map_err(refused)?;
+        }
+        set_times(&node, change)?;
+        let stat = node.stat().map_err(refused)?;
+        Ok(self.shown(&node, &stat))
+    }
+
+    fn resize(&self, node: &Node, size: u64) -> Result<()> {
+        if node.kind != FileType::File {
+            return Err(Kind::Invalid.into());
+        }
+        let now = node.stat().map_err(refused)?.stx_size;
+        let file = Self::file_of(node, true)?;
+        let unhooked = match size {
+            0 => planted(Mutant::EmptyUnhooked),
+            _ => planted(Mutant::CutUnhooked),
+        };
+        if size < now && !unhooked {
+            self.purge_range(node, &file, size..now)?;
+        }
+        ftruncate(&*file, size).map_err(refused)
+    }
+
+    pub(super) fn reserve_range(
+        &self,
+        node: NodeId,
+        range: Range<u64>,
+        how: Reserve,
+    ) -> Result<()> {
+        let node = self.table.get(node)?;
+        let file = Self::file_of(&node, true)?;
+        let keep = |keep_size: bool| {
+            if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }
+        };
+        let (flags, unhooked) = match how {
+            Reserve::Allocate { keep_size } => (keep(keep_size), true),
+            Reserve::Punch => (
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                planted(Mutant::PunchUnhooked),
+            ),
+            Reserve::Zero { keep_size } => {
+                (FallocateFlags::ZERO_RANGE | keep(keep_size), planted(Mutant::ZeroUnhooked))
+            }
+            Reserve::Collapse => {
+                (FallocateFlags::COLLAPSE_RANGE, planted(Mutant::CollapseUnhooked))
+            }
+            Reserve::Insert => (FallocateFlags::INSERT_RANGE, true),
+        };
+        let size = node.stat().map_err(refused)?.stx_size;
+        let end = range.end.min(size);
+        if !unhooked && range.start < end {
+            self.purge_range(&node, &file, range.start..end)?;
+        }
+        let len = range.end - range.start;
+        fallocate(&*file, flags, range.start, len).map_err(refused)
+    }
+
+    /// Overwrites a range that a file is about to lose.
+    fn purge_range(&self, node: &Node, file: &File, range: Range<u64>) -> Result<()> {
+        let stat = node.stat().map_err(refused)?;
+        let Some(method) = self.decide_in_place(node, stat.stx_size) else {
+            return Ok(());
+        };
+        let lost = range.end - range.start;
+        let medium = &self.purger.medium;
+        let fate = Fate::Keeps(range);
+        let mut erasure = Erasure::prepare(medium, file, &fate, &method)?;
+        if erasure.shared() > 0 && self.policy.on_failure == crate::policy::OnFailure::Fail {
+            let text = "it shares blocks with another file and cannot be purged while it does";
+            return Err(tacita_vfs::Error::new(Kind::NotPermitted, text));
+        }
+        erasure.run(0, &mut |_| ())?;
+        let mut verdict = Verdict::new(None, stat.stx_ino, lost, method.to_string());
+        verdict.content = erasure.judge()?;
+        verdict.overwritten = erasure.overwritten;
+        verdict.in_memory = erasure.in_memory;
+        verdict.removed = true;
+        verdict.add_risks(medium);
+        let statistics = &self.purger.statistics;
+        statistics.cuts.add(1);
+        statistics.bytes_deleted.add(lost);
+        statistics.tell(&verdict);
+        if medium.journals_data {
+            self.purger.touch(None);
+        }
+        Ok(())
+    }
+}
+
+/// Opens a node's file by the kernel's own name for what we hold.
+fn reopen(node: &Node, write: bool) -> Result<File> {
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    if node.kind != FileType::File {
+        return Err(Kind::Invalid.into());
+    }
+    match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
+        Ok(file) => Ok(File::from(file)),
+        Err(Errno::NOENT) => Err(Kind::Stale.into()),
+        Err(e) => Err(refused(e)),
+    }
+}
+
+/// Sets times. The lower file system stamps by itself what an operation changes.
+fn set_times(node: &Node, change: &Change) -> Result<()> {
+    if change.atime.is_none() && change.mtime.is_none() {
+        return Ok(());
+    }
+    let time = |time: Option<Timestamp>| match time {
+        None => rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(_) if !change.user_times => rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(time) => rustix::fs::Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() },
+    };
+    let times =
+        Timestamps { last_access: time(change.atime), last_modification: time(change.mtime) };
+    let path = attributes::path_of(node.fd());
+    utimensat(CWD, &path, &times, AtFlags::empty()).map_err(refused)
+}

@@ -1,0 +1,367 @@
+//! Making names, taking them away, and moving them.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Statx, Uid, chmodat, chownat, linkat, mkdirat,
+    mknodat, openat, renameat, renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
+
+use super::Overlay;
+use super::purger::Job;
+use super::seam::refused;
+use super::table::{Node, attr, file_type};
+use crate::attributes;
+use crate::extents::{Map, State};
+use crate::medium::Names;
+use crate::method::Method;
+use crate::mutant::{Mutant, Step, planted, step};
+use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
+use crate::spool::Seq;
+
+/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
+const SHORT_TARGET_LEN_MAX: u64 = 59;
+
+impl Overlay {
+    /// Makes a node.
+    pub(super) fn make(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        if self.is_hidden(dir, name) {
+            return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
+        }
+        let dir = self.table.get(dir)?;
+        let private = Mode::RUSR | Mode::WUSR;
+        match new.kind {
+            FileType::File => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                openat(dir.fd(), name, flags, private).map(drop)
+            }
+            FileType::Directory => mkdirat(dir.fd(), name, Mode::RWXU),
+            FileType::Symlink => symlinkat(new.target.as_os_str(), dir.fd(), name),
+            kind => mknodat(dir.fd(), name, lower_type(kind), private, device(new.rdev)),
+        }
+        .map_err(refused)?;
+        let dressed = self.dress(&dir, name, new);
+        if dressed.is_err() {
+            let flags = match new.kind {
+                FileType::Directory => AtFlags::REMOVEDIR,
+                _ => AtFlags::empty(),
+            };
+            // It was never there as far as anybody else can know.
+            let _ = unlinkat(dir.fd(), name, flags);
+        }
+        dressed.map_err(refused)
+    }
+
+    /// Gives a new node its owner and permissions.
+    fn dress(
+        &self,
+        dir: &Arc<Node>,
+        name: &OsStr,
+        new: &NewNode,
+    ) -> rustix::io::Result<(NodeId, Attr)> {
+        let (node, mut stat) = self.table.find(dir, name)?;
+        let mut dressed = false;
+        if (stat.stx_uid, stat.stx_gid) != (new.uid, new.gid) {
+            let (uid, gid) = (Uid::from_raw(new.uid), Gid::from_raw(new.gid));
+            chownat(node.fd(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+            dressed = true;
+        }
+        if new.kind != FileType::Symlink && (dressed || stat.stx_mode & 0o7777 != new.perm) {
+            chmodat(
+                CWD,
+                attributes::path_of(node.fd()),
+                Mode::from_raw_mode(new.perm.into()),
+                AtFlags::empty(),
+            )?;
+            dressed = true;
+        }
+        if new.kind == FileType::Directory {
+            // As the mark of chattr +s is handed down, so is the attribute.
+            let policy = OsStr::new(POLICY_ATTRIBUTE);
+            if let Ok(value) = attributes::value(dir.fd(), policy)
+                && let Err(e) =
+                    attributes::set(node.fd(), policy, &value, rustix::fs::XattrFlags::empty())
+            {
+                log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
+            }
+        }
+        if dressed {
+            stat = node.stat()?;
+        }
+        Ok((node.id, attr(&stat)))
+    }
+
+    /// Gives a node another name.
+    pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
+        if self.is_hidden(dir, name) {
+            return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
+        }
+        let (node, dir) = (self.table.get(node)?, self.table.get(dir)?);
+        let path = attributes::path_of(node.fd());
+        linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
+        Ok(attr(&node.stat().map_err(refused)?))
+    }
+
+    /// Takes a name away. A file that loses its last one goes into the spool.
+    pub(super) fn take_away(&self, dir: NodeId, name: &OsStr) -> Result<NodeId> {
+        let dir = self.table.get(dir)?;
+        let (node, stat) = self.table.find(&dir, name).map_err(refused)?;
+        let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
+            return take_away_plainly(&dir, name, &node);
+        };
+        match node.kind {
+            FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
+                let seq = self.purger.spool.next();
+                // The rename below replaces nothing, for no name in the spool is used twice.
+                renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
+                    .map_err(refused)?;
+                node.state().nameless = true;
+                self.purger.add_folder(seq);
+            }
+            FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
+                self.check_purgeable(&node, &stat)?;
+                let seq = self.purger.spool.next();
+                renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
+                    .map_err(refused)?;
+                step(Step::Spooled);
+                await_purge(&node, &stat, (seq, method), vec![Arc::clone(&dir)]);
+            }
+            kind => {
+                self.count_link(&node, &stat);
+                let flags = match kind {
+                    FileType::Directory => AtFlags::REMOVEDIR,
+                    _ => AtFlags::empty(),
+                };
+                if planted(Mutant::DirectoryUnhooked) {
+                    self.purger.untouch(node.id);
+                }
+                unlinkat(dir.fd(), name, flags).map_err(refused)?;
+            }
+        }
+        self.name_is_gone(&dir, name);
+        Ok(node.id)
+    }
+
+    /// A name has left a folder.
+    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
+        if self.purger.medium.names == Names::Covered {
+            // The namespace is locked above, so nobody sees them.
+            crate::names::cover(dir.fd(), name.len());
+        }
+        self.purger.touch(Some(dir));
+    }
+
+    fn count_link(&self, node: &Node, stat: &Statx) {
+        let long =
+            stat.stx_size > SHORT_TARGET_LEN_MAX || self.purger.medium.names != Names::Cleared;
+        if node.kind == FileType::Symlink && long {
+            self.purger.statistics.links.add(1);
+        }
+    }
+
+    /// Refuses what overwriting would not reach, if files are rather to stay then.
+    fn check_purgeable(&self, node: &Node, stat: &Statx) -> Result<()> {
+        if self.policy.on_failure == OnFailure::Warn || stat.stx_size == 0 {
+            return Ok(());
+        }
+        if self.purger.medium.fs != "xfs" {
+            // No other file system here shares extents.
+            return Ok(());
+        }
+        let file = Self::file_of(node, false)?;
+        let map = Map::of(&file)?.unwrap_or_default();
+        if map.any(State::Shared) {
+            let text = "it shares blocks with another file and cannot be purged while it does";
+            return Err(tacita_vfs::Error::new(Kind::NotPermitted, text));
+        }
+        Ok(())
+    }
+
+    /// Moves a name, or trades two. What is replaced goes into the spool.
+    pub(super) fn move_name(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        exchange: Exchange,
+    ) -> Result<Option<NodeId>> {
+        if self.is_hidden(to.0, to.1) {
+            return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
+        }
+        let (from_dir, to_dir) = (self.table.get(from.0)?, self.table.get(to.0)?);
+        let (node, _) = self.table.find(&from_dir, from.1).map_err(refused)?;
+        let victim = match self.table.find(&to_dir, to.1) {
+            Ok(found) => Some(found),
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(refused(e)),
+        };
+        if exchange == Exchange::Yes {
+            let (other, _) = victim.ok_or(Kind::NotFound)?;
+            let flags = RenameFlags::EXCHANGE;
+            renameat_with(from_dir.fd(), from.1, to_dir.fd(), to.1, flags).map_err(refused)?;
+            node.set_place(to_dir.id, to.1);
+            other.set_place(from_dir.id, from.1);
+            return Ok(Some(other.id));
+        }
+        let plain = || renameat(from_dir.fd(), from.1, to_dir.fd(), to.1).map_err(refused);
+        let moved = self.decide(&from_dir, from.1, &node, 0).is_some();
+        match &victim {
+            Some((victim, stat)) if victim.kind == FileType::Directory => {
+                self.replace_folder(&to_dir, to.1, victim, &plain)?;
+                debug_assert_eq!(file_type(stat), FileType::Directory);
+            }
+            Some((victim, stat)) => {
+                self.replace_file((&from_dir, &to_dir, to.1), (victim, stat), &plain)?;
+            }
+            None => plain()?,
+        }
+        node.set_place(to_dir.id, to.1);
+        if moved || victim.is_some() {
+            self.name_is_gone(&from_dir, from.1);
+        }
+        Ok(victim.map(|(victim, _)| victim.id))
+    }
+
+    /// Renames over an empty folder, which goes into the spool first.
+    fn replace_folder(
+        &self,
+        dir: &Node,
+        name: &OsStr,
+        victim: &Node,
+        rename: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let spool = &self.purger.spool;
+        let seq = spool.next();
+        renameat(dir.fd(), name, spool.dir(), seq.name().as_str()).map_err(refused)?;
+        if let Err(e) = rename() {
+            renameat(spool.dir(), seq.name().as_str(), dir.fd(), name).map_err(refused)?;
+            return Err(e);
+        }
+        victim.state().nameless = true;
+        self.purger.add_folder(seq);
+        Ok(())
+    }
+
+    /// Renames over a file, which gets a second name in the spool first. A crash between the two
+    /// leaves it with both, and the one in the spool is dropped.
+    fn replace_file(
+        &self,
+        (from_dir, dir, name): (&Arc<Node>, &Arc<Node>, &OsStr),
+        (victim, stat): (&Node, &Statx),
+        rename: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let method = self.decide(dir, name, victim, stat.stx_size);
+        let (Some(method), FileType::File, 0..=1, false) =
+            (method, victim.kind, stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
+        else {
+            self.count_link(victim, stat);
+            return rename();
+        };
+        self.check_purgeable(victim, stat)?;
+        let spool = &self.purger.spool;
+        let seq = spool.next();
+        let seq_name = seq.name();
+        match linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty()) {
+            Ok(()) => {}
+            // A file system without links: the victim is moved away first.
+            Err(Errno::PERM | Errno::OPNOTSUPP) => {
+                renameat(dir.fd(), name, spool.dir(), seq_name.as_str()).map_err(refused)?;
+                if let Err(e) = rename() {
+                    renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
+                    return Err(e);
+                }
+                let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
+                await_purge(victim, stat, (seq, method), parents);
+                return Ok(());
+            }
+            Err(e) => return Err(refused(e)),
+        }
+        step(Step::Linked);
+        if !self.purger.medium.is_ordered {
+            // Without a journal nothing else keeps the two names in their order.
+            rustix::fs::fsync(spool.dir().as_fd()).map_err(refused)?;
+        }
+        if let Err(e) = rename() {
+            spool.remove(seq, false)?;
+            return Err(e);
+        }
+        step(Step::Spooled);
+        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
+        await_purge(victim, stat, (seq, method), parents);
+        Ok(())
+    }
+
+    /// Purges a node without a name unless somebody has it open.
+    pub(super) fn purge_unless_open(&self, node: NodeId) -> Result<()> {
+        let Ok(node) = self.table.get(node) else {
+            return Ok(());
+        };
+        let job = {
+            let mut state = node.state();
+            if state.handles > 0 {
+                return Ok(());
+            }
+            state.job.take()
+        };
+        match job {
+            Some(job) => Ok(self.purger.accept(job)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands over what a node that nobody refers to any more leaves to be purged.
+    pub(super) fn hand_over(&self, node: &Node) {
+        let job = node.state().job.take();
+        if let Some(job) = job
+            && let Err(e) = self.purger.accept(job)
+        {
+            log::warn!("{e}");
+        }
+    }
+}
+
+fn lower_type(kind: FileType) -> rustix::fs::FileType {
+    use rustix::fs::FileType as Lower;
+    match kind {
+        FileType::Fifo => Lower::Fifo,
+        FileType::Socket => Lower::Socket,
+        FileType::CharDevice => Lower::CharacterDevice,
+        FileType::BlockDevice => Lower::BlockDevice,
+        _ => Lower::RegularFile,
+    }
+}
+
+/// A device number in the kernel's encoding, as the system call wants it.
+fn device(rdev: u32) -> u64 {
+    rustix::fs::makedev(rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00)
+}
+
+fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
+    let flags = match node.kind {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    unlinkat(dir.fd(), name, flags).map_err(refused)?;
+    if node.kind == FileType::Directory {
+        node.state().nameless = true;
+    }
+    Ok(node.id)
+}
+
+/// Notes that a node in the spool is to be purged when nobody has it open.
+fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents: Vec<Arc<Node>>) {
+    let mut state = node.state();
+    state.nameless = true;
+    state.job = Some(Job {
+        seq,
+        inode: stat.stx_ino,
+        size: stat.stx_size,
+        method,
+        parents,
+        passes_done: 0,
+        hold_until: 0,
+    });
+}

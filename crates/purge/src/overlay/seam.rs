@@ -1,0 +1,250 @@
+//! The seam, method by method.
+
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use rustix::fs::{RawDir, SeekFrom, fstatvfs, readlinkat, seek};
+use tacita_vfs::{
+    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
+    Opened, Reserve, Result, Seek, Timestamp, XattrMode,
+};
+
+use super::Overlay;
+use super::table::{Node, attr};
+use crate::names;
+use crate::spool::SPOOL_NAME;
+
+/// Memory for listing a folder.
+const LISTING_LEN_BYTES: usize = 32 << 10;
+
+/// Cookies up to this one are the seam's own.
+const COOKIE_RESERVED: Cookie = 2;
+
+/// What the lower file system refused.
+pub(super) fn refused(errno: rustix::io::Errno) -> tacita_vfs::Error {
+    Kind::from_errno(errno.raw_os_error()).into()
+}
+
+impl Overlay {
+    /// What `stat` shows: a node in the spool has no name, and the spool is not seen.
+    pub(super) fn shown(&self, node: &Node, stat: &rustix::fs::Statx) -> Attr {
+        let mut attr = attr(stat);
+        if node.state().nameless {
+            attr.nlink = 0;
+        } else if node.id == self.table.root.id {
+            attr.nlink = attr.nlink.saturating_sub(1).max(2);
+        }
+        attr
+    }
+
+    /// Whether a name is the spool's.
+    pub(super) fn is_hidden(&self, dir: NodeId, name: &OsStr) -> bool {
+        dir == self.table.root.id && name == SPOOL_NAME
+    }
+}
+
+impl FileSystem for Overlay {
+    fn root(&self) -> NodeId {
+        self.table.root.id
+    }
+
+    fn attr(&self, node: NodeId) -> Result<Attr> {
+        let node = self.table.get(node)?;
+        let stat = node.stat().map_err(refused)?;
+        Ok(self.shown(&node, &stat))
+    }
+
+    fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)> {
+        if self.is_hidden(dir, name) {
+            return Err(Kind::NotFound.into());
+        }
+        let dir = self.table.get(dir)?;
+        if dir.kind != FileType::Directory {
+            return Err(Kind::NotDirectory.into());
+        }
+        let (node, stat) = self.table.find(&dir, name).map_err(refused)?;
+        Ok((node.id, self.shown(&node, &stat)))
+    }
+
+    fn parent(&self, dir: NodeId) -> Result<NodeId> {
+        Ok(self.table.get(dir)?.place().0)
+    }
+
+    fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        self.make(dir, name, new)
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, _: Timestamp) -> Result<Attr> {
+        self.add_link(node, dir, name)
+    }
+
+    fn remove(&self, dir: NodeId, name: &OsStr, _: Timestamp) -> Result<NodeId> {
+        self.take_away(dir, name)
+    }
+
+    fn rename(
+        &self,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        exchange: Exchange,
+        _: Timestamp,
+    ) -> Result<Option<NodeId>> {
+        self.move_name(from, to, exchange)
+    }
+
+    fn forget(&self, node: NodeId) {
+        // Whatever is still to be purged is known by its number in the spool.
+        if let Ok(found) = self.table.get(node) {
+            self.hand_over(&found);
+        }
+        self.table.remove(node);
+    }
+
+    fn idle(&self, node: NodeId) {
+        self.table.remove(node);
+    }
+
+    fn lost(&self, node: NodeId) -> Result<()> {
+        self.purge_unless_open(node)
+    }
+
+    fn list(
+        &self,
+        dir: NodeId,
+        from: Cookie,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let node = self.table.get(dir)?;
+        if node.state().nameless {
+            return Ok(());
+        }
+        let folder = names::reopen_folder(node.fd()).map_err(refused)?;
+        if from > 0 {
+            seek(&folder, SeekFrom::Start(from)).map_err(refused)?;
+        }
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); LISTING_LEN_BYTES];
+        let mut listing = RawDir::new(&folder, &mut buffer);
+        while let Some(entry) = listing.next() {
+            let entry = entry.map_err(refused)?;
+            let name = entry.file_name().to_bytes();
+            let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(name);
+            if name == "." || name == ".." || self.is_hidden(dir, name) {
+                continue;
+            }
+            let listed = Entry {
+                name,
+                node: NodeId(entry.ino()),
+                ino: entry.ino(),
+                kind: kind_of(entry.file_type()),
+                cookie: entry.next_entry_cookie().max(COOKIE_RESERVED + 1),
+            };
+            if !each(listed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
+        self.apply(node, change)
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<OsString> {
+        use std::os::unix::ffi::OsStringExt;
+        let node = self.table.get(node)?;
+        if node.kind != FileType::Symlink {
+            return Err(Kind::Invalid.into());
+        }
+        let target = readlinkat(node.fd(), "", Vec::new()).map_err(refused)?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    fn open(&self, node: NodeId, write: bool) -> Result<Opened> {
+        self.open_file(node, write)
+    }
+
+    fn closed(&self, node: NodeId) {
+        self.close_file(node);
+    }
+
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_file(node, offset, buf)
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_file(node, offset, data)
+    }
+
+    fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
+        self.reserve_range(node, range, how)
+    }
+
+    fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
+        let node = self.table.get(node)?;
+        let file = Self::file_of(&node, false)?;
+        let to = match what {
+            Seek::Data => SeekFrom::Data(offset),
+            Seek::Hole => SeekFrom::Hole(offset),
+        };
+        seek(&*file, to).map_err(refused)
+    }
+
+    fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        self.attribute(node, name)
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
+        self.attribute_names(node)
+    }
+
+    fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.set_attribute(node, name, value, mode)
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        self.remove_attribute(node, name)
+    }
+
+    fn stats(&self) -> Result<FsStats> {
+        let stat = fstatvfs(self.table.root.fd()).map_err(refused)?;
+        Ok(FsStats {
+            block_len_bytes: u32::try_from(stat.f_frsize).unwrap_or(4096),
+            blocks: stat.f_blocks,
+            blocks_free: stat.f_bfree,
+            blocks_available: stat.f_bavail,
+            files: stat.f_files,
+            files_free: stat.f_ffree,
+            name_len_max: u32::try_from(stat.f_namemax).unwrap_or(255),
+        })
+    }
+
+    fn sync_node(&self, node: NodeId) -> Result<()> {
+        let node = self.table.get(node)?;
+        if node.kind == FileType::Directory {
+            if node.state().nameless {
+                return Ok(());
+            }
+            return Ok(names::flush_folder(node.fd())?);
+        }
+        let file = Self::file_of(&node, false)?;
+        rustix::fs::fsync(&*file).map_err(refused)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.finish()?)
+    }
+}
+
+fn kind_of(kind: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as Lower;
+    match kind {
+        Lower::Directory => FileType::Directory,
+        Lower::Symlink => FileType::Symlink,
+        Lower::Fifo => FileType::Fifo,
+        Lower::Socket => FileType::Socket,
+        Lower::CharacterDevice => FileType::CharDevice,
+        Lower::BlockDevice => FileType::BlockDevice,
+        _ => FileType::File,
+    }
+}

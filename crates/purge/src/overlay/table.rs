@@ -1,0 +1,196 @@
+//! Nodes of the lower tree that somebody refers to.
+//!
+//! A node is held by an open descriptor that can be used for nothing but naming it (`O_PATH`): so
+//! no rename below can make it mean another file, and its inode number, which is the node's, is
+//! not given to another one.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
+use rustix::io::Errno;
+use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
+
+use crate::overlay::purger::Job;
+use crate::spool::BENEATH;
+
+/// Shards of the table, so that threads seldom wait for one another.
+const SHARD_COUNT: usize = 16;
+
+/// Folders above one another that a path is looked for.
+const DEPTH_MAX: usize = 4096;
+
+/// What of a node changes.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Handles of the seam.
+    pub(super) handles: u64,
+    /// The lower file while there are handles; whether it can be written; whether the kernel may
+    /// have it.
+    pub(super) file: Option<(Arc<File>, bool, bool)>,
+    /// It has lost its last name and waits to be purged.
+    pub(super) job: Option<Job>,
+    /// It has lost its last name.
+    pub(super) nameless: bool,
+}
+
+/// A node of the lower tree.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(super) id: NodeId,
+    pub(super) kind: FileType,
+    fd: OwnedFd,
+    /// The folder it was last seen in, and its name there.
+    place: Mutex<(NodeId, OsString)>,
+    state: Mutex<State>,
+}
+
+impl Node {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Every change under this lock is whole before anything can fail.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn stat(&self) -> rustix::io::Result<Statx> {
+        statx(&self.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+    }
+
+    pub(super) fn set_place(&self, dir: NodeId, name: &OsStr) {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.0 != dir || place.1 != name {
+            *place = (dir, name.to_owned());
+        }
+    }
+
+    pub(super) fn place(&self) -> (NodeId, OsString) {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// All nodes that somebody refers to.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) root: Arc<Node>,
+    shards: [RwLock<HashMap<NodeId, Arc<Node>>>; SHARD_COUNT],
+}
+
+impl Table {
+    pub(super) fn new(root: OwnedFd) -> rustix::io::Result<Self> {
+        let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        let id = NodeId(stat.stx_ino);
+        let root = Arc::new(Node {
+            id,
+            kind: FileType::Directory,
+            fd: root,
+            place: Mutex::new((id, OsString::new())),
+            state: Mutex::default(),
+        });
+        let table = Self { root: Arc::clone(&root), shards: Default::default() };
+        table.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, root);
+        Ok(table)
+    }
+
+    fn shard(&self, id: NodeId) -> &RwLock<HashMap<NodeId, Arc<Node>>> {
+        &self.shards[usize::try_from(id.0 % SHARD_COUNT as u64).unwrap_or(0)]
+    }
+
+    /// The node of that number.
+    pub(super) fn get(&self, id: NodeId) -> Result<Arc<Node>, tacita_vfs::Error> {
+        let shard = self.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+        shard.get(&id).cloned().ok_or_else(|| Kind::Stale.into())
+    }
+
+    /// The node of that name in `dir`.
+    pub(super) fn find(&self, dir: &Node, name: &OsStr) -> rustix::io::Result<(Arc<Node>, Statx)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match openat2(dir.fd(), name, flags, Mode::empty(), BENEATH) {
+            // What is mounted below the lower tree is not part of it.
+            Err(Errno::XDEV) => return Err(Errno::NOENT),
+            other => other?,
+        };
+        let stat = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        let id = NodeId(stat.stx_ino);
+        let known = self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        let node = known.unwrap_or_else(|| {
+            let mut shard = self.shard(id).write().unwrap_or_else(PoisonError::into_inner);
+            let fresh = || {
+                Arc::new(Node {
+                    id,
+                    kind: file_type(&stat),
+                    fd,
+                    place: Mutex::new((dir.id, name.to_owned())),
+                    state: Mutex::default(),
+                })
+            };
+            Arc::clone(shard.entry(id).or_insert_with(fresh))
+        });
+        node.set_place(dir.id, name);
+        Ok((node, stat))
+    }
+
+    /// Lets go of a node.
+    pub(super) fn remove(&self, id: NodeId) {
+        if id != self.root.id {
+            self.shard(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+    }
+
+    /// The path of a name in a folder, below the root.
+    pub(super) fn path(&self, dir: &Node, name: &OsStr) -> PathBuf {
+        let mut parts = vec![name.to_owned()];
+        let (mut at, mut place) = (dir.id, dir.place());
+        while at != self.root.id && parts.len() < DEPTH_MAX {
+            parts.push(place.1);
+            at = place.0;
+            match self.get(at) {
+                Ok(above) => place = above.place(),
+                Err(_) => break,
+            }
+        }
+        parts.iter().rev().collect()
+    }
+}
+
+/// What a node is.
+pub(super) fn file_type(stat: &Statx) -> FileType {
+    use rustix::fs::FileType as Lower;
+    match Lower::from_raw_mode(stat.stx_mode.into()) {
+        Lower::Directory => FileType::Directory,
+        Lower::Symlink => FileType::Symlink,
+        Lower::Fifo => FileType::Fifo,
+        Lower::Socket => FileType::Socket,
+        Lower::CharacterDevice => FileType::CharDevice,
+        Lower::BlockDevice => FileType::BlockDevice,
+        _ => FileType::File,
+    }
+}
+
+/// What the seam shows of what the lower file system shows.
+pub(super) fn attr(stat: &Statx) -> Attr {
+    let time =
+        |time: rustix::fs::StatxTimestamp| Timestamp { secs: time.tv_sec, nanos: time.tv_nsec };
+    let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+    Attr {
+        ino: stat.stx_ino,
+        kind: file_type(stat),
+        perm: stat.stx_mode & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        rdev: u32::try_from(device).unwrap_or(0),
+        size: stat.stx_size,
+        blocks: stat.stx_blocks,
+        block_len_bytes: stat.stx_blksize,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        ctime: time(stat.stx_ctime),
+    }
+}

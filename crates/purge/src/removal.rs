@@ -1,0 +1,409 @@
+//! Purging and removing what is named by a path, without a mount.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2,
+    statx,
+};
+use rustix::io::Errno;
+
+use crate::erasure::{Erasure, Fate};
+use crate::error::{During, errno_of};
+use crate::medium::{Journal, Medium, Names};
+use crate::method::Method;
+use crate::verdict::{Content, Part, Verdict};
+use crate::{Error, Kind, Result, attributes, kernel, names};
+
+/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
+const SHORT_TARGET_LEN_MAX: u64 = 59;
+
+/// How paths are purged.
+#[derive(Debug, Clone, Default)]
+pub struct RemovalOptions {
+    /// What goes over the content.
+    pub method: Method,
+    /// Folders with everything in them.
+    pub recursive: bool,
+    /// Also where overwriting does not reach the old blocks; the verdict says so.
+    pub anyway: bool,
+}
+
+/// A run of purging over any number of paths. The journal is erased once, at its end.
+#[derive(Debug)]
+pub struct Removal {
+    options: RemovalOptions,
+    places: HashMap<(u32, u32), Place>,
+    verdicts: Vec<((u32, u32), Verdict)>,
+    /// Emptied folders by depth: the deepest go first.
+    folders: BTreeMap<usize, Vec<Emptied>>,
+    failure: Option<Kind>,
+}
+
+/// A file system that something is removed from.
+#[derive(Debug)]
+struct Place {
+    medium: Rc<Medium>,
+    any: OwnedFd,
+    /// Folders that lost names.
+    touched: Vec<(u64, OwnedFd)>,
+}
+
+#[derive(Debug)]
+struct Emptied {
+    parent: Rc<OwnedFd>,
+    folder: OwnedFd,
+    name: OsString,
+    path: PathBuf,
+    stat: Statx,
+}
+
+impl Removal {
+    /// Nothing is done yet.
+    pub fn new(options: RemovalOptions) -> Self {
+        Self {
+            options,
+            places: HashMap::new(),
+            verdicts: Vec::new(),
+            folders: BTreeMap::new(),
+            failure: None,
+        }
+    }
+
+    /// Purges and removes what is at `path`. What cannot be purged stays, and its verdict says why.
+    ///
+    /// # Errors
+    /// Never for a single file; [`Kind::Io`] where nothing can be done at all.
+    pub fn purge(&mut self, path: &Path) -> Result<()> {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let opened = path.file_name().ok_or(Errno::INVAL).and_then(|name| {
+            openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .map(|dir| (dir, name))
+        });
+        match opened {
+            Ok((dir, name)) => self.purge_entry(&Rc::new(dir), name, path, 0),
+            Err(errno) => {
+                self.keep(path, None, &Error::of_kernel(errno, "opening it"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Why something was kept, the first time that it was; for the exit code.
+    pub const fn failure(&self) -> Option<Kind> {
+        self.failure
+    }
+
+    fn keep(&mut self, path: &Path, stat: Option<&Statx>, error: &Error) {
+        self.failure.get_or_insert(error.kind());
+        let (inode, size) = stat.map_or((0, 0), |s| (s.stx_ino, s.stx_size));
+        let method = self.options.method.to_string();
+        let mut verdict = Verdict::new(Some(path.display().to_string()), inode, size, method);
+        verdict.content = Content::Kept(error.to_string());
+        self.verdicts.push((stat.map_or((0, 0), device), verdict));
+    }
+
+    fn purge_entry(
+        &mut self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        path: &Path,
+        depth: usize,
+    ) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let opened = openat2(dir, name, flags, Mode::empty(), resolve).and_then(|entry| {
+            let stat = statx(&entry, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+            Ok((entry, stat))
+        });
+        let (entry, stat) = match opened {
+            Ok(opened) => opened,
+            Err(Errno::XDEV) => {
+                let text = "another file system is mounted here: name it by itself";
+                self.keep(path, None, &Error::new(Kind::Unpurgeable, text));
+                return Ok(());
+            }
+            Err(errno) => {
+                self.keep(path, None, &Error::of_kernel(errno, "opening it"));
+                return Ok(());
+            }
+        };
+        let medium = self.place(dir, &stat)?;
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if kind == FileType::Directory {
+            if !self.options.recursive {
+                let text = "a folder: --recursive purges it with everything in it";
+                self.keep(path, Some(&stat), &Error::new(Kind::Invalid, text));
+                return Ok(());
+            }
+            return self.purge_folder(dir, (entry, name), path, (stat, depth));
+        }
+        match self.purge_one(&medium, dir, (&entry, name), path, &stat) {
+            Ok(verdict) => {
+                self.touch(dir, &stat)?;
+                self.verdicts.push((device(&stat), verdict));
+            }
+            Err(error) => self.keep(path, Some(&stat), &error),
+        }
+        Ok(())
+    }
+
+    fn purge_folder(
+        &mut self,
+        parent: &Rc<OwnedFd>,
+        (folder, name): (OwnedFd, &OsStr),
+        path: &Path,
+        (stat, depth): (Statx, usize),
+    ) -> Result<()> {
+        let folder = Rc::new(folder);
+        let names = match list(&folder) {
+            Ok(names) => names,
+            Err(errno) => {
+                self.keep(path, Some(&stat), &Error::of_kernel(errno, "listing it"));
+                return Ok(());
+            }
+        };
+        for name in names {
+            self.purge_entry(&folder, &name, &path.join(&name), depth + 1)?;
+        }
+        // The children that wait for their own removal hold the folder, too.
+        let again = openat(&*folder, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .during("opening a folder")?;
+        self.folders.entry(depth).or_default().push(Emptied {
+            parent: Rc::clone(parent),
+            folder: again,
+            name: name.to_owned(),
+            path: path.to_owned(),
+            stat,
+        });
+        Ok(())
+    }
+
+    fn purge_one(
+        &self,
+        medium: &Medium,
+        dir: &OwnedFd,
+        (entry, name): (&OwnedFd, &OsStr),
+        path: &Path,
+        stat: &Statx,
+    ) -> Result<Verdict> {
+        let shown = Some(path.display().to_string());
+        let method = &self.options.method;
+        let mut verdict = Verdict::new(shown, stat.stx_ino, stat.stx_size, method.to_string());
+        verdict.content = match FileType::from_raw_mode(stat.stx_mode.into()) {
+            FileType::RegularFile => self.overwrite(medium, entry, stat, &mut verdict)?,
+            FileType::Symlink => judge_target(medium, stat),
+            // Pipes, sockets and devices are never opened: there is nothing of theirs to purge.
+            _ => Content::NothingStored,
+        };
+        names::remove(medium, dir, name, false)?;
+        verdict.removed = true;
+        verdict.name = Part::Done;
+        verdict.add_risks(medium);
+        Ok(verdict)
+    }
+
+    fn overwrite(
+        &self,
+        medium: &Medium,
+        entry: &OwnedFd,
+        stat: &Statx,
+        verdict: &mut Verdict,
+    ) -> Result<Content> {
+        let method = &self.options.method;
+        if !self.options.anyway {
+            medium.check()?;
+        }
+        if method.holds() {
+            let text = "method f holds files for as long as they were kept: it needs a mount";
+            return Err(Error::new(Kind::Invalid, text));
+        }
+        if stat.stx_nlink > 1 {
+            let text = format!(
+                "it has {} names, and its content lives on under the others; nothing was \
+                 overwritten",
+                stat.stx_nlink
+            );
+            return Err(Error::new(Kind::Unpurgeable, text));
+        }
+        let file = open_again(entry)?;
+        if !kernel::is_ours_alone(&file).unwrap_or(true) {
+            let text = "another program has it open; nothing was overwritten";
+            return Err(Error::new(Kind::InUse, text));
+        }
+        let mut erasure = Erasure::prepare(medium, &file, &Fate::Dies, method)?;
+        if erasure.shared() > 0 && !self.options.anyway {
+            let text = "it shares blocks with another file, which would stay";
+            return Err(Error::new(Kind::Unpurgeable, text));
+        }
+        erasure.run(0, &mut |_| ())?;
+        verdict.overwritten = erasure.overwritten;
+        verdict.in_memory = erasure.in_memory;
+        let content = erasure.judge()?;
+        verdict.attributes = attributes::erase_all(medium, &file)?;
+        Ok(content)
+    }
+
+    /// The file system that an entry of `dir` lies on, remembered for the end.
+    fn place(&mut self, dir: &OwnedFd, stat: &Statx) -> Result<Rc<Medium>> {
+        if let Some(place) = self.places.get(&device(stat)) {
+            return Ok(Rc::clone(&place.medium));
+        }
+        let any = names::reopen_folder(dir).during("opening a folder")?;
+        let medium = Rc::new(Medium::beneath(&any)?);
+        let place = Place { medium: Rc::clone(&medium), any, touched: Vec::new() };
+        self.places.insert(device(stat), place);
+        Ok(medium)
+    }
+
+    /// Remembers that `dir` has lost a name.
+    fn touch(&mut self, dir: &OwnedFd, of: &Statx) -> Result<()> {
+        let stat = statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::INO)
+            .during("asking for a folder's number")?;
+        if let Some(place) = self.places.get_mut(&device(of))
+            && place.touched.iter().all(|(ino, _)| *ino != stat.stx_ino)
+        {
+            let dir = names::reopen_folder(dir).during("opening a folder")?;
+            place.touched.push((stat.stx_ino, dir));
+        }
+        Ok(())
+    }
+
+    /// Removes emptied folders, writes back what lost names, erases journals, and gives the
+    /// verdicts in the order of purging.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn finish(&mut self) -> Result<Vec<Verdict>> {
+        while let Some((_, folders)) = self.folders.pop_last() {
+            // Their cleared entries have to be in place before they are freed.
+            self.flush_places(false)?;
+            for emptied in folders {
+                self.remove_folder(&emptied)?;
+            }
+        }
+        self.flush_places(true)?;
+        let verdicts = std::mem::take(&mut self.verdicts);
+        let judged = verdicts.into_iter().map(|(number, mut verdict)| {
+            if verdict.removed
+                && let Some(place) = self.places.get(&number)
+            {
+                judge_rest(&place.medium, &mut verdict);
+            }
+            verdict
+        });
+        Ok(judged.collect())
+    }
+
+    fn remove_folder(&mut self, emptied: &Emptied) -> Result<()> {
+        let Some(place) = self.places.get(&device(&emptied.stat)) else {
+            return Ok(());
+        };
+        let medium = Rc::clone(&place.medium);
+        if medium.names == Names::Covered {
+            names::cover(&emptied.folder, 200);
+        }
+        if let Ok(file) = names::reopen_folder(&emptied.folder) {
+            let file = File::from(file);
+            attributes::erase_all(&medium, &file)?;
+        }
+        if let Err(error) = names::remove(&medium, &*emptied.parent, &emptied.name, true) {
+            let error = match error.errno() {
+                Some(Errno::NOTEMPTY) => Error::new(Kind::Unpurgeable, "not empty"),
+                _ => error,
+            };
+            self.keep(&emptied.path, Some(&emptied.stat), &error);
+            return Ok(());
+        }
+        self.touch(&emptied.parent, &emptied.stat)?;
+        let shown = Some(emptied.path.display().to_string());
+        let method = self.options.method.to_string();
+        let mut verdict = Verdict::new(shown, emptied.stat.stx_ino, 0, method);
+        verdict.content = Content::NothingStored;
+        verdict.removed = true;
+        verdict.name = Part::Done;
+        self.verdicts.push((device(&emptied.stat), verdict));
+        Ok(())
+    }
+
+    fn flush_places(&mut self, erase: bool) -> Result<()> {
+        for place in self.places.values_mut() {
+            for (_, dir) in place.touched.drain(..) {
+                match names::flush_folder(&dir) {
+                    // It is gone, after it was flushed.
+                    Err(e) if e.errno() == Some(Errno::NOENT) => {}
+                    other => other?,
+                }
+            }
+            if erase {
+                place.medium.erase_journal(&place.any)?;
+            } else {
+                place.medium.flush_journal(&place.any)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What can be said of name and journal when everything has been flushed.
+fn judge_rest(medium: &Medium, verdict: &mut Verdict) {
+    verdict.journal = match medium.journal {
+        Journal::None => Part::None,
+        Journal::Erasable => Part::Done,
+        Journal::NotPermitted => {
+            Part::Left("names may stay in it: only root can erase it".to_owned())
+        }
+        Journal::Stays => Part::Left("old names stay in it until it has gone around".to_owned()),
+        Journal::Unknown => Part::Left("nothing is known of it".to_owned()),
+    };
+    if medium.names == Names::Covered {
+        let why = "covered by others, but its place may have been missed";
+        verdict.name = Part::Left(why.to_owned());
+    }
+}
+
+/// What becomes of the target of a symbolic link, which no call can overwrite.
+fn judge_target(medium: &Medium, stat: &Statx) -> Content {
+    if medium.names == Names::Cleared && stat.stx_size <= SHORT_TARGET_LEN_MAX {
+        return Content::NothingStored;
+    }
+    let why = "the target of a symbolic link cannot be overwritten; it stays until its block is \
+               used again";
+    Content::NotInPlace(why.to_owned())
+}
+
+/// Opens for writing what is held by its number only; nothing else can be meant.
+fn open_again(entry: &OwnedFd) -> Result<File> {
+    let path = format!("/proc/self/fd/{}", entry.as_fd().as_raw_fd());
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|e| Error::of_kernel(errno_of(&e), "opening it for overwriting"))
+}
+
+fn list(folder: &OwnedFd) -> rustix::io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::new(names::reopen_folder(folder)?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name.to_vec()));
+        }
+    }
+    names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    Ok(names)
+}
+
+fn device(stat: &Statx) -> (u32, u32) {
+    (stat.stx_dev_major, stat.stx_dev_minor)
+}

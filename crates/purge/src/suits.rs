@@ -1,0 +1,158 @@
+//! Does overwriting reach the old blocks here? Asked of the place itself, with a file of ours.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, unlinkat};
+use serde_json::{Value, json};
+
+use crate::erasure::{Erasure, Fate};
+use crate::error::During;
+use crate::medium::{Journal, Medium, Names};
+use crate::method::{Method, Pattern};
+use crate::verdict::Content;
+use crate::{Error, Result, names};
+
+/// Length of the probe: more than fits into an inode.
+const PROBE_LEN_BYTES: u64 = 64 << 10;
+
+/// What was found out about a place.
+#[derive(Debug)]
+pub struct Suitability {
+    /// What lies beneath.
+    pub medium: Medium,
+    /// How purging the probe went.
+    pub probe: Content,
+}
+
+impl Suitability {
+    /// Finds out what lies beneath `path`, and purges a file there.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`]; [`crate::Kind::NotPermitted`]; [`crate::Kind::NoSpace`];
+    /// [`crate::Kind::Io`].
+    pub fn of(path: &Path) -> Result<Self> {
+        let named = |e| {
+            let e = Error::of_kernel(e, "");
+            Error::new(e.kind(), format!("{}{e}", path.display()))
+        };
+        let open = |path: &Path| {
+            openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        };
+        let dir = match open(path) {
+            Err(rustix::io::Errno::NOTDIR) => {
+                open(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+            }
+            other => other,
+        }
+        .map_err(named)?;
+        let medium = Medium::beneath(&dir)?;
+        let probe = probe(&medium, &dir)?;
+        Ok(Self { medium, probe })
+    }
+
+    /// Why overwriting does not reach the old blocks; `None` if it does.
+    pub fn reason(&self) -> Option<String> {
+        if let Err(e) = self.medium.check() {
+            return Some(e.to_string());
+        }
+        match &self.probe {
+            Content::Verified(_) | Content::InPlace => {}
+            other => {
+                let (word, why) = other.words();
+                return Some(format!(
+                    "a probe was {word}: {}",
+                    why.unwrap_or("nothing was stored")
+                ));
+            }
+        }
+        self.medium.flash.then(|| {
+            "overwriting reaches the same logical blocks, but the device does not rotate: flash \
+             writes elsewhere and may keep old copies"
+                .to_owned()
+        })
+    }
+
+    /// Facts and answer for programs.
+    pub fn json(&self) -> Value {
+        let (probe, why) = self.probe.words();
+        json!({
+            "suits": self.reason().is_none(),
+            "reason": self.reason(),
+            "file_system": self.medium.fs,
+            "device": self.medium.device,
+            "flash": self.medium.flash,
+            "journal": journal_word(self.medium.journal),
+            "journals_data": self.medium.journals_data,
+            "names": match self.medium.names {
+                Names::Cleared => "cleared",
+                Names::Covered => "covered",
+            },
+            "probe": probe,
+            "probe_why": why,
+        })
+    }
+
+    /// The same for people.
+    pub fn text(&self) -> String {
+        let device = self
+            .medium
+            .device
+            .as_deref()
+            .map_or_else(|| "no device of its own".to_owned(), |d| d.display().to_string());
+        let names = match self.medium.names {
+            Names::Cleared => "cleared by the file system",
+            Names::Covered => "covered by others, as far as that goes",
+        };
+        let data = if self.medium.journals_data { ", content passes through it" } else { "" };
+        let answer = match self.reason() {
+            None => "yes: overwriting reaches the old blocks".to_owned(),
+            Some(reason) => format!("no: {reason}"),
+        };
+        format!(
+            "file system: {} on {device}\njournal: {}{data}\nnames: {names}\nprobe: {}\n{answer}\n",
+            self.medium.fs,
+            journal_word(self.medium.journal),
+            self.probe.words().0,
+        )
+    }
+}
+
+fn journal_word(journal: Journal) -> &'static str {
+    match journal {
+        Journal::None => "none",
+        Journal::Erasable => "can be erased",
+        Journal::NotPermitted => "can be erased by root only",
+        Journal::Stays => {
+            "cannot be erased: old names and attributes stay until it has gone around"
+        }
+        Journal::Unknown => "unknown",
+    }
+}
+
+fn probe(medium: &Medium, dir: &OwnedFd) -> Result<Content> {
+    let name = format!(".tacita-probe-{}", names::random_name(12)?);
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR)
+        .during("making a file to try it on")?;
+    let file = File::from(file);
+    let told = overwrite_probe(medium, &file);
+    unlinkat(dir.as_fd(), name.as_str(), AtFlags::empty()).during("removing the probe")?;
+    told
+}
+
+fn overwrite_probe(medium: &Medium, file: &File) -> Result<Content> {
+    let method: Method = "custom:55,V".parse()?;
+    debug_assert_eq!(method.passes(), [Pattern::Byte(0x55)]);
+    let content: Vec<u8> =
+        tacita_secret::random::<4096>().during("asking for random bytes")?.into();
+    for at in (0..PROBE_LEN_BYTES).step_by(content.len()) {
+        file.write_all_at(&content, at).during("writing the probe")?;
+    }
+    fsync(file).during("writing the probe back")?;
+    let mut erasure = Erasure::prepare(medium, file, &Fate::Dies, &method)?;
+    erasure.run(0, &mut |_| ())?;
+    erasure.judge()
+}

@@ -1,0 +1,174 @@
+//! Purging by path, without a mount.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tacita_purge::{Content, Kind, Proof, Removal, RemovalOptions, Suitability, Verdict};
+
+use crate::acts::fill;
+use crate::image::{Fs, Image, turn};
+
+const LOST: &str = "LOST-Command-m-";
+const NAME: &str = "secretname-Command-m-";
+
+fn purge(paths: &[&Path], options: RemovalOptions) -> (Vec<Verdict>, Option<Kind>) {
+    let mut removal = Removal::new(options);
+    for path in paths {
+        removal.purge(path).unwrap();
+    }
+    (removal.finish().unwrap(), removal.failure())
+}
+
+fn plain() -> RemovalOptions {
+    RemovalOptions::default()
+}
+
+#[test]
+fn a_file_is_gone_from_every_file_system() {
+    let _turn = turn();
+    for fs in [Fs::Ext2, Fs::Ext4, Fs::Ext4Journaled, Fs::Ext4Plain, Fs::Xfs] {
+        let Some(image) = Image::new("a_file_is_gone_from_every_file_system", fs) else { continue };
+        let paths: Vec<_> = ["d", "random", "custom:00,R,ff,V"]
+            .iter()
+            .map(|method| {
+                let path = image.dir().join(format!("{NAME}{}", method.len()));
+                fs::write(&path, fill(LOST, 300_000)).unwrap();
+                (path, method.parse().unwrap())
+            })
+            .collect();
+        image.remount();
+        assert!(image.count(LOST) > 0);
+        for (path, method) in paths {
+            let options = RemovalOptions { method, ..plain() };
+            let (verdicts, failure) = purge(&[&path], options);
+            assert_eq!(failure, None);
+            let verdict = &verdicts[0];
+            let verified = verdict.content == Content::Verified(Proof::Device);
+            assert!(verified || verdict.content == Content::InPlace, "{fs:?}: {verdict:?}");
+            assert_eq!(verdict.holds(), fs.clears_names(), "{verdict:?}");
+        }
+        image.unmount();
+        assert_eq!(image.count(LOST), 0, "{fs:?}");
+        if fs.clears_names() {
+            assert_eq!(image.count(NAME), 0, "{fs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_goes_with_everything_in_it() {
+    let _turn = turn();
+    for fs in [Fs::Ext4, Fs::Ext4Plain] {
+        let Some(image) = Image::new("a_folder_goes_with_everything_in_it", fs) else { return };
+        let top = image.dir().join("top");
+        let deep = top.join(format!("{NAME}a/{NAME}b/{NAME}c"));
+        fs::create_dir_all(&deep).unwrap();
+        for number in 0..100 {
+            fs::write(deep.join(format!("{NAME}{number}")), fill(LOST, 5000)).unwrap();
+        }
+        symlink("elsewhere", deep.join(format!("{NAME}link"))).unwrap();
+        image.remount();
+        let (verdicts, failure) = purge(&[&top], plain());
+        assert_eq!((failure, verdicts[0].removed), (Some(Kind::Invalid), false));
+        let (verdicts, failure) = purge(&[&top], RemovalOptions { recursive: true, ..plain() });
+        assert_eq!(failure, None);
+        assert_eq!(verdicts.len(), 105);
+        assert!(verdicts.iter().all(Verdict::holds), "{verdicts:#?}");
+        assert!(!top.exists());
+        image.unmount();
+        assert_eq!((image.count(LOST), image.count(NAME)), (0, 0), "{fs:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_purged_stays_and_says_why() {
+    let _turn = turn();
+    let Some(image) = Image::new("what_cannot_be_purged_stays_and_says_why", Fs::Ext4) else {
+        return;
+    };
+    let dir = image.dir();
+    let two_names = dir.join("two-names");
+    fs::write(&two_names, fill(LOST, 5000)).unwrap();
+    fs::hard_link(&two_names, dir.join("second")).unwrap();
+    let open = dir.join("open");
+    fs::write(&open, fill(LOST, 5000)).unwrap();
+    let held = fs::File::open(&open).unwrap();
+    let missing = dir.join("missing");
+    for (path, kind) in
+        [(&two_names, Kind::Unpurgeable), (&open, Kind::InUse), (&missing, Kind::NotFound)]
+    {
+        let (verdicts, failure) = purge(&[path], plain());
+        assert_eq!(failure, Some(kind), "{verdicts:?}");
+        assert!(matches!(verdicts[0].content, Content::Kept(_)));
+        assert!(!verdicts[0].holds());
+    }
+    assert_eq!(fs::read(&two_names).unwrap(), fill(LOST, 5000));
+    assert_eq!(fs::read(&open).unwrap(), fill(LOST, 5000));
+    drop(held);
+}
+
+/// A link's target is another file: it is not touched.
+#[test]
+fn links_are_not_followed() {
+    let _turn = turn();
+    let Some(image) = Image::new("links_are_not_followed", Fs::Ext4) else { return };
+    let (target, link) = (image.dir().join("target"), image.dir().join("link"));
+    fs::write(&target, "whole").unwrap();
+    symlink(&target, &link).unwrap();
+    let (verdicts, _) = purge(&[&link], plain());
+    assert!(verdicts[0].removed);
+    assert!(!link.exists());
+    assert_eq!(fs::read_to_string(&target).unwrap(), "whole");
+}
+
+#[test]
+fn suitability_is_found_out() {
+    let _turn = turn();
+    for (fs, suits) in [(Fs::Ext4, true), (Fs::Ext2, true), (Fs::Xfs, true), (Fs::Btrfs, false)] {
+        let Some(image) = Image::new("suitability_is_found_out", fs) else { continue };
+        let found = Suitability::of(&image.dir()).unwrap();
+        // The machine's own disk may be flash, which is a reason too.
+        if !found.medium.flash {
+            assert_eq!(found.reason().is_none(), suits, "{:?}", found.reason());
+        }
+        let kept = matches!(found.probe, Content::Verified(_));
+        assert_eq!(kept, suits, "{fs:?}: {:?}", found.probe);
+        if !suits {
+            let file = image.dir().join("file");
+            fs::write(&file, fill(LOST, 9000)).unwrap();
+            let (_, failure) = purge(&[&file], plain());
+            assert_eq!(failure, Some(Kind::Unsuitable));
+            assert!(file.exists(), "it stays");
+            let (verdicts, _) = purge(&[&file], RemovalOptions { anyway: true, ..plain() });
+            assert!(verdicts[0].removed && !verdicts[0].holds());
+        }
+    }
+    let folder = tempfile::Builder::new().tempdir_in("/dev/shm");
+    if let Ok(folder) = folder {
+        assert!(Suitability::of(folder.path()).unwrap().reason().is_some(), "memory");
+    }
+}
+
+/// XFS can let two files share blocks: overwriting one leaves what the other has.
+#[test]
+fn shared_blocks_are_told() {
+    let _turn = turn();
+    let Some(image) = Image::new("shared_blocks_are_told", Fs::Xfs) else { return };
+    let (one, two) = (image.dir().join("one"), image.dir().join("two"));
+    fs::write(&one, fill(LOST, 100_000)).unwrap();
+    let cloned = crate::image::run(
+        "cp",
+        &["--reflink=always", one.to_str().unwrap(), two.to_str().unwrap()],
+    );
+    if let Err(why) = cloned {
+        eprintln!("SKIPPED: shared_blocks_are_told: {why}");
+        return;
+    }
+    let (verdicts, failure) = purge(&[&one], plain());
+    assert_eq!(failure, Some(Kind::Unpurgeable), "{verdicts:?}");
+    assert_eq!(fs::read(&two).unwrap(), fill(LOST, 100_000));
+    let (verdicts, _) = purge(&[&one], RemovalOptions { anyway: true, ..plain() });
+    assert!(matches!(verdicts[0].content, Content::NotInPlace(_)), "{verdicts:?}");
+    assert_eq!(fs::read(&two).unwrap(), fill(LOST, 100_000));
+}

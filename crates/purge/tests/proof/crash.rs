@@ -1,0 +1,214 @@
+//! Crashes at every step of purging: the process is killed, or the device is cut off.
+//!
+//! Then the next mount comes to its end, and nothing is left of what was deleted, and no other
+//! file is hurt.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tacita_purge::Overlay;
+use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+use tacita_vfs::posix::{Caller, RenameMode};
+use tacita_vfs::{Posix, SystemClock};
+
+use crate::acts::fill;
+use crate::image::{Fs, Image, all, turn};
+use crate::overlay::options;
+
+/// Tells the child where to work and where to end.
+const PLACE: &str = "TACITA_PURGE_CRASH_PLACE";
+const STEP: &str = "TACITA_PURGE_CRASH_STEP";
+const MANNER: &str = "TACITA_PURGE_CRASH_MANNER";
+
+const LOST: &str = "LOST-Crash-m-";
+const KEPT: &str = "KEPT-Crash-m-";
+const NAME: &str = "secretname-Crash-m-";
+
+fn prepare(dir: &Path) {
+    for name in ["one", "two", "three"] {
+        fs::write(dir.join(format!("{NAME}{name}")), fill(LOST, 64 << 10)).unwrap();
+    }
+    let file = dir.join(format!("{NAME}one"));
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(file, "user.note", fill(LOST, 600).as_slice(), none).unwrap();
+    fs::create_dir(dir.join(format!("{NAME}folder"))).unwrap();
+    fs::write(dir.join(format!("{NAME}folder/{NAME}in-it")), LOST).unwrap();
+    fs::write(dir.join("calm"), fill(KEPT, 64 << 10)).unwrap();
+    fs::write(dir.join("new"), fill(KEPT, 8 << 10)).unwrap();
+}
+
+/// What is deleted: by unlink, by a rename over it, and a folder.
+fn delete(dir: &Path, manner: &str) {
+    let overlay = Overlay::open(dir, options("e", manner == "async")).unwrap();
+    let posix = Posix::new(overlay, SystemClock);
+    let root = posix.root();
+    let caller = Caller::default();
+    let name = |text: &str| std::ffi::OsString::from(format!("{NAME}{text}"));
+    posix.unlink(caller, root, &name("one")).unwrap();
+    let (new, victim) = (std::ffi::OsString::from("new"), name("two"));
+    posix.rename(caller, (root, &new), (root, &victim), RenameMode::Replace).unwrap();
+    let calm = std::ffi::OsString::from("renamed");
+    posix.rename(caller, (root, &victim), (root, &calm), RenameMode::Replace).unwrap();
+    posix.unlink(caller, root, &name("three")).unwrap();
+    let (folder, _) = posix.lookup(root, &name("folder")).unwrap();
+    posix.unlink(caller, folder, &name("in-it")).unwrap();
+    posix.rmdir(caller, root, &name("folder")).unwrap();
+    posix.sync().unwrap();
+}
+
+/// Not a game by itself: what the games run as a process that ends at a step.
+#[test]
+fn child() {
+    let (Ok(place), Ok(step), Ok(manner)) = (env::var(PLACE), env::var(STEP), env::var(MANNER))
+    else {
+        return;
+    };
+    let (number, times) = step.split_once('.').unwrap();
+    let wanted = Step::ALL[number.parse::<usize>().unwrap()];
+    let times: usize = times.parse().unwrap();
+    let cut = env::var("TACITA_PURGE_CRASH_CUT").is_ok();
+    let seen = AtomicUsize::new(0);
+    let dir = place.clone();
+    at_each_step(move |step| {
+        if step == wanted && seen.fetch_add(1, Ordering::SeqCst) + 1 == times {
+            if cut {
+                crate::image::cut_power(Path::new(&dir));
+            }
+            std::process::abort();
+        }
+    });
+    delete(Path::new(&place), &manner);
+}
+
+fn crash(image: &Image, step: usize, times: usize, manner: &str, cut: bool) -> bool {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["crash::child", "--exact", "--test-threads=1", "--nocapture"]);
+    child.env(PLACE, image.dir()).env(STEP, format!("{step}.{times}")).env(MANNER, manner);
+    if cut {
+        child.env("TACITA_PURGE_CRASH_CUT", "1");
+    }
+    !child.output().unwrap().status.success()
+}
+
+/// The names that are still there, each with its whole content, and the others nowhere.
+fn examine(image: &Image, place: &str) {
+    let dir = image.dir();
+    let listed: Vec<String> = fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(fs::read(dir.join("calm")).unwrap() == fill(KEPT, 64 << 10), "hurt: {place}");
+    let mut alive = 0;
+    for name in listed.iter().filter(|name| name.starts_with(NAME)) {
+        let path = dir.join(name);
+        if path.is_dir() {
+            for entry in fs::read_dir(&path).unwrap() {
+                assert_eq!(fs::read(entry.unwrap().path()).unwrap(), LOST.as_bytes());
+                alive += 1;
+            }
+            continue;
+        }
+        let content = fs::read(&path).unwrap();
+        let new = content == fill(KEPT, 8 << 10);
+        assert!(new || content == fill(LOST, 64 << 10), "half alive: {name}, {place}");
+        alive += usize::from(!new);
+    }
+    if alive == 0 {
+        image.unmount();
+        assert_eq!(image.count(LOST), 0, "content is left: {place}");
+        let names = listed.iter().filter(|name| name.starts_with(NAME)).count();
+        if names == 0 {
+            assert_eq!(image.count(NAME), 0, "a name is left: {place}");
+        }
+        image.mount();
+    } else {
+        // Deleting what came back must work, and leave nothing either.
+        for name in listed.iter().filter(|name| name.starts_with(NAME)) {
+            let mut removal = tacita_purge::Removal::new(tacita_purge::RemovalOptions {
+                recursive: true,
+                ..tacita_purge::RemovalOptions::default()
+            });
+            removal.purge(&dir.join(name)).unwrap();
+            let verdicts = removal.finish().unwrap();
+            assert!(verdicts.iter().all(tacita_purge::Verdict::holds), "{verdicts:?}");
+        }
+        image.unmount();
+        assert_eq!(image.count(LOST), 0, "content is left: {place}");
+        image.mount();
+    }
+}
+
+fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
+    let _turn = turn();
+    for step in 0..Step::ALL.len() {
+        for times in 1..=if all() { 2 } else { 1 } {
+            let Some(image) = Image::new(test, fs) else { return };
+            prepare(&image.dir());
+            image.remount();
+            assert!(image.count(LOST) > 0);
+            let place = format!("{fs:?}, {manner}, {:?} for time {times}", Step::ALL[step]);
+            if !crash(&image, step, times, manner, cut) {
+                // It does not come by that often.
+                assert!(times > 1, "never came by: {place}");
+                continue;
+            }
+            if cut {
+                image.remount();
+            }
+            let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
+            assert_eq!(overlay.status()["queued"], 0);
+            drop(overlay);
+            examine(&image, &place);
+        }
+    }
+}
+
+#[test]
+fn killed_at_once() {
+    game("killed_at_once", Fs::Ext4, "sync", false);
+}
+
+#[test]
+fn killed_in_the_background() {
+    game("killed_in_the_background", Fs::Ext4, "async", false);
+}
+
+#[test]
+fn killed_without_a_journal() {
+    game("killed_without_a_journal", Fs::Ext4Plain, "async", false);
+}
+
+#[test]
+fn power_cut_at_once() {
+    game("power_cut_at_once", Fs::Ext4, "sync", true);
+}
+
+#[test]
+fn power_cut_in_the_background() {
+    game("power_cut_in_the_background", Fs::Ext4, "async", true);
+}
+
+#[test]
+fn power_cut_with_data_in_the_journal() {
+    game("power_cut_with_data_in_the_journal", Fs::Ext4Journaled, "sync", true);
+}
+
+/// Without recovery the spool would keep everything.
+#[test]
+fn recovery_left_out_is_caught() {
+    let _turn = turn();
+    let Some(image) = Image::new("recovery_left_out_is_caught", Fs::Ext4) else { return };
+    prepare(&image.dir());
+    image.remount();
+    assert!(crash(&image, 0, 1, "async", false));
+    plant(&[Mutant::RecoveryUnhooked]);
+    let overlay = Overlay::open(&image.dir(), options("clear", false));
+    plant(&[]);
+    drop(overlay.unwrap());
+    image.unmount();
+    assert!(image.count(LOST) > 0);
+    let _ = fs::metadata(image.path());
+}

@@ -1,0 +1,196 @@
+//! Images of real file systems, mounted by loop devices.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::mount::{UnmountFlags, unmount};
+use tempfile::TempDir;
+
+/// Which file system, and how it is made and mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fs {
+    Ext2,
+    Ext3,
+    Ext4,
+    /// `data=journal`.
+    Ext4Journaled,
+    /// `data=writeback`.
+    Ext4Writeback,
+    /// Without a journal.
+    Ext4Plain,
+    Xfs,
+    Btrfs,
+}
+
+impl Fs {
+    /// What is made for it: program, its arguments, mount options, size in MiB.
+    fn recipe(self) -> (&'static str, &'static [&'static str], &'static str, u64) {
+        match self {
+            Self::Ext2 => ("mkfs.ext2", &["-q", "-F", "-b", "4096"], "loop", 32),
+            Self::Ext3 => ("mkfs.ext3", &["-q", "-F", "-b", "4096"], "loop", 32),
+            Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop", 48),
+            Self::Ext4Journaled => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop,data=journal", 48)
+            }
+            Self::Ext4Writeback => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop,data=writeback", 48)
+            }
+            Self::Ext4Plain => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "^has_journal"], "loop", 32)
+            }
+            Self::Xfs => ("mkfs.xfs", &["-q", "-f"], "loop", 320),
+            Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"], "loop", 128),
+        }
+    }
+
+    /// Whether names are promised too.
+    pub(crate) fn clears_names(self) -> bool {
+        !matches!(self, Self::Xfs | Self::Btrfs)
+    }
+}
+
+/// An image in a folder of its own; nothing is left of it when dropped.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) fs: Fs,
+    folder: TempDir,
+}
+
+/// Whether the long games are asked for, as `./soak` does.
+pub(crate) fn all() -> bool {
+    std::env::var_os("TACITA_PURGE_ALL").is_some()
+}
+
+/// Searching and making images is heavy: tests take turns where they would only slow each other
+/// down, and faults are planted for the whole process.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let done = Command::new(program)
+        .args(arguments)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{program}: {e}"))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if done.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{program}: {text}{}", String::from_utf8_lossy(&done.stderr)))
+    }
+}
+
+impl Image {
+    /// A new file system, mounted; `None` where this machine cannot, which is said.
+    pub(crate) fn new(test: &str, fs: Fs) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: {test} on {fs:?}: not root");
+            return None;
+        }
+        let (program, arguments, _, mib) = fs.recipe();
+        let folder = tempfile::Builder::new().prefix("tacita-purge-").tempdir().unwrap();
+        let image = Self { fs, folder };
+        File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
+        fs::create_dir(image.dir()).unwrap();
+        fs::create_dir(image.mount_dir()).unwrap();
+        let path = image.path();
+        let made = run(program, &[arguments, &[path.to_str().unwrap()]].concat());
+        if let Err(why) = made.and_then(|_| image.try_mount()) {
+            eprintln!("SKIPPED: {test} on {fs:?}: {}", why.trim());
+            return None;
+        }
+        Some(image)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    /// Where the file system itself is mounted.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.folder.path().join("lower")
+    }
+
+    /// An empty folder to mount an overlay on.
+    pub(crate) fn mount_dir(&self) -> PathBuf {
+        self.folder.path().join("upper")
+    }
+
+    fn try_mount(&self) -> Result<(), String> {
+        let (_, _, options, _) = self.fs.recipe();
+        let (path, dir) = (self.path(), self.dir());
+        let arguments = ["-o", options, path.to_str().unwrap(), dir.to_str().unwrap()];
+        run("mount", &arguments).map(drop)
+    }
+
+    pub(crate) fn mount(&self) {
+        self.try_mount().unwrap();
+    }
+
+    /// Unmounts it, so that everything is in the image.
+    pub(crate) fn unmount(&self) {
+        unmount(self.dir(), UnmountFlags::empty()).unwrap();
+    }
+
+    pub(crate) fn remount(&self) {
+        self.unmount();
+        self.mount();
+    }
+
+    /// How often a text is in the raw image.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        count_in(&self.path(), text)
+    }
+
+    /// How often each mark of the acts is in the raw image.
+    pub(crate) fn tally(&self) -> HashMap<String, usize> {
+        let marks = "(LOST|KEPT|secretname)-[A-Za-z0-9]+-[a-z0-9]+-";
+        let found = Command::new("grep")
+            .args(["-a", "-o", "-E", "--", marks])
+            .arg(self.path())
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
+        let mut tally = HashMap::new();
+        for line in String::from_utf8_lossy(&found.stdout).lines() {
+            *tally.entry(line.to_owned()).or_insert(0) += 1;
+        }
+        tally
+    }
+}
+
+/// Cuts a file system off from its device, as a loss of power does: what is only in memory is lost,
+/// the journal's last part too.
+#[cfg(feature = "mutants")]
+pub(crate) fn cut_power(dir: &Path) {
+    let script = "import fcntl,os,struct,sys\n\
+                  d=os.open(sys.argv[1],os.O_RDONLY)\n\
+                  fcntl.ioctl(d,0x8004587d,struct.pack('I',2))\n";
+    run("python3", &["-c", script, dir.to_str().unwrap()]).unwrap();
+}
+
+/// How often a text is in a file.
+pub(crate) fn count_in(path: &Path, text: &str) -> usize {
+    let found = Command::new("grep")
+        .args(["-a", "-o", "-F", "--", text])
+        .arg(path)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&found.stdout).lines().count()
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        for dir in [self.mount_dir(), self.dir()] {
+            while unmount(&dir, UnmountFlags::DETACH).is_ok() {}
+        }
+    }
+}

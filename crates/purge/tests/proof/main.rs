@@ -1,0 +1,16 @@
+//! The promise of purge, as games: the adversary has the raw image, and searches it.
+
+#![allow(clippy::unwrap_used, reason = "a failure is a finding")]
+
+mod acts;
+mod command;
+#[cfg(feature = "mutants")]
+mod crash;
+mod image;
+mod judges;
+mod matrix;
+mod model;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod overlay;
+mod refusals;

@@ -1,0 +1,168 @@
+//! Each planted fault must be seen in the raw image, or in a verdict that claims too much.
+
+use tacita_purge::Overlay;
+use tacita_purge::mutant::{Mutant, plant};
+use tacita_testkit::skip_without_fuse;
+use tacita_vfs::{FileSystem, Reserve};
+
+use crate::acts::{Act, fill};
+use crate::image::{Fs, Image, turn};
+use crate::overlay::{Mounted, options};
+
+/// Takes the faults out again, also if the test fails.
+struct Planted;
+
+impl Planted {
+    fn new(mutants: &[Mutant]) -> Self {
+        plant(mutants);
+        Self
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        plant(&[]);
+    }
+}
+
+/// Whether content or names of `act` are left after it happened under faults.
+fn is_left(fs: Fs, act: Act, mutants: &[Mutant]) -> Option<bool> {
+    let image = Image::new("mutants", fs)?;
+    act.prepare(&image.dir(), "m");
+    image.remount();
+    let planted = Planted::new(mutants);
+    let mounted = Mounted::new(&image, options("clear", false));
+    assert!(act.happen(&mounted.dir, "m"), "{act:?} does not happen on {fs:?}");
+    mounted.end();
+    drop(planted);
+    image.unmount();
+    let marks = act.marks("m");
+    let content = act.loses_content() && image.count(&marks.lost) > 0;
+    let names = act.loses_name() && fs.clears_names() && image.count(&marks.name) > 0;
+    Some(content || names)
+}
+
+#[test]
+fn every_hook_left_out_is_caught() {
+    let _turn = turn();
+    if skip_without_fuse("every_hook_left_out_is_caught") {
+        return;
+    }
+    let hooks = [
+        (Mutant::UnlinkUnhooked, Act::Unlink, Fs::Ext4),
+        (Mutant::UnlinkUnhooked, Act::LastLink, Fs::Ext4),
+        (Mutant::CloseUnhooked, Act::OpenUnlinked, Fs::Ext4),
+        (Mutant::ReplaceUnhooked, Act::RenameOver, Fs::Ext4),
+        (Mutant::EmptyUnhooked, Act::Empty, Fs::Ext4),
+        (Mutant::CutUnhooked, Act::Cut, Fs::Ext4),
+        (Mutant::PunchUnhooked, Act::Punch, Fs::Ext4),
+        (Mutant::ZeroUnhooked, Act::Zero, Fs::Ext4),
+        (Mutant::SetAttributeUnhooked, Act::SetLargeAttribute, Fs::Ext4),
+        (Mutant::RemoveAttributeUnhooked, Act::RemoveLargeAttribute, Fs::Ext4),
+        (Mutant::AttributesUnhooked, Act::LargeAttributes, Fs::Ext4),
+        (Mutant::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4),
+        (Mutant::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4Plain),
+        (Mutant::UnflushedDirectory, Act::EmptyTree, Fs::Ext4Plain),
+        (Mutant::JournalStays, Act::Unlink, Fs::Ext4),
+        (Mutant::JournalStays, Act::Unlink, Fs::Ext4Journaled),
+    ];
+    for (mutant, act, fs) in hooks {
+        let Some(without) = is_left(fs, act, &[]) else { return };
+        assert!(!without, "{act:?} on {fs:?} leaves something without any fault");
+        assert_eq!(is_left(fs, act, &[mutant]), Some(true), "{mutant:?} is not caught by {act:?}");
+    }
+}
+
+/// The kernel hands no such request to a mount; whoever uses the seam can make one.
+#[test]
+fn collapsing_unhooked_is_caught() {
+    let _turn = turn();
+    let left = |mutants: &[Mutant]| {
+        let image = Image::new("collapsing_unhooked_is_caught", Fs::Ext4)?;
+        let path = image.dir().join("file");
+        let lost = "LOST-Collapse-m-";
+        let mut content = fill(lost, 16 << 10);
+        content.extend(fill("KEPT-Collapse-m-", 8 << 10));
+        std::fs::write(&path, &content).unwrap();
+        image.remount();
+        let planted = Planted::new(mutants);
+        let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
+        let (node, _) = overlay.lookup(overlay.root(), "file".as_ref()).unwrap();
+        overlay.reserve(node, 0..16 << 10, Reserve::Collapse).unwrap();
+        overlay.sync().unwrap();
+        drop(overlay);
+        drop(planted);
+        assert_eq!(std::fs::read(&path).unwrap(), &content[16 << 10..]);
+        image.unmount();
+        Some(image.count(lost))
+    };
+    let Some(without) = left(&[]) else { return };
+    assert_eq!(without, 0);
+    assert!(left(&[Mutant::CollapseUnhooked]).unwrap() > 0);
+}
+
+/// What lies behind the end of a file: blocks that somebody else has left, here.
+#[test]
+fn slack_left_out_is_caught() {
+    let _turn = turn();
+    if skip_without_fuse("slack_left_out_is_caught") {
+        return;
+    }
+    let left = |mutants: &[Mutant]| {
+        let image = Image::new("slack_left_out_is_caught", Fs::Ext4)?;
+        let victim = image.dir().join("victim");
+        std::fs::write(&victim, fill("LOST-Slack-m-", 8 << 20)).unwrap();
+        image.remount();
+        std::fs::remove_file(&victim).unwrap();
+        image.remount();
+        let planted = Planted::new(mutants);
+        let mounted = Mounted::new(&image, options("clear", false));
+        let path = mounted.dir.join("grows");
+        let file = std::fs::File::create(&path).unwrap();
+        // All the room there is, behind an end at 0.
+        let mut len = 40 << 20;
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        while rustix::fs::fallocate(&file, keep, 0, len).is_err() {
+            len -= 64 << 10;
+        }
+        drop(file);
+        std::fs::remove_file(&path).unwrap();
+        mounted.end();
+        drop(planted);
+        image.unmount();
+        Some(image.count("LOST-Slack-m-"))
+    };
+    let Some(without) = left(&[]) else { return };
+    let with = left(&[Mutant::SlackUnhooked]).unwrap();
+    assert!(with > 1000 && without < with / 2, "{without} without the fault, {with} with it");
+}
+
+/// A pass that never left the cache must not be called verified; reading back through the cache
+/// would do so.
+#[test]
+fn verification_through_the_cache_is_caught() {
+    let _turn = turn();
+    let test = "verification_through_the_cache_is_caught";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let judged = |mutants: &[Mutant]| {
+        let image = Image::new(test, Fs::Ext4)?;
+        Act::Unlink.prepare(&image.dir(), "m");
+        image.remount();
+        // The device as it is at the moment of the verdict: the cache is not part of it.
+        let planted = Planted::new(mutants);
+        let mounted = Mounted::new(&image, options("clear", false));
+        assert!(Act::Unlink.happen(&mounted.dir, "m"));
+        let verified = mounted.overlay().status()["verified"].as_u64().unwrap();
+        mounted.end();
+        drop(planted);
+        Some((verified, image.count(&Act::Unlink.marks("m").lost)))
+    };
+    let Some((verified, left)) = judged(&[]) else { return };
+    assert_eq!((verified, left), (1, 0));
+    let (verified, _) = judged(&[Mutant::UnflushedPass]).unwrap();
+    let (claimed, _) = judged(&[Mutant::UnflushedPass, Mutant::CachedVerification]).unwrap();
+    assert_eq!(verified, 0, "verified without a flush: what was seen was not the device");
+    assert_eq!(claimed, 1, "the cache shows what was written");
+}

@@ -1,0 +1,55 @@
+//! An overlay on an image, mounted in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tacita_purge::{Overlay, OverlayOptions, Policy};
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
+use tacita_vfs::{Posix, SystemClock};
+
+use crate::image::Image;
+
+/// A mounted overlay.
+pub(crate) struct Mounted {
+    pub(crate) dir: PathBuf,
+    mount: Option<Mount>,
+    posix: Option<Arc<Posix<Overlay>>>,
+}
+
+pub(crate) fn options(method: &str, asynchronous: bool) -> OverlayOptions {
+    OverlayOptions {
+        policy: Policy { method: method.parse().unwrap(), ..Policy::default() },
+        asynchronous,
+        epoch: Duration::from_hours(1),
+        ..OverlayOptions::default()
+    }
+}
+
+impl Mounted {
+    pub(crate) fn new(image: &Image, options: OverlayOptions) -> Self {
+        let dir = image.mount_dir();
+        let passthrough = options.passthrough;
+        let overlay = Overlay::open(&image.dir(), options).unwrap();
+        let posix = Arc::new(Posix::new(overlay, SystemClock));
+        let options = MountOptions {
+            allow_other: true,
+            passthrough,
+            sync_interval: Duration::ZERO,
+            extra: vec!["dev,suid".to_owned()],
+            ..MountOptions::default()
+        };
+        let mount = mount(Arc::clone(&posix), &dir, &options).unwrap();
+        Self { dir, mount: Some(mount), posix: Some(posix) }
+    }
+
+    pub(crate) fn overlay(&self) -> &Overlay {
+        self.posix.as_ref().unwrap().file_system()
+    }
+
+    /// Unmounts it; everything is purged then.
+    pub(crate) fn end(mut self) {
+        self.mount.take().unwrap().unmount().unwrap();
+        drop(self.posix.take());
+    }
+}

@@ -1,0 +1,336 @@
+//! What is refused, and what lies outside and is never touched.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::XattrFlags;
+use tacita_purge::{Kind, OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
+use tacita_testkit::skip_without_fuse;
+use tacita_vfs::{FileSystem, NewNode, Timestamp};
+
+use crate::acts::fill;
+use crate::image::{Fs, Image, run, turn};
+use crate::overlay::{Mounted, options};
+
+const LOST: &str = "LOST-Refusal-m-";
+
+#[test]
+fn unsuitable_and_busy_places_are_refused() {
+    let _turn = turn();
+    let test = "unsuitable_and_busy_places_are_refused";
+    if let Some(image) = Image::new(test, Fs::Btrfs) {
+        let refused = Overlay::open(&image.dir(), options("clear", false)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Unsuitable);
+        assert!(refused.to_string().contains("btrfs"), "{refused}");
+        let anyway = OverlayOptions { anyway: true, ..options("clear", false) };
+        drop(Overlay::open(&image.dir(), anyway).unwrap());
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let first = Overlay::open(&image.dir(), options("clear", false)).unwrap();
+    let second = Overlay::open(&image.dir(), options("clear", false)).unwrap_err();
+    assert_eq!(second.kind(), Kind::InUse);
+    drop(first);
+    drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+    let missing = Overlay::open(&image.dir().join("none"), options("clear", false)).unwrap_err();
+    assert_eq!(missing.kind(), Kind::NotFound);
+    // Somebody else's folder in the place of the spool.
+    fs::remove_dir_all(image.dir().join(".tacita-purge")).unwrap();
+    symlink("/tmp", image.dir().join(".tacita-purge")).unwrap();
+    assert!(Overlay::open(&image.dir(), options("clear", false)).is_err());
+}
+
+#[test]
+fn the_spool_is_not_seen() {
+    let _turn = turn();
+    if skip_without_fuse("the_spool_is_not_seen") {
+        return;
+    }
+    let Some(image) = Image::new("the_spool_is_not_seen", Fs::Ext4) else { return };
+    let mounted = Mounted::new(&image, options("clear", true));
+    let spool = mounted.dir.join(".tacita-purge");
+    assert!(!spool.exists());
+    assert!(fs::create_dir(&spool).is_err());
+    fs::write(mounted.dir.join("a"), "a").unwrap();
+    assert!(fs::rename(mounted.dir.join("a"), &spool).is_err());
+    let listed = fs::read_dir(&mounted.dir).unwrap().map(|e| e.unwrap().file_name());
+    let listed: Vec<_> = listed.collect();
+    assert!(!listed.contains(&".tacita-purge".into()), "{listed:?}");
+    assert_eq!(fs::metadata(&mounted.dir).unwrap().nlink(), 3, "lost+found and itself");
+    mounted.end();
+}
+
+/// A damaged record must not keep anything from being purged.
+#[test]
+fn damaged_records_cost_nothing_but_time() {
+    let _turn = turn();
+    let test = "damaged_records_cost_nothing_but_time";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+    let spool = image.dir().join(".tacita-purge");
+    for number in [5, 6, 7] {
+        fs::write(spool.join(number.to_string()), fill(LOST, 20_000)).unwrap();
+    }
+    fs::create_dir(spool.join("8")).unwrap();
+    symlink("/etc/passwd", spool.join("9")).unwrap();
+    let outside = image.dir().join("outside");
+    fs::write(&outside, fill("KEPT-Refusal-m-", 9000)).unwrap();
+    fs::hard_link(&outside, spool.join("10")).unwrap();
+    fs::write(spool.join("records"), fill("rubbish", 5000)).unwrap();
+    image.remount();
+    assert!(image.count(LOST) > 0);
+    drop(Overlay::open(&image.dir(), options("e", false)).unwrap());
+    let left: Vec<_> = fs::read_dir(&spool).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["records"], "everything else is gone");
+    assert_eq!(fs::read(&outside).unwrap(), fill("KEPT-Refusal-m-", 9000), "it has another name");
+    image.unmount();
+    assert_eq!(image.count(LOST), 0);
+}
+
+/// While names are purged by number, somebody swaps folders for links to the outside.
+#[test]
+fn nothing_outside_is_touched() {
+    let _turn = turn();
+    let Some(image) = Image::new("nothing_outside_is_touched", Fs::Ext4) else { return };
+    let outside = tempfile::tempdir().unwrap();
+    let precious: Vec<_> = (0..200).map(|n| outside.path().join(format!("f{n}"))).collect();
+    for path in &precious {
+        fs::write(path, "precious").unwrap();
+    }
+    let dir = image.dir();
+    let (inner, aside, link) = (dir.join("inner"), dir.join("aside"), dir.join("link"));
+    fs::create_dir(&inner).unwrap();
+    for number in 0..200 {
+        fs::write(inner.join(format!("f{number}")), "deleted").unwrap();
+    }
+    symlink(outside.path(), &link).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = fs::rename(&inner, &aside).and_then(|()| fs::rename(&link, &inner));
+                let _ = fs::rename(&inner, &link).and_then(|()| fs::rename(&aside, &inner));
+            }
+        });
+        let overlay = Overlay::open(&dir, options("clear", false)).unwrap();
+        let (root, now) = (overlay.root(), Timestamp::default());
+        for number in 0..200 {
+            let name = std::ffi::OsString::from(format!("f{number}"));
+            // By a fresh look at the folder each time, as a kernel without a cache would.
+            let Ok((folder, _)) = overlay.lookup(root, "inner".as_ref()) else { continue };
+            let _ = overlay.change(
+                folder,
+                &tacita_vfs::Change { perm: Some(0o755), ..tacita_vfs::Change::default() },
+            );
+            if overlay.remove(folder, &name, now).is_ok() {
+                let _ = overlay.sync();
+            }
+            let new = NewNode {
+                kind: tacita_vfs::FileType::File,
+                perm: 0o600,
+                uid: 0,
+                gid: 0,
+                rdev: 0,
+                target: "".into(),
+                now,
+            };
+            let _ = overlay.create(folder, format!("new{number}").as_ref(), &new);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for path in &precious {
+        assert_eq!(fs::read_to_string(path).unwrap(), "precious");
+    }
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 200, "nothing was made there");
+}
+
+#[test]
+fn policies_decide() {
+    let _turn = turn();
+    if skip_without_fuse("policies_decide") {
+        return;
+    }
+    let Some(image) = Image::new("policies_decide", Fs::Ext4) else { return };
+    let marked = image.dir().join("marked");
+    fs::create_dir(&marked).unwrap();
+    if let Err(why) = run("chattr", &["+s", marked.to_str().unwrap()]) {
+        eprintln!("SKIPPED: policies_decide: {why}");
+        return;
+    }
+    let policy = Policy {
+        marked_only: true,
+        rules: parse_rules("*.key e\n/big/** 100K.. zero\n").unwrap(),
+        ..Policy::default()
+    };
+    let mounted = Mounted::new(&image, OverlayOptions { policy, ..options("clear", false) });
+    let dir = &mounted.dir;
+    fs::create_dir(dir.join("big")).unwrap();
+    let files = [
+        ("plain", 9000, false),
+        ("marked/by-its-folder", 9000, true),
+        ("a.key", 9000, true),
+        ("big/small", 9000, false),
+        ("big/large", 200_000, true),
+        ("by-attribute", 9000, true),
+        ("off.key", 9000, false),
+    ];
+    for (name, len, _) in files {
+        fs::write(dir.join(name), fill(&format!("LOST-{name}-"), len)).unwrap();
+        File::open(dir.join(name)).unwrap().sync_all().unwrap();
+    }
+    let set = |name: &str, value: &str| {
+        let path = dir.join(name);
+        rustix::fs::setxattr(path, "user.purge", value.as_bytes(), XattrFlags::empty()).unwrap();
+    };
+    set("by-attribute", "d");
+    set("off.key", "off");
+    // What no policy names is still there for whoever searches; so no journal may hold it.
+    for (name, ..) in files {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+    mounted.end();
+    image.unmount();
+    for (name, _, purged) in files {
+        assert_eq!(image.count(&format!("LOST-{name}-")) == 0, purged, "{name}");
+    }
+}
+
+#[test]
+fn shared_files_stay_or_are_told_of() {
+    let _turn = turn();
+    let test = "shared_files_stay_or_are_told_of";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for on_failure in [OnFailure::Fail, OnFailure::Warn] {
+        let Some(image) = Image::new(test, Fs::Xfs) else { return };
+        let (one, two) = (image.dir().join("one"), image.dir().join("two"));
+        fs::write(&one, fill(LOST, 100_000)).unwrap();
+        let cloned = run("cp", &["--reflink=always", one.to_str().unwrap(), two.to_str().unwrap()]);
+        if let Err(why) = cloned {
+            eprintln!("SKIPPED: {test}: {why}");
+            return;
+        }
+        image.remount();
+        let policy = Policy { on_failure, ..Policy::default() };
+        let mounted = Mounted::new(&image, OverlayOptions { policy, ..options("clear", false) });
+        let deleted = fs::remove_file(mounted.dir.join("one"));
+        let cut = OpenOptions::new().write(true).open(mounted.dir.join("two")).unwrap().set_len(9);
+        if on_failure == OnFailure::Fail {
+            assert!(deleted.is_err() && cut.is_err(), "{deleted:?}, {cut:?}");
+            assert_eq!(fs::read(mounted.dir.join("one")).unwrap(), fill(LOST, 100_000));
+            assert_eq!(fs::read(mounted.dir.join("two")).unwrap(), fill(LOST, 100_000));
+        } else {
+            deleted.unwrap();
+            let status = mounted.overlay().status();
+            assert!(status["not_in_place"].as_u64() >= Some(1), "{status:#}");
+        }
+        mounted.end();
+    }
+}
+
+/// A full file system: purging in place needs no room.
+#[test]
+fn a_full_file_system_can_be_purged() {
+    let _turn = turn();
+    if skip_without_fuse("a_full_file_system_can_be_purged") {
+        return;
+    }
+    let Some(image) = Image::new("a_full_file_system_can_be_purged", Fs::Ext4) else { return };
+    let mounted = Mounted::new(&image, options("e", false));
+    let victim = mounted.dir.join("victim");
+    fs::write(&victim, fill(LOST, 2 << 20)).unwrap();
+    File::open(&victim).unwrap().sync_all().unwrap();
+    let full = fs::write(mounted.dir.join("filler"), vec![7; 64 << 20]);
+    assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    fs::remove_file(&victim).unwrap();
+    assert_eq!(mounted.overlay().status()["verified"], 0, "e does not read back");
+    assert_eq!(mounted.overlay().status()["in_place"], 1);
+    mounted.end();
+    image.unmount();
+    assert_eq!(image.count(LOST), 0);
+}
+
+/// What never reached the device costs no write.
+#[test]
+fn temporary_files_cost_no_write() {
+    let _turn = turn();
+    if skip_without_fuse("temporary_files_cost_no_write") {
+        return;
+    }
+    let Some(image) = Image::new("temporary_files_cost_no_write", Fs::Ext4) else { return };
+    let mounted = Mounted::new(&image, options("e", true));
+    for number in 0..50 {
+        let path = mounted.dir.join(format!("temporary-{number}"));
+        fs::write(&path, fill(LOST, 100_000)).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    mounted.overlay().finish().unwrap();
+    let status = mounted.overlay().status();
+    assert_eq!(status["files"], 50, "{status:#}");
+    assert_eq!(status["bytes_overwritten"], 0, "{status:#}");
+    assert_eq!(status["never_stored"], 50, "{status:#}");
+    mounted.end();
+    image.unmount();
+    assert_eq!(image.count(LOST), 0);
+}
+
+/// Maps a file, closes and unlinks it, waits for a line, and writes into the mapping.
+const MAPPER: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    int file = open(arguments[1], O_RDWR);
+    char *map = mmap(0, 20000, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED || close(file) || unlink(arguments[1])) return 1;
+    puts("unlinked"); fflush(stdout); getchar();
+    if (memcmp(map, "LOST", 4)) return 2;
+    memcpy(map + 100, "LOST-Late-m-000", 15);
+    return msync(map, 20000, MS_SYNC);
+}
+"#;
+
+/// A mapping outlives its file descriptor, its name, and with passthrough even the kernel's word
+/// that the file is closed.
+#[test]
+fn a_mapped_file_waits_for_its_last_user() {
+    let _turn = turn();
+    let test = "a_mapped_file_waits_for_its_last_user";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let mounted = Mounted::new(&image, options("clear", false));
+    let path = mounted.dir.join("mapped");
+    fs::write(&path, fill(LOST, 20_000)).unwrap();
+    let (source, program) =
+        (image.mount_dir().with_extension("c"), image.mount_dir().join("../map"));
+    fs::write(&source, MAPPER).unwrap();
+    let built = run("cc", &["-o", program.to_str().unwrap(), source.to_str().unwrap()]);
+    if let Err(why) = built {
+        eprintln!("SKIPPED: {test}: {why}");
+        return;
+    }
+    let mut child = std::process::Command::new(&program)
+        .arg(&path)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let status = mounted.overlay().status();
+    assert_eq!(status["files"], 0, "it is still in use: {status:#}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    mounted.overlay().finish().unwrap();
+    assert_eq!(mounted.overlay().status()["files"], 1);
+    mounted.end();
+    image.unmount();
+    assert_eq!(image.count(LOST) + image.count("LOST-Late-m-"), 0);
+}
