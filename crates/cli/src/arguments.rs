@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// The history-independent file system
     #[command(subcommand)]
     Hifs(Hifs),
+    /// Purgefs: what programs delete is overwritten, on an ordinary file system
+    #[command(subcommand)]
+    Purge(Purge),
     /// Write man pages and shell completions into DIR
     #[command(hide = true)]
     Manual {
@@ -195,6 +198,100 @@ pub(crate) enum Hifs {
         /// The folder: new, or empty
         folder: PathBuf,
         /// Print what was unpacked as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFailureName {
+    /// The file stays, and the program gets an error
+    Fail,
+    /// The file is deleted all the same, and its verdict says so
+    Warn,
+}
+
+/// How an overlay works.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
+pub(crate) struct PurgeMount {
+    /// The folder whose deletions are to be purged
+    pub(crate) lower: PathBuf,
+    /// Where to mount it
+    pub(crate) dir: PathBuf,
+    /// What is written over it: clear, zero, random, c, d, e, f, h, custom:LIST
+    #[arg(long, default_value = "clear")]
+    pub(crate) method: tacita_purge::Method,
+    /// Deleting returns at once; a thread in the background purges
+    #[arg(long = "async")]
+    pub(crate) asynchronous: bool,
+    /// Purge only what `chattr +s`, `user.purge` or a rule names
+    #[arg(long)]
+    pub(crate) marked_only: bool,
+    /// Rules, one a line: PATTERN [MIN..MAX] METHOD|off
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
+    /// What is done with a file that cannot be purged
+    #[arg(long, value_enum, default_value = "fail")]
+    pub(crate) on_failure: OnFailureName,
+    /// How often names and journal are cleared, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(crate) epoch: u64,
+    /// Append every verdict to this file, as a line of JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Mount also where overwriting does not reach the old blocks
+    #[arg(long)]
+    pub(crate) anyway: bool,
+    /// All reading and writing through the daemon, not by the kernel itself
+    #[arg(long)]
+    pub(crate) no_passthrough: bool,
+    /// Stay in the foreground
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Mount options, separated by commas: ro, `allow_other`, dev, suid, ...
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Purge {
+    /// Mount LOWER on DIR so that every deletion is purged; leaves a daemon behind
+    Mount(PurgeMount),
+    /// Purge and remove; one verdict a file
+    File {
+        /// What is to go
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// What is written over it: clear, zero, random, c, d, e, h, custom:LIST
+        #[arg(long, default_value = "clear")]
+        method: tacita_purge::Method,
+        /// Folders with everything in them
+        #[arg(short, long)]
+        recursive: bool,
+        /// Also where overwriting does not reach the old blocks; the verdict says so
+        #[arg(long)]
+        anyway: bool,
+        /// One line of JSON a file
+        #[arg(long)]
+        json: bool,
+    },
+    /// Does overwriting reach the old blocks here? Exit 0 yes, 7 no, with the reason
+    Suits {
+        /// A folder, or a file in it
+        path: PathBuf,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What a mount has purged, what is pending, the last verdicts
+    Status {
+        /// Where it is mounted
+        dir: PathBuf,
+        /// Purge everything pending first
+        #[arg(long)]
+        finish: bool,
+        /// Print as JSON
         #[arg(long)]
         json: bool,
     },

@@ -7,6 +7,7 @@ mod exit;
 mod hifs;
 mod manual;
 mod output;
+mod purge;
 mod sizes;
 mod tour;
 
@@ -42,6 +43,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
             Ok(tacita_vfs::daemon::unmount(dir).map_err(|e| exit::of_mount(&e))?)
         }
         Command::Hifs(command) => hifs::run(command),
+        Command::Purge(command) => purge::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn control(folder: &Path, a: &[Event], b: &[Event]) -> Outcome<Vec<Ev
     ])
 }
 
-fn quiet(program: &str, arguments: &[&str]) -> std::io::Result<bool> {
+pub(super) fn quiet(program: &str, arguments: &[&str]) -> std::io::Result<bool> {
     // Administrators' tools are not on every user's path.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let done =

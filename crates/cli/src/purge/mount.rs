@@ -1,0 +1,164 @@
+//! `tacita purge mount`.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
+use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
+use tacita_vfs::fuse::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::{Posix, SystemClock};
+
+use super::of_purge;
+use crate::arguments::{OnFailureName, PurgeMount};
+use crate::exit::{self, Failure, Outcome};
+
+/// What a running mount consists of.
+type Started = (Mount, Interrupts, Arc<Posix<Overlay>>);
+
+pub(super) fn run(arguments: &PurgeMount) -> Outcome<()> {
+    check_places(&arguments.lower, &arguments.dir)?;
+    if arguments.foreground {
+        return serve(arguments, None);
+    }
+    match daemonise().map_err(|e| exit::of_mount(&e))? {
+        Daemonised::Parent(Ok(())) => Ok(()),
+        Daemonised::Parent(Err(failure)) => {
+            Err(Failure::new(u8::try_from(failure.code).unwrap_or(exit::DEVICE), failure.text))
+        }
+        Daemonised::Child(reporter) => serve(arguments, Some(reporter)),
+    }
+}
+
+/// Refuses a mount that would contain itself.
+fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
+    let real = |path: &Path| {
+        path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", path.display())))
+    };
+    let (lower_real, dir_real) = (real(lower)?, real(dir)?);
+    if !lower_real.is_dir() {
+        return Err(Failure::usage(format!("{}: not a folder", lower.display())));
+    }
+    let nested = lower_real.starts_with(&dir_real) || dir_real.starts_with(&lower_real);
+    if nested && lower_real != dir_real {
+        let cause = format!("{} and {}: one lies in the other", lower.display(), dir.display());
+        return Err(Failure::usage(cause).with_remedy(
+            "mount it beside, or on the folder itself: `tacita purge mount DIR DIR`",
+        ));
+    }
+    Ok(())
+}
+
+fn serve(arguments: &PurgeMount, reporter: Option<Reporter>) -> Outcome<()> {
+    match (start(arguments), reporter) {
+        (Ok((mount, interrupts, posix)), reporter) => {
+            if let Some(reporter) = reporter {
+                reporter.mounted().map_err(|e| exit::of_mount(&e))?;
+            }
+            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
+            // Everything is purged by now; this ends its thread and marks the spool as clean.
+            drop(posix);
+            Ok(served?)
+        }
+        (Err(failure), None) => Err(failure),
+        (Err(failure), Some(reporter)) => {
+            // The parent prints it.
+            let _ = reporter.failed(failure.code.into(), &failure.text());
+            std::process::exit(failure.code.into())
+        }
+    }
+}
+
+fn start(arguments: &PurgeMount) -> Outcome<Started> {
+    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
+    let interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    // Permissions of new files are the callers', whose masks are applied already.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let overlay = open(arguments)?;
+    if overlay.medium().flash {
+        eprintln!(
+            "tacita: {}: the device does not rotate: flash may keep old copies of what is \
+             overwritten\n  what must not be found there needs encryption, not overwriting",
+            arguments.lower.display()
+        );
+    }
+    let given = |name: &str| arguments.options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
+    let mount_options = MountOptions {
+        read_only: given("ro"),
+        fs_name: "tacita-purge".to_owned(),
+        subtype: "purge".to_owned(),
+        passthrough: !arguments.no_passthrough,
+        extra: arguments.options.clone(),
+        // The overlay keeps its own time.
+        sync_interval: Duration::ZERO,
+        ..MountOptions::default()
+    };
+    let posix = Arc::new(Posix::new(overlay, SystemClock));
+    let mount =
+        mount(Arc::clone(&posix), &arguments.dir, &mount_options).map_err(|e| of_mounting(&e))?;
+    Ok((mount, interrupts, posix))
+}
+
+fn of_mounting(error: &tacita_vfs::Error) -> Failure {
+    let failure = exit::of_mount(error);
+    if failure.code == exit::NOT_HERE {
+        return failure.with_remedy(
+            "load the fuse module or install fuse3; without FUSE `tacita purge file PATH` purges \
+             single files",
+        );
+    }
+    failure
+}
+
+fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
+    let rules = match &arguments.rules {
+        None => Vec::new(),
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+            parse_rules(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?
+        }
+    };
+    let report = match &arguments.report {
+        None => None,
+        Some(path) => {
+            let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+            Some(opened.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?)
+        }
+    };
+    let policy = Policy {
+        method: arguments.method.clone(),
+        marked_only: arguments.marked_only,
+        rules,
+        on_failure: match arguments.on_failure {
+            OnFailureName::Fail => OnFailure::Fail,
+            OnFailureName::Warn => OnFailure::Warn,
+        },
+    };
+    let options = OverlayOptions {
+        policy,
+        asynchronous: arguments.asynchronous,
+        epoch: Duration::from_secs(arguments.epoch),
+        passthrough: !arguments.no_passthrough,
+        anyway: arguments.anyway,
+        report,
+        ..OverlayOptions::default()
+    };
+    let lower = File::open(&arguments.lower)
+        .map_err(|e| Failure::usage(format!("{}: {e}", arguments.lower.display())))?;
+    let path_only = rustix::fs::openat(
+        OwnedFd::from(lower),
+        ".",
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .map_err(|e| Failure::usage(format!("{}: {e}", arguments.lower.display())))?;
+    Overlay::open_root(path_only, options).map_err(|e| {
+        let failure = of_purge(&e);
+        Failure { cause: format!("{}: {}", arguments.lower.display(), failure.cause), ..failure }
+    })
+}

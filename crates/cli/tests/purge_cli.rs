@@ -1,0 +1,221 @@
+//! `tacita purge` as scripts use it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::Value;
+use tacita_testkit::skip_without_fuse;
+use tempfile::TempDir;
+
+fn tacita(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// A mounted ext4 image.
+struct Image {
+    folder: TempDir,
+}
+
+impl Image {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without_fuse(test) {
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("tacita-purge-cli-").tempdir().unwrap();
+        let image = Self { folder };
+        for dir in [image.lower(), image.upper()] {
+            fs::create_dir(dir).unwrap();
+        }
+        fs::File::create(image.path()).unwrap().set_len(32 << 20).unwrap();
+        let made =
+            system("mkfs.ext4", &["-q", "-F", image.path().to_str().unwrap()]) && image.mount();
+        if !made {
+            eprintln!("SKIPPED: {test}: no mkfs.ext4, or no loop mount");
+            return None;
+        }
+        Some(image)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    fn lower(&self) -> PathBuf {
+        self.folder.path().join("lower")
+    }
+
+    fn upper(&self) -> PathBuf {
+        self.folder.path().join("upper")
+    }
+
+    fn mount(&self) -> bool {
+        let (path, lower) = (self.path(), self.lower());
+        system("mount", &["-o", "loop", path.to_str().unwrap(), lower.to_str().unwrap()])
+    }
+
+    fn purge_mount(&self, options: &[&str]) -> Output {
+        let (lower, upper) = (self.lower(), self.upper());
+        let places = ["purge", "mount", lower.to_str().unwrap(), upper.to_str().unwrap()];
+        tacita(&[&places, options].concat())
+    }
+
+    fn umount(&self) -> Output {
+        tacita(&["umount", self.upper().to_str().unwrap()])
+    }
+
+    fn count(&self, text: &str) -> usize {
+        unmount(self.lower(), UnmountFlags::empty()).unwrap();
+        let image = fs::read(self.path()).unwrap();
+        assert!(self.mount());
+        image.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        for dir in [self.upper(), self.lower()] {
+            while unmount(&dir, UnmountFlags::DETACH).is_ok() {}
+        }
+    }
+}
+
+fn system(program: &str, arguments: &[&str]) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let done = Command::new(program).args(arguments).env("PATH", path).output();
+    done.is_ok_and(|output| output.status.success())
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_mount_purges_and_tells_its_status() {
+    let Some(image) = Image::new("a_mount_purges_and_tells_its_status") else { return };
+    let secret = "a secret of the command line; ";
+    fs::write(image.lower().join("secret-file"), secret.repeat(500)).unwrap();
+    assert!(image.count(secret) > 0);
+    let report = image.folder.path().join("report");
+    let mounted = image.purge_mount(&["--async", "--report", report.to_str().unwrap()]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let upper = image.upper();
+    let dir = upper.to_str().unwrap();
+    let again = image.purge_mount(&[]);
+    assert_eq!(code(&again), 5, "{}", said(&again));
+    fs::remove_file(upper.join("secret-file")).unwrap();
+    let status = tacita(&["purge", "status", dir, "--finish", "--json"]);
+    assert_eq!(code(&status), 0, "{}", said(&status));
+    let facts = json(&status);
+    assert_eq!((&facts["files"], &facts["verified"]), (&1.into(), &1.into()), "{facts:#}");
+    assert_eq!(facts["idle"], true);
+    let text = tacita(&["purge", "status", dir]);
+    assert!(said(&text).contains("1 verified in place"), "{}", said(&text));
+    assert_eq!(code(&image.umount()), 0);
+    assert_eq!(image.count(secret) + image.count("secret-file"), 0);
+    let line: Value = serde_json::from_str(fs::read_to_string(&report).unwrap().trim()).unwrap();
+    assert_eq!(line["content"], "verified in place");
+    assert_eq!(code(&tacita(&["purge", "status", dir])), 2, "nothing is mounted");
+}
+
+#[test]
+fn a_mount_on_its_own_folder_hides_the_way_around_it() {
+    let Some(image) = Image::new("a_mount_on_its_own_folder_hides_the_way_around_it") else {
+        return;
+    };
+    let lower = image.lower();
+    let dir = lower.to_str().unwrap();
+    let secret = "nobody gets around this; ";
+    fs::write(lower.join("secret-file"), secret.repeat(500)).unwrap();
+    let mounted = tacita(&["purge", "mount", dir, dir]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    fs::remove_file(lower.join("secret-file")).unwrap();
+    assert_eq!(code(&tacita(&["umount", dir])), 0);
+    assert_eq!(image.count(secret), 0);
+}
+
+#[test]
+fn a_file_is_purged_with_a_verdict() {
+    let Some(image) = Image::new("a_file_is_purged_with_a_verdict") else { return };
+    let path = image.lower().join("secret-file");
+    let write = || {
+        fs::write(&path, "purged by name; ".repeat(1000)).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+    };
+    write();
+    let done = tacita(&["purge", "file", "--json", "--method", "d", path.to_str().unwrap()]);
+    assert_eq!(code(&done), 0, "{}", said(&done));
+    let verdict = json(&done);
+    assert_eq!(verdict["content"], "verified in place");
+    assert_eq!(verdict["journal"], "done");
+    assert_eq!(verdict["holds"], true);
+    assert_eq!(image.count("purged by name") + image.count("secret-file"), 0);
+    write();
+    let held = fs::File::open(&path).unwrap();
+    assert_eq!(code(&tacita(&["purge", "file", path.to_str().unwrap()])), 5);
+    drop(held);
+    fs::hard_link(&path, image.lower().join("second")).unwrap();
+    assert_eq!(code(&tacita(&["purge", "file", path.to_str().unwrap()])), 1);
+    assert!(path.exists());
+    let missing = image.lower().join("missing");
+    assert_eq!(code(&tacita(&["purge", "file", missing.to_str().unwrap()])), 2);
+    assert_eq!(code(&tacita(&["purge", "file", "--method", "x", missing.to_str().unwrap()])), 2);
+}
+
+#[test]
+fn suits_answers_by_its_exit_code() {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        let told = tacita(&["purge", "suits", "/dev/shm"]);
+        assert_eq!(code(&told), 7, "{}", said(&told));
+        assert!(said(&told).contains("dnefs"), "it says what to do instead: {}", said(&told));
+    }
+    assert_eq!(code(&tacita(&["purge", "suits", "/no/such/folder"])), 2);
+    let Some(image) = Image::new("suits_answers_by_its_exit_code") else { return };
+    let told = tacita(&["purge", "suits", "--json", image.lower().to_str().unwrap()]);
+    let facts = json(&told);
+    assert_eq!(facts["probe"], "verified in place");
+    assert_eq!(code(&told), if facts["flash"] == true { 7 } else { 0 }, "{}", said(&told));
+}
+
+#[test]
+fn places_that_cannot_be_mounted_are_refused() {
+    let Some(image) = Image::new("places_that_cannot_be_mounted_are_refused") else { return };
+    let lower = image.lower();
+    fs::create_dir(lower.join("inner")).unwrap();
+    let (outer, inner) = (lower.to_str().unwrap(), lower.join("inner"));
+    let inner = inner.to_str().unwrap();
+    for places in [[outer, inner], [inner, outer], ["/no/such", outer], [outer, "/no/such"]] {
+        let refused = tacita(&[&["purge", "mount"], &places[..]].concat());
+        assert_eq!(code(&refused), 2, "{places:?}: {}", said(&refused));
+    }
+    let rules = image.folder.path().join("rules");
+    fs::write(&rules, "*.x nonsense\n").unwrap();
+    let refused = image.purge_mount(&["--rules", rules.to_str().unwrap()]);
+    assert_eq!(code(&refused), 2, "{}", said(&refused));
+    assert!(said(&refused).contains("line 1"), "{}", said(&refused));
+    if Path::new("/dev/shm").is_dir() {
+        let upper = image.upper();
+        let refused = tacita(&["purge", "mount", "/dev/shm", upper.to_str().unwrap()]);
+        assert_eq!(code(&refused), 7, "{}", said(&refused));
+    }
+}
