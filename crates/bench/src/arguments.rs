@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Mount(MountOptions),
     /// Reads from a warm image beside a file system that only holds RAM
     Ram(RamOptions),
+    /// Purgefs beside ext4 itself and bindfs: what purging costs
+    Purge(PurgeOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -101,6 +103,13 @@ pub(crate) struct RamOptions {
     #[arg(long, value_delimiter = ',', default_value = "fuse2fs")]
     pub(crate) peers: Vec<String>,
     /// Rounds; medians are shown
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PurgeOptions {
+    /// Interleaved rounds; medians are shown
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
 }

@@ -11,6 +11,7 @@ mod mount_cost;
 mod peer;
 mod plot;
 mod provenance;
+mod purge;
 mod ram_limit;
 mod record;
 mod rounds;
@@ -63,6 +64,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             let records = ram_limit::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "ram")?;
             print!("{}", targets::verdicts(&records));
+        }
+        Command::Purge(options) => {
+            let records = purge::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "purge")?;
         }
         Command::Plot => {
             for name in ["results", "model"] {
