@@ -97,7 +97,8 @@ pub struct Overlay {
 impl Overlay {
     /// Opens a lower folder, and begins to purge what an interrupted mount has left.
     ///
-    /// Without `options.asynchronous` that is done when this returns.
+    /// Without `options.asynchronous` that is done when this returns, as far as it can be: see
+    /// [`Overlay::pending`].
     ///
     /// # Errors
     /// [`crate::Kind::NotFound`] for the folder; [`crate::Kind::Unsuitable`] if overwriting does not reach the
@@ -138,8 +139,12 @@ impl Overlay {
         ));
         let interrupted = opened.interrupted;
         purger.recover(opened.left_over, &options.policy.method, interrupted);
-        if !manner.asynchronous {
-            purger.drain()?;
+        // What cannot be purged now is no reason to keep everything else from being used: it stays
+        // in the spool and in the status.
+        if !manner.asynchronous
+            && let Err(e) = purger.drain()
+        {
+            log::warn!("what an earlier mount has left is not purged yet: {e}");
         }
         let worker = Arc::clone(&purger);
         let worker = std::thread::Builder::new()
@@ -166,6 +171,12 @@ impl Overlay {
     /// [`crate::Kind::Io`]: something is still to be done; the next mount tries again.
     pub fn finish(&self) -> Result<()> {
         self.purger.drain()
+    }
+
+    /// Files in the spool that are still to be purged.
+    pub fn pending(&self) -> usize {
+        let (queued, later) = self.purger.waiting();
+        queued + later
     }
 
     /// Counts, what is pending, and the last verdicts.

@@ -79,6 +79,14 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     // Permissions of new files are the callers', whose masks are applied already.
     rustix::process::umask(rustix::fs::Mode::empty());
     let overlay = open(arguments)?;
+    if overlay.pending() > 0 && !arguments.asynchronous {
+        eprintln!(
+            "tacita: {}: {} files that an earlier mount has left are not purged yet\n  see `tacita \
+             purge status DIR` for the reasons",
+            arguments.lower.display(),
+            overlay.pending()
+        );
+    }
     if overlay.medium().flash {
         eprintln!(
             "tacita: {}: the device does not rotate: flash may keep old copies of what is \
