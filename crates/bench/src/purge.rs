@@ -4,6 +4,7 @@
 //! interleaved rounds. Times include what is left to be done in the background by the end of the
 //! work, but not unmounting.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -287,10 +288,14 @@ fn postmark(dir: &Path) -> Result<f64> {
 /// Compiles a package of C files, with an archive and many temporary files, twice: builds a minute.
 fn build(dir: &Path) -> Result<f64> {
     for number in 0..SOURCE_COUNT {
-        let functions: String = (0..40)
-            .map(|f| format!("int f{number}_{f}(int x) {{ return printf(\"%d\", x * {f}); }}\n"))
-            .collect();
-        fs::write(dir.join(format!("s{number}.c")), format!("#include <stdio.h>\n{functions}"))?;
+        let mut source = String::from("#include <stdio.h>\n");
+        for function in 0..40 {
+            let _ = writeln!(
+                source,
+                "int f{number}_{function}(int x) {{ return printf(\"%d\", x * {function}); }}"
+            );
+        }
+        fs::write(dir.join(format!("s{number}.c")), source)?;
     }
     let script = "set -e; for round in 1 2; do rm -f *.o lib.a; \
                   for s in s*.c; do TMPDIR=. cc -O0 -c $s; echo test > conftest; rm conftest; done; \

@@ -161,7 +161,8 @@ impl Medium {
         self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
             Ok(()) => Journal::Erasable,
             Err(Errno::NODEV) => Journal::None,
-            Err(Errno::PERM) => Journal::NotPermitted,
+            Err(Errno::PERM) if self.has_journal() => Journal::NotPermitted,
+            Err(Errno::PERM) => Journal::None,
             // Kernels before 5.14, and the driver of ext2.
             Err(_) if self.fs == "ext2" => Journal::None,
             Err(_) => Journal::Stays,
@@ -174,6 +175,18 @@ impl Medium {
             // Served by the driver of ext2 proper, which leaves names.
             self.names = Names::Covered;
         }
+    }
+
+    /// Whether the kernel keeps a journal for the device; asked only where the journal itself may
+    /// not be.
+    fn has_journal(&self) -> bool {
+        let name = self.device.as_deref().and_then(|d| d.file_name()).unwrap_or_default();
+        let prefix = format!("{}-", name.to_string_lossy());
+        fs::read_dir("/proc/fs/jbd2").map_or(true, |journals| {
+            journals
+                .flatten()
+                .any(|journal| journal.file_name().to_string_lossy().starts_with(&prefix))
+        })
     }
 
     fn find_device(&mut self, (major, minor): (u32, u32)) {

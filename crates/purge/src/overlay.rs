@@ -238,7 +238,7 @@ impl Drop for Overlay {
             let _ = worker.join();
         }
         if self.purger.is_idle() {
-            self.purger.spool.set_in_use(false);
+            self.purger.spool.leave(self.table.root.fd());
         }
     }
 }

@@ -264,6 +264,17 @@ impl Spool {
         }
     }
 
+    /// Nothing is left to do: the lower tree is left as it would be without us. Somebody else's
+    /// files keep the folder.
+    pub(crate) fn leave(&self, root: BorrowedFd<'_>) {
+        self.set_in_use(false);
+        let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())
+            .and_then(|()| unlinkat(root, SPOOL_NAME, AtFlags::REMOVEDIR));
+        if let Err(e) = removed {
+            log::debug!("the spool stays: {e}");
+        }
+    }
+
     fn write(&self, at: u64, bytes: &[u8; RECORD_LEN]) {
         if let Some(Err(e)) = self.records.as_ref().map(|file| file.write_all_at(bytes, at)) {
             log::debug!("spool: records: {e}");
