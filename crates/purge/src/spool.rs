@@ -15,8 +15,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, mkdirat,
-    openat2, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, fchmod, flock, fstat,
+    mkdirat, openat2, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -97,8 +97,10 @@ impl Spool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir =
             openat2(root, SPOOL_NAME, flags, Mode::empty(), BENEATH).during("opening the spool")?;
+        // File systems without permissions have the same ones for all folders.
+        let _ = fchmod(&dir, Mode::RWXU);
         let stat = fstat(&dir).during("asking for the spool's owner")?;
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
             let text = format!("{SPOOL_NAME}: not a private folder of this user; look what it is");
             return Err(Error::new(Kind::Invalid, text));
         }
