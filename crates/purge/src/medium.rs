@@ -160,9 +160,8 @@ impl Medium {
     fn ask_ext(&mut self, file: impl AsFd) {
         self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
             Ok(()) => Journal::Erasable,
-            Err(Errno::NODEV) => Journal::None,
             Err(Errno::PERM) if self.has_journal() => Journal::NotPermitted,
-            Err(Errno::PERM) => Journal::None,
+            Err(Errno::NODEV | Errno::PERM) => Journal::None,
             // Kernels before 5.14, and the driver of ext2.
             Err(_) if self.fs == "ext2" => Journal::None,
             Err(_) => Journal::Stays,

@@ -23,11 +23,11 @@ fn example(caption: &str) -> [u8; RECORD_LEN] {
 
 fn dump(bytes: &[u8; RECORD_LEN]) -> String {
     let rows = bytes.chunks(16).enumerate().filter(|(_, row)| row.iter().any(|b| *b != 0));
-    rows.map(|(number, row)| {
+    let line = |(number, row): (usize, &[u8])| {
         let row: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{:02x}: {}\n", number * 16, row.join(" "))
-    })
-    .collect()
+        format!("{:02x}: {}", number * 16, row.join(" "))
+    };
+    rows.map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
