@@ -6,10 +6,13 @@ use std::path::Path;
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, all, run, turn};
 use crate::overlay::{Mounted, options};
 
 const NAMES: [&str; 5] = ["1", "2", "3", "4", "5"];
+
+/// Blocks of the journal that are looked at, each by a run of the tool.
+const JOURNAL_BLOCKS: usize = 100;
 
 fn path(dir: &Path, name: &str) -> std::path::PathBuf {
     dir.join(format!("dir/secretname-{name}.txt"))
@@ -87,7 +90,9 @@ fn journal(image: &Image, _: &Path) -> Option<(usize, usize)> {
     let path = path.to_str().unwrap();
     let list = tool("jls", &[path])?;
     let mut all = (0, 0);
-    for line in list.lines().filter(|line| line.contains("FS Block")) {
+    // A mount begins at the journal's first block; the raw searches of the matrix see all of it.
+    let blocks = list.lines().filter(|line| line.contains("FS Block"));
+    for line in blocks.take(JOURNAL_BLOCKS) {
         let Some((block, _)) = line.split_once(':') else { continue };
         let seen = found(&tool("jcat", &[path, block])?);
         all = (all.0 + seen.0, all.1 + seen.1);
@@ -144,7 +149,8 @@ fn forensic_tools_find_what_was_deleted_and_nothing_of_what_was_purged() {
     for name in ["1", "4", "5"] {
         assert!(plain.count(&mark(name)) > 0 && purged.count(&mark(name)) > 0, "what was kept");
     }
-    for (name, judge, must_find) in judges {
+    // Those that find nothing even after rm here come in the long run only.
+    for (name, judge, must_find) in judges.into_iter().filter(|(.., must)| *must || all()) {
         let out = tempfile::tempdir().unwrap();
         let Some(before) = judge(&plain, out.path()) else { continue };
         let out = tempfile::tempdir().unwrap();
