@@ -1,0 +1,289 @@
+//! From plans to sealed units, and on to the writer.
+
+use std::sync::Arc;
+
+use tacita_secret::{Noise, Opening, Sealing, TAG_LEN, Tag};
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
+use crate::keys::{CELL_LEN, Cell, unit_key};
+use crate::leak::{Leak, planted};
+use crate::level::{OpenLevel, SlotTable};
+use crate::sequencer::{LevelHead, LevelPlan, Plan, Sequencer, Source, Tail, place_of};
+use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
+use crate::writer::Run;
+
+/// A unit whose slots are sealed.
+struct Sealed {
+    bytes: Vec<u8>,
+    /// By level.
+    levels: Vec<Option<SealedLevel>>,
+}
+
+struct SealedLevel {
+    slots: Slots,
+    sealing: Sealing,
+    /// Carried blocks that could not be read.
+    lost: Vec<u32>,
+}
+
+impl Engine {
+    /// Seals the slots of all units side by side, then their headers one after the other, and hands
+    /// them over.
+    pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: Vec<Plan>) -> Result<()> {
+        let geometry = &self.log.geometry;
+        let first = geometry.unit_of(head.next);
+        let mut sealed = self.seal_slots(&plans);
+        let mut bytes = Vec::with_capacity(plans.len() * geometry.unit_len());
+        for (plan, unit) in plans.iter().zip(&mut sealed) {
+            self.seal_head(head, plan, unit);
+            bytes.append(&mut unit.bytes);
+        }
+        let run = Run { start: geometry.unit_start(first), bytes };
+        let writer = self.writer()?;
+        writer.announce(first, Arc::new(run));
+        for (plan, unit) in plans.iter().zip(sealed) {
+            self.publish(plan, unit);
+        }
+        head.next = Seq(head.next.0 + plans.len() as u64);
+        head.unflushed = true;
+        self.note_taken(head.next);
+        writer.hand_over()
+    }
+
+    fn seal_slots(&self, plans: &[Plan]) -> Vec<Sealed> {
+        let threads = self.threads.min(plans.len());
+        if threads < 2 {
+            return plans.iter().map(|plan| self.seal_unit(plan)).collect();
+        }
+        let share = plans.len().div_ceil(threads);
+        std::thread::scope(|scope| {
+            let work = |plans| {
+                move || -> Vec<Sealed> {
+                    let plans: &[Plan] = plans;
+                    plans.iter().map(|plan| self.seal_unit(plan)).collect()
+                }
+            };
+            let mut shares = plans.chunks(share);
+            let own = shares.next().unwrap_or_default();
+            let others: Vec<_> = shares.map(|plans| scope.spawn(work(plans))).collect();
+            let mut sealed = work(own)();
+            for other in others {
+                sealed.extend(other.join().expect("sealing does not panic"));
+            }
+            sealed
+        })
+    }
+
+    fn seal_unit(&self, plan: &Plan) -> Sealed {
+        let geometry = &self.log.geometry;
+        let mut bytes = vec![0; geometry.unit_len()];
+        let hidden = geometry.slots(Level::hidden(1)).start as usize * BLOCK_LEN;
+        let (front, back) = bytes.split_at_mut(hidden);
+        // The header's hidden part and all hidden slots are noise before anything is put there.
+        let mut noise = Noise::new(&plan.noise);
+        noise.fill(&mut front[..BLOCK_LEN]);
+        noise.fill(back);
+        if planted(Leak::ZeroDummies) {
+            back.fill(0);
+        } else if planted(Leak::WeakDummies) {
+            weak_noise(back, plan.seq);
+        }
+        let levels = self.levels.iter().zip(&plan.levels).map(|(open, planned)| {
+            let (open, planned) = (open.as_ref()?, planned.as_ref()?);
+            Some(self.seal_level(open, planned, plan, &mut bytes))
+        });
+        let levels = levels.collect();
+        Sealed { bytes, levels }
+    }
+
+    fn seal_level(
+        &self,
+        open: &OpenLevel,
+        planned: &LevelPlan,
+        plan: &Plan,
+        bytes: &mut [u8],
+    ) -> SealedLevel {
+        let geometry = &self.log.geometry;
+        let mut slots = Slots::empty(geometry.slot_count(open.level));
+        let mut sealing = Sealing::new(&unit_key(&open.master, &plan.salt));
+        let mut lost = Vec::new();
+        let carried = plan.tail.as_ref().and_then(|tail| {
+            let salt = &tail.header.as_ref()?.salt;
+            Some((tail, Opening::new(&unit_key(&open.master, salt))))
+        });
+        let start = geometry.slots(open.level).start as usize;
+        for (index, filled) in planned.filled.iter().enumerate() {
+            let slot = &mut bytes[(start + index) * BLOCK_LEN..][..BLOCK_LEN];
+            let content: &Block = match &filled.source {
+                Source::Written(content) => content,
+                Source::Page(content) => content,
+                Source::Carried { block, tag } => {
+                    let (tail, opening) = carried.as_ref().expect("what is carried has a tail");
+                    let from = *block - geometry.slots(open.level).start;
+                    if planted(Leak::CopiedCiphertext) && open.level != Level::PUBLIC {
+                        slot.copy_from_slice(
+                            &tail.bytes[*block as usize * BLOCK_LEN..][..BLOCK_LEN],
+                        );
+                        (slots.ids[index], slots.tags[index]) = (filled.id, *tag);
+                        continue;
+                    }
+                    match carry(tail, opening, *block, from, filled.id, tag) {
+                        Some(content) => &content.clone(),
+                        None => {
+                            lost.push(filled.id);
+                            continue;
+                        }
+                    }
+                }
+            };
+            slot.copy_from_slice(content);
+            slots.ids[index] = filled.id;
+            let context = filled.id.to_le_bytes();
+            slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
+        }
+        if open.level == Level::PUBLIC {
+            // Padding is sealed as well: all of a unit looks the same from outside.
+            for index in (0..slots.ids.len()).filter(|i| slots.ids[*i] == NO_ID).collect::<Vec<_>>()
+            {
+                let slot = &mut bytes[(start + index) * BLOCK_LEN..][..BLOCK_LEN];
+                slot.fill(0);
+                let context = NO_ID.to_le_bytes();
+                slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
+            }
+        }
+        SealedLevel { slots, sealing, lost }
+    }
+
+    fn seal_head(&self, head: &mut Sequencer, plan: &Plan, unit: &mut Sealed) {
+        let geometry = &self.log.geometry;
+        let (block, _) = unit.bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        let mut public = None;
+        for (index, (sealed, state)) in unit.levels.iter_mut().zip(&mut head.levels).enumerate() {
+            let (Some(sealed), Some(state)) = (sealed, state) else { continue };
+            let ids_before = std::mem::replace(&mut state.ids_before, sealed.slots.ids.clone());
+            sealed.slots.ids_before = ids_before;
+            let Some(open) = &self.levels[index] else { continue };
+            let planned = plan.levels[index].as_ref().expect("an open level is planned");
+            let Some(keys) = &open.hidden else {
+                public = Some((planned.replay_from, sealed));
+                continue;
+            };
+            let mut part = HiddenPart::new(geometry, block);
+            part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
+            let cell = Cell { keys: keys.clone(), replay_from: planned.replay_from };
+            let mut cell = cell.seal(&plan.salt, &mut sealed.sealing);
+            if planted(Leak::StaleCell) {
+                stale_cell(&mut head.cells, index, &planned.filled, &mut cell);
+            }
+            part.put_cell(open.level, &cell);
+        }
+        if planted(Leak::ZeroTags) {
+            zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
+        }
+        let mac = mac(geometry, &self.log.public, &plan.salt, &unit.bytes);
+        let (replay_from, sealed) = public.expect("the public volume is always open");
+        let public = Head {
+            seq: plan.seq,
+            durable: plan.durable,
+            replay_from,
+            previous: head.previous,
+            mac,
+            slots: sealed.slots.clone(),
+        };
+        let (block, _) = unit.bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        seal_header(geometry, &plan.salt, &public, &mut sealed.sealing, block);
+        head.previous = tacita_secret::digest(block);
+    }
+
+    /// The run can be read now: the maps learn of its places.
+    fn publish(&self, plan: &Plan, unit: Sealed) {
+        let geometry = &self.log.geometry;
+        for (open, sealed) in self.levels.iter().zip(unit.levels) {
+            let (Some(open), Some(sealed)) = (open, sealed) else { continue };
+            for (index, id) in sealed.slots.ids.iter().enumerate().filter(|(_, id)| **id != NO_ID) {
+                open.map.set(*id, place_of(geometry, open.level, plan.seq, index));
+            }
+            let mut stage = open.stage();
+            for id in &sealed.lost {
+                open.map.set(*id, Place::LOST);
+                // That it is lost is part of the map.
+                stage.put(open.map.page_id(crate::map::PositionMap::page_of_block(*id)), None);
+            }
+            for filled in &plan.levels[open.level.index()].as_ref().expect("it is open").filled {
+                stage.settle(filled.id);
+            }
+            drop(stage);
+            let table = SlotTable { salt: plan.salt, slots: sealed.slots };
+            open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
+        }
+    }
+}
+
+/// A carried block, opened.
+fn carry(
+    tail: &Tail,
+    opening: &Opening,
+    block: u32,
+    index: u32,
+    id: u32,
+    tag: &Tag,
+) -> Option<Box<Block>> {
+    let bytes = &tail.bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN];
+    let mut content: Box<Block> = Box::new(bytes.try_into().expect("one block"));
+    let number = seal_number(index as usize);
+    opening.open(number, &id.to_le_bytes(), &mut content[..], tag).ok()?;
+    Some(content)
+}
+
+/// A planted leak: a generator that statistics can see through.
+fn weak_noise(bytes: &mut [u8], seq: Seq) {
+    let mut state = seq.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in bytes.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+}
+
+/// A planted leak: a cell stays as it was while its volume rests.
+fn stale_cell(
+    cells: &mut Vec<Vec<u8>>,
+    index: usize,
+    filled: &[crate::sequencer::Filled],
+    cell: &mut [u8; CELL_LEN],
+) {
+    cells.resize(index.max(cells.len()) + 1, Vec::new());
+    if filled.is_empty() && cells[index].len() == CELL_LEN {
+        cell.copy_from_slice(&cells[index]);
+    }
+    cells[index] = cell.to_vec();
+}
+
+/// By hidden slot: whether it is filled.
+fn unit_hidden_ids(geometry: &crate::geometry::Geometry, plan: &Plan) -> Vec<bool> {
+    let hidden = geometry.levels().skip(1);
+    let filled = hidden.flat_map(|level| {
+        let filled = plan.levels[level.index()].as_ref().map_or(0, |level| level.filled.len());
+        (0..geometry.slot_count(level)).map(move |index| index < filled)
+    });
+    filled.collect()
+}
+
+/// A planted leak: tags of empty slots are zero.
+fn zero_tags(geometry: &crate::geometry::Geometry, block: &mut Block, filled: &[bool]) {
+    let mut part = HiddenPart::new(geometry, block);
+    let p = geometry.parameters();
+    let start = 8 * p.hidden_slots as usize + TAG_LEN * p.classes as usize;
+    let tags = part.bytes()[start..].chunks_exact_mut(TAG_LEN);
+    tags.zip(filled).filter(|(_, filled)| !**filled).for_each(|(tag, _)| tag.fill(0));
+}
+
+impl LevelHead {
+    /// A level that begins, or goes on after `ids_before`.
+    pub(crate) fn new(ids_before: Vec<u32>, written: Vec<Seq>) -> Self {
+        Self { ids_before, pages: crate::level::Pages::new(written) }
+    }
+}
