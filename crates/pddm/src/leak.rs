@@ -1,4 +1,5 @@
-//! Planted leaks: each gives hidden data away in one way, and a game must notice each.
+//! Planted leaks: each gives hidden data away in one way, and a game must notice each. A few break
+//! other promises.
 //!
 //! Without the feature `leaks` nothing can be planted. Numbers are those of the design note, section 5.5.
 
@@ -33,6 +34,12 @@ pub enum Leak {
     CountedVolumes,
     /// 14: a full hidden queue makes public writes flush.
     HiddenPressure,
+    /// No leak but a broken promise: a flush does not reach the device.
+    SkippedFlush,
+    /// Another: units are written again before what was taken from them is durable.
+    EarlyReuse,
+    /// Another: recovery believes the last units unseen.
+    BlindRecovery,
 }
 
 #[cfg(feature = "leaks")]

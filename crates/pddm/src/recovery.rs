@@ -79,7 +79,9 @@ impl Log {
         let block = unit[..BLOCK_LEN].try_into().expect("one block");
         let header = self.open(self.geometry.unit_of(seq), block);
         let header = header.filter(|header| header.head.seq == seq);
-        Ok(header.filter(|header| header.proves(&self.geometry, &self.public, &unit)))
+        let blind = planted(Leak::BlindRecovery);
+        let proves = |header: &Header| header.proves(&self.geometry, &self.public, &unit);
+        Ok(header.filter(|header| blind || proves(header)))
     }
 
     fn last_header(&self, next: Seq) -> Result<Header> {

@@ -94,7 +94,11 @@ pub fn init(
     hidden: &[Unlock<'_>],
     mut entropy: Entropy,
 ) -> Result<()> {
-    let geometry = Geometry::new(*parameters, shape(&**device)?)?;
+    let mut parameters = *parameters;
+    if planted(Leak::CountedVolumes) {
+        parameters.heartbeat_ms += u32::try_from(hidden.len()).unwrap_or(0);
+    }
+    let geometry = Geometry::new(parameters, shape(&**device)?)?;
     if hidden.len() > parameters.classes as usize {
         let text = format!("more hidden passwords than classes: {}", parameters.classes);
         return Err(Error::new(Kind::Geometry, text));
@@ -135,13 +139,7 @@ pub fn init(
     };
     // The first unit is written in every world, so that there is a place for cells.
     Engine::new(log, levels, Some(head)).beat()?;
-    let mut block = superblock.encode();
-    if planted(Leak::CountedVolumes) {
-        block[44] = u8::try_from(hidden.len()).unwrap_or(u8::MAX);
-        let hash = tacita_secret::digest(&block[..BLOCK_LEN - 32]);
-        block[BLOCK_LEN - 32..].copy_from_slice(&hash);
-    }
-    write_superblock(&**device, &geometry, &block)
+    write_superblock(&**device, &geometry, &superblock.encode())
 }
 
 fn write_superblock(device: &dyn BlockDevice, geometry: &Geometry, block: &Block) -> Result<()> {

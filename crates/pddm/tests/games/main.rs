@@ -4,6 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+mod content;
+mod crash;
 mod devices;
+#[cfg(feature = "leaks")]
+mod leaks;
 mod model;
 mod worlds;
