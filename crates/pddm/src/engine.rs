@@ -30,6 +30,8 @@ pub(crate) struct Engine {
     progressed: Condvar,
     /// Number of the unit to be written next.
     emitted: AtomicU64,
+    /// The same when the device was opened.
+    opened_at: Seq,
 }
 
 /// How far what was taken from the stages has come.
@@ -71,6 +73,7 @@ impl Engine {
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next),
+            opened_at: Seq(next),
         }
     }
 
@@ -166,6 +169,18 @@ impl Engine {
     pub(crate) fn flush_public(&self) -> Result<()> {
         let mut head = self.head()?;
         self.emit(&mut head, Goal::All)?;
+        self.make_durable(&mut head)
+    }
+
+    /// Makes everything durable and lets a last unit tell.
+    pub(crate) fn close(&self) -> Result<()> {
+        let mut head = self.head()?;
+        self.emit(&mut head, Goal::All)?;
+        if head.next == self.opened_at {
+            return Ok(());
+        }
+        self.make_durable(&mut head)?;
+        self.emit(&mut head, Goal::Beat)?;
         self.make_durable(&mut head)
     }
 

@@ -1,16 +1,17 @@
-//! What somebody sees who has the device and the public password: `check`, and the games.
+//! What somebody sees who has the device and a password: `check`, and the games.
 
 use std::sync::Arc;
 
 use tacita_block::BlockDevice;
-use tacita_secret::Opening;
+use tacita_secret::{Key, Opening, Tag};
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Level};
+use crate::keys::HiddenKeys;
 use crate::keys::unit_key;
 use crate::log::Log;
-use crate::session::{Unlock, public_log};
-use crate::unit::{Header, hidden_part, hidden_slots, seal_number};
+use crate::session::{Unlock, open_log};
+use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
 
 /// A unit that the public key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct UnitView {
     pub ids: Vec<u32>,
     /// The content of its public slots; `None` where it is damaged.
     pub public: Vec<Option<Vec<u8>>>,
+    /// By class: ids and contents of its slots, where the password opens it.
+    pub hidden: Vec<Option<Vec<(u32, Option<Vec<u8>>)>>>,
     /// Ids, tags and cells of hidden slots, as they stand there.
     pub hidden_part: Vec<u8>,
     /// The hidden slots, as they stand there.
@@ -82,28 +85,37 @@ pub fn examine(
     with: Unlock<'_>,
     each: &mut dyn FnMut(u32),
 ) -> Result<View> {
-    let (log, next) = public_log(device, with)?;
+    let (log, next, keys) = open_log(device, with)?;
     let mut units = Vec::with_capacity(log.geometry.units() as usize);
     for unit in 0..log.geometry.units() {
-        units.push(view(&log, unit));
+        units.push(view(&log, &keys, unit));
         each(unit + 1);
     }
     Ok(View { geometry: log.geometry, next, units })
 }
 
-fn view(log: &Log, unit: u32) -> Option<UnitView> {
+fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
     let geometry = &log.geometry;
     let bytes = log.unit(unit).ok()?;
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header: Header = log.open(unit, block)?;
-    let opening = Opening::new(&unit_key(&log.public, &header.salt));
-    let slots = geometry.slots(Level::PUBLIC);
-    let content = |(index, block): (usize, u32)| {
-        let mut content = bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN].to_vec();
-        let (id, tag) = (header.head.slots.ids[index], header.head.slots.tags[index]);
-        let opened = opening.open(seal_number(index), &id.to_le_bytes(), &mut content, &tag);
-        opened.is_ok().then_some(content)
+    let contents = |level: Level, master: &Key, slots: &Slots| {
+        let opening = Opening::new(&unit_key(master, &header.salt));
+        let blocks = geometry.slots(level).zip(slots.ids.iter().zip(&slots.tags)).enumerate();
+        let content = |(index, (block, (id, tag))): (usize, (u32, (&u32, &Tag)))| {
+            let mut content = bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN].to_vec();
+            let opened = opening.open(seal_number(index), &id.to_le_bytes(), &mut content, tag);
+            (*id, opened.is_ok().then_some(content))
+        };
+        blocks.map(content).collect::<Vec<_>>()
     };
+    let hidden = geometry.levels().zip(keys).skip(1).map(|(level, keys)| {
+        let master = &keys.as_ref()?.master;
+        let slots = header.hidden(geometry, level, master)?;
+        Some(contents(level, master, &slots))
+    });
+    let hidden = hidden.collect();
+    let public = contents(Level::PUBLIC, &log.public, &header.head.slots);
     let ids = header.head.slots.ids.iter().chain(&header.head.slots.ids_before);
     Some(UnitView {
         seq: header.head.seq.0,
@@ -113,7 +125,8 @@ fn view(log: &Log, unit: u32) -> Option<UnitView> {
         previous: header.head.previous,
         hash: header.hash(),
         ids: ids.copied().collect(),
-        public: slots.enumerate().map(content).collect(),
+        public: public.into_iter().map(|(_, content)| content).collect(),
+        hidden,
         hidden_part: block[hidden_part(geometry)].to_vec(),
         hidden_slots: bytes[hidden_slots(geometry, &bytes)].to_vec(),
         whole: header.proves(geometry, &log.public, &bytes),

@@ -13,11 +13,13 @@
 //! which decides what goes where, and `recovery`. Bytes: docs/spec/pddm.md. Departures from the
 //! paper: docs/design/pddm.md.
 
+pub mod classic;
 mod engine;
 mod entropy;
 mod error;
 pub mod examine;
 mod geometry;
+mod heartbeat;
 mod keys;
 pub mod leak;
 mod level;
@@ -36,5 +38,6 @@ mod writer;
 pub use entropy::{Entropy, Source};
 pub use error::{Error, Kind, Result};
 pub use geometry::{BLOCK_LEN, CLASSES_MAX, Geometry, Level, Parameters, Seq};
+pub use heartbeat::Heartbeat;
 pub use session::{Options, Session, Unlock, change_password, init};
 pub use volume::Volume;

@@ -235,7 +235,10 @@ impl Engine {
         moved: &mut Moved,
     ) -> LevelPlan {
         let geometry = &self.log.geometry;
-        let (level, slots) = (open.level, geometry.slot_count(open.level));
+        let (level, mut slots) = (open.level, geometry.slot_count(open.level));
+        if planted(Leak::SharedClass) && level == Level::hidden(1) && self.higher_waits() {
+            slots -= 1;
+        }
         let mut filled = Vec::with_capacity(slots);
         for (block, id, tag) in tail.map_or_else(Vec::new, |tail| self.live(open, tail)) {
             if moved.contains_key(&(level, id)) {
@@ -319,6 +322,11 @@ impl Engine {
     /// Whether any hidden volume has something waiting: only planted leaks may ask.
     fn hidden_waits(&self) -> bool {
         self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 0)
+    }
+
+    /// Whether a volume of the second class has something waiting: only planted leaks may ask.
+    fn higher_waits(&self) -> bool {
+        self.levels.get(2).is_some_and(|o| o.as_ref().is_some_and(|o| o.stage().waiting() > 0))
     }
 
     /// Whether hidden data is live at the tail: only planted leaks may ask.

@@ -137,8 +137,11 @@ pub fn init(
         entropy,
         cells: Vec::new(),
     };
-    // The first unit is written in every world, so that there is a place for cells.
-    Engine::new(log, levels, Some(head)).beat()?;
+    // Units are written in every world, so that there is a place for cells; two, so that one of them
+    // may be damaged.
+    let engine = Engine::new(log, levels, Some(head));
+    engine.beat()?;
+    engine.beat()?;
     write_superblock(&**device, &geometry, &superblock.encode())
 }
 
@@ -248,10 +251,13 @@ fn find_cell(log: &Log, wrap: &Key) -> Result<Option<(Level, HiddenKeys, Key)>> 
     Ok(None)
 }
 
-/// The log as a password shows it, and the number of the unit to be written next.
-pub(crate) fn public_log(device: &Arc<dyn BlockDevice>, with: Unlock<'_>) -> Result<(Log, u64)> {
-    let opened = unlock(device, with, true)?;
-    Ok((opened.log, opened.end.next.0))
+/// The log as a password shows it, the number of the unit to be written next, and keys by level.
+pub(crate) fn open_log(
+    device: &Arc<dyn BlockDevice>,
+    with: Unlock<'_>,
+) -> Result<(Log, u64, Vec<Option<HiddenKeys>>)> {
+    let opened = unlock(device, with, false)?;
+    Ok((opened.log, opened.end.next.0, opened.keys))
 }
 
 impl Session {
@@ -330,6 +336,18 @@ impl Session {
     /// [`Kind::Device`], [`Kind::ReadOnly`].
     pub fn flush(&self) -> Result<()> {
         self.engine.flush_public()
+    }
+
+    /// Makes all public data durable and writes one more unit that says so: the same is done whatever
+    /// is open. A session that has written nothing writes nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn close(self) -> Result<()> {
+        match self.engine.close() {
+            Err(error) if error.kind() == Kind::ReadOnly => Ok(()),
+            done => done,
+        }
     }
 
     /// Number of the unit to be written next: it grows with every unit.

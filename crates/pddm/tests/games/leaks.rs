@@ -67,6 +67,21 @@ fn repeated_salts(seed: u64) -> Vec<String> {
     found
 }
 
+/// Somebody who has the password of the first hidden volume learns of the second.
+#[test]
+fn a_leak_between_hidden_volumes() {
+    caught(Leak::SharedClass, crate::levels::difference);
+}
+
+/// The guesser is no worse than it must be: it sees a leak that is there.
+#[test]
+fn the_guesser_sees_a_leak() {
+    plant(Some(Leak::ZeroDummies));
+    let score = crate::guess::score(7, 100);
+    plant(None);
+    assert!(score.accuracy >= 0.95, "{score:?}");
+}
+
 /// Promises that a power cut shows to be broken.
 #[test]
 fn faults_that_a_cut_shows() {

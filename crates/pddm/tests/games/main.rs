@@ -6,8 +6,11 @@
 
 mod content;
 mod crash;
+mod damage;
 mod devices;
+mod guess;
 #[cfg(feature = "leaks")]
 mod leaks;
+mod levels;
 mod model;
 mod worlds;

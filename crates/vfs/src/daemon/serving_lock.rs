@@ -41,7 +41,7 @@ impl ServingLock {
     pub(crate) fn take(dir: &Path) -> Result<Self> {
         let cannot =
             |e: io::Error| Error::new(Kind::Io, format!("cannot record the mount: {e}")).because(e);
-        let path = own_folder().map_err(cannot)?.join(file_name(dir));
+        let path = private_folder().map_err(cannot)?.join(file_name(dir));
         for _ in 0..TRY_COUNT {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -218,7 +218,7 @@ fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The folder that this user's files go to.
-fn own_folder() -> io::Result<PathBuf> {
+pub fn private_folder() -> io::Result<PathBuf> {
     let uid = geteuid().as_raw();
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders_of(uid) {
