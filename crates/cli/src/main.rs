@@ -7,6 +7,8 @@ mod exit;
 mod hifs;
 mod manual;
 mod output;
+mod passwords;
+mod pddm;
 mod sizes;
 mod tour;
 
@@ -42,6 +44,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
             Ok(tacita_vfs::daemon::unmount(dir).map_err(|e| exit::of_mount(&e))?)
         }
         Command::Hifs(command) => hifs::run(command),
+        Command::Pddm(command) => pddm::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

@@ -1,5 +1,7 @@
 //! How fast a volume is without any front end: `pace FILE GIB`.
 
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

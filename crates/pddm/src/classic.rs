@@ -184,13 +184,11 @@ impl Classic {
         for index in &indices[..self.k - 1] {
             let next = node[*index].and_then(|address| self.node(address));
             path.push(next.cloned().unwrap_or_else(|| empty.clone()));
-            match next {
-                Some(next) => node = next,
-                None => {
-                    path.resize(self.k - 1, empty.clone());
-                    break;
-                }
-            }
+            let Some(next) = next else {
+                path.resize(self.k - 1, empty.clone());
+                break;
+            };
+            node = next;
         }
         path
     }

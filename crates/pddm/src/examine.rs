@@ -33,7 +33,7 @@ pub struct UnitView {
     /// The content of its public slots; `None` where it is damaged.
     pub public: Vec<Option<Vec<u8>>>,
     /// By class: ids and contents of its slots, where the password opens it.
-    pub hidden: Vec<Option<Vec<(u32, Option<Vec<u8>>)>>>,
+    pub hidden: Vec<Option<Vec<SlotView>>>,
     /// Ids, tags and cells of hidden slots, as they stand there.
     pub hidden_part: Vec<u8>,
     /// The hidden slots, as they stand there.
@@ -41,6 +41,9 @@ pub struct UnitView {
     /// Whether all slots are what the header says.
     pub whole: bool,
 }
+
+/// Id and content of a slot; no content where it is empty or damaged.
+pub type SlotView = (u32, Option<Vec<u8>>);
 
 /// The device as the public key shows it.
 #[derive(Debug)]
@@ -76,20 +79,20 @@ impl View {
     }
 }
 
-/// Looks at every unit. `each` is told how many have been looked at.
+/// Looks at every unit. `each` is told how many bytes have been looked at.
 ///
 /// # Errors
 /// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Device`].
 pub fn examine(
     device: &Arc<dyn BlockDevice>,
     with: Unlock<'_>,
-    each: &mut dyn FnMut(u32),
+    each: &mut dyn FnMut(u64),
 ) -> Result<View> {
     let (log, next, keys) = open_log(device, with)?;
     let mut units = Vec::with_capacity(log.geometry.units() as usize);
     for unit in 0..log.geometry.units() {
         units.push(view(&log, &keys, unit));
-        each(unit + 1);
+        each((u64::from(unit) + 1) * log.geometry.unit_len() as u64);
     }
     Ok(View { geometry: log.geometry, next, units })
 }

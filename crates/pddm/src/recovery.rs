@@ -127,7 +127,7 @@ impl Log {
             pages.filter(|page| !last_page.contains_key(page)).for_each(|p| open.map.lose_page(p));
         }
         for unit in &units {
-            self.apply(open, unit, &last_page)?;
+            self.apply(open, unit, &last_page);
         }
         let mut written = Vec::with_capacity(open.map.pages() as usize);
         for page in 0..open.map.pages() {
@@ -164,12 +164,7 @@ impl Log {
         Ok(units)
     }
 
-    fn apply(
-        &self,
-        open: &OpenLevel,
-        unit: &Replayed,
-        last_page: &HashMap<u32, Seq>,
-    ) -> Result<()> {
+    fn apply(&self, open: &OpenLevel, unit: &Replayed, last_page: &HashMap<u32, Seq>) {
         let places_max = self.geometry.place(self.geometry.units(), 0).0;
         let start = self.geometry.slots(open.level).start;
         let number = self.geometry.unit_of(unit.seq);
@@ -201,7 +196,6 @@ impl Log {
             let place = self.geometry.place(number, block);
             open.map.set(*id, if unit.lost { Place::LOST } else { place });
         }
-        Ok(())
     }
 }
 

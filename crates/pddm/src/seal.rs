@@ -10,7 +10,7 @@ use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
 use crate::keys::{CELL_LEN, Cell, unit_key};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
-use crate::sequencer::{LevelHead, LevelPlan, Plan, Sequencer, Source, Tail, place_of};
+use crate::sequencer::{Filled, LevelHead, LevelPlan, Plan, Sequencer, Source, Tail, place_of};
 use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
 use crate::writer::Run;
 
@@ -31,10 +31,10 @@ struct SealedLevel {
 impl Engine {
     /// Seals the slots of all units side by side, then their headers one after the other, and hands
     /// them over.
-    pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: Vec<Plan>) -> Result<()> {
+    pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: &[Plan]) -> Result<()> {
         let geometry = &self.log.geometry;
         let first = geometry.unit_of(head.next);
-        let mut sealed = self.seal_slots(&plans);
+        let mut sealed = self.seal_slots(plans);
         let mut bytes = Vec::with_capacity(plans.len() * geometry.unit_len());
         for (plan, unit) in plans.iter().zip(&mut sealed) {
             self.seal_head(head, plan, unit);
@@ -105,53 +105,41 @@ impl Engine {
         plan: &Plan,
         bytes: &mut [u8],
     ) -> SealedLevel {
-        let geometry = &self.log.geometry;
-        let mut slots = Slots::empty(geometry.slot_count(open.level));
+        let range = self.log.geometry.slots(open.level);
         let mut sealing = Sealing::new(&unit_key(&open.master, &plan.salt));
+        let mut slots = Slots::empty(range.len());
         let mut lost = Vec::new();
-        let carried = plan.tail.as_ref().and_then(|tail| {
-            let salt = &tail.header.as_ref()?.salt;
-            Some((tail, Opening::new(&unit_key(&open.master, salt))))
-        });
-        let start = geometry.slots(open.level).start as usize;
-        for (index, filled) in planned.filled.iter().enumerate() {
-            let slot = &mut bytes[(start + index) * BLOCK_LEN..][..BLOCK_LEN];
-            let content: &Block = match &filled.source {
-                Source::Written(content) => content,
-                Source::Page(content) => content,
-                Source::Carried { block, tag } => {
-                    let (tail, opening) = carried.as_ref().expect("what is carried has a tail");
-                    let from = *block - geometry.slots(open.level).start;
-                    if planted(Leak::CopiedCiphertext) && open.level != Level::PUBLIC {
-                        slot.copy_from_slice(
-                            &tail.bytes[*block as usize * BLOCK_LEN..][..BLOCK_LEN],
-                        );
-                        (slots.ids[index], slots.tags[index]) = (filled.id, *tag);
-                        continue;
-                    }
-                    match carry(tail, opening, *block, from, filled.id, tag) {
-                        Some(content) => &content.clone(),
-                        None => {
-                            lost.push(filled.id);
-                            continue;
-                        }
-                    }
+        let tail = plan.tail.as_ref().and_then(|tail| TailSlots::new(open, range.start, tail));
+        let blocks = bytes[range.start as usize * BLOCK_LEN..].chunks_exact_mut(BLOCK_LEN);
+        for (index, slot) in blocks.enumerate().take(range.len()) {
+            let Some(filled) = planned.filled.get(index) else {
+                if open.level == Level::PUBLIC {
+                    // Padding is sealed as well: a unit looks the same, however full.
+                    slot.fill(0);
+                    let context = NO_ID.to_le_bytes();
+                    slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
                 }
+                continue;
             };
-            slot.copy_from_slice(content);
-            slots.ids[index] = filled.id;
-            let context = filled.id.to_le_bytes();
-            slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
-        }
-        if open.level == Level::PUBLIC {
-            // Padding is sealed as well: all of a unit looks the same from outside.
-            for index in (0..slots.ids.len()).filter(|i| slots.ids[*i] == NO_ID).collect::<Vec<_>>()
+            if let (Source::Carried { block, tag }, Some(tail)) = (&filled.source, &tail)
+                && planted(Leak::CopiedCiphertext)
+                && open.level != Level::PUBLIC
             {
-                let slot = &mut bytes[(start + index) * BLOCK_LEN..][..BLOCK_LEN];
-                slot.fill(0);
-                let context = NO_ID.to_le_bytes();
-                slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
+                slot.copy_from_slice(tail.sealed(*block));
+                (slots.ids[index], slots.tags[index]) = (filled.id, *tag);
+                continue;
             }
+            if !put_content(filled, tail.as_ref(), slot) {
+                lost.push(filled.id);
+                // What is lost leaves an empty slot, which looks like any other.
+                if open.level != Level::PUBLIC {
+                    continue;
+                }
+                slot.fill(0);
+            }
+            let id = if lost.last() == Some(&filled.id) { NO_ID } else { filled.id };
+            slots.ids[index] = id;
+            slots.tags[index] = sealing.seal(seal_number(index), &id.to_le_bytes(), slot);
         }
         SealedLevel { slots, sealing, lost }
     }
@@ -221,20 +209,47 @@ impl Engine {
     }
 }
 
-/// A carried block, opened.
-fn carry(
-    tail: &Tail,
-    opening: &Opening,
-    block: u32,
-    index: u32,
-    id: u32,
-    tag: &Tag,
-) -> Option<Box<Block>> {
-    let bytes = &tail.bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN];
-    let mut content: Box<Block> = Box::new(bytes.try_into().expect("one block"));
-    let number = seal_number(index as usize);
-    opening.open(number, &id.to_le_bytes(), &mut content[..], tag).ok()?;
-    Some(content)
+/// The slots of a level in the unit at the tail.
+struct TailSlots<'a> {
+    tail: &'a Tail,
+    opening: Opening,
+    start: u32,
+}
+
+impl<'a> TailSlots<'a> {
+    fn new(open: &OpenLevel, start: u32, tail: &'a Tail) -> Option<Self> {
+        let salt = &tail.header.as_ref()?.salt;
+        Some(Self { tail, opening: Opening::new(&unit_key(&open.master, salt)), start })
+    }
+
+    /// A slot as it lies there.
+    fn sealed(&self, block: u32) -> &[u8] {
+        &self.tail.bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN]
+    }
+
+    /// Puts the content of a slot into `target`; false if it is damaged.
+    fn open(&self, block: u32, id: u32, tag: &Tag, target: &mut [u8]) -> bool {
+        let before = target.to_vec();
+        target.copy_from_slice(self.sealed(block));
+        let number = seal_number((block - self.start) as usize);
+        let whole = self.opening.open(number, &id.to_le_bytes(), target, tag).is_ok();
+        if !whole {
+            target.copy_from_slice(&before);
+        }
+        whole
+    }
+}
+
+/// Puts into a slot what belongs there, not yet sealed; false if that is lost.
+fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -> bool {
+    match &filled.source {
+        Source::Written(content) => slot.copy_from_slice(&content[..]),
+        Source::Page(content) => slot.copy_from_slice(&content[..]),
+        Source::Carried { block, tag } => {
+            return tail.is_some_and(|tail| tail.open(*block, filled.id, tag, slot));
+        }
+    }
+    true
 }
 
 /// A planted leak: a generator that statistics can see through.
@@ -252,7 +267,7 @@ fn weak_noise(bytes: &mut [u8], seq: Seq) {
 fn stale_cell(
     cells: &mut Vec<Vec<u8>>,
     index: usize,
-    filled: &[crate::sequencer::Filled],
+    filled: &[Filled],
     cell: &mut [u8; CELL_LEN],
 ) {
     cells.resize(index.max(cells.len()) + 1, Vec::new());

@@ -23,7 +23,7 @@ use crate::geometry::{Level, PAGE_ENTRIES, Place, Seq};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, Pages};
 use crate::map::PositionMap;
-use crate::unit::{Block, Header, NO_ID, Slots};
+use crate::unit::{Block, Header, NO_ID};
 
 /// How much is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Engine {
                 break;
             }
         }
-        self.seal_and_hand_over(head, plans)
+        self.seal_and_hand_over(head, &plans)
     }
 
     /// A unit is written again only when what was taken from it is durable.
@@ -229,7 +229,7 @@ impl Engine {
     fn plan_level(
         &self,
         open: &OpenLevel,
-        state: &mut LevelHead,
+        ahead: &mut LevelHead,
         seq: Seq,
         tail: Option<&Tail>,
         moved: &mut Moved,
@@ -246,20 +246,20 @@ impl Engine {
             }
             moved.insert((level, id), place_of(geometry, level, seq, filled.len()));
             match open.map.page_of_id(id) {
-                Some(page) => fill_page(open, state, seq, page, moved, &mut filled),
+                Some(page) => fill_page(open, ahead, seq, page, moved, &mut filled),
                 None => filled.push(Filled { id, source: Source::Carried { block, tag } }),
             }
         }
-        let mut due = state.pages.due_in_next_unit(geometry.checkpoint_units());
+        let mut due = ahead.pages.due_in_next_unit(geometry.checkpoint_units());
         if planted(Leak::SharedPages) && level == Level::PUBLIC && self.hidden_waits() {
             due = 0;
         }
-        let oldest: Vec<u32> = state.pages.oldest().take(due).collect();
+        let oldest: Vec<u32> = ahead.pages.oldest().take(due).collect();
         for page in oldest {
             let id = (level, open.map.page_id(page));
             if filled.len() < slots && !moved.contains_key(&id) {
                 moved.insert(id, place_of(geometry, level, seq, filled.len()));
-                fill_page(open, state, seq, page, moved, &mut filled);
+                fill_page(open, ahead, seq, page, moved, &mut filled);
             }
         }
         let mut stage = open.stage();
@@ -268,7 +268,7 @@ impl Engine {
             let source = match (open.map.page_of_id(id), content) {
                 (Some(page), _) => {
                     moved.insert((level, id), place_of(geometry, level, seq, filled.len()));
-                    fill_page(open, state, seq, page, moved, &mut filled);
+                    fill_page(open, ahead, seq, page, moved, &mut filled);
                     continue;
                 }
                 (None, Some(content)) => Source::Written(content),
@@ -279,7 +279,7 @@ impl Engine {
         }
         drop(stage);
         open.room.notify_all();
-        LevelPlan { filled, replay_from: state.pages.replay_from() }
+        LevelPlan { filled, replay_from: ahead.pages.replay_from() }
     }
 
     /// The blocks of a level that are live in the tail: block of the unit, id, tag.
@@ -292,8 +292,7 @@ impl Engine {
         let Some(slots) = header.slots(geometry, open.level, &open.master) else {
             return Vec::new();
         };
-        let Slots { ids, tags, .. } = slots;
-        let blocks = geometry.slots(open.level).zip(ids).zip(tags);
+        let blocks = geometry.slots(open.level).zip(slots.ids).zip(slots.tags);
         blocks
             .filter(|((block, id), _)| {
                 *id != NO_ID

@@ -111,20 +111,14 @@ pub fn init(
     let mut levels = vec![Some(OpenLevel::new(&geometry, Level::PUBLIC, master.clone(), None))];
     let mut below = master.clone();
     for level in geometry.levels().skip(1) {
-        let open = match hidden.get(level.index() - 1) {
-            Some(unlock) => {
-                let wrap = unlock.wrap(&salt);
-                let keys = HiddenKeys { wrap, master: entropy.hidden_key()?, below };
-                below = keys.master.clone();
-                let master = keys.master.clone();
-                Some(OpenLevel::new(&geometry, level, master, Some(keys)))
-            }
-            None => {
-                below = entropy.hidden_key()?;
-                None
-            }
+        let Some(unlock) = hidden.get(level.index() - 1) else {
+            levels.push(None);
+            continue;
         };
-        levels.push(open);
+        let keys = HiddenKeys { wrap: unlock.wrap(&salt), master: entropy.hidden_key()?, below };
+        let master = keys.master.clone();
+        below = keys.master.clone();
+        levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys))));
     }
     let log = Log { device: Arc::clone(device), geometry, public: master };
     let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?)));
@@ -343,7 +337,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         match self.engine.close() {
             Err(error) if error.kind() == Kind::ReadOnly => Ok(()),
             done => done,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tacita_block::{self as block, BlockDevice, BlockNo, BlockRange, Geometry as Shape};
+use tacita_block::{
+    self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape,
+};
 use tacita_secret::Opening;
 
 use crate::engine::{Engine, HIDDEN_WAITING_MAX};
@@ -14,6 +16,8 @@ use crate::level::{OpenLevel, SlotTable};
 use crate::map::PositionMap;
 use crate::sequencer::Goal;
 use crate::unit::{Block, Header, seal_number};
+
+const BLOCK_LEN_BYTES: u32 = 4096;
 
 /// An open volume, public or hidden.
 #[derive(Debug, Clone)]
@@ -302,7 +306,7 @@ fn to_block(error: &Error) -> block::Error {
 impl BlockDevice for Volume {
     fn geometry(&self) -> Shape {
         let blocks = self.engine.geometry().volume_blocks(self.level).into();
-        Shape { block_len_bytes: BLOCK_LEN as u32, blocks }
+        Shape { block_len_bytes: BLOCK_LEN_BYTES, blocks }
     }
 
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> block::Result<()> {
@@ -323,6 +327,26 @@ impl BlockDevice for Volume {
         }
     }
 
+    fn write_zeroes(&self, range: BlockRange) -> block::Result<()> {
+        self.discard(range)
+    }
+
+    fn extent(&self, range: BlockRange) -> block::Result<Extent> {
+        self.geometry().byte_range_of(range)?;
+        let open = self.open();
+        let stage = open.stage();
+        let hole = |id: u64| {
+            let id = u32::try_from(id).expect("within the volume");
+            open.map.get(id) == Place::NOWHERE && stage.get(id).is_none()
+        };
+        let (start, end) = (range.start.0, range.start.0 + range.count);
+        let first = start < end && hole(start);
+        let count = (start..end).take_while(|id| hole(*id) == first).count() as u64;
+        let allocation = if first { Allocation::Hole } else { Allocation::Data };
+        Ok(Extent { count, allocation })
+    }
+
+    /// Discarded blocks read as zeros, and stay so once flushed.
     fn discard(&self, range: BlockRange) -> block::Result<()> {
         self.geometry().byte_range_of(range)?;
         let start = u32::try_from(range.start.0).expect("within the volume");

@@ -26,13 +26,14 @@ impl Key {
     /// Takes the bytes over and zeroes where they were.
     pub fn take(bytes: &mut [u8; KEY_LEN]) -> Self {
         let mut place = Box::new([0; KEY_LEN]);
-        lock(&*place);
+        lock(&place);
         place.copy_from_slice(bytes);
         bytes.zeroize();
         Self(place)
     }
 
     /// A key for one purpose, `domain`, and one place, `parts`.
+    #[must_use]
     pub fn derive(&self, domain: u8, parts: &[&[u8]]) -> Self {
         Self::take(&mut Prf::new(*self.0).value(domain, parts))
     }

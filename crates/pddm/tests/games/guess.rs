@@ -16,8 +16,6 @@ const BLOCK: usize = 4096;
 pub(crate) struct Score {
     /// Share of right guesses on games not learnt from.
     pub(crate) accuracy: f64,
-    /// The feature that tells most.
-    pub(crate) feature: usize,
     /// Its Kolmogorov-Smirnov distance between the two kinds.
     pub(crate) distance: f64,
 }
@@ -87,7 +85,7 @@ pub(crate) fn score(seed: u64, games: usize) -> Score {
     let guesses: Vec<bool> = tested(0).chain(tested(1)).map(|(k, v)| right(k, v)).collect();
     let accuracy = guesses.iter().filter(|right| **right).count() as f64 / guesses.len() as f64;
     let whole = distance(&column(0, 0..games, feature), &column(1, 0..games, feature)).0.abs();
-    Score { accuracy, feature, distance: whole }
+    Score { accuracy, distance: whole }
 }
 
 #[test]

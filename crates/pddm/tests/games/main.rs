@@ -3,6 +3,8 @@
 //! Every random test prints its seed; the seed reproduces it.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+#![allow(clippy::cast_precision_loss, reason = "counts in statistics are small")]
+#![allow(clippy::needless_for_each, reason = "a chain reads better than a loop of one line")]
 
 mod content;
 mod crash;

@@ -33,7 +33,7 @@ enum Public {
     /// The device is closed and opened again, with all that is open in its world.
     Reopen,
     /// The device is used with the public password for a while.
-    PublicOnly,
+    Alone,
 }
 
 /// What is done before it in the world with a hidden volume.
@@ -76,7 +76,7 @@ impl Scenario {
             let public = match rng.below(40) {
                 0 => Public::Beat,
                 2 if rng.below(3) == 0 => Public::Reopen,
-                3 if rng.below(6) == 0 => Public::PublicOnly,
+                3 if rng.below(6) == 0 => Public::Alone,
                 4 => Public::Read { id },
                 n if n < 5 + flushes => Public::Flush,
                 n if n < 10 + discards => Public::Discard { id, len },
@@ -149,10 +149,10 @@ pub(crate) fn play(scenario: &Scenario, hidden: bool) -> World {
             }
             Public::Flush => format!("{:?}", volume.flush().is_ok()),
             Public::Beat => format!("{:?}", session.beat().is_ok()),
-            Public::Reopen | Public::PublicOnly => {
+            Public::Reopen | Public::Alone => {
                 drop(volume);
                 drop(session);
-                let alone = matches!(public, Public::PublicOnly);
+                let alone = matches!(public, Public::Alone);
                 level = if alone { 0 } else { u8::from(hidden) };
                 seed += 1;
                 let random = || entropy(seed, seed * 2 + u64::from(hidden));

@@ -217,7 +217,11 @@ fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
     uids.iter().flat_map(|uid| folders_of(*uid)).collect()
 }
 
-/// The folder that this user's files go to.
+/// The folder that this user's files go to, for daemons of other kinds, too: private, and gone with
+/// the next start of the machine.
+///
+/// # Errors
+/// If it cannot be made, or somebody else's is in its place.
 pub fn private_folder() -> io::Result<PathBuf> {
     let uid = geteuid().as_raw();
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
