@@ -92,21 +92,21 @@ mod tests {
     use super::*;
     use crate::geometry::BLOCK_LEN;
 
-    fn block(n: u8) -> Option<Arc<Block>> {
-        Some(Arc::new([n; BLOCK_LEN]))
+    fn block(n: u8) -> Arc<Block> {
+        Arc::new([n; BLOCK_LEN])
     }
 
     #[test]
     fn what_waits_is_taken_in_order_and_stays_readable() {
         let mut stage = Stage::default();
-        stage.put(5, block(1));
-        stage.put(6, block(2));
-        stage.put(5, block(3));
+        stage.put(5, Some(block(1)));
+        stage.put(6, Some(block(2)));
+        stage.put(5, Some(block(3)));
         assert_eq!((stage.waiting(), stage.queued()), (2, 2));
         let (id, content) = stage.take().unwrap();
         assert_eq!((id, content.unwrap()[0]), (5, 3));
         assert_eq!(stage.get(5).unwrap()[0], 3);
-        stage.put(5, block(4));
+        stage.put(5, Some(block(4)));
         stage.settle(5);
         assert_eq!(stage.get(5).unwrap()[0], 4);
         stage.discard(6);

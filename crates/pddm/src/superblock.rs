@@ -127,6 +127,23 @@ mod tests {
         assert!(back.master(&Key::take(&mut [2; 32])).is_none());
     }
 
+    /// The worked example of docs/spec/pddm.md is what is written, to the byte.
+    #[test]
+    fn the_specification_shows_what_is_written() {
+        const SPEC: &str = include_str!("../../../docs/spec/pddm.md");
+        let (superblock, _) = example();
+        let block = superblock.encode();
+        let mut lines = 0;
+        for line in SPEC.lines().filter(|line| line.starts_with("    0x")) {
+            let mut words = line.split_whitespace();
+            let at = words.next().and_then(|at| usize::from_str_radix(&at[2..], 16).ok()).unwrap();
+            let bytes: Vec<u8> = words.map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+            assert_eq!(block[at..at + bytes.len()], bytes, "at {at:#x}");
+            lines += 1;
+        }
+        assert!(lines >= 12, "{lines}");
+    }
+
     #[test]
     fn any_changed_byte_is_refused() {
         let (superblock, _) = example();

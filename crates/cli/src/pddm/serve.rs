@@ -117,7 +117,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
                 read_only: *read_only,
                 fs_name: "tacita-pddm".to_owned(),
                 subtype: "pddm".to_owned(),
-                ..MountOptions::default()
+                ..DeviceFiles::mount_options()
             };
             let posix = Arc::new(Posix::new(files, SystemClock));
             let mount = mount(posix, dir, &mount_options).map_err(|e| exit::of_mount(&e))?;

@@ -22,7 +22,7 @@ fn volumes_hold_what_is_written() {
         [(1, 2, 9, 60, 0.3), (2, 3, 5, 90, 0.2), (3, 3, 8, 200, 0.5), (4, 4, 4, 150, 0.25)]
     {
         let mut draw = Draw(seed);
-        let mut device = Classic::new(blocks, k, fanout, spare);
+        let mut classic = Classic::new(blocks, k, fanout, spare);
         let (mut public, mut hidden) = (HashMap::new(), HashMap::new());
         let mut waiting: Option<(u32, u64)> = None;
         for step in 0..8000 {
@@ -32,14 +32,14 @@ fn volumes_hold_what_is_written() {
                 waiting = Some((id, step));
                 hidden.insert(id, step);
             }
-            waiting = device.write(id, step, waiting);
+            waiting = classic.write(id, step, waiting);
             public.insert(id, step);
             if step % 97 == 0 {
-                assert_eq!(device.dangling_nodes(), 0, "seed {seed}, step {step}");
+                assert_eq!(classic.dangling_nodes(), 0, "seed {seed}, step {step}");
                 for id in 0..u32::try_from(blocks).unwrap() {
-                    assert_eq!(device.public_read(id), public.get(&id).copied());
+                    assert_eq!(classic.public_read(id), public.get(&id).copied());
                     if waiting.is_none_or(|(other, _)| other != id) {
-                        assert_eq!(device.hidden_read(id), hidden.get(&id).copied());
+                        assert_eq!(classic.hidden_read(id), hidden.get(&id).copied());
                     }
                 }
             }
@@ -49,32 +49,32 @@ fn volumes_hold_what_is_written() {
 
 /// Visits of slots a public write, and blocks a public block, after the device has been written
 /// several times over.
-fn settled(spare: f64, k: usize, hot: Option<(u64, u64)>) -> (f64, f64) {
+fn settled(share: f64, k: usize, hot: Option<(u64, u64)>) -> (f64, f64) {
     let blocks = 6000;
-    let mut device = Classic::new(blocks, k, 128, spare);
+    let mut device = Classic::new(blocks, k, 128, share);
     let mut draw = Draw(9);
-    let mut traffic = |step: u64| -> u32 {
+    let mut next_id = |step: u64| -> u32 {
         let count = blocks as u64;
         if step < count {
             return u32::try_from(step).unwrap();
         }
         match hot {
             // So many of 100 writes go to so many of 100 blocks.
-            Some((writes, share)) if draw.below(100) < writes => draw.id(count * share / 100),
-            Some((_, share)) => {
-                u32::try_from(count * share / 100).unwrap() + draw.id(count * (100 - share) / 100)
+            Some((writes, of)) if draw.below(100) < writes => draw.id(count * of / 100),
+            Some((_, of)) => {
+                u32::try_from(count * of / 100).unwrap() + draw.id(count * (100 - of) / 100)
             }
             None => draw.id(count),
         }
     };
     let warm = 10 * blocks as u64;
     for step in 0..warm {
-        device.write(traffic(step), step, None);
+        device.write(next_id(step), step, None);
     }
     let before = device.cost();
     let writes = 6 * blocks as u64;
     for step in warm..warm + writes {
-        device.write(traffic(step), step, None);
+        device.write(next_id(step), step, None);
     }
     let after = device.cost();
     #[allow(clippy::cast_precision_loss)]

@@ -21,7 +21,8 @@ fn slots(count: usize, first: u32) -> Slots {
 fn sealed(geometry: &Geometry, salt: &Salt, head: &Head) -> Box<Block> {
     let mut block = Box::new([0x5a; BLOCK_LEN]);
     for level in geometry.levels().skip(1) {
-        let mut sealing = Sealing::new(&unit_key(&key(level.index() as u8 + 10), salt));
+        let master = key(u8::try_from(level.index()).unwrap() + 10);
+        let mut sealing = Sealing::new(&unit_key(&master, salt));
         let mut part = HiddenPart::new(geometry, &mut block);
         let first = 100 * u32::try_from(level.index()).unwrap();
         part.put_slots(level, &slots(geometry.slot_count(level), first), &mut sealing);
