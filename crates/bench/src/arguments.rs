@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Mount(MountOptions),
     /// Reads from a warm image beside a file system that only holds RAM
     Ram(RamOptions),
+    /// Our NBD server over a file beside nbdkit's file plugin
+    Nbd(NbdOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -103,6 +105,19 @@ pub(crate) struct RamOptions {
     /// Rounds; medians are shown
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NbdOptions {
+    /// Size of the exports
+    #[arg(long, value_parser = size, default_value = "256M")]
+    pub(crate) size: u64,
+    /// Interleaved rounds of every workload; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Seconds of each workload in each round
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
 }
 
 /// A size in bytes, or with K, M, G or T in powers of 1024.

@@ -8,6 +8,7 @@ mod content;
 mod fio;
 mod model;
 mod mount_cost;
+mod nbd;
 mod peer;
 mod plot;
 mod provenance;
@@ -63,6 +64,11 @@ fn run(arguments: &Arguments) -> Result<()> {
             let records = ram_limit::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "ram")?;
             print!("{}", targets::verdicts(&records));
+        }
+        Command::Nbd(options) => {
+            let records = nbd::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "nbd")?;
+            print!("{}", nbd::verdicts("tacita-file", &records));
         }
         Command::Plot => {
             for name in ["results", "model"] {

@@ -193,13 +193,13 @@ fn a_commit_does_not_wait_for_the_kernel_to_forget() {
     let node = posix.mknod(caller, root, name, (FileType::File, 0o644), 0).unwrap().0;
     let mode = OpenMode { read: true, write: true, append: false, truncate: false };
     let (held, _) = posix.open(caller, node, mode).unwrap();
-    posix.write(held, 0, &[7; 20_000], WriteMode::Program).unwrap();
+    posix.write(held, 0, &[7; 15_000], WriteMode::Program).unwrap();
     posix.sync().unwrap();
     posix.unlink(caller, root, name).unwrap();
     posix.sync().unwrap();
-    let mut back = [0; 20_000];
-    assert_eq!(posix.read(held, 0, &mut back).unwrap(), 20_000, "it is in use");
-    assert_eq!(back, [7; 20_000]);
+    let mut back = [0; 15_000];
+    assert_eq!(posix.read(held, 0, &mut back).unwrap(), 15_000, "it is in use");
+    assert_eq!(back, [7; 15_000]);
     let (dir, _) = (posix.opendir(root).unwrap(), posix.release(held).unwrap());
     posix.fsync(dir).unwrap();
     assert_same(&empty, &device.snapshot(), "closed, unlinked and fsynced");
