@@ -1,5 +1,6 @@
 //! `tacita tour`: every built system at work on sample files, with the evidence.
 
+mod border;
 mod ext4;
 mod ward;
 
@@ -100,5 +101,5 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
 }
 
 fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
-    Ok(vec![ward::chapter(&folder.join("hifs"))?])
+    Ok(vec![ward::chapter(&folder.join("hifs"))?, border::chapter(&folder.join("pddm"))?])
 }

@@ -18,6 +18,8 @@ use crate::sequencer::Goal;
 use crate::unit::{Block, Header, seal_number};
 
 const BLOCK_LEN_BYTES: u32 = 4096;
+/// Zeros of this length at once need no room: whoever makes a file system writes many.
+const ZEROES_LEN_MIN: usize = 64 << 10;
 
 /// An open volume, public or hidden.
 #[derive(Debug, Clone)]
@@ -49,6 +51,10 @@ impl Volume {
 
     fn write_blocks(&self, first: u32, buf: &[u8]) -> Result<()> {
         self.engine.writable()?;
+        if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
+            let count = u32::try_from(buf.len() / BLOCK_LEN).expect("within the volume");
+            return self.drop_blocks(first..first + count);
+        }
         if self.level == Level::PUBLIC {
             self.write_public(first, buf)
         } else {
