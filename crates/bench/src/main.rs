@@ -9,6 +9,7 @@ mod fio;
 mod model;
 mod mount_cost;
 mod nbd;
+mod pddm;
 mod peer;
 mod plot;
 mod provenance;
@@ -69,6 +70,11 @@ fn run(arguments: &Arguments) -> Result<()> {
             let records = nbd::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "nbd")?;
             print!("{}", nbd::verdicts("tacita-file", &records));
+        }
+        Command::Pddm(options) => {
+            let records = pddm::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "pddm")?;
+            print!("{}", pddm::verdicts(&records));
         }
         Command::Plot => {
             for name in ["results", "model"] {

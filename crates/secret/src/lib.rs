@@ -16,7 +16,7 @@ pub use key::{KEY_LEN, Key};
 pub use noise::Noise;
 pub use password::{Password, SALT_LEN};
 pub use prf::{Digest, Prf, digest};
-pub use sealing::{Forged, Opening, Sealing, TAG_LEN, Tag};
+pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};
 
 /// SHA-256 of `bytes`: what `sha256sum` prints. For comparing by hand only; it is the slower one.
 pub fn sha256(bytes: &[u8]) -> Digest {
