@@ -9,7 +9,7 @@ use crate::geometry::{Geometry, Level, Seq};
 use crate::level::OpenLevel;
 use crate::log::Log;
 use crate::sequencer::{Goal, Sequencer};
-use crate::writer::{Writer, write_failed};
+use crate::writer::{Buffers, Writer, write_failed};
 
 /// Length of a run of units that is written at once.
 const RUN_LEN_BYTES: usize = 1 << 20;
@@ -24,6 +24,7 @@ pub(crate) struct Engine {
     head: Option<Mutex<Sequencer>>,
     writer: Option<Writer>,
     pub(crate) run_units: usize,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) threads: usize,
     failed: Arc<AtomicBool>,
     progress: Mutex<Progress>,
@@ -53,11 +54,12 @@ impl Engine {
     /// Joins the parts. Without a head nothing is written.
     pub(crate) fn new(log: Log, levels: Vec<Option<OpenLevel>>, head: Option<Sequencer>) -> Self {
         let failed = Arc::new(AtomicBool::new(false));
+        let buffers = Arc::new(Buffers::default());
         let next = head.as_ref().map_or(0, |head| head.next.0);
         let flag = Arc::clone(&failed);
         let writer = head.is_some().then(|| {
             let tell = move || flag.store(true, Ordering::SeqCst);
-            Writer::start(Arc::clone(&log.device), &log.geometry, tell)
+            Writer::start(Arc::clone(&log.device), &log.geometry, Arc::clone(&buffers), tell)
         });
         let gap = log.geometry.gap() as usize;
         let run_units = (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4);
@@ -68,6 +70,7 @@ impl Engine {
             head: head.map(Mutex::new),
             writer,
             run_units,
+            buffers,
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             failed,
             progress: Mutex::new(progress),

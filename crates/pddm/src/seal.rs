@@ -16,7 +16,6 @@ use crate::writer::Run;
 
 /// A unit whose slots are sealed.
 struct Sealed {
-    bytes: Vec<u8>,
     /// By level.
     levels: Vec<Option<SealedLevel>>,
 }
@@ -34,11 +33,11 @@ impl Engine {
     pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: &[Plan]) -> Result<()> {
         let geometry = &self.log.geometry;
         let first = geometry.unit_of(head.next);
-        let mut sealed = self.seal_slots(plans);
-        let mut bytes = Vec::with_capacity(plans.len() * geometry.unit_len());
-        for (plan, unit) in plans.iter().zip(&mut sealed) {
-            self.seal_head(head, plan, unit);
-            bytes.append(&mut unit.bytes);
+        let mut bytes = self.buffers.take(plans.len() * geometry.unit_len());
+        let mut sealed = self.seal_slots(plans, &mut bytes);
+        let units = bytes.chunks_exact_mut(geometry.unit_len());
+        for ((plan, unit), bytes) in plans.iter().zip(&mut sealed).zip(units) {
+            self.seal_head(head, plan, unit, bytes);
         }
         let run = Run { start: geometry.unit_start(first), bytes };
         let writer = self.writer()?;
@@ -52,23 +51,19 @@ impl Engine {
         writer.hand_over()
     }
 
-    fn seal_slots(&self, plans: &[Plan]) -> Vec<Sealed> {
-        let threads = self.threads.min(plans.len());
-        if threads < 2 {
-            return plans.iter().map(|plan| self.seal_unit(plan)).collect();
-        }
-        let share = plans.len().div_ceil(threads);
+    fn seal_slots(&self, plans: &[Plan], bytes: &mut [u8]) -> Vec<Sealed> {
+        let unit_len = self.log.geometry.unit_len();
+        let share = plans.len().div_ceil(self.threads.min(plans.len()));
+        let work = |plans: &[Plan], bytes: &mut [u8]| -> Vec<Sealed> {
+            let units = plans.iter().zip(bytes.chunks_exact_mut(unit_len));
+            units.map(|(plan, bytes)| self.seal_unit(plan, bytes)).collect()
+        };
         std::thread::scope(|scope| {
-            let work = |plans| {
-                move || -> Vec<Sealed> {
-                    let plans: &[Plan] = plans;
-                    plans.iter().map(|plan| self.seal_unit(plan)).collect()
-                }
-            };
-            let mut shares = plans.chunks(share);
-            let own = shares.next().unwrap_or_default();
-            let others: Vec<_> = shares.map(|plans| scope.spawn(work(plans))).collect();
-            let mut sealed = work(own)();
+            let mut shares = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
+            let own = shares.next();
+            let others: Vec<_> =
+                shares.map(|(plans, bytes)| scope.spawn(move || work(plans, bytes))).collect();
+            let mut sealed = own.map_or_else(Vec::new, |(plans, bytes)| work(plans, bytes));
             for other in others {
                 sealed.extend(other.join().expect("sealing does not panic"));
             }
@@ -76,26 +71,31 @@ impl Engine {
         })
     }
 
-    fn seal_unit(&self, plan: &Plan) -> Sealed {
+    fn seal_unit(&self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
         let geometry = &self.log.geometry;
-        let mut bytes = vec![0; geometry.unit_len()];
-        let hidden = geometry.slots(Level::hidden(1)).start as usize * BLOCK_LEN;
-        let (front, back) = bytes.split_at_mut(hidden);
-        // The header's hidden part and all hidden slots are noise before anything is put there.
+        // The hidden part of the header and all hidden slots that are not filled are noise.
         let mut noise = Noise::new(&plan.noise);
-        noise.fill(&mut front[..BLOCK_LEN]);
-        noise.fill(back);
-        if planted(Leak::ZeroDummies) {
-            back.fill(0);
-        } else if planted(Leak::WeakDummies) {
-            weak_noise(back, plan.seq);
+        noise.fill(&mut bytes[..BLOCK_LEN]);
+        for level in geometry.levels().skip(1) {
+            let filled = plan.levels[level.index()].as_ref().map_or(0, |level| level.filled.len());
+            let slots = geometry.slots(level);
+            let empty = &mut bytes
+                [slots.start as usize * BLOCK_LEN..slots.end as usize * BLOCK_LEN]
+                [filled * BLOCK_LEN..];
+            if planted(Leak::ZeroDummies) {
+                empty.fill(0);
+            } else if planted(Leak::WeakDummies) {
+                weak_noise(empty, plan.seq);
+            } else {
+                noise.fill(empty);
+            }
         }
         let levels = self.levels.iter().zip(&plan.levels).map(|(open, planned)| {
             let (open, planned) = (open.as_ref()?, planned.as_ref()?);
-            Some(self.seal_level(open, planned, plan, &mut bytes))
+            Some(self.seal_level(open, planned, plan, &mut noise, bytes))
         });
         let levels = levels.collect();
-        Sealed { bytes, levels }
+        Sealed { levels }
     }
 
     fn seal_level(
@@ -103,6 +103,7 @@ impl Engine {
         open: &OpenLevel,
         planned: &LevelPlan,
         plan: &Plan,
+        noise: &mut Noise,
         bytes: &mut [u8],
     ) -> SealedLevel {
         let range = self.log.geometry.slots(open.level);
@@ -133,6 +134,7 @@ impl Engine {
                 lost.push(filled.id);
                 // What is lost leaves an empty slot, which looks like any other.
                 if open.level != Level::PUBLIC {
+                    noise.fill(slot);
                     continue;
                 }
                 slot.fill(0);
@@ -144,9 +146,9 @@ impl Engine {
         SealedLevel { slots, sealing, lost }
     }
 
-    fn seal_head(&self, head: &mut Sequencer, plan: &Plan, unit: &mut Sealed) {
+    fn seal_head(&self, head: &mut Sequencer, plan: &Plan, unit: &mut Sealed, bytes: &mut [u8]) {
         let geometry = &self.log.geometry;
-        let (block, _) = unit.bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
         let mut public = None;
         for (index, (sealed, state)) in unit.levels.iter_mut().zip(&mut head.levels).enumerate() {
             let (Some(sealed), Some(state)) = (sealed, state) else { continue };
@@ -170,7 +172,7 @@ impl Engine {
         if planted(Leak::ZeroTags) {
             zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
         }
-        let mac = mac(geometry, &self.log.public, &plan.salt, &unit.bytes);
+        let mac = mac(geometry, &self.log.public, &plan.salt, bytes);
         let (replay_from, sealed) = public.expect("the public volume is always open");
         let public = Head {
             seq: plan.seq,
@@ -180,7 +182,7 @@ impl Engine {
             mac,
             slots: sealed.slots.clone(),
         };
-        let (block, _) = unit.bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
         seal_header(geometry, &plan.salt, &public, &mut sealed.sealing, block);
         head.previous = tacita_secret::digest(block);
     }
@@ -229,14 +231,9 @@ impl<'a> TailSlots<'a> {
 
     /// Puts the content of a slot into `target`; false if it is damaged.
     fn open(&self, block: u32, id: u32, tag: &Tag, target: &mut [u8]) -> bool {
-        let before = target.to_vec();
         target.copy_from_slice(self.sealed(block));
         let number = seal_number((block - self.start) as usize);
-        let whole = self.opening.open(number, &id.to_le_bytes(), target, tag).is_ok();
-        if !whole {
-            target.copy_from_slice(&before);
-        }
-        whole
+        self.opening.open(number, &id.to_le_bytes(), target, tag).is_ok()
     }
 }
 

@@ -154,7 +154,11 @@ impl Engine {
                 break;
             }
         }
-        self.seal_and_hand_over(head, &plans)
+        let done = self.seal_and_hand_over(head, &plans);
+        for tail in plans.into_iter().filter_map(|plan| plan.tail) {
+            self.buffers.give(tail.bytes);
+        }
+        done
     }
 
     /// A unit is written again only when what was taken from it is durable.
@@ -219,7 +223,8 @@ impl Engine {
             return Ok(None);
         };
         let unit = geometry.unit_of(Seq(left));
-        let bytes = self.log.unit(unit)?;
+        let mut bytes = self.buffers.take(geometry.unit_len());
+        self.log.device.read(geometry.unit_start(unit), &mut bytes)?;
         let block = bytes[..crate::geometry::BLOCK_LEN].try_into().expect("one block");
         let header = self.log.open(unit, block).filter(|header| header.head.seq == Seq(left));
         Ok(Some(Tail { unit, header, bytes }))

@@ -48,6 +48,37 @@ impl Shared {
     }
 }
 
+/// Buffers of runs and tails, used again: the system takes its time to make new ones.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+/// Buffers kept.
+const BUFFERS_MAX: usize = 16;
+
+impl Buffers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer with anything in it.
+    pub(crate) fn take(&self, len: usize) -> Vec<u8> {
+        let mut kept = self.lock();
+        let fitting = kept.iter().position(|buffer| buffer.capacity() >= len);
+        let mut buffer = fitting.map_or_else(Vec::new, |index| kept.swap_remove(index));
+        drop(kept);
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&self, buffer: Vec<u8>) {
+        let mut kept = self.lock();
+        if kept.len() < BUFFERS_MAX {
+            kept.push(buffer);
+        }
+    }
+}
+
 /// The thread that writes.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -61,11 +92,12 @@ impl Writer {
     pub(crate) fn start(
         device: Arc<dyn BlockDevice>,
         geometry: &Geometry,
+        buffers: Arc<Buffers>,
         failed: impl Fn() + Send + 'static,
     ) -> Self {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || write_all(&own, &*device, &failed));
+        let thread = std::thread::spawn(move || write_all(&own, &*device, &buffers, &failed));
         Self { shared, unit_blocks: geometry.unit_blocks(), thread: Some(thread) }
     }
 
@@ -135,7 +167,7 @@ pub(crate) fn write_failed() -> Error {
     Error::new(Kind::Device, text)
 }
 
-fn write_all(shared: &Shared, device: &dyn BlockDevice, failed: &dyn Fn()) {
+fn write_all(shared: &Shared, device: &dyn BlockDevice, buffers: &Buffers, failed: &dyn Fn()) {
     loop {
         let run = {
             let mut queue = shared.lock();
@@ -158,6 +190,10 @@ fn write_all(shared: &Shared, device: &dyn BlockDevice, failed: &dyn Fn()) {
         }
         shared.changed.notify_all();
         drop(queue);
+        // Unless somebody still reads it.
+        if let Some(run) = Arc::into_inner(run) {
+            buffers.give(run.bytes);
+        }
         if written.is_err() {
             failed();
             return;

@@ -32,10 +32,14 @@ impl Key {
         Self(place)
     }
 
-    /// A key for one purpose, `domain`, and one place, `parts`.
+    /// A key for one purpose, `domain`, and one place, `parts`. Such keys are many and short-lived:
+    /// they are zeroed, but not locked.
     #[must_use]
     pub fn derive(&self, domain: u8, parts: &[&[u8]]) -> Self {
-        Self::take(&mut Prf::new(*self.0).value(domain, parts))
+        let mut value = Zeroizing::new(Prf::new(*self.0).value(domain, parts));
+        let mut place = Box::new([0; KEY_LEN]);
+        std::mem::swap(&mut *place, &mut *value);
+        Self(place)
     }
 
     /// The bytes, to be stored sealed.
