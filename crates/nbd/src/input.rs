@@ -51,22 +51,6 @@ impl<'s> Input<'s> {
         self.end - self.start >= len
     }
 
-    /// Whether nothing is there, nor comes without waiting.
-    pub(crate) fn is_empty(&mut self) -> io::Result<bool> {
-        if self.has(1) {
-            return Ok(false);
-        }
-        self.move_to_front();
-        match self.socket.receive_now(&mut self.buf)? {
-            Received::Bytes(more) => {
-                self.end += more;
-                Ok(false)
-            }
-            // The end comes again when it is waited for.
-            Received::Nothing | Received::End => Ok(true),
-        }
-    }
-
     /// Waits for `len` bytes, which then lie in front; `false` if the client ends before.
     ///
     /// # Errors

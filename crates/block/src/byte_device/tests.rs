@@ -101,9 +101,10 @@ fn a_block_written_in_part_is_written_by_nobody_else_meanwhile() {
         // Others are not held up.
         bytes.write(8192, &[3; 4096]).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!whole.is_finished());
+        let has_waited = !whole.is_finished();
         *slow.gate.lock().unwrap() = true;
         slow.opened.notify_all();
+        assert!(has_waited);
     });
     let mut content = vec![0; 12_288];
     bytes.read(0, &mut content).unwrap();

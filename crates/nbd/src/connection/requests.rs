@@ -19,18 +19,18 @@ use crate::reply::{READ_HEAD_LEN_MAX_BYTES, push_read_error, push_read_head, pus
 use crate::request::{Operation, REQUEST_LEN_BYTES, Request, Terms, Work, errno_of};
 use crate::socket::Socket;
 
-/// Longest read or write in bytes that is served where it is received. Beyond, moving the bytes
-/// takes longer than waking another thread, and can go on beside the next request.
-const INLINE_LEN_MAX_BYTES: u32 = 64 << 10;
+/// Longest read or write in bytes whose answer is collected with others.
+const COLLECTED_LEN_MAX_BYTES: u32 = 64 << 10;
 
-/// The same if no other request is there yet.
-const ALONE_LEN_MAX_BYTES: u32 = 1 << 20;
+/// Longest read or write in bytes that is served where it is received: up to about what a processor
+/// keeps at hand, it costs less to go on with the bytes here than to hand them to another thread.
+const HERE_LEN_MAX_BYTES: u32 = 1 << 20;
 
 /// Answers in bytes that are sent without looking for more.
 const BATCH_LEN_BYTES: usize = 64 << 10;
 
 /// Longest answer in bytes that a batch ends with.
-const LAST_LEN_MAX_BYTES: usize = INLINE_LEN_MAX_BYTES as usize + READ_HEAD_LEN_MAX_BYTES;
+const LAST_LEN_MAX_BYTES: usize = COLLECTED_LEN_MAX_BYTES as usize + READ_HEAD_LEN_MAX_BYTES;
 
 pub(super) type Device = ByteDevice<Arc<dyn BlockDevice>>;
 
@@ -106,7 +106,7 @@ impl Receiver<'_> {
                 return Ok(true);
             }
         };
-        let is_short = work.len_bytes <= INLINE_LEN_MAX_BYTES && !work.durable;
+        let is_short = work.len_bytes <= COLLECTED_LEN_MAX_BYTES && !work.durable;
         let len = usize::try_from(work.len_bytes).expect("lengths fit into memory addresses");
         match work.operation {
             Operation::Read if is_short && self.pace.is_quick() => self.read(&work, len)?,
@@ -160,15 +160,15 @@ impl Receiver<'_> {
         self.send_if_long()
     }
 
-    /// Serves a longer request here if no other waits for it.
+    /// Serves a longer request here if that does not take long.
     fn serve_or_hand_over(
-        &mut self,
+        &self,
         job: Job,
         work: &Work,
         hand_over: &impl Fn(Job),
     ) -> io::Result<()> {
-        let is_short = work.len_bytes <= ALONE_LEN_MAX_BYTES && !work.durable;
-        if is_short && self.pace.is_quick() && self.input.is_empty()? {
+        let is_short = work.len_bytes <= HERE_LEN_MAX_BYTES && !work.durable;
+        if is_short && self.pace.is_quick() {
             self.workers.serve(job)
         } else {
             hand_over(job);

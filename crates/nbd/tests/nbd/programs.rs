@@ -186,6 +186,7 @@ fn fio_verifies_what_it_wrote() {
                 "--verify_fatal=1",
                 "--randseed=7",
                 "--fsync=100",
+                "--verify_state_save=0",
                 "--output-format=terse",
             ],
         );
