@@ -1,5 +1,5 @@
 //! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
-//! hostile NBD clients ([`nbd`]).
+//! hostile NBD clients ([`nbd`]) and PD-DM devices ([`pddm`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -14,6 +14,7 @@ use tacita_testkit::history::{Limits, Rng, step};
 use tacita_vfs::FileSystem;
 
 pub mod nbd;
+pub mod pddm;
 
 #[path = "../../crates/hifs/tests/proof/hostile.rs"]
 mod hostile;

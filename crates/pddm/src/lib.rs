@@ -20,6 +20,8 @@ mod error;
 pub mod examine;
 mod geometry;
 mod heartbeat;
+#[doc(hidden)]
+pub mod hostile;
 mod keys;
 pub mod leak;
 mod level;

@@ -256,6 +256,11 @@ impl Engine {
             }
         }
         let mut due = ahead.pages.due_in_next_unit(geometry.checkpoint_units());
+        // Many short sessions must not put a page off for ever: it would have to be replayed from
+        // units that are gone.
+        if (seq.0 - ahead.pages.replay_from().0) * 2 > u64::from(geometry.units()) {
+            due = due.max(1);
+        }
         if planted(Leak::SharedPages) && level == Level::PUBLIC && self.hidden_waits() {
             due = 0;
         }

@@ -20,6 +20,9 @@ use crate::keys::{CELL_LEN, SLOT_HEAD, Salt, mac_key, unit_key};
 /// One block.
 pub(crate) type Block = [u8; BLOCK_LEN];
 
+/// Numbers end here: at a unit a nanosecond that is three centuries away.
+const SEQ_MAX: u64 = 1 << 63;
+
 /// Id of an empty slot.
 pub(crate) const NO_ID: u32 = u32::MAX;
 
@@ -229,7 +232,13 @@ impl Header {
                 tags: read_tags(&tags[..TAG_LEN * count]),
             },
         };
-        Some(Self { salt, head, block: Box::new(*block) })
+        // Whoever has the key may have sealed anything.
+        let sound = head.durable <= head.seq
+            && head.replay_from <= head.seq
+            && head.seq.0 - head.replay_from.0 < u64::from(geometry.units())
+            && head.seq.0 - head.durable.0 < u64::from(geometry.units())
+            && head.seq.0 < SEQ_MAX;
+        sound.then(|| Self { salt, head, block: Box::new(*block) })
     }
 
     /// What lies in the slots of an open hidden level; `None` if the unit was written without it.

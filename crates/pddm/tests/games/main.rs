@@ -11,6 +11,7 @@ mod crash;
 mod damage;
 mod devices;
 mod guess;
+mod hostile;
 #[cfg(feature = "leaks")]
 mod leaks;
 mod levels;

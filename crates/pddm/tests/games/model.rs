@@ -89,3 +89,30 @@ fn several_hidden_volumes() {
         game(5000 + seed * 100, 64, 3, 800);
     }
 }
+
+/// Pages of the map are due again in each session; many short ones must not put them off for ever.
+#[test]
+fn many_short_sessions() {
+    let device: Arc<dyn BlockDevice> = memory(blocks(40));
+    make(&device, &parameters(1), 1, entropy(3, 3));
+    let mut models = [Model::new(), Model::new()];
+    for round in 0..150 {
+        let session = open(&device, 1, entropy(round + 10, round + 10));
+        for (level, model) in (0..).zip(&mut models) {
+            check(&session, level, model, &format!("session {round}"));
+            let volume = volume(&session, level);
+            let id = round * 7 % volume.geometry().blocks;
+            if round % 4 == 3 {
+                let range = BlockRange { start: BlockNo(id), count: 1 };
+                volume.discard(range).unwrap();
+                model.remove(&id);
+            } else {
+                volume.write(BlockNo(id), &content(id, round)).unwrap();
+                model.insert(id, round);
+            }
+        }
+        // What waits on the hidden volume goes with it.
+        session.beat().unwrap();
+        session.close().unwrap();
+    }
+}
