@@ -14,5 +14,15 @@ fn main() -> std::io::Result<()> {
     // A run of zeros in a group.
     let mut record = vec![1, 0, 3, 0, 0, 0, 1, 0, 0, 0, 90];
     record.resize(34, 0);
-    std::fs::write("corpus/journal/zero", record)
+    std::fs::write("corpus/journal/zero", record)?;
+    for (target, seeds) in [
+        ("nbd_options", tacita_fuzz::nbd::option_seeds()),
+        ("nbd_requests", tacita_fuzz::nbd::request_seeds()),
+    ] {
+        std::fs::create_dir_all(format!("corpus/{target}"))?;
+        for (n, seed) in seeds.into_iter().enumerate() {
+            std::fs::write(format!("corpus/{target}/seed-{n}"), seed)?;
+        }
+    }
+    Ok(())
 }

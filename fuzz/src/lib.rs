@@ -1,4 +1,5 @@
-//! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request.
+//! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
+//! hostile NBD clients ([`nbd`]) and PD-DM devices ([`pddm`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -11,6 +12,9 @@ use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Parameters, Table};
 use tacita_hifs::placement::Cell;
 use tacita_testkit::history::{Limits, Rng, step};
 use tacita_vfs::FileSystem;
+
+pub mod nbd;
+pub mod pddm;
 
 #[path = "../../crates/hifs/tests/proof/hostile.rs"]
 mod hostile;

@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Ram(RamOptions),
     /// Purgefs beside ext4 itself and bindfs: what purging costs
     Purge(PurgeOptions),
+    /// Our NBD server over a file beside nbdkit's file plugin
+    Nbd(NbdOptions),
+    /// PD-DM's volumes over NBD beside plain and encrypted ones
+    Pddm(PddmOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -105,6 +109,32 @@ pub(crate) struct RamOptions {
     /// Rounds; medians are shown
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NbdOptions {
+    /// Size of the exports
+    #[arg(long, value_parser = size, default_value = "256M")]
+    pub(crate) size: u64,
+    /// Interleaved rounds of every workload; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Seconds of each workload in each round
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PddmOptions {
+    /// Size of the device
+    #[arg(long, value_parser = size, default_value = "1G")]
+    pub(crate) size: u64,
+    /// Interleaved rounds of every workload; medians are shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Seconds of each workload in each round
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
 }
 
 #[derive(Debug, Args)]

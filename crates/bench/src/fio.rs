@@ -28,6 +28,8 @@ pub(crate) const RAND_OVERWRITE: Job =
 pub(crate) const NEW_DATA: Job =
     Job { name: "new-data.fio", text: include_str!("../../../fio/new-data.fio") };
 
+pub(crate) const NBD: Job = Job { name: "nbd.fio", text: include_str!("../../../fio/nbd.fio") };
+
 /// What a job did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {

@@ -8,6 +8,8 @@ mod content;
 mod fio;
 mod model;
 mod mount_cost;
+mod nbd;
+mod pddm;
 mod peer;
 mod plot;
 mod provenance;
@@ -68,6 +70,16 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Purge(options) => {
             let records = purge::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "purge")?;
+        }
+        Command::Nbd(options) => {
+            let records = nbd::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "nbd")?;
+            print!("{}", nbd::verdicts("tacita-file", &records));
+        }
+        Command::Pddm(options) => {
+            let records = pddm::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "pddm")?;
+            print!("{}", pddm::verdicts(&records));
         }
         Command::Plot => {
             for name in ["results", "model"] {

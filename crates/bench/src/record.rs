@@ -10,7 +10,8 @@ use crate::provenance::{Provenance, one_cell};
 use crate::statistics::median;
 
 /// The peers that ratios refer to: the first one that was measured.
-pub(crate) const REFERENCES: [&str; 4] = ["fuse2fs", "ram", "contiguous", "native"];
+pub(crate) const REFERENCES: [&str; 6] =
+    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native"];
 
 const HEADER: &str = "profile,workload,load_percent,peer,unit,median,min,max,samples,\
     ratio,reference,image_bytes,cold,note,medium,machine,kernel,commit,date";

@@ -1,6 +1,6 @@
 //! What every block device must do, as one check for their tests.
 
-use crate::{BlockDevice, BlockNo, BlockRange, Geometry, Kind};
+use crate::{Allocation, BlockDevice, BlockNo, BlockRange, ByteDevice, Geometry, Kind};
 
 /// Steps of the random walk: enough to meet every pair of operations on the small device.
 const WALK_STEPS: u32 = 400;
@@ -20,6 +20,8 @@ pub fn check(make: impl Fn(Geometry) -> Box<dyn BlockDevice>) {
         check_refusals(&*device);
         check_walk(&*device);
         check_threads(&*device);
+        check_bytes(&*device);
+        check_neighbours(&*device);
     }
 }
 
@@ -64,6 +66,12 @@ fn check_refusals(device: &dyn BlockDevice) {
         let discard = device.discard(BlockRange { start, count });
         let kind = discard.map_err(|e| e.kind());
         assert_eq!(kind, Err(Kind::OutOfRange), "discard {count} at {at}");
+        let zeroes = device.write_zeroes(BlockRange { start, count });
+        let kind = zeroes.map_err(|e| e.kind());
+        assert_eq!(kind, Err(Kind::OutOfRange), "write {count} zeroes at {at}");
+        let extent = device.extent(BlockRange { start, count });
+        let kind = extent.map_err(|e| e.kind());
+        assert_eq!(kind, Err(Kind::OutOfRange), "extent of {count} at {at}");
     }
     assert!(content(device) == before, "what is refused changes nothing");
 }
@@ -78,16 +86,29 @@ fn check_walk(device: &dyn BlockDevice) {
         let count = 1 + random.below((geometry.blocks - start).min(8));
         let (from, size) = (len(start, geometry), len(count, geometry));
         let part = from..from + size;
-        match random.below(8) {
+        let range = BlockRange { start: BlockNo(start), count };
+        match random.below(10) {
             0 => device.flush().expect("flush"),
             1 => {
-                let start = BlockNo(start);
-                let range = BlockRange { start, count };
                 device.discard(range).expect("discard");
                 // Whatever they read as now is their content from now on.
-                device.read(start, &mut model[part]).expect("read");
+                device.read(range.start, &mut model[part]).expect("read");
             }
-            2..5 => {
+            2 => {
+                device.write_zeroes(range).expect("write zeroes");
+                model[part].fill(0);
+            }
+            3 => {
+                let extent = device.extent(range).expect("extent");
+                assert!((1..=count).contains(&extent.count), "step {step}: {extent:?}");
+                let held = &model[part][..len(extent.count, geometry)];
+                let is_zero = held.iter().all(|b| *b == 0);
+                assert!(
+                    is_zero || extent.allocation == Allocation::Data,
+                    "step {step}: {extent:?}"
+                );
+            }
+            4..7 => {
                 let data = bytes(u64::from(step), size);
                 device.write(BlockNo(start), &data).expect("write");
                 model[part].copy_from_slice(&data);
@@ -120,6 +141,60 @@ fn check_threads(device: &dyn BlockDevice) {
             });
         }
     });
+}
+
+/// Random bytes beside a plain array, with no regard to blocks.
+fn check_bytes(device: &dyn BlockDevice) {
+    let bytes_of = ByteDevice::new(device);
+    let mut model = content(device);
+    let mut random = Random(bytes_of.len_bytes());
+    let block = u64::from(device.geometry().block_len_bytes);
+    for step in 0..WALK_STEPS / 4 {
+        let offset = random.below(bytes_of.len_bytes());
+        let len_bytes = random.below((bytes_of.len_bytes() - offset).min(3 * block) + 1);
+        let size = usize::try_from(len_bytes).expect("a small device");
+        let from = usize::try_from(offset).expect("a small device");
+        let part = from..from + size;
+        match random.below(4) {
+            0 => {
+                bytes_of.write_zeroes(offset, len_bytes).expect("write zeroes");
+                model[part].fill(0);
+            }
+            1 => {
+                let mut buf = vec![0; size];
+                bytes_of.read(offset, &mut buf).expect("read");
+                assert!(buf == model[part], "step {step}: {len_bytes} bytes at {offset}");
+            }
+            _ => {
+                let data = bytes(u64::from(step), size);
+                bytes_of.write(offset, &data).expect("write");
+                model[part].copy_from_slice(&data);
+            }
+        }
+    }
+    assert!(content(device) == model, "the device after a random walk by bytes");
+}
+
+/// Threads that write parts of the same blocks lose nothing.
+fn check_neighbours(device: &dyn BlockDevice) {
+    const THREADS: u64 = 3;
+    let bytes_of = ByteDevice::new(device);
+    let step = u64::from(device.geometry().block_len_bytes) / 4 + 1;
+    let places = (bytes_of.len_bytes() / step).min(24);
+    let data_of = |place: u64| bytes(place, usize::try_from(step).expect("a small device"));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (bytes_of, data_of) = (&bytes_of, &data_of);
+            scope.spawn(move || {
+                for place in (0..places).filter(|place| place % THREADS == thread) {
+                    bytes_of.write(place * step, &data_of(place)).expect("write");
+                }
+            });
+        }
+    });
+    let written = content(device);
+    let expected: Vec<u8> = (0..places).flat_map(data_of).collect();
+    assert!(written[..expected.len()] == expected, "parts of blocks by several threads");
 }
 
 fn content(device: &dyn BlockDevice) -> Vec<u8> {

@@ -3,7 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, Kind, Result};
+use crate::{AlignedBuf, Error, Kind, Result};
+
+/// Zeros written at once in bytes; more gain nothing.
+const ZEROES_LEN_BYTES: u64 = 1 << 20;
 
 /// Smallest block length in bytes: the sector of every disk.
 const BLOCK_LEN_MIN_BYTES: u32 = 512;
@@ -88,6 +91,24 @@ impl Geometry {
     }
 }
 
+/// What blocks hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Allocation {
+    /// Anything.
+    Data,
+    /// Nothing: they take no room, and read as zeros.
+    Hole,
+}
+
+/// Blocks that hold the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// How many.
+    pub count: u64,
+    /// What they hold.
+    pub allocation: Allocation,
+}
+
 /// A block device.
 ///
 /// Buffers are whole numbers of blocks. A write is durable, and ordered before later writes, only
@@ -126,6 +147,66 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// [`crate::Kind::OutOfRange`]; [`crate::Kind::Io`].
     fn discard(&self, range: BlockRange) -> Result<()>;
+
+    /// These blocks read as zeros afterwards. Whether they still take room is up to the device: one
+    /// that can give blocks up so that they read as zeros does it here.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write`]; some of the blocks may be zero by then.
+    fn write_zeroes(&self, range: BlockRange) -> Result<()> {
+        fill_with_zeroes(self, range)
+    }
+
+    /// What the first of these blocks holds, and how many of them do; none if there are none.
+    ///
+    /// The answer may be short, and may say data of a hole, but not the other way round.
+    ///
+    /// # Errors
+    /// [`crate::Kind::OutOfRange`]; [`crate::Kind::Io`].
+    fn extent(&self, range: BlockRange) -> Result<Extent> {
+        self.geometry().byte_range_of(range)?;
+        Ok(Extent { count: range.count, allocation: Allocation::Data })
+    }
+}
+
+/// Writes zeros block by block: what [`BlockDevice::write_zeroes`] does where there is no better
+/// way.
+pub(crate) fn fill_with_zeroes<D: BlockDevice + ?Sized>(
+    device: &D,
+    range: BlockRange,
+) -> Result<()> {
+    let geometry = device.geometry();
+    geometry.byte_range_of(range)?;
+    let block = u64::from(geometry.block_len_bytes);
+    let at_once = range.count.min((ZEROES_LEN_BYTES / block).max(1));
+    let len = |count: u64| usize::try_from(count * block).expect("fits into memory");
+    let zeroes = AlignedBuf::new(len(at_once));
+    let mut done = 0;
+    while done < range.count {
+        let count = at_once.min(range.count - done);
+        device.write(BlockNo(range.start.0 + done), &zeroes[..len(count)])?;
+        done += count;
+    }
+    Ok(())
+}
+
+/// The extent of a device that is alike from the start of `bytes` to byte `end`. A
+/// hole that ends within a block is none there.
+pub(crate) fn extent_within(
+    bytes: &Range<u64>,
+    end: u64,
+    allocation: Allocation,
+    block_len_bytes: u32,
+) -> Extent {
+    let block = u64::from(block_len_bytes);
+    let len = end.min(bytes.end).saturating_sub(bytes.start);
+    match allocation {
+        Allocation::Data => Extent { count: len.div_ceil(block), allocation },
+        Allocation::Hole if len >= block || bytes.is_empty() => {
+            Extent { count: len / block, allocation }
+        }
+        Allocation::Hole => Extent { count: 1, allocation: Allocation::Data },
+    }
 }
 
 /// A reference or owner of a device is that device.
@@ -154,6 +235,14 @@ macro_rules! forward {
 
             fn discard(&self, range: BlockRange) -> Result<()> {
                 (**self).discard(range)
+            }
+
+            fn write_zeroes(&self, range: BlockRange) -> Result<()> {
+                (**self).write_zeroes(range)
+            }
+
+            fn extent(&self, range: BlockRange) -> Result<Extent> {
+                (**self).extent(range)
             }
         }
     )*};

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{BlockDevice, BlockNo, BlockRange, Geometry, Result};
+use crate::{BlockDevice, BlockNo, BlockRange, Extent, Geometry, Result};
 
 const SECTOR_LEN: u64 = crate::SECTOR_LEN_BYTES as u64;
 
@@ -193,6 +193,10 @@ impl<D: BlockDevice> BlockDevice for DiskModel<D> {
 
     fn discard(&self, range: BlockRange) -> Result<()> {
         self.inner.discard(range)
+    }
+
+    fn extent(&self, range: BlockRange) -> Result<Extent> {
+        self.inner.extent(range)
     }
 }
 

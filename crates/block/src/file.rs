@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,10 @@ use std::{fs, io};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom};
 
-use crate::{AlignedBuf, BlockDevice, BlockNo, BlockRange, Error, Geometry, Kind, Result};
+use crate::device::{extent_within, fill_with_zeroes};
+use crate::{
+    AlignedBuf, Allocation, BlockDevice, BlockNo, BlockRange, Error, Extent, Geometry, Kind, Result,
+};
 
 /// Longest single transfer through a bounce buffer in bytes; longer ones gain nothing.
 const BOUNCE_LEN_MAX_BYTES: usize = 1 << 20;
@@ -212,6 +216,16 @@ impl FileDevice {
         }
     }
 
+    /// Makes a hole; `false` if the file system has none.
+    fn punch(&self, bytes: &Range<u64>) -> io::Result<bool> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, mode, bytes.start, bytes.end - bytes.start) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match &self.bounce {
             Some(bounce) if !AlignedBuf::is_aligned(buf) => bounce.with(|aligned| {
@@ -281,12 +295,34 @@ impl BlockDevice for FileDevice {
         if !self.discard || bytes.is_empty() {
             return Ok(());
         }
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, mode, bytes.start, bytes.end - bytes.start) {
-            // A file system without holes keeps the blocks as they are, which a discard allows.
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            Err(e) => Err(self.failed("discard", bytes.start, e.into())),
-        }
+        // A file system without holes keeps the blocks as they are, which a discard allows.
+        self.punch(&bytes).map(drop).map_err(|e| self.failed("discard", bytes.start, e))
+    }
+
+    /// Makes holes where discards are handed on; else zeros, for holes tell what a discard tells.
+    fn write_zeroes(&self, range: BlockRange) -> Result<()> {
+        let bytes = self.geometry.byte_range_of(range)?;
+        self.check_writable()?;
+        let punched = self.discard
+            && !bytes.is_empty()
+            && self.punch(&bytes).map_err(|e| self.failed("zero", bytes.start, e))?;
+        if punched { Ok(()) } else { fill_with_zeroes(self, range) }
+    }
+
+    fn extent(&self, range: BlockRange) -> Result<Extent> {
+        let bytes = self.geometry.byte_range_of(range)?;
+        let next = |from| match rustix::fs::seek(&self.file, from) {
+            // There is none, up to the end of the file.
+            Err(rustix::io::Errno::NXIO) => Ok(bytes.end),
+            result => result.map_err(|e| self.failed("map", bytes.start, e.into())),
+        };
+        let data = next(SeekFrom::Data(bytes.start))?;
+        let (allocation, end) = if data > bytes.start || bytes.is_empty() {
+            (Allocation::Hole, data)
+        } else {
+            (Allocation::Data, next(SeekFrom::Hole(bytes.start))?)
+        };
+        Ok(extent_within(&bytes, end, allocation, self.geometry.block_len_bytes))
     }
 }
 

@@ -7,9 +7,12 @@
 //!   power cut could have left behind.
 //! - [`DiskModel`]: a spinning disk on a virtual clock over any device.
 //!
+//! [`ByteDevice`] lets any of them be read and written at any byte.
+//!
 //! [`conformance::check`] holds for all of them, and is there for devices of other crates too.
 
 mod aligned_buf;
+mod byte_device;
 pub mod conformance;
 mod device;
 mod disk_model;
@@ -20,7 +23,8 @@ mod memory;
 mod trace;
 
 pub use aligned_buf::AlignedBuf;
-pub use device::{BlockDevice, BlockNo, BlockRange, Geometry};
+pub use byte_device::{ByteDevice, ByteExtent};
+pub use device::{Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry};
 pub use disk_model::{DiskModel, DiskParameters};
 pub use error::{Error, Kind, Result};
 pub use fault::{Event, Fault, FaultDevice, InFlight, Recording, SECTOR_LEN_BYTES, Sector};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::{BlockDevice, BlockNo, BlockRange, Geometry, Result};
+use crate::device::extent_within;
+use crate::{Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry, Result};
 
 /// Unit of allocation in bytes: a compromise of map entries and waste.
 const CHUNK_LEN_BYTES: usize = 64 << 10;
@@ -141,6 +142,27 @@ impl BlockDevice for MemoryDevice {
         }
         Ok(())
     }
+
+    fn write_zeroes(&self, range: BlockRange) -> Result<()> {
+        self.discard(range)
+    }
+
+    fn extent(&self, range: BlockRange) -> Result<Extent> {
+        let bytes = self.geometry.byte_range_of(range)?;
+        let chunks = self.content();
+        let chunk_len = CHUNK_LEN_BYTES as u64;
+        let covered = bytes.start / chunk_len..bytes.end.div_ceil(chunk_len);
+        let first = bytes.start / chunk_len;
+        let (allocation, end) = if chunks.contains_key(&first) {
+            let held = chunks.range(covered.clone()).zip(covered);
+            let run = held.take_while(|((chunk, _), expected)| *chunk == expected).count();
+            (Allocation::Data, (first + run as u64) * chunk_len)
+        } else {
+            let next = chunks.range(covered).next().map(|(chunk, _)| chunk * chunk_len);
+            (Allocation::Hole, next.unwrap_or(bytes.end))
+        };
+        Ok(extent_within(&bytes, end, allocation, self.geometry.block_len_bytes))
+    }
 }
 
 impl fmt::Debug for MemoryDevice {
@@ -201,6 +223,27 @@ mod tests {
         device.read(BlockNo(1 << 20), &mut block).unwrap();
         assert_eq!(block, [0; 4096]);
         device.hash();
+    }
+
+    #[test]
+    fn what_was_never_written_is_a_hole() {
+        for block_len_bytes in [512, 4096, 131_072] {
+            let device = MemoryDevice::new(Geometry::within(1 << 20, block_len_bytes).unwrap());
+            let per_chunk = (CHUNK_LEN_BYTES as u64 / u64::from(block_len_bytes)).max(1);
+            let blocks = device.geometry.blocks;
+            let at = |start: u64| {
+                let range = BlockRange { start: BlockNo(start), count: blocks - start };
+                device.extent(range).unwrap()
+            };
+            assert_eq!(at(0), Extent { count: blocks, allocation: Allocation::Hole });
+            let block = vec![1; block_len_bytes as usize];
+            device.write(BlockNo(per_chunk), &block).unwrap();
+            assert_eq!(at(0), Extent { count: per_chunk, allocation: Allocation::Hole });
+            assert_eq!(at(per_chunk), Extent { count: per_chunk, allocation: Allocation::Data });
+            let whole = BlockRange { start: BlockNo(0), count: blocks };
+            device.write_zeroes(whole).unwrap();
+            assert_eq!(device.extent(whole).unwrap().allocation, Allocation::Hole);
+        }
     }
 
     #[test]

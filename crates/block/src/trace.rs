@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{BlockDevice, BlockNo, BlockRange, Geometry, Result};
+use crate::{BlockDevice, BlockNo, BlockRange, Extent, Geometry, Result};
 
 /// What was asked of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub enum RequestKind {
     Flush,
     /// [`BlockDevice::discard`]
     Discard,
+    /// [`BlockDevice::write_zeroes`]
+    WriteZeroes,
 }
 
 /// One request, as an observer of the wire to the device sees it.
@@ -52,7 +54,7 @@ impl Trace {
         self.lock().iter().filter(|r| r.kind == kind).count()
     }
 
-    /// Bytes moved, or discarded, by requests of this kind.
+    /// Bytes moved, discarded or zeroed by requests of this kind.
     pub fn total_bytes(&self, kind: RequestKind) -> u64 {
         let requests = self.lock();
         let matching = requests.iter().filter(|r| r.kind == kind);
@@ -65,6 +67,7 @@ impl Trace {
 }
 
 /// Passes every request on and writes it down, refused ones too unless they are out of range.
+/// Asking for extents moves nothing and is not written down.
 ///
 /// Requests go to the device one at a time, so that the trace has the order of the device.
 #[derive(Debug)]
@@ -136,6 +139,15 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
         let bytes = self.geometry().byte_range_of(range)?;
         self.pass(RequestKind::Discard, bytes, None, |d| d.discard(range))
     }
+
+    fn write_zeroes(&self, range: BlockRange) -> Result<()> {
+        let bytes = self.geometry().byte_range_of(range)?;
+        self.pass(RequestKind::WriteZeroes, bytes, None, |d| d.write_zeroes(range))
+    }
+
+    fn extent(&self, range: BlockRange) -> Result<Extent> {
+        self.inner.extent(range)
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +170,7 @@ mod tests {
         device.read(BlockNo(0), &mut [0; 512]).unwrap();
         let range = BlockRange { start: BlockNo(4), count: 3 };
         device.discard(range).unwrap();
+        device.write_zeroes(range).unwrap();
         device.write(BlockNo(128), &[0; 512]).unwrap_err();
         let request = |kind, offset, len_bytes, data| Request { kind, offset, len_bytes, data };
         assert_eq!(trace.total_bytes(RequestKind::Write), 1024);
@@ -168,6 +181,7 @@ mod tests {
                 request(RequestKind::Flush, 0, 0, None),
                 request(RequestKind::Read, 0, 512, None),
                 request(RequestKind::Discard, 2048, 1536, None),
+                request(RequestKind::WriteZeroes, 2048, 1536, None),
             ]
         );
         assert_eq!(trace.count(RequestKind::Write), 0);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::sizes;
+use crate::{passwords, sizes};
 
 /// Storage that keeps silent.
 ///
@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Purgefs: what programs delete is overwritten, on an ordinary file system
     #[command(subcommand)]
     Purge(Purge),
+    /// Plausibly deniable block devices
+    #[command(subcommand)]
+    Pddm(Pddm),
     /// Write man pages and shell completions into DIR
     #[command(hide = true)]
     Manual {
@@ -201,6 +204,107 @@ pub(crate) enum Hifs {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pddm {
+    /// Make a device; asks for a public password, then for those of hidden volumes
+    Init {
+        /// File or block device
+        device: PathBuf,
+        /// Size of a new file; a device or file that is there is used whole without it
+        #[arg(long, value_parser = sizes::parse)]
+        size: Option<u64>,
+        /// Classes of hidden slots: so many hidden volumes there can be, used or not
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        classes: u32,
+        /// Public and hidden slots of a unit
+        #[arg(long, value_name = "P:H", default_value = "20:11")]
+        ratio: String,
+        /// Share of all slots that is kept free, or two shares, public and hidden: more is faster
+        #[arg(long, value_name = "F[,F]", default_value = "0.3")]
+        spare: String,
+        /// Seconds without public writes after which a unit of padding is written; 0 for never
+        #[arg(long, value_name = "SECONDS", default_value = "10")]
+        heartbeat: String,
+        #[command(flatten)]
+        password: passwords::From,
+        /// Read the password of a hidden volume from the first line of this file; may be repeated
+        #[arg(long, value_name = "FILE")]
+        hidden_password_file: Vec<PathBuf>,
+        /// Make a device of whatever DEVICE holds
+        #[arg(long)]
+        force: bool,
+        /// Print what was made as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serve the volume of a password and all below it; returns when they are ready
+    Open {
+        /// File or block device
+        device: PathBuf,
+        #[command(flatten)]
+        front: Front,
+        #[command(flatten)]
+        password: passwords::From,
+        /// Write nothing
+        #[arg(long)]
+        read_only: bool,
+        /// Keep hidden volumes closed; what they hold is destroyed as the device is written
+        #[arg(long)]
+        public_only: bool,
+        /// A flush of a hidden volume returns at once; a power cut can then lose what waits
+        #[arg(long)]
+        relaxed: bool,
+        /// Stay in the foreground
+        #[arg(long)]
+        foreground: bool,
+    },
+    /// Stop serving; returns when everything public is on the medium and the daemon is gone
+    Close {
+        /// What `open` was given: the socket or the folder
+        front: PathBuf,
+    },
+    /// What an open device is doing, as far as it is public
+    Status {
+        /// What `open` was given: the socket or the folder
+        front: PathBuf,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change the password of the volume that the old one opens
+    Passwd {
+        /// File or block device
+        device: PathBuf,
+        #[command(flatten)]
+        password: passwords::From,
+        /// Read the new password from the first line of this file
+        #[arg(long, value_name = "FILE")]
+        new_password_file: Option<PathBuf>,
+    },
+    /// Are all units whole? Exit 0 yes, 1 no
+    Check {
+        /// File or block device
+        device: PathBuf,
+        #[command(flatten)]
+        password: passwords::From,
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How volumes are served.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Front {
+    /// Over NBD, on this Unix socket, as exports `public`, `hidden`, `hidden2`...
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) nbd: Option<PathBuf>,
+    /// As files of this folder, with the same names
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fuse: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,6 +8,8 @@ pub(crate) const DONE: u8 = 0;
 pub(crate) const WRONG: u8 = 1;
 /// Usage.
 pub(crate) const USAGE: u8 = 2;
+/// Wrong password, or no such volume.
+pub(crate) const NO_VOLUME: u8 = 3;
 /// The device or image cannot be read or written.
 pub(crate) const DEVICE: u8 = 4;
 /// Mounted or locked.

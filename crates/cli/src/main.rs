@@ -7,6 +7,8 @@ mod exit;
 mod hifs;
 mod manual;
 mod output;
+mod passwords;
+mod pddm;
 mod purge;
 mod sizes;
 mod tour;
@@ -44,6 +46,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         }
         Command::Hifs(command) => hifs::run(command),
         Command::Purge(command) => purge::run(command),
+        Command::Pddm(command) => pddm::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

@@ -1,5 +1,6 @@
 //! `tacita tour`: every built system at work on sample files, with the evidence.
 
+mod border;
 mod deleted;
 mod ext4;
 mod ward;
@@ -101,5 +102,9 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
 }
 
 fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
-    Ok(vec![ward::chapter(&folder.join("hifs"))?, deleted::chapter(&folder.join("purge"))?])
+    Ok(vec![
+        ward::chapter(&folder.join("hifs"))?,
+        deleted::chapter(&folder.join("purge"))?,
+        border::chapter(&folder.join("pddm"))?,
+    ])
 }

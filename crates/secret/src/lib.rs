@@ -1,14 +1,22 @@
 //! What Tacita's systems use of cryptography, and nothing else names a cipher crate.
 //!
 //! Here: the one pseudo-random function ([`Prf`], keyed BLAKE3), the one checksum ([`digest`],
-//! BLAKE3), the fingerprint that people compare with other tools ([`sha256`]) and the random source
-//! of the operating system ([`random`]).
+//! BLAKE3), the fingerprint that people compare with other tools ([`sha256`]), the random source of
+//! the operating system ([`random`]), keys ([`Key`]) and the way from a password to one
+//! ([`Password`], Argon2id), authenticated encryption of numbered slots ([`Sealing`], [`Opening`],
+//! AES-256-GCM) and what cannot be told from it ([`Noise`], AES-256-CTR).
 
-#![forbid(unsafe_code)]
-
+mod key;
+mod noise;
+mod password;
 mod prf;
+mod sealing;
 
+pub use key::{KEY_LEN, Key};
+pub use noise::Noise;
+pub use password::{Password, SALT_LEN};
 pub use prf::{Digest, Prf, digest};
+pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};
 
 /// SHA-256 of `bytes`: what `sha256sum` prints. For comparing by hand only; it is the slower one.
 pub fn sha256(bytes: &[u8]) -> Digest {

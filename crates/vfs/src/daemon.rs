@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub use fork::{Daemonised, Failure, Reporter, daemonise};
 pub(crate) use serving_lock::ServingLock;
+pub use serving_lock::private_folder;
 
 use crate::fuse::{detach, is_mounted, unmount_busy};
 use crate::{Error, Kind, Result};

@@ -163,6 +163,19 @@ impl From<Kind> for Error {
     }
 }
 
+impl From<tacita_block::Error> for Error {
+    fn from(error: tacita_block::Error) -> Self {
+        let kind = match error.kind() {
+            tacita_block::Kind::OutOfRange => Kind::Invalid,
+            tacita_block::Kind::NoSpace => Kind::NoSpace,
+            tacita_block::Kind::ReadOnly => Kind::ReadOnly,
+            tacita_block::Kind::Busy => Kind::Busy,
+            _ => Kind::Io,
+        };
+        Self::new(kind, error.to_string()).because(error)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.context.is_empty() {

@@ -98,3 +98,35 @@ fn discards_are_ignored_unless_asked_for() {
     device.read(BlockNo(3), &mut block).unwrap();
     assert_eq!(block, [1; 4096]);
 }
+
+#[test]
+fn zeroes_make_holes_only_where_discards_do() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let whole = BlockRange { start: BlockNo(0), count: 16 };
+    for discard in [false, true] {
+        let path = folder.path().join(format!("image-{discard}"));
+        let options = FileOptions::new(4096).discard(discard);
+        let device = options.create(&path, 65_536).unwrap();
+        assert_eq!(device.extent(whole).unwrap().allocation, Allocation::Hole);
+        device.write(BlockNo(0), &vec![1; 65_536]).unwrap();
+        assert_eq!(
+            device.extent(whole).unwrap(),
+            Extent { count: 16, allocation: Allocation::Data }
+        );
+        device.write_zeroes(BlockRange { start: BlockNo(1), count: 15 }).unwrap();
+        device.flush().unwrap();
+        let mut content = vec![2; 65_536];
+        device.read(BlockNo(0), &mut content).unwrap();
+        assert!(content[..4096].iter().all(|b| *b == 1));
+        assert!(content[4096..].iter().all(|b| *b == 0));
+        let is_full = fs::metadata(&path).unwrap().blocks() >= 128;
+        let rest = device.extent(BlockRange { start: BlockNo(1), count: 15 }).unwrap();
+        assert_eq!(is_full, rest.allocation == Allocation::Data, "{rest:?}");
+        if !discard {
+            assert!(is_full);
+        } else if is_full {
+            eprintln!("SKIPPED: holes: the temporary folder's file system has none");
+        }
+    }
+}

@@ -41,7 +41,7 @@ impl ServingLock {
     pub(crate) fn take(dir: &Path) -> Result<Self> {
         let cannot =
             |e: io::Error| Error::new(Kind::Io, format!("cannot record the mount: {e}")).because(e);
-        let path = own_folder().map_err(cannot)?.join(file_name(dir));
+        let path = private_folder().map_err(cannot)?.join(file_name(dir));
         for _ in 0..TRY_COUNT {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -217,8 +217,12 @@ fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
     uids.iter().flat_map(|uid| folders_of(*uid)).collect()
 }
 
-/// The folder that this user's files go to.
-fn own_folder() -> io::Result<PathBuf> {
+/// The folder that this user's files go to, for daemons of other kinds, too: private, and gone with
+/// the next start of the machine.
+///
+/// # Errors
+/// If it cannot be made, or somebody else's is in its place.
+pub fn private_folder() -> io::Result<PathBuf> {
     let uid = geteuid().as_raw();
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders_of(uid) {

@@ -246,6 +246,11 @@ impl Interrupts {
             .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
         Ok(Self { signals })
     }
+
+    /// Returns when the first of them comes: for whoever serves something else than a mount.
+    pub fn wait(mut self) {
+        self.signals.forever().next();
+    }
 }
 
 /// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out

@@ -1,0 +1,153 @@
+//! Block devices over NBD, side by side: our server and peers, each on a Unix socket of its own,
+//! under the same requests.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tacita_block::FileDevice;
+
+use crate::arguments::NbdOptions;
+use crate::record::{Record, best_ratio_to, ratio_to, reference};
+use crate::runner;
+
+mod contender;
+mod workload;
+
+pub(crate) use contender::Contender;
+pub(crate) use workload::{USUAL, Workload, fill};
+
+/// Block length in bytes of the device under our server: the least that all clients can use.
+const BLOCK_LEN_BYTES: u32 = 512;
+
+/// Our server over a file beside nbdkit over a file.
+pub(crate) fn run(options: &NbdOptions, scratch: &Path) -> Result<Vec<Record>> {
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
+    let contenders = [
+        tacita_file(folder.path(), options.size)?,
+        Contender::nbdkit_file("nbdkit-file", folder.path(), options.size)?,
+    ];
+    for contender in &contenders {
+        workload::fill(contender, options.size, folder.path())
+            .with_context(|| format!("cannot fill {}", contender.name()))?;
+    }
+    let session = Session {
+        profile: "file",
+        size_bytes: options.size,
+        rounds: options.rounds,
+        seconds: options.seconds,
+    };
+    session.run(&contenders, &USUAL, folder.path())
+}
+
+/// Our server over a file: what the server itself costs.
+fn tacita_file(folder: &Path, size_bytes: u64) -> Result<Contender> {
+    let image = folder.join("tacita-file.img");
+    let device = FileDevice::create(&image, size_bytes, BLOCK_LEN_BYTES)?;
+    Contender::device("tacita-file", folder, std::sync::Arc::new(device))
+}
+
+/// Interleaved rounds of workloads over contenders that are in the same state.
+pub(crate) struct Session {
+    /// What state that is.
+    pub(crate) profile: &'static str,
+    /// Size of every export.
+    pub(crate) size_bytes: u64,
+    pub(crate) rounds: u32,
+    /// How long each workload runs in each round.
+    pub(crate) seconds: u32,
+}
+
+impl Session {
+    pub(crate) fn run(
+        &self,
+        contenders: &[Contender],
+        workloads: &[Workload],
+        scratch: &Path,
+    ) -> Result<Vec<Record>> {
+        ensure!(self.seconds > 0 && self.rounds > 0, "nothing to measure");
+        let mut records = Vec::new();
+        for workload in workloads {
+            let mut rows: Vec<Record> =
+                contenders.iter().map(|contender| self.record(workload, contender)).collect();
+            for round in 0..self.rounds {
+                for step in 0..contenders.len() {
+                    runner::check_stop()?;
+                    // Another one starts each round, so that none always follows the same one.
+                    let index = (step + round as usize) % contenders.len();
+                    let uri = contenders[index].uri();
+                    let seed = round + 1;
+                    let measured =
+                        workload.measure(uri, self.size_bytes, self.seconds, seed, scratch);
+                    match measured {
+                        Ok(value) => rows[index].samples.push(value),
+                        Err(error) => rows[index].note = format!("{error:#}"),
+                    }
+                }
+            }
+            for row in &rows {
+                let value = row.value().map_or("-".into(), |v| format!("{v:.1}"));
+                eprintln!("{} {} {}: {value} {}", row.profile, row.workload, row.peer, row.unit);
+            }
+            records.extend(rows);
+        }
+        Ok(records)
+    }
+
+    fn record(&self, workload: &Workload, contender: &Contender) -> Record {
+        Record {
+            profile: self.profile.into(),
+            workload: workload.name.into(),
+            peer: contender.name().into(),
+            unit: workload.unit().into(),
+            image_bytes: self.size_bytes,
+            ..Record::default()
+        }
+    }
+}
+
+/// A line for each workload of `measured`: whether it is at least as fast as the reference.
+pub(crate) fn verdicts(measured: &str, records: &[Record]) -> String {
+    let base = reference(records);
+    let mut text = String::new();
+    for record in records.iter().filter(|r| r.peer == measured && r.peer != base) {
+        let ratio = ratio_to(base, record, records);
+        let verdict = match (ratio, best_ratio_to(base, record, records)) {
+            (Some(ratio), _) if ratio >= 1.0 => "holds",
+            (Some(_), Some(best)) if best >= 1.0 => "unclear",
+            _ => "MISSED",
+        };
+        let shown = ratio.map_or("no value".into(), |ratio| format!("{ratio:.2}x"));
+        writeln!(text, "{verdict:>7}: {}, >= 1x of {base}: {shown}", record.workload)
+            .expect("a string takes all");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_by_ratio() {
+        let record = |peer: &str, workload: &str, samples: &[f64]| Record {
+            workload: workload.into(),
+            peer: peer.into(),
+            samples: samples.into(),
+            ..Record::default()
+        };
+        let records = [
+            record("ours", "a", &[2.0, 3.0]),
+            record("nbdkit-file", "a", &[2.0, 2.0]),
+            record("ours", "b", &[1.0, 3.0, 1.0]),
+            record("nbdkit-file", "b", &[2.0, 2.0, 2.0]),
+            record("ours", "c", &[1.0]),
+            record("nbdkit-file", "c", &[2.0]),
+            record("ours", "d", &[]),
+        ];
+        let text = verdicts("ours", &records);
+        let words: Vec<&str> = text.lines().map(|l| l.trim().split(':').next().unwrap()).collect();
+        assert_eq!(words, ["holds", "unclear", "MISSED", "MISSED"], "{text}");
+        assert!(text.contains("1.25x"), "{text}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What is done to an export, by fio's NBD engine.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Contender;
+use crate::fio;
+use crate::statistics::{mib, real};
+
+/// Requests of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// As fio calls it.
+    pub(crate) pattern: &'static str,
+    /// Length of a request in bytes.
+    pub(crate) request_len: u32,
+    /// Requests under way at once.
+    pub(crate) depth: u32,
+}
+
+const fn workload(
+    name: &'static str,
+    pattern: &'static str,
+    request_len: u32,
+    depth: u32,
+) -> Workload {
+    Workload { name, pattern, request_len, depth }
+}
+
+/// What every comparison has.
+pub(crate) const USUAL: [Workload; 6] = [
+    workload("rand-read-qd1", "randread", 4096, 1),
+    workload("rand-write-qd1", "randwrite", 4096, 1),
+    workload("rand-read-qd32", "randread", 4096, 32),
+    workload("rand-write-qd32", "randwrite", 4096, 32),
+    workload("seq-read", "read", 1 << 20, 4),
+    workload("seq-write", "write", 1 << 20, 4),
+];
+
+impl Workload {
+    /// Unit of what [`Workload::measure`] gives: small requests are counted, large ones weighed.
+    pub(crate) const fn unit(&self) -> &'static str {
+        if self.request_len < 1 << 20 { "IOPS" } else { "MiB/s" }
+    }
+
+    /// Runs for so many seconds.
+    pub(crate) fn measure(
+        &self,
+        uri: &str,
+        size_bytes: u64,
+        seconds: u32,
+        seed: u32,
+        scratch: &Path,
+    ) -> Result<f64> {
+        let outcome = self.run(uri, size_bytes, seconds, seed, scratch)?;
+        let elapsed_s = real(outcome.runtime_ms) / 1000.0;
+        Ok(match self.unit() {
+            "IOPS" => real(outcome.requests) / elapsed_s,
+            _ => mib(outcome.bytes) / elapsed_s,
+        })
+    }
+
+    /// Runs for so many seconds, or until every byte has been met if that is 0.
+    pub(crate) fn run(
+        &self,
+        uri: &str,
+        size_bytes: u64,
+        seconds: u32,
+        seed: u32,
+        scratch: &Path,
+    ) -> Result<fio::Outcome> {
+        let variables = [
+            ("URI", uri.to_owned()),
+            ("RW", self.pattern.to_owned()),
+            ("BS", self.request_len.to_string()),
+            ("DEPTH", self.depth.to_string()),
+            ("SIZE", size_bytes.to_string()),
+            ("SECONDS", seconds.to_string()),
+            ("TIMED", u32::from(seconds > 0).to_string()),
+            ("SEED", seed.to_string()),
+        ];
+        fio::run(fio::NBD, scratch, &variables)
+    }
+}
+
+/// Writes every byte of an export once, from start to end.
+pub(crate) fn fill(contender: &Contender, size_bytes: u64, scratch: &Path) -> Result<()> {
+    let write = workload("fill", "write", 1 << 20, 4);
+    write.run(contender.uri(), size_bytes, 0, 1, scratch).map(drop)
+}

@@ -1,0 +1,263 @@
+//! PD-DM's volumes over NBD beside what does less: a plain file, an encrypted volume of ours that
+//! writes in place, and nbdkit's LUKS filter.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use tacita_block::{BlockDevice, BlockNo, FileDevice};
+use tacita_pddm::{Entropy, Level, Options, Parameters, Unlock, Volume, init};
+use tacita_secret::Key;
+
+use crate::arguments::PddmOptions;
+use crate::nbd::{Contender, Session, USUAL, Workload};
+use crate::record::{Record, ratio_to};
+use crate::statistics::real;
+
+mod plain;
+
+use plain::PlainVolume;
+
+const BLOCK_LEN: u64 = 4096;
+/// Sweeps of uniform traffic that make a volume old.
+const SWEEPS: u64 = 3;
+/// What ratios refer to.
+const BASE: &str = "aead";
+
+/// At least so much of [`BASE`]: volume, workload, state, ratio.
+const WANTED: [(&str, &str, &str, f64); 14] = [
+    ("public", "seq-read", "", 0.9),
+    ("public", "rand-read-qd1", "", 0.7),
+    ("public", "rand-read-qd32", "", 0.7),
+    ("hidden", "seq-read", "", 0.9),
+    ("hidden", "rand-read-qd1", "", 0.7),
+    ("hidden", "rand-read-qd32", "", 0.7),
+    ("public", "seq-write", "aged", 0.33),
+    ("public", "rand-write-qd32", "aged", 0.33),
+    ("public", "rand-write-qd1", "aged", 0.33),
+    ("public", "seq-write", "half", 0.5),
+    ("public", "rand-write-qd32", "half", 0.5),
+    ("public", "rand-write-qd1", "half", 0.5),
+    ("hidden", "seq-write", "aged", 0.15),
+    ("hidden", "rand-write-qd32", "aged", 0.15),
+];
+
+/// Everything that is measured, in every state.
+pub(crate) fn run(options: &PddmOptions, scratch: &Path) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for state in ["fresh", "half", "aged"] {
+        records.extend(in_state(options, state, scratch)?);
+    }
+    Ok(records)
+}
+
+fn in_state(options: &PddmOptions, state: &'static str, scratch: &Path) -> Result<Vec<Record>> {
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
+    let folder = folder.path();
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(FileDevice::create(folder.join("pddm.img"), options.size, 4096)?);
+    let keys = [Key::random()?, Key::random()?];
+    let [public_key, hidden_key] = keys.each_ref().map(Unlock::Wrap);
+    init(&device, &Parameters::default(), public_key, &[hidden_key], Entropy::default())?;
+    let session = tacita_pddm::Session::open(
+        &device,
+        hidden_key,
+        Options { patient: false, ..Options::default() },
+    )?;
+    let volume = |level| session.volume(level).context("the volume is not open");
+    let (public, hidden) = (volume(Level::PUBLIC)?, volume(Level::hidden(1))?);
+    let share = match state {
+        "fresh" => 0,
+        "half" => 50,
+        _ => 100,
+    };
+    let spans = [&public, &hidden].map(|volume| volume.geometry().blocks * share.max(50) / 100);
+    let amplification = age(&session, &public, &hidden, share)?;
+    let mut records = vec![Record {
+        profile: state.into(),
+        workload: "amplification".into(),
+        peer: "public".into(),
+        unit: "device blocks a block".into(),
+        samples: amplification.into_iter().collect(),
+        image_bytes: options.size,
+        ..Record::default()
+    }];
+    for (volume, blocks) in [(public.clone(), spans[0]), (hidden.clone(), spans[1])] {
+        let bytes = blocks / 256 * 256 * BLOCK_LEN;
+        records.extend(compare(options, state, folder, &volume, &public, bytes)?);
+    }
+    session.close()?;
+    Ok(records)
+}
+
+/// One of our volumes beside all others of its size.
+fn compare(
+    options: &PddmOptions,
+    state: &'static str,
+    folder: &Path,
+    volume: &Volume,
+    public: &Volume,
+    bytes: u64,
+) -> Result<Vec<Record>> {
+    let name = if volume.level() == Level::PUBLIC { "public" } else { "hidden" };
+    let folder = tempfile::Builder::new().prefix(name).tempdir_in(folder)?;
+    let folder = folder.path();
+    let file = FileDevice::create(folder.join("file.img"), bytes, 4096)?;
+    let plain = FileDevice::create(folder.join("aead.img"), PlainVolume::room(bytes), 4096)?;
+    let plain = Arc::new(PlainVolume::new(Arc::new(plain), bytes / BLOCK_LEN)?);
+    let mut contenders = vec![
+        Contender::device("file", folder, Arc::new(file))?,
+        Contender::device(BASE, folder, plain)?,
+    ];
+    match luks(folder, bytes) {
+        Ok(contender) => contenders.push(contender),
+        Err(error) => eprintln!("SKIPPED: nbdkit-luks: {error:#}"),
+    }
+    if state != "fresh" || name == "public" {
+        for contender in &contenders {
+            crate::nbd::fill(contender, bytes, folder)?;
+        }
+    }
+    contenders.push(Contender::device(name, folder, Arc::new(volume.clone()))?);
+    let session = Session {
+        profile: state,
+        size_bytes: bytes,
+        rounds: options.rounds,
+        seconds: options.seconds,
+    };
+    if name == "public" {
+        return session.run(&contenders, &USUAL, folder);
+    }
+    let is_write = |workload: &&Workload| workload.pattern.contains("write");
+    let reads: Vec<Workload> = USUAL.iter().filter(|w| !is_write(w)).copied().collect();
+    let writes: Vec<Workload> = USUAL.iter().filter(is_write).copied().collect();
+    let mut records = session.run(&contenders, &reads, folder)?;
+    // Hidden blocks need public ones to carry them, as many as there can be.
+    let carrier = Carrier::start(public.clone());
+    records.extend(session.run(&contenders, &writes, folder)?);
+    carrier.stop()?;
+    Ok(records)
+}
+
+/// nbdkit's LUKS filter over an image that qemu-img makes.
+fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
+    let image = folder.join("luks.img");
+    let password = folder.join("luks.password");
+    std::fs::write(&password, "benchmark")?;
+    let secret = format!("secret,id=s,file={}", password.display());
+    // The least that is possible is tried: the key is not what is measured.
+    let options = "key-secret=s,iter-time=10";
+    let made = Command::new("qemu-img")
+        .args(["create", "-q", "-f", "luks", "--object", &secret, "-o", options])
+        .arg(&image)
+        .arg(bytes.to_string())
+        .status()
+        .context("cannot start qemu-img")?;
+    ensure!(made.success(), "qemu-img cannot make a LUKS image");
+    let password = format!("passphrase=+{}", password.display());
+    let arguments = ["--filter=luks", "file"].map(std::ffi::OsStr::new);
+    let arguments =
+        [&arguments[..], &[image.as_os_str(), std::ffi::OsStr::new(&password)]].concat();
+    Contender::nbdkit("nbdkit-luks", folder, &arguments)
+}
+
+/// Writes a share of both volumes, then overwrites it evenly. Returns how many device blocks the
+/// last sweep wrote for each public one.
+fn age(
+    session: &tacita_pddm::Session,
+    public: &Volume,
+    hidden: &Volume,
+    share: u64,
+) -> Result<Option<f64>> {
+    if share == 0 {
+        return Ok(None);
+    }
+    let spans = [public, hidden].map(|volume| volume.geometry().blocks * share / 100);
+    let data = vec![0xa5; 256 * 4096];
+    for at in (0..spans[1] - 256).step_by(256) {
+        hidden.write(BlockNo(at), &data)?;
+        // As many public blocks as carry them.
+        for other in (0..1024).step_by(256) {
+            public.write(BlockNo((at * 4 + other) % (spans[0] - 256)), &data)?;
+        }
+    }
+    let mut state = 1u64;
+    let mut before = 0;
+    for sweep in 0..=SWEEPS {
+        if sweep == SWEEPS {
+            session.flush()?;
+            before = session.written_units();
+        }
+        for _ in 0..spans[0] {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            public.write(BlockNo(state % spans[0]), &data[..4096])?;
+        }
+    }
+    session.flush()?;
+    let units = session.written_units() - before;
+    let blocks = units * u64::from(session.geometry().unit_blocks());
+    Ok(Some(real(blocks) / real(spans[0])))
+}
+
+/// Public traffic for hidden blocks to go with.
+struct Carrier {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Result<()>>,
+}
+
+impl Carrier {
+    fn start(public: Volume) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let own = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let blocks = public.geometry().blocks - 256;
+            let data = vec![0x5a; 256 * 4096];
+            let mut at = 0;
+            while !own.load(Ordering::Relaxed) {
+                public.write(BlockNo(at), &data)?;
+                at = (at + 256) % blocks;
+            }
+            Ok(())
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(done) => done,
+            Err(_) => anyhow::bail!("the public traffic has panicked"),
+        }
+    }
+}
+
+/// A line for each ratio that is wanted.
+pub(crate) fn verdicts(records: &[Record]) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, wanted: f64, ratio: Option<f64>| {
+        let verdict = if ratio.is_some_and(|ratio| ratio >= wanted) { "holds" } else { "MISSED" };
+        let shown = ratio.map_or("no value".into(), |ratio| format!("{ratio:.2}x"));
+        writeln!(text, "{verdict:>7}: {name}, >= {wanted}x: {shown}").expect("a string takes all");
+    };
+    for (peer, workload, state, wanted) in WANTED {
+        for record in records.iter().filter(|r| {
+            r.peer == peer && r.workload == workload && (state.is_empty() || r.profile == state)
+        }) {
+            let name = format!("{} {peer} {workload} of {BASE}", record.profile);
+            line(&name, wanted, ratio_to(BASE, record, records));
+        }
+    }
+    let of = |workload: &str| {
+        let mut found = records.iter().filter(|r| r.peer == "public" && r.profile == "aged");
+        found.find(|r| r.workload == workload)?.value()
+    };
+    let alike = of("rand-write-qd32").zip(of("seq-write"));
+    let alike = alike.map(|(random, sequential)| random * 4096.0 / f64::from(1 << 20) / sequential);
+    line("aged public random writes of sequential ones", 0.8, alike);
+    text
+}

@@ -1,0 +1,76 @@
+//! Where passwords come from: a file, a descriptor, or the terminal; never an argument.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tacita_secret::Password;
+
+use crate::exit::{Failure, Outcome};
+
+/// Longest password in bytes.
+const LEN_MAX: u64 = 4096;
+
+/// Where one password comes from.
+#[derive(Debug, Args)]
+pub(crate) struct From {
+    /// Read the password from the first line of this file
+    #[arg(long, value_name = "FILE", conflicts_with = "password_fd")]
+    password_file: Option<PathBuf>,
+    /// Read the password from the first line of this open file descriptor
+    #[arg(long, value_name = "N")]
+    password_fd: Option<u32>,
+}
+
+impl From {
+    /// Whether it comes from elsewhere than the terminal.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.password_file.is_some() || self.password_fd.is_some()
+    }
+
+    /// The password.
+    pub(crate) fn read(&self, prompt: &str) -> Outcome<Password> {
+        match (&self.password_file, self.password_fd) {
+            (Some(file), _) => first_line(file),
+            (None, Some(number)) => first_line(Path::new(&format!("/proc/self/fd/{number}"))),
+            (None, None) => ask(prompt),
+        }
+    }
+
+    /// A new password: on a terminal it is asked for twice.
+    pub(crate) fn read_new(&self, prompt: &str) -> Outcome<Password> {
+        if self.is_given() { self.read(prompt) } else { ask_twice(prompt) }
+    }
+}
+
+/// The first line of a file, without its end.
+pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
+    let failed = |e: std::io::Error| {
+        Failure::usage(format!("no password from {}: {e}", path.display()))
+            .with_remedy("give a readable file whose first line is the password")
+    };
+    let mut line = Vec::with_capacity(128);
+    let file = File::open(path).map_err(failed)?;
+    BufReader::new(file.take(LEN_MAX)).read_until(b'\n', &mut line).map_err(failed)?;
+    if line.ends_with(b"\n") {
+        line.pop();
+    }
+    Ok(Password::new(line))
+}
+
+/// Asks on the terminal.
+pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
+    rpassword::prompt_password(format!("{prompt}: "))
+        .map(|text| Password::new(text.into_bytes()))
+        .map_err(|e| {
+            Failure::usage(format!("no password: there is no terminal to ask on ({e})"))
+                .with_remedy("use --password-file or --password-fd")
+        })
+}
+
+/// Asks twice, so that a slip of the finger is noticed.
+pub(crate) fn ask_twice(prompt: &str) -> Outcome<Password> {
+    let (first, second) = (ask(prompt)?, ask(&format!("{prompt}, again"))?);
+    if first == second { Ok(first) } else { Err(Failure::usage("the two passwords differ")) }
+}

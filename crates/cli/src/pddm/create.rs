@@ -1,0 +1,163 @@
+//! `tacita pddm init`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tacita_block::{Access, BlockDevice, BlockNo, FileDevice};
+use tacita_pddm::{Entropy, Geometry, Parameters, Unlock, init};
+use tacita_secret::Password;
+
+use super::{failure, name_of};
+use crate::arguments::Pddm as Command;
+use crate::exit::{self, Failure, Outcome};
+use crate::{output, passwords, sizes};
+
+/// So much at the beginning of a device says whether it holds something.
+const LOOK_LEN: usize = 1 << 20;
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Init { device: path, size, force, password, hidden_password_file, json, .. } =
+        command
+    else {
+        unreachable!("called for init");
+    };
+    let parameters = parameters(command)?;
+    // Absurd parameters are refused before anything is touched.
+    let is_new = !path.exists();
+    if is_new {
+        let size = size.ok_or_else(|| {
+            Failure::usage(format!("{}: there is no such file", path.display()))
+                .with_remedy("give --size to make it")
+        })?;
+        Geometry::new(parameters, size / 4096).map_err(|e| failure(path, &e))?;
+    }
+    let (public, hidden) = passwords(&parameters, password, hidden_password_file)?;
+    let device = device(path, *size, *force)?;
+    let blocks = device.geometry().blocks;
+    let geometry = Geometry::new(parameters, blocks).map_err(|e| failure(path, &e))?;
+    let unlocks: Vec<Unlock<'_>> = hidden.iter().map(Unlock::Password).collect();
+    let made = init(&device, &parameters, Unlock::Password(&public), &unlocks, Entropy::default());
+    made.map_err(|e| failure(path, &e))?;
+    report(path, &geometry, *json)
+}
+
+/// The same words whatever there is.
+fn report(path: &Path, geometry: &Geometry, json: bool) -> Outcome<()> {
+    let bytes = |level| u64::from(geometry.volume_blocks(level)) * 4096;
+    let volumes: Vec<_> = geometry.levels().map(|level| (name_of(level), bytes(level))).collect();
+    let parts = volumes.iter().map(|(name, bytes)| format!("{name} {}", sizes::show(*bytes)));
+    let text = format!(
+        "{}: {} device, {} units of {}; room for {}\n",
+        path.display(),
+        sizes::show(geometry.device_blocks() * 4096),
+        geometry.units(),
+        sizes::show(u64::from(geometry.unit_blocks()) * 4096),
+        parts.collect::<Vec<_>>().join(", ")
+    );
+    let room = volumes.iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes }));
+    let value = json!({
+        "device_bytes": geometry.device_blocks() * 4096,
+        "units": geometry.units(),
+        "unit_bytes": u64::from(geometry.unit_blocks()) * 4096,
+        "room": room.collect::<Vec<_>>(),
+    });
+    output::facts(json, &value, &text)
+}
+
+/// Everybody is asked the same questions.
+fn passwords(
+    parameters: &Parameters,
+    public: &passwords::From,
+    hidden: &[std::path::PathBuf],
+) -> Outcome<(Password, Vec<Password>)> {
+    if hidden.len() > parameters.classes as usize {
+        let text = format!("{} hidden passwords, but {} classes", hidden.len(), parameters.classes);
+        return Err(Failure::usage(text).with_remedy("give more --classes"));
+    }
+    let first = public.read_new("Public password")?;
+    let mut others = Vec::new();
+    for file in hidden {
+        others.push(passwords::first_line(file)?);
+    }
+    if !public.is_given() && hidden.is_empty() {
+        for class in 1..=parameters.classes {
+            let prompt = format!("Password of hidden volume {class} (empty for none)");
+            let password = passwords::ask_twice(&prompt)?;
+            if password.is_empty() {
+                break;
+            }
+            others.push(password);
+        }
+    }
+    let mut seen = vec![&first];
+    for password in &others {
+        if seen.contains(&password) {
+            return Err(Failure::usage("two passwords are the same: each opens one volume"));
+        }
+        seen.push(password);
+    }
+    if seen.iter().any(|password| password.is_empty()) {
+        return Err(Failure::usage("a password is empty"));
+    }
+    Ok((first, others))
+}
+
+fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<dyn BlockDevice>> {
+    let failed = |e: tacita_block::Error| exit::of_device(path, &e);
+    if !path.exists() {
+        let size = size.unwrap_or_default();
+        return Ok(Arc::new(FileDevice::create(path, size, 4096).map_err(failed)?));
+    }
+    let device = FileDevice::open(path, Access::ReadWrite, 4096).map_err(failed)?;
+    let here = device.geometry();
+    if let Some(size) = size
+        && size != here.len_bytes()
+    {
+        let text = format!("{} has {}", path.display(), sizes::show(here.len_bytes()));
+        return Err(Failure::usage(text).with_remedy("leave --size out, or remove the file"));
+    }
+    let mut head = vec![0; LOOK_LEN.min(usize::try_from(here.len_bytes()).unwrap_or(LOOK_LEN))];
+    device.read(BlockNo(0), &mut head).map_err(failed)?;
+    if !force && head.iter().any(|byte| *byte != 0) {
+        let text = format!("{}: there is something on it", path.display());
+        return Err(Failure::usage(text).with_remedy("--force makes a device of it all the same"));
+    }
+    Ok(Arc::new(device))
+}
+
+fn parameters(command: &Command) -> Outcome<Parameters> {
+    let Command::Init { classes, ratio, spare, heartbeat, .. } = command else {
+        unreachable!("called for init");
+    };
+    let wrong = |what: &str, text: &str| Failure::usage(format!("--{what} {text}: not understood"));
+    let (public, hidden) = ratio
+        .split_once(':')
+        .and_then(|(public, hidden)| Some((public.parse().ok()?, hidden.parse().ok()?)))
+        .ok_or_else(|| wrong("ratio", ratio).with_remedy("two numbers, as in 20:11"))?;
+    let shares: Option<Vec<u16>> = spare.split(',').map(thousandths).collect();
+    let shares = shares.filter(|shares| shares.len() <= 2).ok_or_else(|| {
+        wrong("spare", spare).with_remedy("one share or two from 0.05 to 0.9, as in 0.3 or 0.5,0.3")
+    })?;
+    let heartbeat_ms = heartbeat
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.0..=86_400.0).contains(seconds))
+        .ok_or_else(|| wrong("heartbeat", heartbeat).with_remedy("seconds, at most 86400"))?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+    let heartbeat_ms = (heartbeat_ms * 1000.0) as u32;
+    Ok(Parameters {
+        public_slots: public,
+        hidden_slots: hidden,
+        classes: *classes,
+        public_spare: shares[0],
+        hidden_spare: *shares.last().expect("one at least"),
+        heartbeat_ms,
+    })
+}
+
+fn thousandths(text: &str) -> Option<u16> {
+    let share: f64 = text.trim().parse().ok()?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+    (0.0..=1.0).contains(&share).then(|| (share * 1000.0).round() as u16)
+}

@@ -1,0 +1,393 @@
+//! Plausibly deniable devices as people use them: passwords, sockets, folders, file systems.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+
+const TIME_MAX: Duration = Duration::from_mins(4);
+
+/// A device file, its passwords, and places.
+struct Bench {
+    folder: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    fn new(test: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["public", "hidden", "second", "wrong"] {
+            fs::write(folder.path().join(name), format!("the {name} password\n")).unwrap();
+        }
+        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes a device with these hidden volumes.
+    fn init(&self, size: &str, hidden: &[&str], more: &[&str]) {
+        let (device, public) = (self.path("device"), self.path("public"));
+        let mut arguments =
+            vec!["pddm", "init", &device, "--size", size, "--password-file", &public];
+        let files: Vec<String> = hidden.iter().map(|name| self.path(name)).collect();
+        for file in &files {
+            arguments.extend(["--hidden-password-file", file]);
+        }
+        arguments.extend(more);
+        expect(0, &tacita(&arguments));
+    }
+
+    fn open(&self, password: &str, front: &[&str]) -> Output {
+        let (device, password) = (self.path("device"), self.path(password));
+        let mut arguments = vec!["pddm", "open", &device, "--password-file", &password];
+        arguments.extend(front);
+        tacita(&arguments)
+    }
+}
+
+fn tacita(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Checks the exit code; returns what was said.
+#[track_caller]
+fn expect(code: i32, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    format!("{}{said}", String::from_utf8_lossy(&output.stdout))
+}
+
+/// Whether a program is there; says loudly that it is not.
+fn has(test: &str, program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: {test}: {program} is not installed");
+    }
+    found
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn absurd_requests_are_usage_errors() {
+    let bench = Bench::new("absurd_requests_are_usage_errors");
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let init = |more: &[&str]| {
+        let mut arguments = vec!["pddm", "init", &device, "--password-file", &public];
+        arguments.extend(more);
+        tacita(&arguments)
+    };
+    for more in [
+        &[][..],
+        &["--size", "1M"],
+        &["--size", "64M", "--ratio", "20"],
+        &["--size", "64M", "--ratio", "0:11"],
+        &["--size", "64M", "--ratio", "60:60"],
+        &["--size", "64M", "--classes", "0"],
+        &["--size", "64M", "--classes", "16"],
+        &["--size", "64M", "--spare", "2"],
+        &["--size", "64M", "--heartbeat", "-1"],
+        &["--size", "64M", "--hidden-password-file", &public],
+        &["--size", "64M", "--hidden-password-file", "/nowhere"],
+    ] {
+        expect(2, &init(more));
+        assert!(!Path::new(&device).exists(), "{more:?}");
+    }
+    expect(0, &init(&["--size", "64M"]));
+    let said = expect(2, &init(&["--size", "64M"]));
+    assert!(said.contains("--force"), "{said}");
+    expect(0, &init(&["--force"]));
+    // Without a terminal, and without a front.
+    expect(2, &tacita(&["pddm", "open", &device, "--nbd", &bench.path("s")]));
+    expect(2, &tacita(&["pddm", "open", &device, "--password-file", &public]));
+    expect(4, &tacita(&["pddm", "check", "/nowhere", "--password-file", &public]));
+    expect(4, &tacita(&["pddm", "status", &bench.path("s")]));
+    expect(4, &tacita(&["pddm", "close", &bench.path("s")]));
+}
+
+/// What is said and shown while a hidden volume is open, and while none is, or none is there.
+#[test]
+fn nothing_that_is_said_tells() {
+    let mut seen = Vec::new();
+    for (hidden, password) in
+        [(&[][..], "public"), (&["hidden"], "public"), (&["hidden"], "hidden")]
+    {
+        let bench = Bench::new("nothing_that_is_said_tells");
+        bench.init("64M", hidden, &[]);
+        let socket = bench.path("socket");
+        let opened = expect(0, &bench.open(password, &["--nbd", &socket]));
+        if password == "public" {
+            assert!(opened.contains("destroys what hidden volumes hold, if there are any"));
+        } else {
+            assert_eq!(opened, "");
+        }
+        let status = expect(0, &tacita(&["pddm", "status", &socket, "--json"]));
+        let processes = run("sh", &["-c", "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' '"]);
+        assert!(!processes.contains("the hidden password"));
+        expect(0, &tacita(&["pddm", "close", &socket]));
+        assert!(!Path::new(&socket).exists());
+        let wrong = expect(3, &bench.open("wrong", &["--nbd", &socket]));
+        let check =
+            ["pddm", "check", &bench.path("device"), "--password-file", &bench.path("public")];
+        let checked = expect(0, &tacita(&check));
+        let name = bench.path("");
+        let said =
+            [status, wrong, checked].map(|text| text.replace(name.trim_end_matches('/'), ""));
+        seen.push(said);
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[1], seen[2]);
+}
+
+#[test]
+fn one_daemon_at_a_time() {
+    let bench = Bench::new("one_daemon_at_a_time");
+    bench.init("64M", &["hidden"], &[]);
+    let (socket, other) = (bench.path("socket"), bench.path("other"));
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    expect(5, &bench.open("hidden", &["--nbd", &other]));
+    expect(0, &tacita(&["pddm", "close", &socket]));
+    // Signals end it cleanly, too.
+    let (device, password) = (bench.path("device"), bench.path("hidden"));
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args([
+            "pddm",
+            "open",
+            &device,
+            "--nbd",
+            &socket,
+            "--foreground",
+            "--password-file",
+            &password,
+        ])
+        .spawn()
+        .unwrap();
+    while tacita(&["pddm", "status", &socket]).status.code() != Some(0) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run("kill", &[&daemon.id().to_string()]);
+    assert!(daemon.wait().unwrap().success());
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    expect(0, &tacita(&["pddm", "close", &socket]));
+}
+
+#[test]
+fn passwords_change() {
+    let bench = Bench::new("passwords_change");
+    bench.init("64M", &["hidden", "second"], &["--classes", "3"]);
+    let (device, old, new) = (bench.path("device"), bench.path("hidden"), bench.path("wrong"));
+    let passwd = ["pddm", "passwd", &device, "--password-file", &old, "--new-password-file", &new];
+    expect(0, &tacita(&passwd));
+    if skip_without_fuse("passwords_change") {
+        return;
+    }
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    for (password, volumes) in [("wrong", 2), ("second", 3), ("public", 1)] {
+        expect(0, &bench.open(password, &["--fuse", dir]));
+        assert_eq!(fs::read_dir(dir).unwrap().count(), volumes, "{password}");
+        expect(0, &tacita(&["pddm", "close", dir]));
+    }
+}
+
+/// Mounted file systems, for a test to unmount whatever happens.
+struct Loops(Vec<PathBuf>);
+
+impl Loops {
+    fn mount(&mut self, image: &str, dir: &Path) {
+        fs::create_dir_all(dir).unwrap();
+        run("mount", &["-o", "loop", image, dir.to_str().unwrap()]);
+        self.0.push(dir.to_owned());
+    }
+
+    fn umount(&mut self, dir: &Path) {
+        run("umount", &[dir.to_str().unwrap()]);
+        self.0.retain(|mounted| mounted != dir);
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            let _ = Command::new("umount").arg("-l").arg(dir).status();
+        }
+    }
+}
+
+/// Every file below a folder with its content.
+fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let name = entry.path().strip_prefix(folder).unwrap().to_owned();
+                found.push((name, fs::read(entry.path()).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// ext4 on the public volume, another file system on the hidden one, filled side by side, unmounted
+/// and found again.
+#[test]
+#[allow(clippy::too_many_lines, reason = "a story from beginning to end")]
+fn file_systems_on_both_volumes() {
+    let test = "file_systems_on_both_volumes";
+    if skip_without_fuse(test) || !has(test, "mkfs.ext4") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: loop devices need root");
+        return;
+    }
+    for hidden in ["ext4", "xfs", "hifs"] {
+        if hidden == "xfs" && !has(test, "mkfs.xfs") {
+            continue;
+        }
+        let bench = Bench::new(test);
+        // xfs wants 300 MiB.
+        bench.init("1536M", &["hidden"], &["--heartbeat", "0.1"]);
+        let mut loops = Loops(Vec::new());
+        let guard = MountGuard::new().unwrap();
+        let dir = guard.path().to_str().unwrap();
+        let files = |name: &str| guard.join(name).to_str().unwrap().to_owned();
+        let (cover, secret) = (bench.folder.path().join("a"), bench.folder.path().join("b"));
+        expect(0, &bench.open("hidden", &["--fuse", dir]));
+        run("mkfs.ext4", &["-q", "-F", &files("public")]);
+        loops.mount(&files("public"), &cover);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let sources = source.to_str().unwrap();
+        let hifs_place = MountGuard::new().unwrap();
+        // Public traffic carries the hidden blocks.
+        let noise = vec![0x5a; 4 << 20];
+        let carry = |n: u32| {
+            fs::write(cover.join(format!("film-{n}")), &noise).unwrap();
+            run("sync", &["-f", cover.to_str().unwrap()]);
+        };
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0.. {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    carry(n % 20);
+                }
+            });
+            let _stop = StopAtEnd(&stop);
+            match hidden {
+                "hifs" => {
+                    let device = run("losetup", &["--find", "--show", &files("hidden")]);
+                    let device = device.trim();
+                    expect(0, &tacita(&["hifs", "format", device, "--size", "32M", "--force"]));
+                    let place = hifs_place.path().to_str().unwrap();
+                    expect(0, &tacita(&["hifs", "mount", device, place]));
+                    run("cp", &["-r", sources, place]);
+                    expect(0, &tacita(&["umount", place]));
+                    expect(0, &tacita(&["hifs", "check", device]));
+                    run("losetup", &["-d", device]);
+                }
+                kind => {
+                    let make = if kind == "ext4" { ["-q", "-F"] } else { ["-q", "-f"] };
+                    let image = files("hidden");
+                    run(&format!("mkfs.{kind}"), &[make[0], make[1], &image]);
+                    loops.mount(&image, &secret);
+                    run("cp", &["-r", sources, secret.to_str().unwrap()]);
+                    loops.umount(&secret);
+                }
+            }
+        });
+        loops.umount(&cover);
+        expect(0, &tacita(&["pddm", "close", dir]));
+
+        expect(0, &bench.open("hidden", &["--fuse", dir, "--read-only"]));
+        run("e2fsck", &["-fn", &files("public")]);
+        match hidden {
+            "ext4" => drop(run("e2fsck", &["-fn", &files("hidden")])),
+            "xfs" => drop(run("xfs_repair", &["-n", &files("hidden")])),
+            _ => {}
+        }
+        if hidden != "hifs" {
+            fs::create_dir_all(&secret).unwrap();
+            let options = if hidden == "xfs" { "loop,ro,norecovery" } else { "loop,ro" };
+            run("mount", &["-o", options, &files("hidden"), secret.to_str().unwrap()]);
+            loops.0.push(secret.clone());
+            assert_eq!(tree(&secret.join("src")), tree(&source), "{hidden}");
+            loops.umount(&secret);
+        }
+        expect(0, &tacita(&["pddm", "close", dir]));
+        let check =
+            ["pddm", "check", &bench.path("device"), "--password-file", &bench.path("public")];
+        expect(0, &tacita(&check));
+    }
+}
+
+struct StopAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The programs that speak NBD, on both volumes.
+#[test]
+fn nbd_clients() {
+    let test = "nbd_clients";
+    if !has(test, "nbdcopy") || !has(test, "qemu-img") {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("96M", &["hidden"], &["--heartbeat", "0.05"]);
+    let socket = bench.path("socket");
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    for (name, blocks) in [("public", 5000), ("hidden", 900)] {
+        let uri = format!("nbd+unix:///{name}?socket={socket}");
+        let image = bench.path(&format!("{name}.img"));
+        let content: Vec<u8> = (0..blocks * 4096u32).map(|i| (i / 512 % 251) as u8 + 1).collect();
+        let size: usize = run("nbdinfo", &["--size", &uri]).trim().parse().unwrap();
+        let mut whole = content.clone();
+        whole.resize(size, 0);
+        fs::write(&image, &whole).unwrap();
+        run("nbdcopy", &["--flush", &image, &uri]);
+        let same = ["compare", "-f", "raw", "-F", "raw", &image, &uri];
+        run("qemu-img", &same);
+        let back = bench.path("back.img");
+        run("nbdcopy", &[&uri, &back]);
+        assert!(fs::read(&back).unwrap() == whole, "{name}");
+        let verify = [
+            "-f",
+            "raw",
+            "-c",
+            "write -P 0x77 8192 65536",
+            "-c",
+            "flush",
+            "-c",
+            "read -P 0x77 8192 65536",
+            &uri,
+        ];
+        let said = run("qemu-io", &verify);
+        assert!(!said.contains("verification failed"), "{said}");
+    }
+    expect(0, &tacita(&["pddm", "close", &socket]));
+}

@@ -1,0 +1,86 @@
+//! One client, from greeting to end.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::export::Exports;
+use crate::input::{Input, Patience};
+use crate::limits::Limits;
+use crate::negotiation::{
+    CLIENT_FLAGS_LEN_BYTES, Negotiation, Next, OPTION_HEAD_LEN_BYTES, OPTION_LEN_MAX_BYTES,
+    greeting, parse_option_head,
+};
+use crate::request::Terms;
+use crate::socket::Socket;
+
+mod pace;
+mod requests;
+mod workers;
+
+/// Options of one client; the thirstiest ask twice for each export.
+const OPTIONS_MAX: u32 = 1024;
+
+/// Serves a client until it leaves, breaks the protocol or the server stops.
+///
+/// # Errors
+/// Whatever broke the connection; there is nobody to tell.
+pub(crate) fn serve(
+    socket: &Socket,
+    exports: &Exports,
+    limits: &Limits,
+    stopping: &AtomicBool,
+) -> io::Result<()> {
+    let mut input = Input::new(socket, Patience::Until(Instant::now() + limits.negotiation));
+    let Some((index, terms)) = negotiate(socket, &mut input, exports, stopping)? else {
+        return Ok(());
+    };
+    input.set_patience(Patience::Each(limits.request));
+    requests::serve(socket, input, &exports.devices[index], terms, stopping)
+}
+
+/// Settles what is served; `None` if the client leaves or breaks the protocol.
+fn negotiate(
+    socket: &Socket,
+    input: &mut Input<'_>,
+    exports: &Exports,
+    stopping: &AtomicBool,
+) -> io::Result<Option<(usize, Terms)>> {
+    socket.send(&greeting(), &[])?;
+    if !input.need(CLIENT_FLAGS_LEN_BYTES)? {
+        return Ok(None);
+    }
+    let begun = Negotiation::new(&exports.facts, *input.front_array());
+    input.consume(CLIENT_FLAGS_LEN_BYTES);
+    let Some(mut negotiation) = begun else { return Ok(None) };
+    let mut out = Vec::new();
+    for _ in 0..OPTIONS_MAX {
+        if stopping.load(Ordering::Relaxed) || !input.need(OPTION_HEAD_LEN_BYTES)? {
+            return Ok(None);
+        }
+        let Some((option, len)) = parse_option_head(input.front_array()) else { return Ok(None) };
+        input.consume(OPTION_HEAD_LEN_BYTES);
+        out.clear();
+        let next = if len > OPTION_LEN_MAX_BYTES {
+            if !input.skip(len)? {
+                return Ok(None);
+            }
+            negotiation.answer_too_long(option, &mut out)
+        } else {
+            let len = usize::try_from(len).expect("short options");
+            if !input.need(len)? {
+                return Ok(None);
+            }
+            let next = negotiation.answer(option, input.front(len), &mut out);
+            input.consume(len);
+            next
+        };
+        socket.send(&out, &[])?;
+        match next {
+            Next::Option => {}
+            Next::Requests(index, terms) => return Ok(Some((index, terms))),
+            Next::End => return Ok(None),
+        }
+    }
+    Ok(None)
+}

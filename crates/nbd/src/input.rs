@@ -1,0 +1,184 @@
+//! What a client sends, in order, with a bound on how long it may take over a part.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::socket::{Received, Socket};
+
+/// Bytes received at once: several requests of a busy client, and the payload of small writes.
+const BUFFER_LEN_BYTES: usize = 128 << 10;
+
+/// Longest part that [`Input::need`] can gather.
+pub(crate) const PART_LEN_MAX_BYTES: usize = BUFFER_LEN_BYTES;
+
+/// How long [`Input::need_soon`] looks for bytes before it sleeps: about what falling asleep and
+/// waking up cost on a virtual machine.
+const LINGER: Duration = Duration::from_micros(50);
+
+/// Times that it looks in vain before it gives the client up as slow.
+const LINGER_CREDIT: u32 = 8;
+
+/// How long a client may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// Until then with everything.
+    Until(Instant),
+    /// So long for each part once it has begun, and for ever between parts.
+    Each(Duration),
+}
+
+pub(crate) struct Input<'s> {
+    socket: &'s Socket,
+    buf: Box<[u8]>,
+    start: usize,
+    end: usize,
+    patience: Patience,
+    linger_credit: u32,
+}
+
+impl<'s> Input<'s> {
+    pub(crate) fn new(socket: &'s Socket, patience: Patience) -> Self {
+        let buf = vec![0; BUFFER_LEN_BYTES].into_boxed_slice();
+        Self { socket, buf, start: 0, end: 0, patience, linger_credit: 0 }
+    }
+
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Whether so many bytes are there without waiting.
+    pub(crate) fn has(&self, len: usize) -> bool {
+        self.end - self.start >= len
+    }
+
+    /// Waits for `len` bytes, which then lie in front; `false` if the client ends before.
+    ///
+    /// # Errors
+    /// If it takes too long, or the connection breaks.
+    pub(crate) fn need(&mut self, len: usize) -> io::Result<bool> {
+        if self.has(len) {
+            return Ok(true);
+        }
+        self.move_to_front();
+        let mut deadline = self.deadline(self.end > 0);
+        while self.end < len {
+            match self.socket.receive(&mut self.buf[self.end..])? {
+                Received::Bytes(more) => self.end += more,
+                Received::Nothing => {}
+                Received::End => return Ok(false),
+            }
+            if self.end < len {
+                deadline = deadline.or_else(|| self.deadline(self.end > 0));
+                check(deadline)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`Input::need`], for a client that has lately been quick to ask again: looks for bytes for a
+    /// moment before it sleeps, for waking up may take longer than serving the request. Makes way for
+    /// whoever else wants to run.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn need_soon(&mut self, len: usize) -> io::Result<bool> {
+        if self.has(len) {
+            return Ok(true);
+        }
+        let start = Instant::now();
+        if self.linger_credit > 0 && self.end == self.start {
+            self.move_to_front();
+            while start.elapsed() < LINGER {
+                match self.socket.receive_now(&mut self.buf[self.end..])? {
+                    Received::Bytes(more) => {
+                        self.end += more;
+                        break;
+                    }
+                    Received::Nothing => std::thread::yield_now(),
+                    Received::End => return Ok(false),
+                }
+            }
+        }
+        let there = self.need(len)?;
+        self.linger_credit = if start.elapsed() < LINGER {
+            LINGER_CREDIT
+        } else {
+            self.linger_credit.saturating_sub(1)
+        };
+        Ok(there)
+    }
+
+    fn move_to_front(&mut self) {
+        self.buf.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+    }
+
+    /// The bytes in front; they have been needed before.
+    pub(crate) fn front(&self, len: usize) -> &[u8] {
+        &self.buf[self.start..self.start + len]
+    }
+
+    /// The same as an array.
+    pub(crate) fn front_array<const N: usize>(&self) -> &[u8; N] {
+        self.front(N).first_chunk().expect("so many bytes are there")
+    }
+
+    /// Forgets bytes in front.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.start += len;
+    }
+
+    /// Moves the next bytes into `into`; `false` if the client ends before.
+    ///
+    /// # Errors
+    /// As [`Input::need`].
+    pub(crate) fn take(&mut self, into: &mut [u8]) -> io::Result<bool> {
+        let ready = into.len().min(self.end - self.start);
+        into[..ready].copy_from_slice(self.front(ready));
+        self.consume(ready);
+        let deadline = self.deadline(true);
+        let mut done = ready;
+        while done < into.len() {
+            match self.socket.receive(&mut into[done..])? {
+                Received::Bytes(more) => done += more,
+                Received::Nothing => {}
+                Received::End => return Ok(false),
+            }
+            check(deadline)?;
+        }
+        Ok(true)
+    }
+
+    /// Drops the next bytes; `false` if the client ends before.
+    ///
+    /// # Errors
+    /// As [`Input::need`].
+    pub(crate) fn skip(&mut self, len: u32) -> io::Result<bool> {
+        let mut left = usize::try_from(len).expect("lengths fit into memory addresses");
+        while left > 0 {
+            let part = left.min(PART_LEN_MAX_BYTES);
+            if !self.need(part)? {
+                return Ok(false);
+            }
+            self.consume(part);
+            left -= part;
+        }
+        Ok(true)
+    }
+
+    fn deadline(&self, has_begun: bool) -> Option<Instant> {
+        match self.patience {
+            Patience::Until(deadline) => Some(deadline),
+            Patience::Each(limit) if has_begun => Some(Instant::now() + limit),
+            Patience::Each(_) => None,
+        }
+    }
+}
+
+fn check(deadline: Option<Instant>) -> io::Result<()> {
+    match deadline {
+        Some(deadline) if Instant::now() > deadline => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}

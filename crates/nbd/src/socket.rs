@@ -1,0 +1,78 @@
+//! A connected stream socket, Unix or TCP.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+
+/// What came of waiting for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many, at least one.
+    Bytes(usize),
+    /// None within the time set.
+    Nothing,
+    /// There are no more.
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+impl Socket {
+    /// A socket on which one wait for bytes takes no longer than `wait_max`.
+    pub(crate) fn new(fd: OwnedFd, wait_max: Duration) -> io::Result<Self> {
+        set_socket_timeout(&fd, Timeout::Recv, Some(wait_max))?;
+        Ok(Self { fd })
+    }
+
+    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
+        loop {
+            return match rustix::io::read(&self.fd, &mut *buf) {
+                Ok(0) => Ok(Received::End),
+                Ok(len) => Ok(Received::Bytes(len)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Received::Nothing),
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+
+    /// As [`Socket::receive`], but does not wait.
+    pub(crate) fn receive_now(&self, buf: &mut [u8]) -> io::Result<Received> {
+        match rustix::net::recv(&self.fd, buf, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Ok(Received::End),
+            Ok((len, _)) => Ok(Received::Bytes(len)),
+            Err(Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Sends all of `head`, then all of `data`.
+    pub(crate) fn send(&self, head: &[u8], data: &[u8]) -> io::Result<()> {
+        let mut parts = [IoSlice::new(head), IoSlice::new(data)];
+        let mut rest = &mut parts[..];
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let mut nothing = SendAncillaryBuffer::default();
+            // Not a signal: who hung up is told by the error.
+            match rustix::net::sendmsg(&self.fd, rest, &mut nothing, SendFlags::NOSIGNAL) {
+                Ok(len) => IoSlice::advance_slices(&mut rest, len),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends receiving, or both ways; threads that wait on them go on.
+    pub(crate) fn shut_down(&self, how: Shutdown) {
+        // It may have ended by itself.
+        let _ = rustix::net::shutdown(&self.fd, how);
+    }
+}

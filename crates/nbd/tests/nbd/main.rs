@@ -1,0 +1,12 @@
+//! The server as its clients see it: byte by byte, through real clients, and through hostile ones.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+mod client;
+mod devices;
+mod hostile;
+mod listening;
+mod programs;
+mod serving;
+mod specification;
+mod stopping;

@@ -1,0 +1,73 @@
+//! The one error of PD-DM.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Result of a PD-DM operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The parameters make no device.
+    Geometry,
+    /// Wrong password, no such volume or a damaged superblock: which of them is not told.
+    NoVolume,
+    /// Everything opened with the password is as it should be, but the device is shorter than it
+    /// was.
+    TooShort,
+    /// The device failed, is busy or cannot be opened; the source tells more.
+    Device,
+    /// The request is not possible the way the device is open.
+    ReadOnly,
+}
+
+/// Kind, what was being done and where, and what lies beneath.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+    source: Option<tacita_block::Error>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation and the place.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The device's error, if that is the cause.
+    pub const fn device(&self) -> Option<&tacita_block::Error> {
+        self.source.as_ref()
+    }
+}
+
+impl From<tacita_block::Error> for Error {
+    fn from(source: tacita_block::Error) -> Self {
+        Self { kind: Kind::Device, context: Cow::Owned(source.to_string()), source: Some(source) }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(source: std::io::Error) -> Self {
+        tacita_block::Error::from_io("the random source failed", source).into()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}

@@ -1,0 +1,137 @@
+//! What somebody sees who has the device and a password: `check`, and the games.
+
+use std::sync::Arc;
+
+use tacita_block::BlockDevice;
+use tacita_secret::{Key, Opening, Tag};
+
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Geometry, Level};
+use crate::keys::HiddenKeys;
+use crate::keys::unit_key;
+use crate::log::Log;
+use crate::session::{Unlock, open_log};
+use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
+
+/// A unit that the public key opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitView {
+    /// Its number.
+    pub seq: u64,
+    /// All units before this one were durable.
+    pub durable: u64,
+    /// Where the public map is to be replayed from.
+    pub replay_from: u64,
+    /// Its random salt.
+    pub salt: [u8; 32],
+    /// Hash of the header before, as it stands in this one.
+    pub previous: [u8; 32],
+    /// Hash of this header.
+    pub hash: [u8; 32],
+    /// What lies in its public slots, and what lay in those of the unit before.
+    pub ids: Vec<u32>,
+    /// The content of its public slots; `None` where it is damaged.
+    pub public: Vec<Option<Vec<u8>>>,
+    /// By class: ids and contents of its slots, where the password opens it.
+    pub hidden: Vec<Option<Vec<SlotView>>>,
+    /// Ids, tags and cells of hidden slots, as they stand there.
+    pub hidden_part: Vec<u8>,
+    /// The hidden slots, as they stand there.
+    pub hidden_slots: Vec<u8>,
+    /// Whether all slots are what the header says.
+    pub whole: bool,
+}
+
+/// Id and content of a slot; no content where it is empty or damaged.
+pub type SlotView = (u32, Option<Vec<u8>>);
+
+/// The device as the public key shows it.
+#[derive(Debug)]
+pub struct View {
+    /// Shapes.
+    pub geometry: Geometry,
+    /// Number of the unit that would be written next.
+    pub next: u64,
+    /// By unit of the log; `None` where nothing can be opened.
+    pub units: Vec<Option<UnitView>>,
+}
+
+impl View {
+    /// Units that should be readable and are not, or not as a whole.
+    pub fn damaged(&self) -> Vec<u32> {
+        let count = u64::from(self.geometry.units());
+        let expected = |unit: u64| {
+            let lap = self.next.saturating_sub(1) / count * count;
+            let seq = if lap + unit < self.next {
+                Some(lap + unit)
+            } else {
+                (lap + unit).checked_sub(count)
+            };
+            // What the tail has left may have been overwritten in part when the power went.
+            let gap = u64::from(self.geometry.gap());
+            seq.filter(|seq| seq + count >= self.next + gap)
+        };
+        let bad = |(unit, view): &(u32, &Option<UnitView>)| {
+            expected(u64::from(*unit))
+                .is_some_and(|seq| view.as_ref().is_none_or(|view| view.seq != seq || !view.whole))
+        };
+        (0..).zip(&self.units).filter(bad).map(|(unit, _)| unit).collect()
+    }
+}
+
+/// Looks at every unit. `each` is told how many bytes have been looked at.
+///
+/// # Errors
+/// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Device`].
+pub fn examine(
+    device: &Arc<dyn BlockDevice>,
+    with: Unlock<'_>,
+    each: &mut dyn FnMut(u64),
+) -> Result<View> {
+    let (log, next, keys) = open_log(device, with)?;
+    let mut units = Vec::with_capacity(log.geometry.units() as usize);
+    for unit in 0..log.geometry.units() {
+        units.push(view(&log, &keys, unit));
+        each((u64::from(unit) + 1) * log.geometry.unit_len() as u64);
+    }
+    Ok(View { geometry: log.geometry, next, units })
+}
+
+fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
+    let geometry = &log.geometry;
+    let bytes = log.unit(unit).ok()?;
+    let block = bytes[..BLOCK_LEN].try_into().expect("one block");
+    let header: Header = log.open(unit, block)?;
+    let contents = |level: Level, master: &Key, slots: &Slots| {
+        let opening = Opening::new(&unit_key(master, &header.salt));
+        let blocks = geometry.slots(level).zip(slots.ids.iter().zip(&slots.tags)).enumerate();
+        let content = |(index, (block, (id, tag))): (usize, (u32, (&u32, &Tag)))| {
+            let mut content = bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN].to_vec();
+            let opened = opening.open(seal_number(index), &id.to_le_bytes(), &mut content, tag);
+            (*id, opened.is_ok().then_some(content))
+        };
+        blocks.map(content).collect::<Vec<_>>()
+    };
+    let hidden = geometry.levels().zip(keys).skip(1).map(|(level, keys)| {
+        let master = &keys.as_ref()?.master;
+        let slots = header.hidden(geometry, level, master)?;
+        Some(contents(level, master, &slots))
+    });
+    let hidden = hidden.collect();
+    let public = contents(Level::PUBLIC, &log.public, &header.head.slots);
+    let ids = header.head.slots.ids.iter().chain(&header.head.slots.ids_before);
+    Some(UnitView {
+        seq: header.head.seq.0,
+        durable: header.head.durable.0,
+        replay_from: header.head.replay_from.0,
+        salt: header.salt,
+        previous: header.head.previous,
+        hash: header.hash(),
+        ids: ids.copied().collect(),
+        public: public.into_iter().map(|(_, content)| content).collect(),
+        hidden,
+        hidden_part: block[hidden_part(geometry)].to_vec(),
+        hidden_slots: bytes[hidden_slots(geometry, &bytes)].to_vec(),
+        whole: header.proves(geometry, &log.public, &bytes),
+    })
+}

@@ -1,0 +1,45 @@
+//! PD-DM: one public and several hidden volumes on one device, deniable against somebody who takes
+//! many snapshots of it and has the public password.
+//!
+//! Paper: Chen, Chakraborti, Sion: PD-DM, `PoPETs` 2019. All writes go to a log of *units*; each unit
+//! has public slots and hidden slots, and when, where and how much is written follows from the
+//! public volume alone. A hidden block takes the place of noise in a unit that is written anyway.
+//!
+//! - [`init`], [`Session`], [`change_password`]: making and opening a device.
+//! - [`Volume`]: an open volume, a [`tacita_block::BlockDevice`].
+//! - [`Geometry`], [`Parameters`], [`Level`]: shapes and shares.
+//!
+//! Pure, and where a reader should begin: `unit` (bytes of a unit), `keys`, `map`. Then `sequencer`,
+//! which decides what goes where, and `recovery`. Bytes: docs/spec/pddm.md. Departures from the
+//! paper: docs/design/pddm.md.
+
+pub mod classic;
+mod engine;
+mod entropy;
+mod error;
+pub mod examine;
+mod geometry;
+mod heartbeat;
+#[doc(hidden)]
+pub mod hostile;
+mod keys;
+pub mod leak;
+mod level;
+mod log;
+mod map;
+mod recovery;
+mod seal;
+mod sequencer;
+mod session;
+mod stage;
+mod superblock;
+mod unit;
+mod volume;
+mod writer;
+
+pub use entropy::{Entropy, Source};
+pub use error::{Error, Kind, Result};
+pub use geometry::{BLOCK_LEN, CLASSES_MAX, Geometry, Level, Parameters, Seq};
+pub use heartbeat::Heartbeat;
+pub use session::{Options, Session, Unlock, change_password, init};
+pub use volume::Volume;

@@ -1,0 +1,119 @@
+//! Reading the log: units as they lie on the device, and where it ends.
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo, BlockRange};
+use tacita_secret::Key;
+
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Geometry, Seq};
+use crate::unit::{Block, Header};
+
+/// Damaged units that the search for the end steps over.
+const STEP_OVER: u32 = 64;
+/// Headers for which reads are announced at once.
+const AHEAD: u64 = 256;
+
+/// The log on a device, opened with the public key.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) public: Key,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Reads the header of a unit; `None` if it is damaged, or was never written.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn header(&self, unit: u32) -> Result<Option<Header>> {
+        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+        self.device.read(self.geometry.unit_start(unit), &mut block[..])?;
+        Ok(self.open(unit, &block))
+    }
+
+    /// Opens a header that was read from `unit`.
+    pub(crate) fn open(&self, unit: u32, block: &Block) -> Option<Header> {
+        let header = Header::open(&self.geometry, &self.public, block)?;
+        (self.geometry.unit_of(header.head.seq) == unit).then_some(header)
+    }
+
+    /// Reads the header of the unit with this number; `None` if it is damaged or overwritten.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn header_of(&self, seq: Seq) -> Result<Option<Header>> {
+        let header = self.header(self.geometry.unit_of(seq))?;
+        Ok(header.filter(|header| header.head.seq == seq))
+    }
+
+    /// Says that headers from `seq` on will be read.
+    pub(crate) fn will_read_headers(&self, seq: Seq, end: Seq) {
+        if !seq.0.is_multiple_of(AHEAD) {
+            return;
+        }
+        for seq in seq.0 + AHEAD..(seq.0 + 2 * AHEAD).min(end.0) {
+            let start = self.geometry.unit_start(self.geometry.unit_of(Seq(seq)));
+            self.device.will_read(BlockRange { start, count: 1 });
+        }
+    }
+
+    /// Reads a whole unit.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn unit(&self, unit: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.geometry.unit_len()];
+        self.device.read(self.geometry.unit_start(unit), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The block of a unit.
+    pub(crate) fn block_of(&self, unit: u32, block: u32) -> BlockNo {
+        BlockNo(self.geometry.unit_start(unit).0 + u64::from(block))
+    }
+
+    /// The last header of the log, or nearly so: units in flight when the power went may lie in any
+    /// order around it. `None` if there is none at all.
+    ///
+    /// The ring is divided in two: units of this lap, then those of the lap before. So the border is
+    /// found by halving.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn newest(&self) -> Result<Option<Header>> {
+        let units = self.geometry.units();
+        let Some((first, header)) = self.next_header(0, units)? else {
+            return Ok(None);
+        };
+        let lap = header.head.seq.0 / u64::from(units);
+        let (mut low, mut newest, mut high) = (first, header, units);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.next_header(middle, high)? {
+                Some((unit, header)) if header.head.seq.0 / u64::from(units) == lap => {
+                    (low, newest) = (unit, header);
+                }
+                _ => high = middle,
+            }
+        }
+        Ok(Some(newest))
+    }
+
+    /// The first readable header from `unit` on, within reason and below `end`.
+    fn next_header(&self, unit: u32, end: u32) -> Result<Option<(u32, Header)>> {
+        for unit in unit..end.min(unit.saturating_add(STEP_OVER)) {
+            if let Some(header) = self.header(unit)? {
+                return Ok(Some((unit, header)));
+            }
+        }
+        Ok(None)
+    }
+}

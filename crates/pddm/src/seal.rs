@@ -1,0 +1,301 @@
+//! From plans to sealed units, and on to the writer.
+
+use std::sync::Arc;
+
+use tacita_secret::{Noise, Opening, Sealing, TAG_LEN, Tag};
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
+use crate::keys::{CELL_LEN, Cell, unit_key};
+use crate::leak::{Leak, planted};
+use crate::level::{OpenLevel, SlotTable};
+use crate::sequencer::{Filled, LevelHead, LevelPlan, Plan, Sequencer, Source, Tail, place_of};
+use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
+use crate::writer::Run;
+
+/// A unit whose slots are sealed.
+struct Sealed {
+    /// By level.
+    levels: Vec<Option<SealedLevel>>,
+}
+
+struct SealedLevel {
+    slots: Slots,
+    sealing: Sealing,
+    /// Carried blocks that could not be read.
+    lost: Vec<u32>,
+}
+
+impl Engine {
+    /// Seals the slots of all units side by side, then their headers one after the other, and hands
+    /// them over.
+    pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: &[Plan]) -> Result<()> {
+        let geometry = &self.log.geometry;
+        let first = geometry.unit_of(head.next);
+        let mut bytes = self.buffers.take(plans.len() * geometry.unit_len());
+        let mut sealed = self.seal_slots(plans, &mut bytes);
+        let units = bytes.chunks_exact_mut(geometry.unit_len());
+        for ((plan, unit), bytes) in plans.iter().zip(&mut sealed).zip(units) {
+            self.seal_head(head, plan, unit, bytes);
+        }
+        let run = Run { start: geometry.unit_start(first), bytes };
+        let writer = self.writer()?;
+        writer.announce(first, Arc::new(run));
+        for (plan, unit) in plans.iter().zip(sealed) {
+            self.publish(plan, unit);
+        }
+        head.next = Seq(head.next.0 + plans.len() as u64);
+        head.unflushed = true;
+        self.note_taken(head.next);
+        writer.hand_over()
+    }
+
+    fn seal_slots(&self, plans: &[Plan], bytes: &mut [u8]) -> Vec<Sealed> {
+        let unit_len = self.log.geometry.unit_len();
+        let share = plans.len().div_ceil(self.threads.min(plans.len()));
+        let work = |plans: &[Plan], bytes: &mut [u8]| -> Vec<Sealed> {
+            let units = plans.iter().zip(bytes.chunks_exact_mut(unit_len));
+            units.map(|(plan, bytes)| self.seal_unit(plan, bytes)).collect()
+        };
+        std::thread::scope(|scope| {
+            let mut shares = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
+            let own = shares.next();
+            let others: Vec<_> =
+                shares.map(|(plans, bytes)| scope.spawn(move || work(plans, bytes))).collect();
+            let mut sealed = own.map_or_else(Vec::new, |(plans, bytes)| work(plans, bytes));
+            for other in others {
+                sealed.extend(other.join().expect("sealing does not panic"));
+            }
+            sealed
+        })
+    }
+
+    fn seal_unit(&self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
+        let geometry = &self.log.geometry;
+        // The hidden part of the header and all hidden slots that are not filled are noise.
+        let mut noise = Noise::new(&plan.noise);
+        noise.fill(&mut bytes[..BLOCK_LEN]);
+        for level in geometry.levels().skip(1) {
+            let filled = plan.levels[level.index()].as_ref().map_or(0, |level| level.filled.len());
+            let slots = geometry.slots(level);
+            let empty = &mut bytes
+                [slots.start as usize * BLOCK_LEN..slots.end as usize * BLOCK_LEN]
+                [filled * BLOCK_LEN..];
+            if planted(Leak::ZeroDummies) {
+                empty.fill(0);
+            } else if planted(Leak::WeakDummies) {
+                weak_noise(empty, plan.seq);
+            } else {
+                noise.fill(empty);
+            }
+        }
+        let levels = self.levels.iter().zip(&plan.levels).map(|(open, planned)| {
+            let (open, planned) = (open.as_ref()?, planned.as_ref()?);
+            Some(self.seal_level(open, planned, plan, &mut noise, bytes))
+        });
+        let levels = levels.collect();
+        Sealed { levels }
+    }
+
+    fn seal_level(
+        &self,
+        open: &OpenLevel,
+        planned: &LevelPlan,
+        plan: &Plan,
+        noise: &mut Noise,
+        bytes: &mut [u8],
+    ) -> SealedLevel {
+        let range = self.log.geometry.slots(open.level);
+        let mut sealing = Sealing::new(&unit_key(&open.master, &plan.salt));
+        let mut slots = Slots::empty(range.len());
+        let mut lost = Vec::new();
+        let tail = plan.tail.as_ref().and_then(|tail| TailSlots::new(open, range.start, tail));
+        let blocks = bytes[range.start as usize * BLOCK_LEN..].chunks_exact_mut(BLOCK_LEN);
+        for (index, slot) in blocks.enumerate().take(range.len()) {
+            let Some(filled) = planned.filled.get(index) else {
+                if open.level == Level::PUBLIC {
+                    // Padding is sealed as well: a unit looks the same, however full.
+                    slot.fill(0);
+                    let context = NO_ID.to_le_bytes();
+                    slots.tags[index] = sealing.seal(seal_number(index), &context, slot);
+                }
+                continue;
+            };
+            if let (Source::Carried { block, tag }, Some(tail)) = (&filled.source, &tail)
+                && planted(Leak::CopiedCiphertext)
+                && open.level != Level::PUBLIC
+            {
+                slot.copy_from_slice(tail.sealed(*block));
+                (slots.ids[index], slots.tags[index]) = (filled.id, *tag);
+                continue;
+            }
+            if !put_content(filled, tail.as_ref(), slot) {
+                lost.push(filled.id);
+                // What is lost leaves an empty slot, which looks like any other.
+                if open.level != Level::PUBLIC {
+                    noise.fill(slot);
+                    continue;
+                }
+                slot.fill(0);
+            }
+            let id = if lost.last() == Some(&filled.id) { NO_ID } else { filled.id };
+            slots.ids[index] = id;
+            slots.tags[index] = sealing.seal(seal_number(index), &id.to_le_bytes(), slot);
+        }
+        SealedLevel { slots, sealing, lost }
+    }
+
+    fn seal_head(&self, head: &mut Sequencer, plan: &Plan, unit: &mut Sealed, bytes: &mut [u8]) {
+        let geometry = &self.log.geometry;
+        let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        let mut public = None;
+        for (index, (sealed, state)) in unit.levels.iter_mut().zip(&mut head.levels).enumerate() {
+            let (Some(sealed), Some(state)) = (sealed, state) else { continue };
+            let ids_before = std::mem::replace(&mut state.ids_before, sealed.slots.ids.clone());
+            sealed.slots.ids_before = ids_before;
+            let Some(open) = &self.levels[index] else { continue };
+            let planned = plan.levels[index].as_ref().expect("an open level is planned");
+            let Some(keys) = &open.hidden else {
+                public = Some((planned.replay_from, sealed));
+                continue;
+            };
+            let mut part = HiddenPart::new(geometry, block);
+            part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
+            let cell = Cell { keys: keys.clone(), replay_from: planned.replay_from };
+            let mut cell = cell.seal(&plan.salt, &mut sealed.sealing);
+            if planted(Leak::StaleCell) {
+                stale_cell(&mut head.cells, index, &planned.filled, &mut cell);
+            }
+            part.put_cell(open.level, &cell);
+        }
+        if planted(Leak::ZeroTags) {
+            zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
+        }
+        let mac = mac(geometry, &self.log.public, &plan.salt, bytes);
+        let (replay_from, sealed) = public.expect("the public volume is always open");
+        let public = Head {
+            seq: plan.seq,
+            durable: plan.durable,
+            replay_from,
+            previous: head.previous,
+            mac,
+            slots: sealed.slots.clone(),
+        };
+        let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
+        seal_header(geometry, &plan.salt, &public, &mut sealed.sealing, block);
+        head.previous = tacita_secret::digest(block);
+    }
+
+    /// The run can be read now: the maps learn of its places.
+    fn publish(&self, plan: &Plan, unit: Sealed) {
+        let geometry = &self.log.geometry;
+        for (open, sealed) in self.levels.iter().zip(unit.levels) {
+            let (Some(open), Some(sealed)) = (open, sealed) else { continue };
+            for (index, id) in sealed.slots.ids.iter().enumerate().filter(|(_, id)| **id != NO_ID) {
+                open.map.set(*id, place_of(geometry, open.level, plan.seq, index));
+            }
+            let mut stage = open.stage();
+            for id in &sealed.lost {
+                open.map.set(*id, Place::LOST);
+                // That it is lost is part of the map.
+                stage.put(open.map.page_id(crate::map::PositionMap::page_of_block(*id)), None);
+            }
+            for filled in &plan.levels[open.level.index()].as_ref().expect("it is open").filled {
+                stage.settle(filled.id);
+            }
+            drop(stage);
+            let table = SlotTable { salt: plan.salt, slots: sealed.slots };
+            open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
+        }
+    }
+}
+
+/// The slots of a level in the unit at the tail.
+struct TailSlots<'a> {
+    tail: &'a Tail,
+    opening: Opening,
+    start: u32,
+}
+
+impl<'a> TailSlots<'a> {
+    fn new(open: &OpenLevel, start: u32, tail: &'a Tail) -> Option<Self> {
+        let salt = &tail.header.as_ref()?.salt;
+        Some(Self { tail, opening: Opening::new(&unit_key(&open.master, salt)), start })
+    }
+
+    /// A slot as it lies there.
+    fn sealed(&self, block: u32) -> &[u8] {
+        &self.tail.bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN]
+    }
+
+    /// Puts the content of a slot into `target`; false if it is damaged.
+    fn open(&self, block: u32, id: u32, tag: &Tag, target: &mut [u8]) -> bool {
+        target.copy_from_slice(self.sealed(block));
+        let number = seal_number((block - self.start) as usize);
+        self.opening.open(number, &id.to_le_bytes(), target, tag).is_ok()
+    }
+}
+
+/// Puts into a slot what belongs there, not yet sealed; false if that is lost.
+fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -> bool {
+    match &filled.source {
+        Source::Written(content) => slot.copy_from_slice(&content[..]),
+        Source::Page(content) => slot.copy_from_slice(&content[..]),
+        Source::Carried { block, tag } => {
+            return tail.is_some_and(|tail| tail.open(*block, filled.id, tag, slot));
+        }
+    }
+    true
+}
+
+/// A planted leak: a generator that statistics can see through.
+fn weak_noise(bytes: &mut [u8], seq: Seq) {
+    let mut state = seq.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in bytes.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+}
+
+/// A planted leak: a cell stays as it was while its volume rests.
+fn stale_cell(
+    cells: &mut Vec<Vec<u8>>,
+    index: usize,
+    filled: &[Filled],
+    cell: &mut [u8; CELL_LEN],
+) {
+    cells.resize(index.max(cells.len()) + 1, Vec::new());
+    if filled.is_empty() && cells[index].len() == CELL_LEN {
+        cell.copy_from_slice(&cells[index]);
+    }
+    cells[index] = cell.to_vec();
+}
+
+/// By hidden slot: whether it is filled.
+fn unit_hidden_ids(geometry: &crate::geometry::Geometry, plan: &Plan) -> Vec<bool> {
+    let hidden = geometry.levels().skip(1);
+    let filled = hidden.flat_map(|level| {
+        let filled = plan.levels[level.index()].as_ref().map_or(0, |level| level.filled.len());
+        (0..geometry.slot_count(level)).map(move |index| index < filled)
+    });
+    filled.collect()
+}
+
+/// A planted leak: tags of empty slots are zero.
+fn zero_tags(geometry: &crate::geometry::Geometry, block: &mut Block, filled: &[bool]) {
+    let mut part = HiddenPart::new(geometry, block);
+    let p = geometry.parameters();
+    let start = 8 * p.hidden_slots as usize + TAG_LEN * p.classes as usize;
+    let tags = part.bytes()[start..].chunks_exact_mut(TAG_LEN);
+    tags.zip(filled).filter(|(_, filled)| !**filled).for_each(|(tag, _)| tag.fill(0));
+}
+
+impl LevelHead {
+    /// A level that begins, or goes on after `ids_before`.
+    pub(crate) fn new(ids_before: Vec<u32>, written: Vec<Seq>) -> Self {
+        Self { ids_before, pages: crate::level::Pages::new(written) }
+    }
+}

@@ -1,0 +1,200 @@
+//! Damage, wrong passwords, failing and shrinking devices.
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo, Fault, FaultDevice};
+use tacita_pddm::examine::examine;
+use tacita_pddm::{Kind, Options, Session, Unlock, change_password};
+
+use crate::devices::{
+    BLOCK, blocks, content, entropy, make, open, parameters, read, shape, volume, wrap,
+};
+
+const UNITS: u64 = 40;
+const UNIT: usize = 8 * BLOCK;
+
+/// A device with something on both volumes: public block n and hidden block n, version 1.
+fn example() -> Vec<u8> {
+    let device = Arc::new(FaultDevice::new(shape(blocks(UNITS))));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), 1, entropy(1, 1));
+    let session = open(&dynamic, 1, entropy(2, 2));
+    for id in 0..40 {
+        volume(&session, 1).write(BlockNo(id), &content(id, 1)).unwrap();
+    }
+    for id in 0..60 {
+        volume(&session, 0).write(BlockNo(id), &content(id, 1)).unwrap();
+    }
+    session.close().unwrap();
+    device.content()
+}
+
+fn device_of(image: &[u8]) -> Arc<dyn BlockDevice> {
+    Arc::new(FaultDevice::from_bytes(image.to_vec(), 4096).unwrap())
+}
+
+fn kind_of(image: &[u8], level: u8) -> Option<Kind> {
+    let options = Options { entropy: entropy(3, 3), ..Options::default() };
+    Session::open(&device_of(image), Unlock::Wrap(&wrap(level)), options).err().map(|e| e.kind())
+}
+
+#[test]
+fn wrong_password_no_volume_and_damage_are_one() {
+    let good = example();
+    let mut no_superblock = good.clone();
+    no_superblock[..BLOCK].fill(0);
+    let end = no_superblock.len() - BLOCK;
+    assert_eq!(kind_of(&no_superblock, 0), None, "the copy is used");
+    no_superblock[end..].fill(0);
+    let text = |image: &[u8], level| {
+        let options = Options { entropy: entropy(3, 3), ..Options::default() };
+        let opened = Session::open(&device_of(image), Unlock::Wrap(&wrap(level)), options);
+        opened.unwrap_err().to_string()
+    };
+    let wrong = text(&good, 77);
+    assert_eq!(kind_of(&good, 77), Some(Kind::NoVolume));
+    assert_eq!(text(&good, 2), wrong, "no such volume");
+    assert_eq!(text(&no_superblock, 0), wrong, "a damaged superblock");
+    assert_eq!(text(&vec![0; good.len()], 0), wrong, "nothing at all");
+}
+
+#[test]
+fn a_shorter_device_is_refused() {
+    let mut image = example();
+    image.truncate(image.len() - 3 * UNIT);
+    assert_eq!(kind_of(&image, 0), Some(Kind::TooShort));
+    // Without the right password nothing is said of it.
+    assert_eq!(kind_of(&image, 9), Some(Kind::NoVolume));
+}
+
+/// Each block of the log, damaged: what lay in it cannot be read, all else can, and `check` names
+/// the unit.
+#[test]
+fn a_damaged_block_is_an_error_of_its_own() {
+    let good = example();
+    let written = open(&device_of(&good), 0, entropy(4, 4)).written_units();
+    let mut lost = 0;
+    for unit in 0..usize::try_from(written.min(UNITS)).unwrap() {
+        for block in 0..8 {
+            let mut image = good.clone();
+            image[(unit + 1) * UNIT + block * BLOCK + 100] ^= 1;
+            let device = device_of(&image);
+            let session = open(&device, 1, entropy(5, 5));
+            if session.written_units() < written {
+                // The end of the log: what was not known to be durable may go.
+                continue;
+            }
+            let mut unreadable = 0;
+            for (level, count) in [(0, 60), (1, 40)] {
+                let volume = volume(&session, level);
+                for id in 0..count {
+                    let mut buf = vec![0; BLOCK];
+                    match volume.read(BlockNo(id), &mut buf) {
+                        Ok(()) => assert!(
+                            buf == content(id, 1) || (level == 1 && buf.iter().all(|b| *b == 0)),
+                            "unit {unit}, block {block}: level {level}, block {id} is wrong"
+                        ),
+                        Err(_) => unreadable += 1,
+                    }
+                }
+            }
+            assert!(unreadable <= if block == 0 { 7 } else { 1 }, "unit {unit}, block {block}");
+            lost += unreadable;
+            drop(session);
+            let view = examine(&device, Unlock::Wrap(&wrap(0)), &mut |_| {}).unwrap();
+            let damaged = view.damaged();
+            assert!(damaged.len() <= 1, "unit {unit}, block {block}: {damaged:?}");
+            if unreadable > 0 {
+                assert_eq!(damaged, [u32::try_from(unit).unwrap()]);
+            }
+        }
+    }
+    assert!(lost > 100, "{lost}");
+}
+
+/// What is lost stays lost, and says so, also after the head has gone over it; and comes back to
+/// life when it is written.
+#[test]
+fn what_is_lost_says_so_until_it_is_written() {
+    let mut image = example();
+    image[UNIT * 4 + 2 * BLOCK] ^= 1;
+    let device = device_of(&image);
+    let session = open(&device, 1, entropy(5, 5));
+    let unreadable = |session: &Session| -> Vec<u64> {
+        let volume = volume(session, 0);
+        let fails = |id: &u64| volume.read(BlockNo(*id), &mut vec![0; BLOCK]).is_err();
+        (0..60).filter(fails).collect()
+    };
+    let lost = unreadable(&session);
+    assert_eq!(lost.len(), 1);
+    for _ in 0..3 * UNITS {
+        session.beat().unwrap();
+    }
+    assert_eq!(unreadable(&session), lost);
+    drop(session);
+    let session = open(&device, 1, entropy(6, 6));
+    assert_eq!(unreadable(&session), lost, "after reopening");
+    volume(&session, 0).write(BlockNo(lost[0]), &content(lost[0], 2)).unwrap();
+    session.flush().unwrap();
+    assert_eq!(unreadable(&session), Vec::<u64>::new());
+}
+
+/// A write that fails: everything after it fails, nothing that was flushed is lost.
+#[test]
+fn a_failing_device_loses_nothing_that_was_flushed() {
+    for write in 0..12 {
+        let device = Arc::new(FaultDevice::from_bytes(example(), 4096).unwrap());
+        let dynamic: Arc<dyn BlockDevice> = device.clone();
+        let session = open(&dynamic, 1, entropy(7, 7));
+        device.inject(Fault::FailWrite { write, kind: tacita_block::Kind::Io });
+        let volume = volume(&session, 0);
+        let mut failed = false;
+        for id in 0..60 {
+            failed |= volume.write(BlockNo(id), &content(id, 2)).is_err();
+            failed |= volume.flush().is_err();
+        }
+        assert!(failed, "write {write}");
+        assert!(volume.write(BlockNo(0), &content(0, 3)).is_err(), "nothing goes on");
+        drop((volume, session));
+        device.clear_faults();
+        let again = open(&dynamic, 1, entropy(8, 8));
+        for id in 0..60 {
+            let found = read(&crate::devices::volume(&again, 0), id);
+            assert!(found == content(id, 1) || found == content(id, 2), "block {id}");
+        }
+    }
+}
+
+#[test]
+fn passwords_change_and_nothing_else() {
+    let device = device_of(&example());
+    for (level, new) in [(0, 50), (1, 51)] {
+        let (old, new) = (wrap(level), wrap(new));
+        change_password(&device, Unlock::Wrap(&old), Unlock::Wrap(&new), entropy(9, 9)).unwrap();
+        let options = || Options { entropy: entropy(9, 10), ..Options::default() };
+        let session = Session::open(&device, Unlock::Wrap(&new), options()).unwrap();
+        assert_eq!(session.volumes().len(), usize::from(level) + 1);
+        assert_eq!(read(&volume(&session, level), 7), content(7, 1));
+    }
+    // The public one is gone at once; the hidden one opens the others still.
+    let gone = Session::open(&device, Unlock::Wrap(&wrap(0)), Options::default()).unwrap_err();
+    assert_eq!(gone.kind(), Kind::NoVolume);
+}
+
+/// Whoever opens for reading only writes nothing, and can write nothing.
+#[test]
+fn read_only_is_read_only() {
+    let device = Arc::new(FaultDevice::from_bytes(example(), 4096).unwrap());
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    let options = Options { read_only: true, ..Options::default() };
+    let session = Session::open(&dynamic, Unlock::Wrap(&wrap(1)), options).unwrap();
+    for level in 0..2 {
+        let volume = volume(&session, level);
+        assert_eq!(read(&volume, 5), content(5, 1));
+        let refused = volume.write(BlockNo(0), &content(0, 9)).unwrap_err();
+        assert_eq!(refused.kind(), tacita_block::Kind::ReadOnly);
+        volume.flush().unwrap();
+    }
+    drop(session);
+    assert_eq!(device.writes(), 0);
+}

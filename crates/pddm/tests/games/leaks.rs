@@ -1,0 +1,128 @@
+//! Each planted leak is noticed. (Design note, section 5.5.)
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo, FaultDevice};
+use tacita_pddm::leak::{Leak, plant};
+use tacita_testkit::history::Rng;
+
+use crate::content::{findings, units};
+use crate::devices::{blocks, content, entropy, make, open, parameters, shape, volume};
+use crate::worlds::{Scenario, difference, play};
+
+const GAMES: u64 = 40;
+
+/// Whether any of so many games ends with something found.
+fn caught(leak: Leak, game: impl Fn(u64) -> Vec<String>) {
+    for seed in 0..GAMES {
+        plant(Some(leak));
+        let found = game(seed);
+        plant(None);
+        if !found.is_empty() {
+            return;
+        }
+    }
+    panic!("{leak:?} was not noticed in {GAMES} games");
+}
+
+fn two_worlds(seed: u64) -> Vec<String> {
+    difference(&Scenario::random(seed * 1000))
+}
+
+fn written_bytes(seed: u64) -> Vec<String> {
+    findings(&units(&play(&Scenario::random(seed * 1000 + 77), true).device))
+}
+
+/// A power cut loses units; other content is written under the same numbers. No two units of
+/// different content have the same salt.
+fn repeated_salts(seed: u64) -> Vec<String> {
+    let device = Arc::new(FaultDevice::new(shape(blocks(40))));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), 1, entropy(seed, seed));
+    let mut all = Vec::new();
+    let mut image = device.content();
+    for life in 0..2 {
+        let device = Arc::new(FaultDevice::from_bytes(image.clone(), 4096).unwrap());
+        let dynamic: Arc<dyn BlockDevice> = device.clone();
+        let session = open(&dynamic, 1, entropy(seed + life + 1, seed + life + 1));
+        let mut rng = Rng::new(seed + life);
+        for step in 0..60 {
+            let id = rng.below(60);
+            volume(&session, 0).write(BlockNo(id), &content(id, step + 1000 * life)).unwrap();
+        }
+        drop(session);
+        all.extend(units(&device));
+        // Nothing of it was flushed: all is lost.
+        let recording = device.recording();
+        image = recording.crash_image(recording.events().len(), 0);
+    }
+    let mut salts = std::collections::HashMap::new();
+    let mut found = Vec::new();
+    for unit in all {
+        let salt = unit[..32].to_vec();
+        if salts.insert(salt, unit.clone()).is_some_and(|other| other != unit) {
+            found.push("a salt comes with two contents".to_owned());
+        }
+    }
+    found
+}
+
+/// Somebody who has the password of the first hidden volume learns of the second.
+#[test]
+fn a_leak_between_hidden_volumes() {
+    caught(Leak::SharedClass, crate::levels::difference);
+}
+
+/// The guesser is no worse than it must be: it sees a leak that is there.
+#[test]
+fn the_guesser_sees_a_leak() {
+    plant(Some(Leak::ZeroDummies));
+    let score = crate::guess::score(7, 100);
+    plant(None);
+    assert!(score.accuracy >= 0.95, "{score:?}");
+}
+
+/// Promises that a power cut shows to be broken.
+#[test]
+fn faults_that_a_cut_shows() {
+    for leak in [Leak::SkippedFlush, Leak::EarlyReuse, Leak::BlindRecovery] {
+        caught(leak, |seed| {
+            let held = std::panic::catch_unwind(|| crate::crash::game(seed)).is_ok();
+            if held { Vec::new() } else { vec!["a promise is broken".to_owned()] }
+        });
+    }
+}
+
+#[test]
+fn salts_never_repeat() {
+    assert_eq!(repeated_salts(3), Vec::<String>::new());
+}
+
+#[test]
+fn leaks_in_what_is_written_where() {
+    for leak in [
+        Leak::FlushWrites,
+        Leak::SkippedUnits,
+        Leak::SharedPages,
+        Leak::HiddenRecovery,
+        Leak::ForwardedDiscard,
+        Leak::CountedVolumes,
+        Leak::HiddenPressure,
+    ] {
+        caught(leak, two_worlds);
+    }
+}
+
+#[test]
+fn leaks_in_what_is_written() {
+    for leak in [
+        Leak::CopiedCiphertext,
+        Leak::ZeroDummies,
+        Leak::StaleCell,
+        Leak::WeakDummies,
+        Leak::ZeroTags,
+    ] {
+        caught(leak, written_bytes);
+    }
+    caught(Leak::RepeatedSalt, repeated_salts);
+}

@@ -1,0 +1,19 @@
+//! The proof of PD-DM: what an adversary may do, and what users rely on.
+//!
+//! Every random test prints its seed; the seed reproduces it.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+#![allow(clippy::cast_precision_loss, reason = "counts in statistics are small")]
+#![allow(clippy::needless_for_each, reason = "a chain reads better than a loop of one line")]
+
+mod content;
+mod crash;
+mod damage;
+mod devices;
+mod guess;
+mod hostile;
+#[cfg(feature = "leaks")]
+mod leaks;
+mod levels;
+mod model;
+mod worlds;

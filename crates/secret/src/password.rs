@@ -1,0 +1,72 @@
+//! From passwords to keys: Argon2id with fixed parameters, for parameters in a header would tell
+//! who chose them.
+
+use std::fmt;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use zeroize::Zeroizing;
+
+use crate::Key;
+use crate::key::KEY_LEN;
+
+/// Memory in KiB, passes and lanes: 256 MiB, about half a second.
+const COST: (u32, u32, u32) = (256 << 10, 3, 1);
+/// Bytes of salt.
+pub const SALT_LEN: usize = 32;
+
+/// A password, zeroed when dropped and never printed.
+pub struct Password(Zeroizing<Vec<u8>>);
+
+impl Password {
+    /// Takes the bytes of a password over.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key that belongs to the password under this salt. Takes 256 MiB and about half a second,
+    /// whatever the password.
+    pub fn stretch(&self, salt: &[u8; SALT_LEN]) -> Key {
+        let (memory, passes, lanes) = COST;
+        let params =
+            Params::new(memory, passes, lanes, Some(KEY_LEN)).expect("within Argon2's bounds");
+        let mut key = Zeroizing::new([0; KEY_LEN]);
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(&self.0, salt, &mut *key)
+            .expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
+        Key::take(&mut key)
+    }
+}
+
+impl PartialEq for Password {
+    fn eq(&self, other: &Self) -> bool {
+        *self.0 == *other.0
+    }
+}
+
+impl Eq for Password {}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn password_and_salt_make_the_key() {
+        let key = |password: &str, salt| Password::new(password.into()).stretch(&[salt; 32]);
+        let one = key("one", 1);
+        assert_eq!(one.expose(), key("one", 1).expose());
+        assert_ne!(one.expose(), key("one", 2).expose());
+        assert_ne!(one.expose(), key("two", 1).expose());
+        assert_eq!(format!("{:?}", Password::new(b"one".to_vec())), "[secret]");
+    }
+}

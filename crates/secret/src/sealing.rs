@@ -1,0 +1,201 @@
+//! Authenticated encryption under keys that are used for one record: AES-256-GCM whose nonce is the
+//! number of a slot.
+
+use std::fmt;
+
+use aes_gcm::aead::{AeadInOut, KeyInit};
+use aes_gcm::{Aes256Gcm, Nonce, Tag as GcmTag};
+
+use crate::Key;
+
+/// Length of a tag in bytes.
+pub const TAG_LEN: usize = 16;
+/// Slots that a key can seal, 0 to 127.
+const SLOTS: u8 = 128;
+
+/// What proves that a sealed slot is what was sealed.
+pub type Tag = [u8; TAG_LEN];
+
+/// What was opened is not what was sealed under this key, slot and context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forged;
+
+impl fmt::Display for Forged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not what was sealed")
+    }
+}
+
+impl std::error::Error for Forged {}
+
+fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
+    let mut nonce = [0; 12];
+    nonce[0] = slot;
+    nonce.into()
+}
+
+/// Seals each slot of one record once.
+///
+/// The key has to be fresh: derived from a random salt that no other record has.
+pub struct Sealing {
+    cipher: Aes256Gcm,
+    used: u128,
+}
+
+impl Sealing {
+    /// Seals under `key`, which has sealed nothing yet.
+    pub fn new(key: &Key) -> Self {
+        Self { cipher: Aes256Gcm::new(key.expose().into()), used: 0 }
+    }
+
+    /// Encrypts `buf` in place; `context` is authenticated with it.
+    ///
+    /// # Panics
+    /// If the slot is sealed twice: that would give away both contents.
+    pub fn seal(&mut self, slot: u8, context: &[u8], buf: &mut [u8]) -> Tag {
+        assert!(slot < SLOTS && self.used & 1 << slot == 0, "each slot is sealed once");
+        self.used |= 1 << slot;
+        self.cipher
+            .encrypt_inout_detached(&nonce(slot), context, buf.into())
+            .expect("slots are shorter than what GCM can take")
+            .into()
+    }
+}
+
+/// Opens slots of one record.
+pub struct Opening {
+    cipher: Aes256Gcm,
+}
+
+impl Opening {
+    /// Opens what was sealed under `key`.
+    pub fn new(key: &Key) -> Self {
+        Self { cipher: Aes256Gcm::new(key.expose().into()) }
+    }
+
+    /// Decrypts `buf` in place.
+    ///
+    /// # Errors
+    /// [`Forged`]; `buf` holds nothing of use then.
+    pub fn open(&self, slot: u8, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
+        let tag = GcmTag::from(*tag);
+        self.cipher
+            .decrypt_inout_detached(&nonce(slot), context, buf.into(), &tag)
+            .map_err(|_| Forged)
+    }
+}
+
+/// Seals any number of records under one key, which nobody else seals with: their nonces are counted.
+pub struct Counted {
+    cipher: Aes256Gcm,
+    last: std::sync::atomic::AtomicU64,
+}
+
+impl Counted {
+    /// Seals under `key`, which has sealed at most `so_far` records.
+    pub fn new(key: &Key, so_far: u64) -> Self {
+        Self { cipher: Aes256Gcm::new(key.expose().into()), last: so_far.into() }
+    }
+
+    /// Encrypts `buf` in place; returns the record's number and its tag.
+    pub fn seal(&self, context: &[u8], buf: &mut [u8]) -> (u64, Tag) {
+        let number = self.last.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        let tag = self.cipher.encrypt_inout_detached(&Self::nonce(number), context, buf.into());
+        (number, tag.expect("records are shorter than what GCM can take").into())
+    }
+
+    /// Decrypts `buf` in place.
+    ///
+    /// # Errors
+    /// [`Forged`]; `buf` holds nothing of use then.
+    pub fn open(
+        &self,
+        number: u64,
+        context: &[u8],
+        buf: &mut [u8],
+        tag: &Tag,
+    ) -> Result<(), Forged> {
+        let tag = GcmTag::from(*tag);
+        self.cipher
+            .decrypt_inout_detached(&Self::nonce(number), context, buf.into(), &tag)
+            .map_err(|_| Forged)
+    }
+
+    fn nonce(number: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&number.to_le_bytes());
+        nonce.into()
+    }
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::take(&mut [3; 32])
+    }
+
+    /// Test case 14 of the GCM specification: zero key, zero nonce, a zero block.
+    #[test]
+    fn agrees_with_the_published_vector() {
+        let mut block = [0; 16];
+        let tag = Sealing::new(&Key::take(&mut [0; 32])).seal(0, &[], &mut block);
+        assert_eq!(block[..4], [0xce, 0xa7, 0x40, 0x3d]);
+        assert_eq!(tag[..4], [0xd0, 0xd1, 0xc8, 0xa7]);
+    }
+
+    #[test]
+    fn opens_what_was_sealed_and_nothing_else() {
+        let mut block = *b"sixteen bytes...";
+        let tag = Sealing::new(&key()).seal(5, b"context", &mut block);
+        let opening = Opening::new(&key());
+        let open = |slot, context: &[u8], mut block: [u8; 16], tag: &Tag| {
+            opening.open(slot, context, &mut block, tag).map(|()| block)
+        };
+        assert_eq!(open(5, b"context", block, &tag), Ok(*b"sixteen bytes..."));
+        assert_eq!(open(6, b"context", block, &tag), Err(Forged));
+        assert_eq!(open(5, b"Context", block, &tag), Err(Forged));
+        assert_eq!(open(5, b"context", [0; 16], &tag), Err(Forged));
+        assert_eq!(open(5, b"context", block, &[0; 16]), Err(Forged));
+    }
+
+    #[test]
+    fn counted_records_open_by_their_numbers() {
+        let counted = Counted::new(&key(), 7);
+        let mut blocks = [[1; 16], [1; 16]];
+        let sealed = blocks.each_mut().map(|block| counted.seal(b"c", block));
+        assert_eq!((sealed[0].0, sealed[1].0), (8, 9));
+        assert_ne!(blocks[0], blocks[1]);
+        let (number, tag) = sealed[1];
+        assert_eq!(counted.open(8, b"c", &mut blocks[1].clone(), &tag), Err(Forged));
+        counted.open(number, b"c", &mut blocks[1], &tag).unwrap();
+        assert_eq!(blocks[1], [1; 16]);
+    }
+
+    #[test]
+    #[should_panic(expected = "sealed once")]
+    fn a_slot_is_not_sealed_twice() {
+        let mut sealing = Sealing::new(&key());
+        sealing.seal(1, &[], &mut [0; 16]);
+        sealing.seal(1, &[], &mut [1; 16]);
+    }
+}
