@@ -126,6 +126,9 @@ pub(crate) struct NbdOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct PddmOptions {
+    /// Size of the device that is opened after a crash
+    #[arg(long, value_parser = size, default_value = "64G")]
+    pub(crate) open_size: u64,
     /// Size of the device
     #[arg(long, value_parser = size, default_value = "1G")]
     pub(crate) size: u64,

@@ -15,6 +15,7 @@ use tacita_secret::Key;
 use crate::arguments::PddmOptions;
 use crate::nbd::{Contender, Session, USUAL, Workload};
 use crate::record::{Record, ratio_to};
+use crate::runner;
 use crate::statistics::real;
 
 mod plain;
@@ -24,6 +25,8 @@ use plain::PlainVolume;
 const BLOCK_LEN: u64 = 4096;
 /// Sweeps of uniform traffic that make a volume old.
 const SWEEPS: u64 = 3;
+/// Longest opening of the large device in seconds.
+const OPEN_S_MAX: f64 = 5.0;
 /// What ratios refer to.
 const BASE: &str = "aead";
 
@@ -51,7 +54,54 @@ pub(crate) fn run(options: &PddmOptions, scratch: &Path) -> Result<Vec<Record>> 
     for state in ["fresh", "half", "aged"] {
         records.extend(in_state(options, state, scratch)?);
     }
+    records.push(reopening(options, scratch)?);
     Ok(records)
+}
+
+/// How long opening takes after a session that has not been closed, on a large device with more in
+/// its log than is replayed; without the time that a password takes.
+fn reopening(options: &PddmOptions, scratch: &Path) -> Result<Record> {
+    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
+    let image = folder.path().join("large.img");
+    let keys = [Key::random()?, Key::random()?];
+    let [public_key, hidden_key] = keys.each_ref().map(Unlock::Wrap);
+    let open = || -> Result<tacita_pddm::Session> {
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(FileDevice::open(&image, tacita_block::Access::ReadWrite, 4096)?);
+        Ok(tacita_pddm::Session::open(&device, hidden_key, Options::default())?)
+    };
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(FileDevice::create(&image, options.open_size, 4096)?);
+    init(&device, &Parameters::default(), public_key, &[hidden_key], Entropy::default())?;
+    drop(device);
+    let session = open()?;
+    let public = session.volume(Level::PUBLIC).context("the volume is not open")?;
+    let data = vec![0xa5; 256 * 4096];
+    // More than what is replayed: a thirty-second of the log, and as much again at most.
+    let bytes = options.open_size / 16;
+    for at in (0..bytes / BLOCK_LEN).step_by(256) {
+        public.write(BlockNo(at), &data)?;
+    }
+    session.flush()?;
+    drop((public, session));
+    let (mut samples, mut cold) = (Vec::new(), true);
+    for _ in 0..options.rounds {
+        cold &= runner::drop_caches();
+        let begin = std::time::Instant::now();
+        let session = open()?;
+        samples.push(begin.elapsed().as_secs_f64());
+        drop(session);
+    }
+    Ok(Record {
+        profile: "large".into(),
+        workload: "open".into(),
+        peer: "public".into(),
+        unit: "s".into(),
+        samples,
+        image_bytes: options.open_size,
+        cold,
+        ..Record::default()
+    })
 }
 
 fn in_state(options: &PddmOptions, state: &'static str, scratch: &Path) -> Result<Vec<Record>> {
@@ -259,5 +309,10 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
     let alike = of("rand-write-qd32").zip(of("seq-write"));
     let alike = alike.map(|(random, sequential)| random * 4096.0 / f64::from(1 << 20) / sequential);
     line("aged public random writes of sequential ones", 0.8, alike);
+    if let Some(seconds) = records.iter().find(|r| r.workload == "open").and_then(Record::value) {
+        let verdict = if seconds <= OPEN_S_MAX { "holds" } else { "MISSED" };
+        writeln!(text, "{verdict:>7}: opening after a crash, <= {OPEN_S_MAX} s: {seconds:.2} s")
+            .expect("a string takes all");
+    }
     text
 }
