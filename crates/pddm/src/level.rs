@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tacita_secret::Key;
+use tacita_secret::{Key, Opening};
 
 use crate::geometry::{Geometry, Level, Seq};
-use crate::keys::HiddenKeys;
+use crate::keys::{HiddenKeys, Salt, unit_key};
 use crate::map::PositionMap;
 use crate::stage::Stage;
 use crate::unit::Slots;
 
-/// Units of which a volume remembers salts, ids and tags: 16 MiB at most.
-const CACHE_UNITS: u32 = 16 << 10;
+/// Units of which a volume remembers ids, tags and the expanded key: some 16 MiB.
+const CACHE_UNITS: u32 = 8 << 10;
 
 /// An open volume.
 #[derive(Debug)]
@@ -98,8 +98,14 @@ impl Pages {
 /// What is needed of a unit to read its slots.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
-    pub(crate) salt: [u8; 32],
+    pub(crate) opening: Opening,
     pub(crate) slots: Slots,
+}
+
+impl SlotTable {
+    pub(crate) fn new(master: &Key, salt: &Salt, slots: Slots) -> Self {
+        Self { opening: Opening::new(&unit_key(master, salt)), slots }
+    }
 }
 
 /// Slot tables of recently used units: a table of fixed size, in which units displace one another.

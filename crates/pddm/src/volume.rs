@@ -5,12 +5,10 @@ use std::sync::Arc;
 use tacita_block::{
     self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape,
 };
-use tacita_secret::Opening;
 
 use crate::engine::{Engine, HIDDEN_WAITING_MAX};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Level, Place};
-use crate::keys::unit_key;
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
 use crate::map::PositionMap;
@@ -219,7 +217,7 @@ impl Volume {
         let header: Option<Header> = self.engine.log.open(unit, &block);
         let table = header.and_then(|header| {
             let slots = header.slots(geometry, self.level, &open.master)?;
-            Some(Arc::new(SlotTable { salt: header.salt, slots }))
+            Some(Arc::new(SlotTable::new(&open.master, &header.salt, slots)))
         });
         if let Some(table) = &table {
             open.cache.put(unit, Arc::clone(table));
@@ -238,13 +236,11 @@ impl Volume {
     }
 
     fn open_slots(&self, table: &SlotTable, block: u32, first: u32, buf: &mut [u8]) -> bool {
-        let open = self.open();
-        let opening = Opening::new(&unit_key(&open.master, &table.salt));
         let start = (block - self.engine.geometry().slots(self.level).start) as usize;
         let mut slots = (start..).zip(first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
         slots.all(|((slot, id), bytes)| {
             let tag = &table.slots.tags[slot];
-            opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
+            table.opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
         })
     }
 
