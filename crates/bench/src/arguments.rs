@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Nbd(NbdOptions),
     /// PD-DM's volumes over NBD beside plain and encrypted ones
     Pddm(PddmOptions),
+    /// PD-DM's volumes on a model of a spinning disk, on a virtual clock, and the paper's tables
+    PddmModel(PddmModelOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -138,6 +140,13 @@ pub(crate) struct PddmOptions {
     /// Seconds of each workload in each round
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PddmModelOptions {
+    /// Size of the disk, in memory
+    #[arg(long, value_parser = size, default_value = "512M")]
+    pub(crate) size: u64,
 }
 
 #[derive(Debug, Args)]

@@ -81,6 +81,11 @@ fn run(arguments: &Arguments) -> Result<()> {
             report(&records, &origin, out, "pddm")?;
             print!("{}", pddm::verdicts(&records));
         }
+        Command::PddmModel(options) => {
+            let records = pddm::on_a_disk(options.size)?;
+            report(&records, &origin, out, "pddm-model")?;
+            print!("{}", pddm::beside_the_paper(&records));
+        }
         Command::Plot => {
             for name in ["results", "model"] {
                 let path = out.join(name).with_extension("csv");

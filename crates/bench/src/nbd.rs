@@ -15,7 +15,7 @@ mod contender;
 mod workload;
 
 pub(crate) use contender::Contender;
-pub(crate) use workload::{USUAL, Workload, fill};
+pub(crate) use workload::{FLUSHED, USUAL, Workload, fill};
 
 /// Block length in bytes of the device under our server: the least that all clients can use.
 const BLOCK_LEN_BYTES: u32 = 512;

@@ -273,12 +273,16 @@ pub(crate) enum Pddm {
         #[arg(long)]
         json: bool,
     },
-    /// Change the password of the volume that the old one opens
+    /// Change the password of the volume that the old one opens, or of one below
     Passwd {
         /// File or block device
         device: PathBuf,
         #[command(flatten)]
         password: passwords::From,
+        /// Change the password of this volume, which the password given opens too: public, hidden,
+        /// hidden2...
+        #[arg(long, value_name = "NAME")]
+        volume: Option<String>,
         /// Read the new password from the first line of this file
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,

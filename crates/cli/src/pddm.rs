@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, FileDevice};
-use tacita_pddm::{Entropy, Kind, Level, Unlock, change_password, examine};
+use tacita_pddm::{CLASSES_MAX, Entropy, Kind, Level, Unlock, change_password, examine};
 
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
@@ -22,8 +22,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Open { .. } => serve::run(command),
         Command::Close { front } => control::close(front),
         Command::Status { front, json } => control::status(front, *json),
-        Command::Passwd { device, password, new_password_file } => {
-            passwd(device, password, new_password_file.as_deref())
+        Command::Passwd { device, password, volume, new_password_file } => {
+            passwd(device, password, volume.as_deref(), new_password_file.as_deref())
         }
         Command::Check { device, password, json } => check(device, password, *json),
     }
@@ -36,6 +36,19 @@ fn name_of(level: Level) -> String {
         1 => "hidden".to_owned(),
         number => format!("hidden{number}"),
     }
+}
+
+/// The level that is called so.
+fn level_of(name: &str) -> Outcome<Level> {
+    let number = match name {
+        "public" => return Ok(Level::PUBLIC),
+        "hidden" => Some(1),
+        _ => name.strip_prefix("hidden").and_then(|number| number.parse().ok()),
+    };
+    number.filter(|n| (1..=CLASSES_MAX).contains(n)).map(Level::hidden).ok_or_else(|| {
+        Failure::usage(format!("{name}: no volume is called so"))
+            .with_remedy(format!("public, hidden, hidden2 and so on to hidden{CLASSES_MAX}"))
+    })
 }
 
 fn open_device(path: &Path, access: Access) -> Outcome<Arc<dyn BlockDevice>> {
@@ -60,7 +73,13 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
     }
 }
 
-fn passwd(path: &Path, password: &passwords::From, new: Option<&Path>) -> Outcome<()> {
+fn passwd(
+    path: &Path,
+    password: &passwords::From,
+    volume: Option<&str>,
+    new: Option<&Path>,
+) -> Outcome<()> {
+    let volume = volume.map(level_of).transpose()?;
     let device = open_device(path, Access::ReadWrite)?;
     let old = password.read("Password")?;
     let new = match new {
@@ -68,7 +87,7 @@ fn passwd(path: &Path, password: &passwords::From, new: Option<&Path>) -> Outcom
         None => passwords::ask_twice("New password")?,
     };
     let (old, new) = (Unlock::Password(&old), Unlock::Password(&new));
-    change_password(&device, old, new, Entropy::default()).map_err(|e| failure(path, &e))
+    change_password(&device, old, volume, new, Entropy::default()).map_err(|e| failure(path, &e))
 }
 
 fn check(path: &Path, password: &passwords::From, json: bool) -> Outcome<()> {

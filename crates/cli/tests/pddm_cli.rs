@@ -193,16 +193,31 @@ fn passwords_change() {
     let (device, old, new) = (bench.path("device"), bench.path("hidden"), bench.path("wrong"));
     let passwd = ["pddm", "passwd", &device, "--password-file", &old, "--new-password-file", &new];
     expect(0, &tacita(&passwd));
+    let changed = |with: &str, name: &str| {
+        let (with, new) = (bench.path(with), bench.path("hidden"));
+        let with = ["--password-file", &with, "--volume", name];
+        let new = ["--new-password-file", &new];
+        tacita(&[&["pddm", "passwd", &device][..], &with, &new].concat())
+    };
+    expect(2, &changed("second", "hidden99"));
+    expect(3, &changed("wrong", "hidden2"));
     if skip_without_fuse("passwords_change") {
         return;
     }
     let guard = MountGuard::new().unwrap();
     let dir = guard.path().to_str().unwrap();
-    for (password, volumes) in [("wrong", 2), ("second", 3), ("public", 1)] {
+    let opens = |password: &str, volumes: usize| {
         expect(0, &bench.open(password, &["--fuse", dir]));
         assert_eq!(fs::read_dir(dir).unwrap().count(), volumes, "{password}");
         expect(0, &tacita(&["pddm", "close", dir]));
+    };
+    for (password, volumes) in [("wrong", 2), ("second", 3), ("public", 1)] {
+        opens(password, volumes);
     }
+    // One below, by the password of the highest, which stays.
+    expect(0, &changed("second", "hidden"));
+    opens("second", 3);
+    opens("hidden", 2);
 }
 
 /// Mounted file systems, for a test to unmount whatever happens.

@@ -350,28 +350,34 @@ impl Session {
     }
 }
 
-/// Changes the password of the volume that `old` opens. Nobody can tell from the device whose it
-/// was, but for the public one, which is in the superblock.
+/// Changes the password of the volume that `with` opens, or of `volume`, which it opens too. Nobody
+/// can tell from the device whose it was, but for the public one, which is in the superblock.
+///
+/// To change a hidden password a unit is written, as in any session: volumes above the one of `with`
+/// are closed meanwhile, and lose what the head goes over. Whoever has several gives the password of
+/// the highest, and names the volume.
 ///
 /// # Errors
-/// As [`Session::open`].
+/// As [`Session::open`]; [`Kind::NoVolume`] too if `with` does not open `volume`.
 pub fn change_password(
     device: &Arc<dyn BlockDevice>,
-    old: Unlock<'_>,
+    with: Unlock<'_>,
+    volume: Option<Level>,
     new: Unlock<'_>,
     mut entropy: Entropy,
 ) -> Result<()> {
-    let Opened { log, end, mut keys } = unlock(device, old, false)?;
+    let Opened { log, end, mut keys } = unlock(device, with, false)?;
     let superblock = read_superblock(&**device)?.ok_or_else(no_volume)?;
     let wrap = new.wrap(&superblock.salt);
-    let top = keys.iter_mut().rev().flatten().next();
-    let (geometry, salt, master) = (log.geometry, superblock.salt, log.public.clone());
-    if let Some(top) = top {
-        top.wrap = wrap;
-        let session = Session::start(log, &end, keys, Options { entropy, ..Options::default() })?;
-        return session.beat();
+    let top = keys.iter().rposition(Option::is_some).unwrap_or(0);
+    let level = volume.map_or(top, Level::index);
+    if level == Level::PUBLIC.index() {
+        let wrap_salt = (entropy.public)()?;
+        let (geometry, salt) = (log.geometry, superblock.salt);
+        let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &log.public);
+        return write_superblock(&**device, &geometry, &superblock.encode());
     }
-    let wrap_salt = (entropy.public)()?;
-    let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &master);
-    write_superblock(&**device, &geometry, &superblock.encode())
+    keys.get_mut(level).and_then(Option::as_mut).ok_or_else(no_volume)?.wrap = wrap;
+    let session = Session::start(log, &end, keys, Options { entropy, ..Options::default() })?;
+    session.beat()
 }

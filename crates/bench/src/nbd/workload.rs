@@ -18,6 +18,10 @@ pub(crate) struct Workload {
     pub(crate) request_len: u32,
     /// Requests under way at once.
     pub(crate) depth: u32,
+    /// Whether a flush follows each request.
+    pub(crate) flushed: bool,
+    /// Seconds of the same before measuring.
+    pub(crate) ramp_seconds: u32,
 }
 
 const fn workload(
@@ -26,7 +30,7 @@ const fn workload(
     request_len: u32,
     depth: u32,
 ) -> Workload {
-    Workload { name, pattern, request_len, depth }
+    Workload { name, pattern, request_len, depth, flushed: false, ramp_seconds: 0 }
 }
 
 /// What every comparison has.
@@ -39,7 +43,20 @@ pub(crate) const USUAL: [Workload; 6] = [
     workload("seq-write", "write", 1 << 20, 4),
 ];
 
+/// Small writes, each made durable.
+pub(crate) const FLUSHED: Workload =
+    Workload { flushed: true, ..workload("flushed-write-qd1", "randwrite", 4096, 1) };
+
 impl Workload {
+    /// The same, after so many seconds of it that do not count.
+    pub(crate) const fn after(self, ramp_seconds: u32) -> Self {
+        Self { ramp_seconds, ..self }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        self.pattern.contains("write")
+    }
+
     /// Unit of what [`Workload::measure`] gives: small requests are counted, large ones weighed.
     pub(crate) const fn unit(&self) -> &'static str {
         if self.request_len < 1 << 20 { "IOPS" } else { "MiB/s" }
@@ -79,6 +96,8 @@ impl Workload {
             ("SIZE", size_bytes.to_string()),
             ("SECONDS", seconds.to_string()),
             ("TIMED", u32::from(seconds > 0).to_string()),
+            ("RAMP", self.ramp_seconds.to_string()),
+            ("FSYNC", u32::from(self.flushed).to_string()),
             ("SEED", seed.to_string()),
         ];
         fio::run(fio::NBD, scratch, &variables)

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Fault, FaultDevice};
 use tacita_pddm::examine::examine;
-use tacita_pddm::{Kind, Options, Session, Unlock, change_password};
+use tacita_pddm::{Kind, Level, Options, Session, Unlock, change_password};
+use tacita_secret::Key;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, make, open, parameters, read, shape, volume, wrap,
+    BLOCK, blocks, content, entropy, make, memory, open, parameters, read, shape, volume, wrap,
 };
 
 const UNITS: u64 = 40;
@@ -170,7 +171,8 @@ fn passwords_change_and_nothing_else() {
     let device = device_of(&example());
     for (level, new) in [(0, 50), (1, 51)] {
         let (old, new) = (wrap(level), wrap(new));
-        change_password(&device, Unlock::Wrap(&old), Unlock::Wrap(&new), entropy(9, 9)).unwrap();
+        change_password(&device, Unlock::Wrap(&old), None, Unlock::Wrap(&new), entropy(9, 9))
+            .unwrap();
         let options = || Options { entropy: entropy(9, 10), ..Options::default() };
         let session = Session::open(&device, Unlock::Wrap(&new), options()).unwrap();
         assert_eq!(session.volumes().len(), usize::from(level) + 1);
@@ -179,6 +181,49 @@ fn passwords_change_and_nothing_else() {
     // The public one is gone at once; the hidden one opens the others still.
     let gone = Session::open(&device, Unlock::Wrap(&wrap(0)), Options::default()).unwrap_err();
     assert_eq!(gone.kind(), Kind::NoVolume);
+}
+
+/// With the password of the highest volume all those below get new ones, and no volume loses
+/// anything, on a device whose units are all in use.
+#[test]
+fn lower_passwords_change_from_above() {
+    let device: Arc<dyn BlockDevice> = memory(blocks(40));
+    make(&device, &parameters(3), 3, entropy(1, 1));
+    let session = open(&device, 3, entropy(2, 2));
+    for level in 0..4 {
+        let volume = volume(&session, level);
+        for id in 0..8 {
+            volume.write(BlockNo(id), &content(id, level.into())).unwrap();
+        }
+    }
+    for _ in 0..120 {
+        session.beat().unwrap();
+    }
+    drop(session);
+    let top = wrap(3);
+    let change = |with: &Key, level: u8, new: u8| {
+        let volume = if level == 0 { Level::PUBLIC } else { Level::hidden(level.into()) };
+        let (with, new) = (Unlock::Wrap(with), wrap(new));
+        change_password(&device, with, Some(volume), Unlock::Wrap(&new), entropy(9, 9))
+    };
+    for level in 0..3 {
+        change(&top, level, 50 + level).unwrap();
+    }
+    for level in 0..3 {
+        let options = Options { read_only: true, ..Options::default() };
+        let session = Session::open(&device, Unlock::Wrap(&wrap(50 + level)), options).unwrap();
+        assert_eq!(session.volumes().len(), usize::from(level) + 1);
+    }
+    let session = open(&device, 3, entropy(3, 3));
+    for level in 0..4 {
+        for id in 0..8 {
+            assert_eq!(read(&volume(&session, level), id), content(id, level.into()));
+        }
+    }
+    // From below nothing above can be named.
+    for level in 1..4 {
+        assert_eq!(change(&wrap(50), level, 60).unwrap_err().kind(), Kind::NoVolume);
+    }
 }
 
 /// Whoever opens for reading only writes nothing, and can write nothing.

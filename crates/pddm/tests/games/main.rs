@@ -16,4 +16,5 @@ mod hostile;
 mod leaks;
 mod levels;
 mod model;
+mod oracle;
 mod worlds;

@@ -1,0 +1,52 @@
+#!/bin/sh -e
+# In the virtual machine: guest.sh PORT; the server is on the host's loopback. Prints the sum of
+# every file with the volume before it.
+random() {
+    dd if=/dev/urandom "$@" 2> /tmp/dd || { cat /tmp/dd >&2; exit 1; }
+}
+
+mkdir -p /mnt/public /mnt/hidden
+connect() {
+    nbd-client host "$1" /dev/nbd0 -N public -b 4096 > /dev/null
+    nbd-client host "$1" /dev/nbd1 -N hidden -b 4096 > /dev/null
+    # The kernel gives up on no request before the heartbeat has carried it.
+    for n in 0 1; do echo 0 > /sys/block/nbd$n/queue/io_timeout 2> /dev/null || true; done
+}
+
+attach() {
+    connect "$1"
+    mount -t ext4 /dev/nbd0 /mnt/public
+    mount -t xfs /dev/nbd1 /mnt/hidden
+}
+
+detach() {
+    umount /mnt/hidden
+    umount /mnt/public
+    e2fsck -fn /dev/nbd0 > /tmp/e2fsck || { cat /tmp/e2fsck >&2; exit 1; }
+    xfs_repair -n /dev/nbd1 > /tmp/repair 2>&1 || { cat /tmp/repair >&2; exit 1; }
+    nbd-client -d /dev/nbd0
+    nbd-client -d /dev/nbd1
+}
+
+connect "$1"
+mkfs.ext4 -q -E nodiscard /dev/nbd0
+mkfs.xfs -q /dev/nbd1
+nbd-client -d /dev/nbd0
+nbd-client -d /dev/nbd1
+
+attach "$1"
+for n in $(seq 40); do
+    for volume in public hidden; do
+        mkdir -p "/mnt/$volume/folder-$((n % 5))"
+        random of="/mnt/$volume/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 20))"
+    done
+done
+sync
+random of=/mnt/hidden/folder-1/file-1 bs=4096 count=20 conv=fsync
+detach
+
+attach "$1"
+for volume in public hidden; do
+    (cd "/mnt/$volume" && find . -type f -exec sha256sum {} +) | sed "s/^/$volume /"
+done
+detach
