@@ -128,6 +128,10 @@ pub(crate) struct NbdOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct PddmOptions {
+    /// What is measured: volumes that are fresh, half full, or full and overwritten evenly, and how
+    /// long opening takes after a crash
+    #[arg(long, value_delimiter = ',', default_value = "fresh,half,aged,open")]
+    pub(crate) states: Vec<String>,
     /// Size of the device that is opened after a crash
     #[arg(long, value_parser = size, default_value = "64G")]
     pub(crate) open_size: u64,

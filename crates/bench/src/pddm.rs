@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tacita_block::{BlockDevice, BlockNo, FileDevice};
 use tacita_pddm::{Entropy, Level, Options, Parameters, Unlock, Volume, init};
 use tacita_secret::Key;
@@ -55,10 +55,16 @@ const WANTED: [(&str, &str, &str, f64); 14] = [
 /// Everything that is measured, in every state.
 pub(crate) fn run(options: &PddmOptions, scratch: &Path) -> Result<Vec<Record>> {
     let mut records = Vec::new();
-    for state in ["fresh", "half", "aged"] {
-        records.extend(in_state(options, state, scratch)?);
+    for state in &options.states {
+        let found = match state.as_str() {
+            "fresh" => in_state(options, "fresh", scratch),
+            "half" => in_state(options, "half", scratch),
+            "aged" => in_state(options, "aged", scratch),
+            "open" => reopening(options, scratch),
+            other => bail!("{other}: fresh, half, aged and open are possible"),
+        };
+        records.extend(found?);
     }
-    records.extend(reopening(options, scratch)?);
     Ok(records)
 }
 
@@ -292,7 +298,7 @@ impl Carrier {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
             Ok(done) => done,
-            Err(_) => anyhow::bail!("the public traffic has panicked"),
+            Err(_) => bail!("the public traffic has panicked"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Geometry, Level, Seq};
@@ -101,6 +101,19 @@ impl Engine {
             return Err(write_failed());
         }
         head.lock().map_err(|_| write_failed())
+    }
+
+    /// The head, unless somebody else has it.
+    ///
+    /// # Errors
+    /// As [`Engine::head`].
+    pub(crate) fn head_if_free(&self) -> Result<Option<MutexGuard<'_, Sequencer>>> {
+        self.writable()?;
+        match self.head.as_ref().map(Mutex::try_lock) {
+            Some(Ok(head)) => Ok(Some(head)),
+            Some(Err(TryLockError::WouldBlock)) | None => Ok(None),
+            Some(Err(TryLockError::Poisoned(_))) => Err(write_failed()),
+        }
     }
 
     /// Refuses what changes the device.

@@ -22,6 +22,11 @@ impl Default for Entropy {
 }
 
 impl Entropy {
+    /// The key of one unit's noise.
+    pub(crate) fn noise_key(&mut self) -> std::io::Result<Key> {
+        Ok(Key::passing(&mut (self.hidden)()?))
+    }
+
     pub(crate) fn hidden_key(&mut self) -> std::io::Result<Key> {
         Ok(Key::take(&mut (self.hidden)()?))
     }

@@ -64,23 +64,30 @@ pub(crate) struct Cell {
     pub(crate) replay_from: Seq,
 }
 
-impl Cell {
+impl HiddenKeys {
     /// The cell for the unit with this salt. `sealing` is that of the level in the unit.
-    pub(crate) fn seal(&self, salt: &Salt, sealing: &mut Sealing) -> [u8; CELL_LEN] {
+    pub(crate) fn seal_cell(
+        &self,
+        replay_from: Seq,
+        salt: &Salt,
+        sealing: &mut Sealing,
+    ) -> [u8; CELL_LEN] {
         let mut bytes = [0; CELL_LEN];
         let (front, inside) = bytes.split_at_mut(FRONT_LEN);
-        front[..KEY_LEN].copy_from_slice(self.keys.master.expose());
-        let mut under_wrap = Sealing::new(&self.keys.wrap.derive(DOMAIN_FRONT, &[salt]));
+        front[..KEY_LEN].copy_from_slice(self.master.expose());
+        let mut under_wrap = Sealing::new(&self.wrap.derive(DOMAIN_FRONT, &[salt]));
         let tag = under_wrap.seal(0, &[], &mut front[..KEY_LEN]);
         front[KEY_LEN..].copy_from_slice(&tag);
-        inside[..KEY_LEN].copy_from_slice(self.keys.wrap.expose());
-        inside[KEY_LEN..2 * KEY_LEN].copy_from_slice(self.keys.below.expose());
-        inside[2 * KEY_LEN..INSIDE_LEN].copy_from_slice(&self.replay_from.0.to_le_bytes());
+        inside[..KEY_LEN].copy_from_slice(self.wrap.expose());
+        inside[KEY_LEN..2 * KEY_LEN].copy_from_slice(self.below.expose());
+        inside[2 * KEY_LEN..INSIDE_LEN].copy_from_slice(&replay_from.0.to_le_bytes());
         let tag = sealing.seal(SLOT_CELL, &[], &mut inside[..INSIDE_LEN]);
         inside[INSIDE_LEN..].copy_from_slice(&tag);
         bytes
     }
+}
 
+impl Cell {
     /// Opens a cell by password.
     ///
     /// # Errors
@@ -131,9 +138,9 @@ mod tests {
     #[test]
     fn a_cell_opens_by_its_password_and_from_above() {
         let keys = HiddenKeys { wrap: key(1), master: key(2), below: key(3) };
-        let cell = Cell { keys, replay_from: Seq(77) };
         let salt = [9; 32];
-        let bytes = cell.seal(&salt, &mut Sealing::new(&unit_key(&key(2), &salt)));
+        let mut sealing = Sealing::new(&unit_key(&key(2), &salt));
+        let bytes = keys.seal_cell(Seq(77), &salt, &mut sealing);
         for opened in [
             Cell::open_by_wrap(&bytes, &salt, &key(1)).unwrap(),
             Cell::open_by_master(&bytes, &salt, &key(2)).unwrap(),

@@ -33,6 +33,7 @@ mod sequencer;
 mod session;
 mod stage;
 mod superblock;
+mod tail;
 mod unit;
 mod volume;
 mod writer;

@@ -1,16 +1,18 @@
 //! From plans to sealed units, and on to the writer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use tacita_secret::{Noise, Opening, Sealing, TAG_LEN, Tag};
+use tacita_secret::{Digest, Noise, Opening, Sealing, TAG_LEN, Tag};
 
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
-use crate::keys::{CELL_LEN, Cell, unit_key};
+use crate::keys::{CELL_LEN, unit_key};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
-use crate::sequencer::{Filled, LevelHead, LevelPlan, Plan, Sequencer, Source, Tail, place_of};
+use crate::sequencer::{Filled, LevelHead, LevelPlan, Plan, Sequencer, Source, place_of};
+use crate::tail::{Ahead, Tail};
 use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
 use crate::writer::Run;
 
@@ -18,6 +20,8 @@ use crate::writer::Run;
 struct Sealed {
     /// By level.
     levels: Vec<Option<SealedLevel>>,
+    /// Of the hidden slots.
+    mac: Digest,
 }
 
 struct SealedLevel {
@@ -34,7 +38,9 @@ impl Engine {
         let geometry = &self.log.geometry;
         let first = geometry.unit_of(head.next);
         let mut bytes = self.buffers.take(plans.len() * geometry.unit_len());
-        let mut sealed = self.seal_slots(plans, &mut bytes);
+        let ahead = self.to_read_ahead(head, plans.len());
+        let (mut sealed, ahead) = self.seal_slots(plans, &mut bytes, ahead);
+        head.ahead.extend(ahead);
         let units = bytes.chunks_exact_mut(geometry.unit_len());
         for ((plan, unit), bytes) in plans.iter().zip(&mut sealed).zip(units) {
             self.seal_head(head, plan, unit, bytes);
@@ -51,7 +57,13 @@ impl Engine {
         writer.hand_over()
     }
 
-    fn seal_slots(&self, plans: &[Plan], bytes: &mut [u8]) -> Vec<Sealed> {
+    /// Seals the slots of all units, and meanwhile reads the tails of units to come.
+    fn seal_slots(
+        &self,
+        plans: &[Plan],
+        bytes: &mut [u8],
+        ahead: Range<u64>,
+    ) -> (Vec<Sealed>, Ahead) {
         let unit_len = self.log.geometry.unit_len();
         let share = plans.len().div_ceil(self.threads.min(plans.len()));
         let work = |plans: &[Plan], bytes: &mut [u8]| -> Vec<Sealed> {
@@ -59,6 +71,7 @@ impl Engine {
             units.map(|(plan, bytes)| self.seal_unit(plan, bytes)).collect()
         };
         std::thread::scope(|scope| {
+            let reader = (!ahead.is_empty()).then(|| scope.spawn(move || self.read_ahead(ahead)));
             let mut shares = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
             let own = shares.next();
             let others: Vec<_> =
@@ -67,7 +80,8 @@ impl Engine {
             for other in others {
                 sealed.extend(other.join().expect("sealing does not panic"));
             }
-            sealed
+            let ahead = reader.map(|reader| reader.join().expect("reading does not panic"));
+            (sealed, ahead.unwrap_or_default())
         })
     }
 
@@ -95,7 +109,7 @@ impl Engine {
             Some(self.seal_level(open, planned, plan, &mut noise, bytes))
         });
         let levels = levels.collect();
-        Sealed { levels }
+        Sealed { levels, mac: mac(geometry, &self.log.public, &plan.salt, bytes) }
     }
 
     fn seal_level(
@@ -162,8 +176,7 @@ impl Engine {
             };
             let mut part = HiddenPart::new(geometry, block);
             part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
-            let cell = Cell { keys: keys.clone(), replay_from: planned.replay_from };
-            let mut cell = cell.seal(&plan.salt, &mut sealed.sealing);
+            let mut cell = keys.seal_cell(planned.replay_from, &plan.salt, &mut sealed.sealing);
             if planted(Leak::StaleCell) {
                 stale_cell(&mut head.cells, index, &planned.filled, &mut cell);
             }
@@ -172,14 +185,13 @@ impl Engine {
         if planted(Leak::ZeroTags) {
             zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
         }
-        let mac = mac(geometry, &self.log.public, &plan.salt, bytes);
         let (replay_from, sealed) = public.expect("the public volume is always open");
         let public = Head {
             seq: plan.seq,
             durable: plan.durable,
             replay_from,
             previous: head.previous,
-            mac,
+            mac: unit.mac,
             slots: sealed.slots.clone(),
         };
         let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
@@ -205,7 +217,7 @@ impl Engine {
                 stage.settle(filled.id);
             }
             drop(stage);
-            let table = SlotTable::new(&open.master, &plan.salt, sealed.slots);
+            let table = SlotTable { opening: sealed.sealing.into(), slots: sealed.slots };
             open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
         }
     }

@@ -13,7 +13,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tacita_block::BlockDevice;
 use tacita_secret::{Digest, Key};
 
 use crate::engine::Engine;
@@ -23,7 +22,8 @@ use crate::geometry::{Level, PAGE_ENTRIES, Place, Seq};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, Pages};
 use crate::map::PositionMap;
-use crate::unit::{Block, Header, NO_ID};
+use crate::tail::{Ahead, Tail};
+use crate::unit::{Block, NO_ID};
 
 /// How much is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) struct Sequencer {
     /// By level: what lay in the slots of the unit before, and the pages of the position map.
     pub(crate) levels: Vec<Option<LevelHead>>,
     pub(crate) entropy: Entropy,
+    /// Units at the tail that have been read already.
+    pub(crate) ahead: Ahead,
     /// Cells of the unit before, for a planted leak.
     pub(crate) cells: Vec<Vec<u8>>,
 }
@@ -71,7 +73,7 @@ pub(crate) enum Source {
     /// The same block of the tail, number `block` of its unit.
     Carried { block: u32, tag: tacita_secret::Tag },
     /// What a user has written.
-    Written(Arc<Block>),
+    Written(Arc<[u8]>),
     /// A page of the position map.
     Page(Box<Block>),
 }
@@ -105,14 +107,6 @@ pub(crate) struct LevelPlan {
 /// Blocks that the run being planned moves: their places are not in the maps yet.
 type Moved = HashMap<(Level, u32), Place>;
 
-/// A unit at the tail.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    pub(crate) unit: u32,
-    pub(crate) header: Option<Header>,
-    pub(crate) bytes: Vec<u8>,
-}
-
 impl Engine {
     /// Writes units until `goal` is reached.
     pub(crate) fn emit(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
@@ -140,7 +134,7 @@ impl Engine {
         loop {
             self.make_room(head, plans.len())?;
             let seq = Seq(head.next.0 + plans.len() as u64);
-            if planted(Leak::SkippedUnits) && self.hidden_tail_is_live(seq)? {
+            if planted(Leak::SkippedUnits) && self.hidden_tail_is_live(head, seq)? {
                 // The run ends where hidden data lies.
                 plans.push(self.plan(head, seq, &mut moved)?);
                 break;
@@ -196,13 +190,13 @@ impl Engine {
     }
 
     fn plan(&self, head: &mut Sequencer, seq: Seq, moved: &mut Moved) -> Result<Plan> {
-        let tail = self.tail(seq)?;
+        let tail = self.tail(head, seq)?;
         let salt = if planted(Leak::RepeatedSalt) {
             tacita_secret::digest(&seq.0.to_le_bytes())
         } else {
             (head.entropy.public)()?
         };
-        let noise = head.entropy.hidden_key()?;
+        let noise = head.entropy.noise_key()?;
         let mut levels = Vec::with_capacity(self.levels.len());
         for (open, state) in self.levels.iter().zip(&mut head.levels) {
             levels.push(match (open, state) {
@@ -213,21 +207,6 @@ impl Engine {
             });
         }
         Ok(Plan { seq, durable: head.durable, salt, noise, tail, levels })
-    }
-
-    /// The unit at the tail while unit `seq` is made; always read as a whole.
-    fn tail(&self, seq: Seq) -> Result<Option<Tail>> {
-        let geometry = &self.log.geometry;
-        let (units, gap) = (u64::from(geometry.units()), u64::from(geometry.gap()));
-        let Some(left) = (seq.0 + gap).checked_sub(units) else {
-            return Ok(None);
-        };
-        let unit = geometry.unit_of(Seq(left));
-        let mut bytes = self.buffers.take(geometry.unit_len());
-        self.log.device.read(geometry.unit_start(unit), &mut bytes)?;
-        let block = bytes[..crate::geometry::BLOCK_LEN].try_into().expect("one block");
-        let header = self.log.open(unit, block).filter(|header| header.head.seq == Seq(left));
-        Ok(Some(Tail { unit, header, bytes }))
     }
 
     /// Fills the slots of a level: what is carried, then pages that are due, then what waits.
@@ -339,9 +318,12 @@ impl Engine {
     }
 
     /// Whether hidden data is live at the tail: only planted leaks may ask.
-    fn hidden_tail_is_live(&self, seq: Seq) -> Result<bool> {
-        let Some(tail) = self.tail(seq)? else { return Ok(false) };
-        Ok(self.levels.iter().skip(1).flatten().any(|open| !self.live(open, &tail).is_empty()))
+    fn hidden_tail_is_live(&self, head: &mut Sequencer, seq: Seq) -> Result<bool> {
+        let Some(tail) = self.tail(head, seq)? else { return Ok(false) };
+        let live =
+            self.levels.iter().skip(1).flatten().any(|open| !self.live(open, &tail).is_empty());
+        head.ahead.push_front(tail);
+        Ok(live)
     }
 }
 

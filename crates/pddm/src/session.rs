@@ -16,6 +16,7 @@ use crate::log::Log;
 use crate::recovery::End;
 use crate::sequencer::{LevelHead, Sequencer};
 use crate::superblock::Superblock;
+use crate::tail::Ahead;
 use crate::unit::{Block, NO_ID};
 use crate::volume::Volume;
 
@@ -129,6 +130,7 @@ pub fn init(
         previous: [0; 32],
         levels: heads.collect(),
         entropy,
+        ahead: Ahead::new(),
         cells: Vec::new(),
     };
     // Units are written in every world, so that there is a place for cells; two, so that one of them
@@ -294,6 +296,7 @@ impl Session {
             previous: end.previous,
             levels: heads,
             entropy: options.entropy,
+            ahead: Ahead::new(),
             cells: Vec::new(),
         });
         let engine = Arc::new(Engine::new(log, levels, head));

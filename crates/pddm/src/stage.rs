@@ -6,12 +6,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::unit::Block;
-
 #[derive(Debug)]
 struct Entry {
     /// `None` for a page of the position map: its content is what it is when it is put in.
-    content: Option<Arc<Block>>,
+    content: Option<Arc<[u8]>>,
     waits: bool,
 }
 
@@ -42,12 +40,12 @@ impl Stage {
     }
 
     /// The content of a block that waits, or whose place is not known yet.
-    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Block>> {
+    pub(crate) fn get(&self, id: u32) -> Option<&Arc<[u8]>> {
         self.entries.get(&id)?.content.as_ref()
     }
 
     /// Queues a block.
-    pub(crate) fn put(&mut self, id: u32, content: Option<Arc<Block>>) {
+    pub(crate) fn put(&mut self, id: u32, content: Option<Arc<[u8]>>) {
         let entry = self.entries.entry(id).or_insert(Entry { content: None, waits: false });
         entry.content = content;
         if !entry.waits {
@@ -59,7 +57,7 @@ impl Stage {
     }
 
     /// Takes the block that has waited longest.
-    pub(crate) fn take(&mut self) -> Option<(u32, Option<Arc<Block>>)> {
+    pub(crate) fn take(&mut self) -> Option<(u32, Option<Arc<[u8]>>)> {
         while let Some(id) = self.order.pop_front() {
             self.taken += 1;
             if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.waits) {
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
     use crate::geometry::BLOCK_LEN;
 
-    fn block(n: u8) -> Arc<Block> {
+    fn block(n: u8) -> Arc<[u8]> {
         Arc::new([n; BLOCK_LEN])
     }
 

@@ -19,6 +19,9 @@ const BLOCK_LEN_BYTES: u32 = 4096;
 /// Zeros of this length at once need no room: whoever makes a file system writes many.
 const ZEROES_LEN_MIN: usize = 64 << 10;
 
+/// Runs of public blocks that wait before their writers are held up.
+const RUNS_AHEAD: usize = 4;
+
 /// An open volume, public or hidden.
 #[derive(Debug, Clone)]
 pub struct Volume {
@@ -70,7 +73,7 @@ impl Volume {
             let waiting = {
                 let mut stage = open.stage();
                 for (id, content) in (first..).zip(blocks.chunks_exact(BLOCK_LEN)) {
-                    stage.put(id, Some(Arc::new(content.try_into().expect("one block"))));
+                    stage.put(id, Some(Arc::from(content)));
                 }
                 stage.waiting()
             };
@@ -78,7 +81,14 @@ impl Volume {
                 self.engine.flush_public()?;
             }
             if waiting >= enough {
-                let mut head = self.engine.head()?;
+                // Whoever writes goes on while enough waits: others need not wait for that, unless
+                // they are far ahead.
+                let head = if waiting < enough * RUNS_AHEAD {
+                    self.engine.head_if_free()?
+                } else {
+                    Some(self.engine.head()?)
+                };
+                let Some(mut head) = head else { continue };
                 // Another thread may have written them meanwhile.
                 if open.stage().waiting() >= enough {
                     self.engine.emit(&mut head, Goal::Full)?;
@@ -99,7 +109,7 @@ impl Volume {
                 let waited = open.room.wait_timeout(stage, wait);
                 stage = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             }
-            stage.put(id, Some(Arc::new(content.try_into().expect("one block"))));
+            stage.put(id, Some(Arc::from(content)));
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ impl Shared {
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 /// Buffers kept.
-const BUFFERS_MAX: usize = 16;
+const BUFFERS_MAX: usize = 32;
 
 impl Buffers {
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
@@ -63,7 +63,9 @@ impl Buffers {
     /// A buffer with anything in it.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut kept = self.lock();
-        let fitting = kept.iter().position(|buffer| buffer.capacity() >= len);
+        // A long one is kept for whoever needs that.
+        let fits = len..2 * len;
+        let fitting = kept.iter().position(|buffer| fits.contains(&buffer.capacity()));
         let mut buffer = fitting.map_or_else(Vec::new, |index| kept.swap_remove(index));
         drop(kept);
         buffer.resize(len, 0);

@@ -42,6 +42,14 @@ impl Key {
         Self(place)
     }
 
+    /// A random key that is used up at once: zeroed, but not locked.
+    #[must_use]
+    pub fn passing(bytes: &mut [u8; KEY_LEN]) -> Self {
+        let mut place = Box::new([0; KEY_LEN]);
+        std::mem::swap(&mut *place, bytes);
+        Self(place)
+    }
+
     /// The bytes, to be stored sealed.
     pub const fn expose(&self) -> &[u8; KEY_LEN] {
         &self.0

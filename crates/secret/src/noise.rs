@@ -18,8 +18,7 @@ impl Noise {
 
     /// Fills `buf` with the next bytes of the stream.
     pub fn fill(&mut self, buf: &mut [u8]) {
-        buf.fill(0);
-        self.0.apply_keystream(buf);
+        self.0.write_keystream(buf);
     }
 }
 
@@ -47,6 +46,7 @@ mod tests {
         let (mut whole, mut parts) = ([0; 64], [0; 64]);
         Noise::new(&key).fill(&mut whole);
         let mut noise = Noise::new(&key);
+        parts.fill(7);
         parts.chunks_mut(10).for_each(|part| noise.fill(part));
         assert_eq!(whole, parts);
     }

@@ -1,0 +1,78 @@
+//! Units at the tail: what is live there is carried to the head.
+//!
+//! Which unit comes next is known before it is needed, so a run of them is read while the run before
+//! is sealed. Units are always read as a whole, whatever is live in them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use tacita_block::BlockDevice;
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::geometry::{BLOCK_LEN, Seq};
+use crate::sequencer::Sequencer;
+use crate::unit::Header;
+
+/// A unit at the tail.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    /// The number under which it was written.
+    seq: Seq,
+    pub(crate) unit: u32,
+    /// `None` if it cannot be read.
+    pub(crate) header: Option<Header>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Units that have been read before they are needed, in their order.
+pub(crate) type Ahead = VecDeque<Tail>;
+
+impl Engine {
+    /// The unit at the tail while unit `seq` is made; `None` as long as there is none.
+    pub(crate) fn tail(&self, head: &mut Sequencer, seq: Seq) -> Result<Option<Tail>> {
+        let Some(left) = self.left_by(seq) else {
+            return Ok(None);
+        };
+        while let Some(tail) = head.ahead.pop_front() {
+            if tail.seq == left {
+                return Ok(Some(tail));
+            }
+            self.buffers.give(tail.bytes);
+        }
+        self.read_tail(left).map(Some)
+    }
+
+    /// The units that will be made next and whose tails are to be read, when `planned` have been
+    /// planned.
+    pub(crate) fn to_read_ahead(&self, head: &Sequencer, planned: usize) -> Range<u64> {
+        let start = head.next.0 + (planned + head.ahead.len()) as u64;
+        if head.ahead.len() >= self.run_units || self.left_by(Seq(start)).is_none() {
+            return start..start;
+        }
+        start..start + self.run_units as u64
+    }
+
+    /// Reads tails. What cannot be read is left to be read when it is needed.
+    pub(crate) fn read_ahead(&self, made: Range<u64>) -> Ahead {
+        let left = made.map_while(|seq| self.left_by(Seq(seq)));
+        left.map_while(|left| self.read_tail(left).ok()).collect()
+    }
+
+    /// The unit that the tail leaves while unit `seq` is made.
+    fn left_by(&self, seq: Seq) -> Option<Seq> {
+        let geometry = &self.log.geometry;
+        let (units, gap) = (u64::from(geometry.units()), u64::from(geometry.gap()));
+        (seq.0 + gap).checked_sub(units).map(Seq)
+    }
+
+    fn read_tail(&self, left: Seq) -> Result<Tail> {
+        let geometry = &self.log.geometry;
+        let unit = geometry.unit_of(left);
+        let mut bytes = self.buffers.take(geometry.unit_len());
+        self.log.device.read(geometry.unit_start(unit), &mut bytes)?;
+        let block = bytes[..BLOCK_LEN].try_into().expect("one block");
+        let header = self.log.open(unit, block).filter(|header| header.head.seq == left);
+        Ok(Tail { seq: left, unit, header, bytes })
+    }
+}
