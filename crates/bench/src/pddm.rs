@@ -16,7 +16,7 @@ use crate::arguments::PddmOptions;
 use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload};
 use crate::record::{Record, ratio_to};
 use crate::runner;
-use crate::statistics::{mib, real};
+use crate::statistics::real;
 
 mod disk;
 mod plain;
@@ -94,35 +94,24 @@ fn reopening(options: &PddmOptions, scratch: &Path) -> Result<Vec<Record>> {
     }
     session.flush()?;
     drop((public, session));
-    let (mut seconds, mut memory, mut cold) = (Vec::new(), Vec::new(), true);
+    let (mut samples, mut cold) = (Vec::new(), true);
     for _ in 0..options.rounds {
         cold &= runner::drop_caches();
-        let before = resident_bytes()?;
         let begin = std::time::Instant::now();
         let session = open()?;
-        seconds.push(begin.elapsed().as_secs_f64());
-        memory.push(mib(resident_bytes()?.saturating_sub(before)));
+        samples.push(begin.elapsed().as_secs_f64());
         drop(session);
     }
-    let record = |workload: &str, unit: &str, samples| Record {
+    Ok(vec![Record {
         profile: "large".into(),
-        workload: workload.into(),
+        workload: "open".into(),
         peer: "public".into(),
-        unit: unit.into(),
+        unit: "s".into(),
         samples,
         image_bytes: options.open_size,
         cold,
         ..Record::default()
-    };
-    Ok(vec![record("open", "s", seconds), record("open-memory", "MiB", memory)])
-}
-
-/// Memory of this process that is in use.
-fn resident_bytes() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm")?;
-    // In pages of 4 KiB, on the machines that benchmarks run on.
-    let pages = text.split(' ').nth(1).context("no resident pages in statm")?;
-    Ok(pages.parse::<u64>()? * BLOCK_LEN)
+    }])
 }
 
 fn in_state(options: &PddmOptions, state: &'static str, scratch: &Path) -> Result<Vec<Record>> {

@@ -28,6 +28,8 @@ const UNITS_MIN: u32 = 32;
 const GAP_MIN: u32 = 8;
 /// The gap is at least so long, where that is no more than a sixteenth of the log.
 const GAP_LEN_BYTES: u64 = 64 << 20;
+/// So much at most is written before it is made durable.
+const UNFLUSHED_LEN_BYTES: u64 = 256 << 20;
 /// A position map is written once in this share of the log...
 const CHECKPOINT_SHARE: u32 = 32;
 /// ...but not within fewer units than these, where half of the log is longer.
@@ -179,6 +181,11 @@ impl Geometry {
     pub fn gap(&self) -> u32 {
         let wanted = u32::try_from(GAP_LEN_BYTES / self.unit_len() as u64).unwrap_or(u32::MAX);
         (self.units / 100).max(wanted.min(self.units / 16)).max(GAP_MIN)
+    }
+
+    /// Most units after those that are durable.
+    pub(crate) fn unflushed_max(&self) -> u64 {
+        u64::from(self.gap()).min(UNFLUSHED_LEN_BYTES / self.unit_len() as u64)
     }
 
     /// Units within which every page of a position map is written once.

@@ -155,16 +155,14 @@ impl Engine {
         done
     }
 
-    /// A unit is written again only when what was taken from it is durable.
+    /// A unit is written again only when what was taken from it is durable: the tail left it when the
+    /// unit a gap before was made. And only so much is ever not durable, since all that has to be
+    /// read after a crash.
     fn make_room(&self, head: &mut Sequencer, planned: usize) -> Result<()> {
         let geometry = &self.log.geometry;
         let seq = head.next.0 + planned as u64;
-        let first_lap = seq < u64::from(geometry.units());
-        // The tail left this unit when the unit a gap before was made.
-        if first_lap
-            || planted(Leak::EarlyReuse)
-            || head.durable.0 > seq - u64::from(geometry.gap())
-        {
+        let room = if planted(Leak::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
+        if seq - head.durable.0 < room {
             return Ok(());
         }
         debug_assert!(planned == 0 || planned < geometry.gap() as usize, "a run within the gap");
