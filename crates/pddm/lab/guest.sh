@@ -36,10 +36,10 @@ nbd-client -d /dev/nbd1
 
 attach "$1"
 for n in $(seq 40); do
-    for volume in public hidden; do
-        mkdir -p "/mnt/$volume/folder-$((n % 5))"
-        random of="/mnt/$volume/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 20))"
-    done
+    mkdir -p "/mnt/public/folder-$((n % 5))" "/mnt/hidden/folder-$((n % 5))"
+    random of="/mnt/public/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 20))"
+    # Public writes carry half as many hidden ones; what is more waits for the heartbeat.
+    random of="/mnt/hidden/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 5))"
 done
 sync
 random of=/mnt/hidden/folder-1/file-1 bs=4096 count=20 conv=fsync

@@ -43,7 +43,7 @@ echo hidden > "$work/hidden"
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork" "UNIX-CONNECT:$work/socket" &
 bridge=$!
-"$TACITA_LAB/vm" --net --modules nbd,ext4,xfs --share "out=$work" \
+"$TACITA_LAB/vm" --net --modules nbd,ext4,xfs \
     --bin nbd-client,mkfs.ext4,e2fsck,mkfs.xfs,xfs_repair -- guest.sh "$port" | tee "$work/log"
 kill "$bridge"
 bridge=

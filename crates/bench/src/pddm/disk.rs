@@ -100,10 +100,11 @@ fn measure(
     let mut random = Stream::new(5);
     let mut records = Vec::new();
     for (workload, writes, len, requests) in [
-        ("seq-read", false, LARGE, large),
-        ("rand-read", false, 1, SMALL_REQUESTS),
+        // What is read has been written before in the same manner, as files are.
         ("seq-write", true, LARGE, large),
+        ("seq-read", false, LARGE, large),
         ("rand-write", true, 1, SMALL_REQUESTS),
+        ("rand-read", false, 1, SMALL_REQUESTS),
     ] {
         let mut buf = vec![0x5a; usize::try_from(len * BLOCK_LEN)?];
         let before = disk.elapsed_ns();
