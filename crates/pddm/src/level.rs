@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tacita_secret::{Key, Opening};
+use tacita_secret::{Key, Opening, Tag};
 
 use crate::geometry::{Geometry, Level, Seq};
 use crate::keys::{HiddenKeys, Salt, unit_key};
@@ -11,8 +11,8 @@ use crate::map::PositionMap;
 use crate::stage::Stage;
 use crate::unit::Slots;
 
-/// Units of which a volume remembers ids, tags and the expanded key: some 16 MiB.
-const CACHE_UNITS: u32 = 8 << 10;
+/// Units of which a volume remembers key, ids and tags: some 12 MiB.
+const CACHE_UNITS: u32 = 24 << 10;
 
 /// An open volume.
 #[derive(Debug)]
@@ -95,16 +95,23 @@ impl Pages {
     }
 }
 
-/// What is needed of a unit to read its slots.
+/// What is needed of a unit to read its slots. The key is not expanded: that takes more room than
+/// all the rest, and less time than finding a unit's table again.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
-    pub(crate) opening: Opening,
-    pub(crate) slots: Slots,
+    key: Key,
+    pub(crate) ids: Box<[u32]>,
+    pub(crate) tags: Box<[Tag]>,
 }
 
 impl SlotTable {
     pub(crate) fn new(master: &Key, salt: &Salt, slots: Slots) -> Self {
-        Self { opening: Opening::new(&unit_key(master, salt)), slots }
+        Self { key: unit_key(master, salt), ids: slots.ids.into(), tags: slots.tags.into() }
+    }
+
+    /// What opens the unit's slots.
+    pub(crate) fn opening(&self) -> Opening {
+        Opening::new(&self.key)
     }
 }
 

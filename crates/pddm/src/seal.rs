@@ -217,7 +217,7 @@ impl Engine {
                 stage.settle(filled.id);
             }
             drop(stage);
-            let table = SlotTable { opening: sealed.sealing.into(), slots: sealed.slots };
+            let table = SlotTable::new(&open.master, &plan.salt, sealed.slots);
             open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
         }
     }

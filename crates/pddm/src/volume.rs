@@ -199,7 +199,7 @@ impl Volume {
             self.read_slots(unit, block, buf)?;
             if let Some(table) = &table {
                 let slot = block - self.engine.geometry().slots(self.level).start;
-                if table.slots.ids[slot as usize] != id && open.map.get(id) == place {
+                if table.ids[slot as usize] != id && open.map.get(id) == place {
                     // It was discarded, and a power cut undid that before the slot was used again.
                     buf.fill(0);
                     return Ok(());
@@ -248,9 +248,10 @@ impl Volume {
     fn open_slots(&self, table: &SlotTable, block: u32, first: u32, buf: &mut [u8]) -> bool {
         let start = (block - self.engine.geometry().slots(self.level).start) as usize;
         let mut slots = (start..).zip(first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
+        let opening = table.opening();
         slots.all(|((slot, id), bytes)| {
-            let tag = &table.slots.tags[slot];
-            table.opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
+            let tag = &table.tags[slot];
+            opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
         })
     }
 

@@ -85,13 +85,6 @@ impl Opening {
     }
 }
 
-impl From<Sealing> for Opening {
-    /// What opens all that has been sealed.
-    fn from(sealing: Sealing) -> Self {
-        Self { cipher: sealing.cipher }
-    }
-}
-
 /// Seals any number of records under one key, which nobody else seals with: their nonces are counted.
 pub struct Counted {
     cipher: Aes256Gcm,
