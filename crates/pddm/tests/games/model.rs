@@ -116,3 +116,53 @@ fn many_short_sessions() {
         session.close().unwrap();
     }
 }
+
+/// Threads that write, read and flush at once: each finds its own blocks as it left them, now and
+/// after reopening.
+#[test]
+fn many_threads_at_once() {
+    const THREADS: u64 = 4;
+    let device: Arc<dyn BlockDevice> = memory(blocks(200));
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let work = |thread: u64| -> [Model; 2] {
+        let mut rng = Rng::new(thread);
+        let mut models = [Model::new(), Model::new()];
+        for step in 0..env_number("TACITA_GAMES", 3) * 700 {
+            let level = usize::from(rng.below(4) == 0);
+            let volume = volume(&session, u8::try_from(level).unwrap());
+            // Each has every fourth block.
+            let id = rng.below(volume.geometry().blocks / THREADS) * THREADS + thread;
+            if let Some(version) = models[level].get(&id).filter(|_| rng.below(3) == 0) {
+                assert!(read(&volume, id) == content(id, *version), "thread {thread}, block {id}");
+            } else if rng.below(200) == 0 {
+                session.flush().unwrap();
+            } else {
+                volume.write(BlockNo(id), &content(id, step)).unwrap();
+                models[level].insert(id, step);
+            }
+        }
+        models
+    };
+    let models = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|n| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(n)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let all = |level: usize| -> Model { models.iter().flat_map(|m| m[level].clone()).collect() };
+    check(&session, 0, &all(0), "together");
+    check(&session, 1, &all(1), "together");
+    for _ in 0..400 {
+        session.beat().unwrap();
+    }
+    drop(session);
+    let session = open(&device, 1, entropy(3, 3));
+    check(&session, 0, &all(0), "reopened");
+    check(&session, 1, &all(1), "reopened");
+}
