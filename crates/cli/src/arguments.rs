@@ -34,6 +34,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Hifs(Hifs),
     /// Purgefs: what programs delete is overwritten, on an ordinary file system
+    ///
+    /// A logical overwrite of single files, comparable to "clear" of NIST SP 800-88 at that
+    /// granularity. It sanitizes no medium, and on flash old copies may be left: docs/threats.md.
     #[command(subcommand)]
     Purge(Purge),
     /// Plausibly deniable block devices
@@ -323,7 +326,8 @@ pub(crate) struct PurgeMount {
     pub(crate) lower: PathBuf,
     /// Where to mount it
     pub(crate) dir: PathBuf,
-    /// What is written over it: clear, zero, random, c, d, e, f, h, custom:LIST
+    /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the legacy
+    /// NISPOM patterns c, d, e, f, h
     #[arg(long, default_value = "clear")]
     pub(crate) method: tacita_purge::Method,
     /// Deleting returns at once; a thread in the background purges
@@ -367,7 +371,8 @@ pub(crate) enum Purge {
         /// What is to go
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// What is written over it: clear, zero, random, c, d, e, h, custom:LIST
+        /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the
+        /// legacy NISPOM patterns c, d, e, h
         #[arg(long, default_value = "clear")]
         method: tacita_purge::Method,
         /// Folders with everything in them

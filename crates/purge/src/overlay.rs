@@ -6,6 +6,8 @@
 
 mod attribute_calls;
 mod content;
+mod kept;
+mod marks;
 mod namespace;
 mod purger;
 mod seam;

@@ -15,13 +15,13 @@ use super::Overlay;
 use super::purger::Job;
 use super::seam::refused;
 use super::table::{Node, attr, file_type};
-use crate::attributes;
 use crate::extents::{Map, State};
 use crate::medium::Names;
 use crate::method::Method;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
 use crate::spool::Seq;
+use crate::{attributes, obstacle};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -118,15 +118,15 @@ impl Overlay {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
-                    .map_err(refused)?;
+                    .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 node.state().nameless = true;
                 self.purger.add_folder(seq);
             }
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
-                self.check_purgeable(&node, &stat)?;
+                self.check_purgeable(&node, &stat, &method)?;
                 let seq = self.purger.spool.next();
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
-                    .map_err(refused)?;
+                    .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 await_purge(&node, &stat, (seq, method), vec![Arc::clone(&dir)]);
             }
@@ -164,7 +164,7 @@ impl Overlay {
     }
 
     /// Refuses what overwriting would not reach, if files are rather to stay then.
-    fn check_purgeable(&self, node: &Node, stat: &Statx) -> Result<()> {
+    fn check_purgeable(&self, node: &Node, stat: &Statx, method: &Method) -> Result<()> {
         if self.policy.on_failure == OnFailure::Warn || stat.stx_size == 0 {
             return Ok(());
         }
@@ -174,11 +174,7 @@ impl Overlay {
         }
         let file = Self::file_of(node, false)?;
         let map = Map::of(&file)?.unwrap_or_default();
-        if map.any(State::Shared) {
-            let text = "it shares blocks with another file and cannot be purged while it does";
-            return Err(tacita_vfs::Error::new(Kind::NotPermitted, text));
-        }
-        Ok(())
+        if map.any(State::Shared) { Err(self.kept_shared(stat, method)) } else { Ok(()) }
     }
 
     /// Moves a name, or trades two. What is replaced goes into the spool.
@@ -260,7 +256,11 @@ impl Overlay {
             self.count_link(victim, stat);
             return rename();
         };
-        self.check_purgeable(victim, stat)?;
+        self.check_purgeable(victim, stat, &method)?;
+        if obstacle::of_file(stat).is_some() {
+            // The rename would fail, and a swap file's second name would have to stay.
+            return Err(self.kept((dir, stat), &method, Errno::PERM));
+        }
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
@@ -268,7 +268,8 @@ impl Overlay {
             Ok(()) => {}
             // A file system without links: the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
-                renameat(dir.fd(), name, spool.dir(), seq_name.as_str()).map_err(refused)?;
+                renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
+                    .map_err(|errno| self.kept((dir, stat), &method, errno))?;
                 if let Err(e) = rename() {
                     renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
                     return Err(e);
@@ -363,5 +364,6 @@ fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents:
         parents,
         passes_done: 0,
         hold_until: 0,
+        is_known_to_fail: false,
     });
 }

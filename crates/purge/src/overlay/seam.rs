@@ -206,6 +206,14 @@ impl FileSystem for Overlay {
         self.remove_attribute(node, name)
     }
 
+    fn marks(&self, node: NodeId) -> Result<u32> {
+        self.marks_of(node)
+    }
+
+    fn set_marks(&self, node: NodeId, marks: u32) -> Result<()> {
+        self.set_marks_of(node, marks)
+    }
+
     fn stats(&self) -> Result<FsStats> {
         let stat = fstatvfs(self.table.root.fd()).map_err(refused)?;
         Ok(FsStats {
