@@ -221,6 +221,22 @@ impl Medium {
         self.raw.as_ref()
     }
 
+    /// Whether another machine may keep the files.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.in_place, InPlace::Unknown(NETWORK | STRANGE))
+    }
+
+    /// Whether nobody but `file` has its inode open or mapped; true where nobody can tell.
+    pub(crate) fn is_ours_alone(&self, file: impl AsFd) -> bool {
+        // A server grants leases as it likes, which says nothing of who has a file open.
+        self.is_remote() || kernel::is_ours_alone(file).unwrap_or(true)
+    }
+
+    /// Whether folders consist of slots, of which a name takes one or several (FAT).
+    pub(crate) fn has_slots(&self) -> bool {
+        matches!(self.fs.as_str(), "vfat" | "msdos" | "fat")
+    }
+
     /// Refuses where overwriting does not reach the old blocks.
     ///
     /// # Errors

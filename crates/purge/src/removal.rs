@@ -19,7 +19,7 @@ use crate::error::{During, errno_of};
 use crate::medium::{Medium, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, attributes, kernel, names, obstacle};
+use crate::{Error, Kind, Result, attributes, names, obstacle};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -240,7 +240,7 @@ impl Removal {
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         let file = open_again(entry)?;
-        if !kernel::is_ours_alone(&file).unwrap_or(true) {
+        if !medium.is_ours_alone(&file) {
             let text = "another program has it open; nothing was overwritten";
             return Err(Error::new(Kind::InUse, text));
         }
@@ -320,7 +320,7 @@ impl Removal {
             return Ok(());
         }
         if medium.names == Names::Covered {
-            names::cover(&emptied.folder, 200);
+            names::fill(&emptied.folder);
         }
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);

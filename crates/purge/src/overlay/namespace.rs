@@ -150,7 +150,7 @@ impl Overlay {
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
         if self.purger.medium.names == Names::Covered {
             // The namespace is locked above, so nobody sees them.
-            crate::names::cover(dir.fd(), name.len());
+            crate::names::cover(&self.purger.medium, dir.fd(), name.len());
         }
         self.purger.touch(Some(dir));
     }
@@ -264,9 +264,15 @@ impl Overlay {
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
-        match linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty()) {
+        let linked = if self.purger.medium.is_remote() {
+            // A client of NFS keeps what a rename replaces under a third name while we hold it.
+            Err(Errno::OPNOTSUPP)
+        } else {
+            linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty())
+        };
+        match linked {
             Ok(()) => {}
-            // A file system without links: the victim is moved away first.
+            // Without links the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
                 renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
                     .map_err(|errno| self.kept((dir, stat), &method, errno))?;

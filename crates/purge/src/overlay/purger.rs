@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fstat, fsync, statx, syncfs};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fsync, statx, syncfs};
 use rustix::io::Errno;
 use tacita_vfs::{Clock, NodeId};
 
@@ -29,7 +29,7 @@ use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, attributes, kernel, names};
+use crate::{Error, Kind, Result, attributes, names};
 
 /// Files that are purged together, pass by pass.
 const BATCH_COUNT_MAX: usize = 128;
@@ -45,9 +45,6 @@ const PATIENCE_STEP: Duration = Duration::from_millis(1);
 
 /// How often what was in use is looked at again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Names that a removed folder is filled with where the file system leaves old ones.
-const FOLDER_COVER_COUNT: usize = 200;
 
 /// Something in the spool that is to be purged.
 #[derive(Debug)]
@@ -243,15 +240,17 @@ impl Purger {
             Err(e) if e.kind() == Kind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let stat = fstat(&file).during("asking for an entry of the spool")?;
-        if stat.st_nlink > 1 {
+        // Not what a client of NFS remembers of the time when a rename was on its way.
+        let stat =
+            statx(&file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::NLINK)
+                .during("asking for an entry of the spool")?;
+        if stat.stx_nlink > 1 {
             // A rename that was to replace it has not happened: it is alive under its name.
             self.spool.remove(job.seq, false)?;
             return Ok(None);
         }
         let begin = Instant::now();
-        // Where the question cannot be asked it has no answer to wait for.
-        while !kernel::is_ours_alone(&file).unwrap_or(true) {
+        while !self.medium.is_ours_alone(&file) {
             if begin.elapsed() >= patience {
                 return Err(Error::new(Kind::InUse, "a program still uses a deleted file"));
             }
@@ -470,7 +469,7 @@ impl Purger {
             Err(e) => return Err(e),
         };
         if self.medium.names == Names::Covered {
-            names::cover(&folder, FOLDER_COVER_COUNT);
+            names::fill(&folder);
         }
         let folder = File::from(folder);
         attributes::erase_all(&self.medium, &folder)?;
