@@ -351,6 +351,9 @@ pub(crate) struct PurgeMount {
     /// Mount also where overwriting does not reach the old blocks
     #[arg(long)]
     pub(crate) anyway: bool,
+    /// Keep symbolic links with long targets as regular files, which can be purged; show them as links
+    #[arg(long)]
+    pub(crate) opaque_links: bool,
     /// All reading and writing through the daemon, not by the kernel itself
     #[arg(long)]
     pub(crate) no_passthrough: bool,

@@ -163,6 +163,7 @@ fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
         epoch: Duration::from_secs(arguments.epoch),
         passthrough: !arguments.no_passthrough,
         anyway: arguments.anyway,
+        opaque_links: arguments.opaque_links,
         report,
         ..OverlayOptions::default()
     };

@@ -84,6 +84,65 @@ fn targets_of_links_are_gone_or_told_of() {
     assert_eq!(image.count(short), 0);
 }
 
+/// Opaque links: the same long target, kept where it can be overwritten. What programs see is a link.
+#[test]
+fn opaque_links_are_links_whose_targets_are_purged() {
+    let test = "opaque_links_are_links_whose_targets_are_purged";
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    let long = |name: &str| format!("/{}", format!("opaque-target-of-{name}/").repeat(20));
+    let mount = || {
+        let mounted = image.purge_mount(&["--opaque-links"]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    };
+    mount();
+    for name in ["gone", "replaced", "kept", "moved"] {
+        symlink(long(name), upper.join(name)).unwrap();
+    }
+    symlink("short", upper.join("short")).unwrap();
+    // An ordinary file with the same permissions is no link.
+    fs::write(upper.join("file"), "a file").unwrap();
+    let odd: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o1600);
+    fs::set_permissions(upper.join("file"), odd).unwrap();
+    let attribute = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(upper.join("file"), "user.tacita.link", b"", attribute).unwrap_err();
+    let examine = |names: &[&str]| {
+        for name in names {
+            let seen = fs::symlink_metadata(upper.join(name)).unwrap();
+            assert!(seen.is_symlink() && seen.len() == long(name).len() as u64, "{name}");
+            assert_eq!(fs::read_link(upper.join(name)).unwrap(), Path::new(&long(name)));
+        }
+        let listed = fs::read_dir(&upper).unwrap().map(Result::unwrap);
+        let links = listed.filter(|entry| entry.file_type().unwrap().is_symlink());
+        assert_eq!(links.count(), names.len() + 1, "the short one, too");
+        assert_eq!(fs::read_to_string(upper.join("file")).unwrap(), "a file");
+    };
+    examine(&["gone", "replaced", "kept", "moved"]);
+    assert_eq!(code(&image.umount()), 0);
+    assert!(image.count("opaque-target-of-gone") > 0);
+    let below = |name: &str| fs::symlink_metadata(lower.join(name)).unwrap();
+    assert!(below("kept").is_file() && below("short").is_symlink());
+    mount();
+    fs::rename(upper.join("moved"), upper.join("moved2")).unwrap();
+    fs::rename(upper.join("moved2"), upper.join("moved")).unwrap();
+    examine(&["gone", "replaced", "kept", "moved"]);
+    fs::remove_file(upper.join("gone")).unwrap();
+    fs::rename(upper.join("file"), upper.join("replaced")).unwrap();
+    fs::rename(upper.join("replaced"), upper.join("file")).unwrap();
+    examine(&["kept", "moved"]);
+    let status = json(&tacita(&["purge", "status", "--json", text(&upper)]));
+    assert_eq!((&status["long_links"], &status["files"]), (&0.into(), &2.into()), "{status:#}");
+    assert_eq!(code(&image.umount()), 0);
+    for name in ["gone", "replaced"] {
+        assert_eq!(image.count(&format!("opaque-target-of-{name}")), 0, "{name}");
+    }
+    assert!(image.count("opaque-target-of-kept") > 0, "it is kept");
+    // Without a mount, and without the option, it is a file like any other.
+    let done = tacita(&["purge", "file", "--json", text(&lower.join("kept"))]);
+    assert_eq!((code(&done), json(&done)["holds"].as_bool()), (0, Some(true)), "{}", said(&done));
+    assert_eq!(image.count("opaque-target-of-kept"), 0);
+}
+
 /// `chattr` through the mount: a user's mark decides; what is root's stays root's.
 #[test]
 fn marks_are_set_through_the_mount_and_honoured() {

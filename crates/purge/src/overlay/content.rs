@@ -213,7 +213,7 @@ impl Overlay {
 fn reopen(node: &Node, write: bool) -> Result<File> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    if node.kind != FileType::File {
+    if node.lower_kind() != FileType::File {
         return Err(Kind::Invalid.into());
     }
     let open = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());

@@ -11,10 +11,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
 
-use super::Overlay;
 use super::purger::Job;
 use super::seam::refused;
-use super::table::{Node, attr, file_type};
+use super::table::{Node, file_type};
+use super::{Overlay, opaque};
 use crate::extents::{Map, State};
 use crate::medium::Names;
 use crate::method::Method;
@@ -22,9 +22,6 @@ use crate::mutant::{Mutant, Step, planted, step};
 use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
 use crate::spool::Seq;
 use crate::{attributes, obstacle};
-
-/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
-const SHORT_TARGET_LEN_MAX: u64 = 59;
 
 impl Overlay {
     /// Makes a node.
@@ -34,6 +31,13 @@ impl Overlay {
         }
         let dir = self.table.get(dir)?;
         let private = Mode::RUSR | Mode::WUSR;
+        if new.kind == FileType::Symlink
+            && self.table.has_opaque
+            && opaque::leaves(&self.purger.medium, new.target.len())
+        {
+            self.make_opaque(&dir, name, &new.target)?;
+            return self.dress(&dir, name, new).map_err(refused);
+        }
         match new.kind {
             FileType::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -92,7 +96,7 @@ impl Overlay {
         if dressed {
             stat = node.stat()?;
         }
-        Ok((node.id, attr(&stat)))
+        Ok((node.id, self.shown(&node, &stat)))
     }
 
     /// Gives a node another name.
@@ -103,7 +107,8 @@ impl Overlay {
         let (node, dir) = (self.table.get(node)?, self.table.get(dir)?);
         let path = attributes::path_of(node.fd());
         linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
-        Ok(attr(&node.stat().map_err(refused)?))
+        let stat = node.stat().map_err(refused)?;
+        Ok(self.shown(&node, &stat))
     }
 
     /// Takes a name away. A file that loses its last one goes into the spool.
@@ -113,7 +118,7 @@ impl Overlay {
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
             return take_away_plainly(&dir, name, &node);
         };
-        match node.kind {
+        match node.lower_kind() {
             FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
@@ -156,9 +161,8 @@ impl Overlay {
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
-        let long =
-            stat.stx_size > SHORT_TARGET_LEN_MAX || self.purger.medium.names != Names::Cleared;
-        if node.kind == FileType::Symlink && long {
+        let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
+        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
             self.purger.statistics.links.add(1);
         }
     }
@@ -251,7 +255,7 @@ impl Overlay {
     ) -> Result<()> {
         let method = self.decide(dir, name, victim, stat.stx_size);
         let (Some(method), FileType::File, 0..=1, false) =
-            (method, victim.kind, stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
+            (method, victim.lower_kind(), stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
             return rename();
