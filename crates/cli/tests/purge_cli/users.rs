@@ -82,6 +82,27 @@ fn a_user_purges_a_folder_of_ones_own() {
     assert_eq!(image.count(secret), 0);
 }
 
+/// Without a mount, too: what was seen is told, and what only root could do.
+#[test]
+fn a_user_purges_a_file_of_ones_own() {
+    let test = "a_user_purges_a_file_of_ones_own";
+    let Some(image) = image(test) else { return };
+    let done = as_user(
+        &image,
+        true,
+        "yes \"of a user, without a mount; \" | head -500 > lower/secret; sync lower/secret; \
+         $T purge file --json lower/secret || echo \"code $?\" >&2",
+    );
+    assert!(done.status.success(), "{}", said(&done));
+    let verdict: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let seen = (&verdict["content"], &verdict["proof"], &verdict["removed"], &verdict["holds"]);
+    let expected = ("verified in place".into(), "direct read".into(), true.into(), false.into());
+    assert_eq!(seen, (&expected.0, &expected.1, &expected.2, &expected.3), "{verdict:#}");
+    assert!(verdict["journal"]["left"].as_str().unwrap().contains("root"), "{verdict:#}");
+    assert!(said(&done).contains("code 1"), "it does not hold: {}", said(&done));
+    assert_eq!(image.count("of a user, without a mount"), 0);
+}
+
 #[test]
 fn a_user_without_fuse_or_folder_is_told_what_is_missing() {
     let test = "a_user_without_fuse_or_folder_is_told_what_is_missing";
