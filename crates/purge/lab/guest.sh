@@ -1,5 +1,6 @@
 #!/bin/sh -e
-# In the virtual machine: guest.sh FS MANNER; the disk is /dev/vda.
+# In the virtual machine: guest.sh FS MANNER; the disk is /dev/vda, MANNER is "plain", "refused", or
+# options of `tacita purge mount`.
 lower=/tmp/lower upper=/tmp/upper server=/tmp/server
 mkdir -p $lower $upper $server
 filler=$(yes 'LOST-in-the-lab, a line like any other' | head -2000)
@@ -91,7 +92,7 @@ else
     else
         echo "suits: $(tacita purge suits $lower | tail -1)" || true
     fi
-    tacita purge mount $lower $upper "$2" $anyway
+    tacita purge mount $lower $upper $2 $anyway
     delete $upper
     tacita purge status --finish $upper > /tmp/status || { cat /tmp/status; exit 1; }
     grep '^verdicts:' /tmp/status

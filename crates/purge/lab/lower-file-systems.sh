@@ -37,7 +37,7 @@ run() {
     local fs=$1 manner found
     shift
     command -v "$1" > /dev/null || { skip "$fs: $1 is not installed"; return 0; }
-    for manner in plain --epoch=10 --async; do
+    for manner in plain --method=clear '--method=c --async' --method=h '--method=e --async'; do
         truncate -s 64M "$work/image"
         "$@" "$work/image" > /dev/null
         "$TACITA_LAB/vm" --disk "$work/image" --modules fuse \
