@@ -34,6 +34,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Hifs(Hifs),
     /// Purgefs: what programs delete is overwritten, on an ordinary file system
+    ///
+    /// A logical overwrite of single files, comparable to "clear" of NIST SP 800-88 at that
+    /// granularity. It sanitizes no medium, and on flash old copies may be left: docs/threats.md.
     #[command(subcommand)]
     Purge(Purge),
     /// Plausibly deniable block devices
@@ -327,7 +330,8 @@ pub(crate) struct PurgeMount {
     pub(crate) lower: PathBuf,
     /// Where to mount it
     pub(crate) dir: PathBuf,
-    /// What is written over it: clear, zero, random, c, d, e, f, h, custom:LIST
+    /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the legacy
+    /// NISPOM patterns c, d, e, f, h
     #[arg(long, default_value = "clear")]
     pub(crate) method: tacita_purge::Method,
     /// Deleting returns at once; a thread in the background purges
@@ -351,6 +355,9 @@ pub(crate) struct PurgeMount {
     /// Mount also where overwriting does not reach the old blocks
     #[arg(long)]
     pub(crate) anyway: bool,
+    /// Keep symbolic links with long targets as regular files, which can be purged; show them as links
+    #[arg(long)]
+    pub(crate) opaque_links: bool,
     /// All reading and writing through the daemon, not by the kernel itself
     #[arg(long)]
     pub(crate) no_passthrough: bool,
@@ -371,7 +378,8 @@ pub(crate) enum Purge {
         /// What is to go
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// What is written over it: clear, zero, random, c, d, e, h, custom:LIST
+        /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the
+        /// legacy NISPOM patterns c, d, e, h
         #[arg(long, default_value = "clear")]
         method: tacita_purge::Method,
         /// Folders with everything in them

@@ -70,6 +70,12 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         _ => DEVICE,
     };
     let failure = Failure::new(code, error.to_string());
+    if error.kind() == Kind::NotPermitted {
+        return failure.with_remedy(
+            "users other than root need a folder of their own to mount on, /dev/fuse open to them \
+             (mode 0666), and for allow_other a line `user_allow_other` in /etc/fuse.conf",
+        );
+    }
     if code == NOT_HERE {
         let remedy = "load the fuse module or install fuse3; without FUSE, `tacita hifs unpack \
                       IMAGE FOLDER` and `tacita hifs pack FOLDER IMAGE` give the files";

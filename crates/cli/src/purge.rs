@@ -45,7 +45,7 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     let cause = format!("{broken} of {} not purged as asked", verdicts.len());
     Err(match removal.failure() {
         Some(kind) => of_kind(kind, cause),
-        None => Failure::new(exit::WRONG, cause),
+        None => Failure::new(exit::WRONG, cause).with_remedy("each verdict says what may be left"),
     })
 }
 
@@ -64,15 +64,28 @@ fn of_purge(error: &tacita_purge::Error) -> Failure {
 }
 
 fn of_kind(kind: Kind, cause: String) -> Failure {
-    match kind {
-        Kind::Invalid | Kind::NotFound => Failure::usage(cause),
-        Kind::Unsuitable => Failure::new(exit::NOT_HERE, cause).with_remedy(ELSEWHERE),
-        Kind::NotPermitted => Failure::new(exit::NOT_HERE, cause)
-            .with_remedy("run it as a user who may write there, or as root"),
-        Kind::InUse => Failure::new(exit::BUSY, cause)
-            .with_remedy("end the programs that use it; `tacita umount DIR` ends a mount"),
-        Kind::NoSpace => Failure::new(exit::NO_SPACE, cause),
-        Kind::Unpurgeable => Failure::new(exit::WRONG, cause),
-        _ => Failure::new(exit::DEVICE, cause),
-    }
+    let (code, remedy) = match kind {
+        Kind::Invalid => (exit::USAGE, "`tacita purge --help` tells what there is"),
+        Kind::NotFound => (exit::USAGE, "is the path right, and what is to be there mounted?"),
+        Kind::Unsuitable => (exit::NOT_HERE, ELSEWHERE),
+        Kind::NotPermitted => {
+            (exit::NOT_HERE, "run it as a user who may read and write there, or as root")
+        }
+        Kind::ReadOnly => (exit::NOT_HERE, "`mount -o remount,rw` makes it writable"),
+        Kind::InUse => (
+            exit::BUSY,
+            "end the programs that use it (`fuser -v PATH` names them); `tacita umount DIR` ends a \
+             mount",
+        ),
+        Kind::NoSpace => {
+            (exit::NO_SPACE, "free a few blocks: a mount needs a folder and a file of its own")
+        }
+        Kind::Unpurgeable => (exit::WRONG, "the verdict says what is in the way"),
+        _ => (
+            exit::DEVICE,
+            "the kernel's log (`dmesg`) says more; what waits in the spool is purged by the next \
+             mount",
+        ),
+    };
+    Failure::new(code, cause).with_remedy(remedy)
 }

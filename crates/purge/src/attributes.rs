@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::medium::{Journal, Medium};
+use crate::medium::Medium;
 use crate::verdict::Part;
 use crate::{Error, Result};
 
@@ -169,8 +169,8 @@ pub(crate) fn erase_all(medium: &Medium, file: &File) -> Result<Part> {
 
 /// What can be said of overwritten attributes.
 pub(crate) fn judge(medium: &Medium) -> Part {
-    if medium.journal == Journal::Stays {
-        let why = "overwritten, but old values may stay in the journal until it has gone around";
+    if matches!(medium.judge_journal(), Part::Left(_)) {
+        let why = "overwritten, but old values may stay in the journal";
         return Part::Left(why.to_owned());
     }
     Part::Done

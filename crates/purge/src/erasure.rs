@@ -198,8 +198,8 @@ impl<'a> Erasure<'a> {
         if self.targets.extents.is_empty() {
             return Ok(Content::NothingStored);
         }
-        if let Err(e) = self.medium.check() {
-            return Ok(Content::NotInPlace(e.to_string()));
+        if let Some(doubt) = self.medium.doubt() {
+            return Ok(doubt);
         }
         if !self.placed {
             let why = "the file system does not tell where a file lies";

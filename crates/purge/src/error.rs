@@ -18,12 +18,15 @@ pub enum Kind {
     NotFound,
     /// The file system below does not overwrite in place, or lacks what is needed.
     Unsuitable,
-    /// The file can be purged only at the cost of others: shared extents, more names, a swap file.
+    /// The file cannot be purged, or only at the cost of others: immutable, in use as swap, shared
+    /// extents, more names.
     Unpurgeable,
     /// Another program has it open, or another mount serves it.
     InUse,
     /// Not permitted to this user.
     NotPermitted,
+    /// Mounted for reading only.
+    ReadOnly,
     /// No room.
     NoSpace,
     /// The file system below failed.
@@ -44,11 +47,17 @@ impl Error {
         Self { kind, context: context.into(), errno: None }
     }
 
+    /// What the standard library was refused while `context`.
+    pub fn from_io(e: &std::io::Error, context: impl Into<Cow<'static, str>>) -> Self {
+        Self::of_kernel(errno_of(e), context)
+    }
+
     /// What the kernel refused while `context`.
     pub fn of_kernel(errno: Errno, context: impl Into<Cow<'static, str>>) -> Self {
         let kind = match errno {
             Errno::NOENT | Errno::NOTDIR => Kind::NotFound,
-            Errno::PERM | Errno::ACCESS | Errno::ROFS => Kind::NotPermitted,
+            Errno::PERM | Errno::ACCESS => Kind::NotPermitted,
+            Errno::ROFS => Kind::ReadOnly,
             Errno::NOSPC | Errno::DQUOT => Kind::NoSpace,
             Errno::TXTBSY | Errno::BUSY => Kind::InUse,
             _ => Kind::Io,
@@ -98,6 +107,7 @@ impl From<Error> for tacita_vfs::Error {
             (Kind::NotFound, _) => Seam::NotFound,
             (Kind::Unsuitable, _) => Seam::Unsupported,
             (Kind::Unpurgeable | Kind::NotPermitted, _) => Seam::NotPermitted,
+            (Kind::ReadOnly, _) => Seam::ReadOnly,
             (Kind::InUse, _) => Seam::Busy,
             (Kind::NoSpace, _) => Seam::NoSpace,
             (Kind::Io, _) => Seam::Io,

@@ -13,6 +13,7 @@ mod medium;
 mod method;
 pub mod mutant;
 mod names;
+mod obstacle;
 mod overlay;
 mod policy;
 mod removal;

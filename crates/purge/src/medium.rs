@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::During;
 use crate::kernel::{self, Checkpoint};
+use crate::verdict::{Content, Part};
 use crate::{Error, Kind, Result};
 
 /// Whether what is written over a file reaches the blocks that held it.
@@ -18,7 +19,9 @@ use crate::{Error, Kind, Result};
 pub enum InPlace {
     /// By design, where extents are not shared; a probe has to confirm it.
     Expected,
-    /// Never, or nobody can tell; with the reason.
+    /// Nobody here can tell; with the reason.
+    Unknown(&'static str),
+    /// Never; with the reason.
     No(&'static str),
 }
 
@@ -85,7 +88,7 @@ const LOG: &str = "it is a log: every change is appended";
 const MEMORY: &str = "it lives in memory and swap; there are no blocks to overwrite";
 const ANOTHER: &str = "it lies on another file system; use that one";
 const NETWORK: &str = "a server decides where data goes; purge on the server";
-const UNKNOWN: &str = "nothing is known of it";
+const STRANGE: &str = "nothing is known of it";
 
 const fn family(
     magic: u64,
@@ -97,7 +100,7 @@ const fn family(
 }
 
 const FAMILIES: [Family; 19] = {
-    use InPlace::{Expected, No};
+    use InPlace::{Expected, No, Unknown};
     use Names::{Cleared, Covered};
     const PLAIN: (Journal, bool, Names) = (Journal::None, false, Covered);
     const NONE: (Journal, bool, Names) = (Journal::Unknown, false, Covered);
@@ -118,9 +121,9 @@ const FAMILIES: [Family; 19] = {
         family(0x2405_1905, "ubifs", No(LOG), NONE),
         family(0x0102_1994, "tmpfs", No(MEMORY), NONE),
         family(0x8584_58F6, "ramfs", No(MEMORY), NONE),
-        family(0x794C_7630, "overlay", No(ANOTHER), NONE),
-        family(0x6573_5546, "fuse", No(ANOTHER), NONE),
-        family(0x6969, "nfs", No(NETWORK), NONE),
+        family(0x794C_7630, "overlay", Unknown(ANOTHER), NONE),
+        family(0x6573_5546, "fuse", Unknown(ANOTHER), NONE),
+        family(0x6969, "nfs", Unknown(NETWORK), NONE),
     ]
 };
 
@@ -136,11 +139,11 @@ impl Medium {
         let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
             .during("asking for a device")?;
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
-        let known = FAMILIES.iter().find(|family| family.magic == magic);
+        let known = family_of(magic);
         let mut medium = Self {
             fs: name_in_mount_table(stat.stx_mnt_id)
                 .unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
-            in_place: known.map_or(InPlace::No(UNKNOWN), |k| k.in_place),
+            in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
             journals_data: false,
             is_ordered: known.is_some_and(|k| k.is_ordered),
@@ -218,12 +221,35 @@ impl Medium {
         self.raw.as_ref()
     }
 
+    /// Whether another machine may keep the files.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.in_place, InPlace::Unknown(NETWORK | STRANGE))
+    }
+
+    /// Whether nobody but `file` has its inode open or mapped; true where nobody can tell.
+    pub(crate) fn is_ours_alone(&self, file: impl AsFd) -> bool {
+        // A server grants leases as it likes, which says nothing of who has a file open.
+        self.is_remote() || kernel::is_ours_alone(file).unwrap_or(true)
+    }
+
+    /// Whether folders consist of slots, of which a name takes one or several (FAT).
+    pub(crate) fn has_slots(&self) -> bool {
+        matches!(self.fs.as_str(), "vfat" | "msdos" | "fat")
+    }
+
     /// Refuses where overwriting does not reach the old blocks.
     ///
     /// # Errors
     /// [`Kind::Unsuitable`], with the reason.
     pub fn check(&self) -> Result<()> {
         match (&self.in_place, &self.copies_beneath) {
+            (InPlace::Unknown(why), _) => Err(Error::new(
+                Kind::Unsuitable,
+                format!(
+                    "{}: nobody here can tell whether overwriting reaches the old blocks: {why}",
+                    self.fs
+                ),
+            )),
             (InPlace::No(why), _) => Err(Error::new(
                 Kind::Unsuitable,
                 format!("{}: overwriting does not reach the old blocks: {why}", self.fs),
@@ -236,12 +262,35 @@ impl Medium {
         }
     }
 
+    /// What became of content that was overwritten where that is refused; `None` where it is not.
+    pub(crate) fn doubt(&self) -> Option<Content> {
+        let why = self.check().err()?.to_string();
+        Some(match self.in_place {
+            InPlace::Unknown(_) => Content::Unproven(why),
+            _ => Content::NotInPlace(why),
+        })
+    }
+
     /// Puts what is in the journal in place.
     pub(crate) fn flush_journal(&self, any_file: impl AsFd) -> Result<()> {
         if self.journal != Journal::Erasable {
             return Ok(());
         }
         kernel::checkpoint(any_file, Checkpoint::Flush).during("putting the journal in place")
+    }
+
+    /// What can be said of the journal once it has been erased, where that can be.
+    pub(crate) fn judge_journal(&self) -> Part {
+        let why = match self.journal {
+            Journal::None => return Part::None,
+            Journal::Erasable => return Part::Done,
+            Journal::NotPermitted => {
+                "old names and attributes may stay in it: only root can erase it"
+            }
+            Journal::Stays => "old names and attributes stay in it until it has gone around",
+            Journal::Unknown => "nothing is known of it",
+        };
+        Part::Left(why.to_owned())
     }
 
     /// Overwrites the journal with zeros; whether that could be done.
@@ -257,6 +306,10 @@ impl Medium {
     }
 }
 
+fn family_of(magic: u64) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.magic == magic)
+}
+
 /// The type that the mount table shows.
 fn name_in_mount_table(mount: u64) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -269,7 +322,61 @@ fn name_in_mount_table(mount: u64) -> Option<String> {
 fn copies(backing: &str) -> Option<String> {
     let file = File::open(backing).ok()?;
     let magic = fstatfs(&file).ok()?.f_type.cast_unsigned() & 0xFFFF_FFFF;
-    let family = FAMILIES.iter().find(|family| family.magic == magic)?;
+    let family = family_of(magic)?;
     matches!(family.in_place, InPlace::No(why) if why == COPIES || why == LOG)
         .then(|| family.name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn medium(family: &Family) -> Medium {
+        Medium {
+            fs: family.name.to_owned(),
+            in_place: family.in_place,
+            journal: family.journal,
+            journals_data: false,
+            is_ordered: family.is_ordered,
+            names: family.names,
+            flash: false,
+            copies_beneath: None,
+            device: None,
+            raw: None,
+        }
+    }
+
+    /// Their numbers, from the kernel's `magic.h` and the file systems' own heads.
+    #[test]
+    fn what_does_not_overwrite_in_place_is_refused() {
+        let refused = [
+            (0x9123_683E, "btrfs"),
+            (0x2FC1_2FC1, "zfs"),
+            (0xCA45_1A4E, "bcachefs"),
+            (0xF2F5_2010, "f2fs"),
+            (0x3434, "nilfs2"),
+            (0x2405_1905, "ubifs"),
+            (0x0102_1994, "tmpfs"),
+            (0x8584_58F6, "ramfs"),
+            (0x794C_7630, "overlay"),
+            (0x6573_5546, "fuse"),
+            (0x6969, "nfs"),
+        ];
+        for (magic, name) in refused {
+            let medium = medium(family_of(magic).unwrap());
+            let error = medium.check().unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsuitable);
+            assert!(error.to_string().starts_with(name), "{error}");
+            let told = matches!(medium.doubt(), Some(Content::NotInPlace(_)));
+            assert_eq!(told, !["overlay", "fuse", "nfs"].contains(&name), "{name}");
+        }
+        for magic in [0xEF53, 0x5846_5342, 0x4D44, 0x2011_BAB0] {
+            let mut medium = medium(family_of(magic).unwrap());
+            medium.check().unwrap();
+            assert_eq!(medium.doubt(), None);
+            medium.copies_beneath = Some("btrfs".to_owned());
+            assert_eq!(medium.check().unwrap_err().kind(), Kind::Unsuitable);
+        }
+        assert!(family_of(0x1234).is_none());
+    }
 }

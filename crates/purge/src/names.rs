@@ -6,7 +6,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fsync, openat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, fstat, fsync, openat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::error::During;
@@ -15,6 +17,15 @@ use crate::{Error, Result};
 
 /// Names that are put into freed places: the first free place that fits need not be the right one.
 const COVER_COUNT: usize = 8;
+
+/// Length of a name that takes one slot of a folder of FAT, if it is in capitals.
+const SHORT_LEN: usize = 8;
+
+/// What such a name takes of a folder at least, in bytes (XFS; a slot of FAT has 32).
+const ENTRY_LEN_MIN: u64 = 24;
+
+/// Names that a folder is filled with at most: larger ones would cost more than they hide.
+const FILL_COUNT_MAX: usize = 4096;
 
 /// What names are made of.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
@@ -44,7 +55,7 @@ pub(crate) fn remove(
     let stand_in = replace(&dir, name)?;
     let last = stand_in.as_deref().map_or(name, std::ffi::OsStr::new);
     unlinkat(&dir, last, flags).during("removing a name")?;
-    cover(dir, name.len());
+    cover(medium, dir, name.len());
     Ok(())
 }
 
@@ -64,12 +75,30 @@ fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
 
 /// Fills places that names of `len` bytes have left. As far as there is room: a failure leaves
 /// nothing worse than before.
-pub(crate) fn cover(dir: impl AsFd, len: usize) {
+pub(crate) fn cover(medium: &Medium, dir: impl AsFd, len: usize) {
+    // A long name takes several slots of FAT, and leaves what is too small for it: these take one.
+    let slots = if medium.has_slots() { COVER_COUNT } else { 0 };
+    let lens = std::iter::repeat_n(len, COVER_COUNT);
+    make_and_remove(dir, lens.chain(std::iter::repeat_n(SHORT_LEN, slots)));
+}
+
+/// Fills a folder that is to be removed, as far as its size says, with names that fit everywhere.
+pub(crate) fn fill(folder: impl AsFd) {
+    let size = fstat(&folder).map_or(0, |stat| stat.st_size.cast_unsigned());
+    let count = usize::try_from(size / ENTRY_LEN_MIN).unwrap_or(FILL_COUNT_MAX);
+    let count = count.clamp(COVER_COUNT, FILL_COUNT_MAX);
+    make_and_remove(folder, std::iter::repeat_n(SHORT_LEN, count));
+}
+
+fn make_and_remove(dir: impl AsFd, lens: impl Iterator<Item = usize>) {
     let mut made = Vec::new();
-    for _ in 0..COVER_COUNT {
-        let Ok(name) = random_name(len) else {
+    for len in lens {
+        let Ok(mut name) = random_name(len) else {
             break;
         };
+        if len == SHORT_LEN {
+            name.make_ascii_uppercase();
+        }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         match openat(&dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR) {
             Ok(_) => made.push(name),

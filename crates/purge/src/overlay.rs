@@ -6,7 +6,10 @@
 
 mod attribute_calls;
 mod content;
+mod kept;
+mod marks;
 mod namespace;
+mod opaque;
 mod purger;
 mod seam;
 mod table;
@@ -48,6 +51,7 @@ const EPOCH_DEFAULT: Duration = Duration::from_secs(10);
 const FILES_WANTED: u64 = 1 << 20;
 
 /// How an overlay works.
+#[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
 pub struct OverlayOptions {
     /// Which files are purged, and how.
     pub policy: Policy,
@@ -59,6 +63,9 @@ pub struct OverlayOptions {
     pub passthrough: bool,
     /// Also where overwriting does not reach the old blocks; the verdicts say so.
     pub anyway: bool,
+    /// Symbolic links with targets that could not be purged are kept as regular files, and shown as
+    /// links.
+    pub opaque_links: bool,
     /// Gets every verdict as a line of JSON.
     pub report: Option<File>,
     /// Tells the time, for method f.
@@ -73,6 +80,7 @@ impl Default for OverlayOptions {
             epoch: EPOCH_DEFAULT,
             passthrough: true,
             anyway: false,
+            opaque_links: false,
             report: None,
             clock: Box::new(SystemClock),
         }
@@ -122,7 +130,7 @@ impl Overlay {
             medium.check()?;
         }
         raise_file_limit();
-        let table = Table::new(root).during("opening the lower folder")?;
+        let table = Table::new(root, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd())?;
         let manner = Manner {
             asynchronous: options.asynchronous,
@@ -210,7 +218,7 @@ impl Overlay {
                 .ok()
         };
         let marked = || {
-            if !matches!(node.kind, FileType::File | FileType::Directory) {
+            if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
                 return false;
             }
             let again = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());

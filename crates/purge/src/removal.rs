@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2,
-    statx,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, accessat,
+    openat, openat2, statx,
 };
 use rustix::io::Errno;
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
-use crate::medium::{Journal, Medium, Names};
+use crate::medium::{Medium, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, attributes, kernel, names};
+use crate::{Error, Kind, Result, attributes, names, obstacle};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -137,6 +137,10 @@ impl Removal {
                 return Ok(());
             }
         };
+        if let Err(error) = check_removable(dir, &stat) {
+            self.keep(path, Some(&stat), &error);
+            return Ok(());
+        }
         let medium = self.place(dir, &stat)?;
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
         if kind == FileType::Directory {
@@ -236,7 +240,7 @@ impl Removal {
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         let file = open_again(entry)?;
-        if !kernel::is_ours_alone(&file).unwrap_or(true) {
+        if !medium.is_ours_alone(&file) {
             let text = "another program has it open; nothing was overwritten";
             return Err(Error::new(Kind::InUse, text));
         }
@@ -309,8 +313,14 @@ impl Removal {
             return Ok(());
         };
         let medium = Rc::clone(&place.medium);
+        // Something in it was kept: so are its attributes.
+        if list(&emptied.folder).is_ok_and(|names| !names.is_empty()) {
+            let error = Error::new(Kind::Unpurgeable, "not empty");
+            self.keep(&emptied.path, Some(&emptied.stat), &error);
+            return Ok(());
+        }
         if medium.names == Names::Covered {
-            names::cover(&emptied.folder, 200);
+            names::fill(&emptied.folder);
         }
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
@@ -356,15 +366,7 @@ impl Removal {
 
 /// What can be said of name and journal when everything has been flushed.
 fn judge_rest(medium: &Medium, verdict: &mut Verdict) {
-    verdict.journal = match medium.journal {
-        Journal::None => Part::None,
-        Journal::Erasable => Part::Done,
-        Journal::NotPermitted => {
-            Part::Left("names may stay in it: only root can erase it".to_owned())
-        }
-        Journal::Stays => Part::Left("old names stay in it until it has gone around".to_owned()),
-        Journal::Unknown => Part::Left("nothing is known of it".to_owned()),
-    };
+    verdict.journal = medium.judge_journal();
     if medium.names == Names::Covered {
         let why = "covered by others, but its place may have been missed";
         verdict.name = Part::Left(why.to_owned());
@@ -379,6 +381,30 @@ fn judge_target(medium: &Medium, stat: &Statx) -> Content {
     let why = "the target of a symbolic link cannot be overwritten; it stays until its block is \
                used again";
     Content::NotInPlace(why.to_owned())
+}
+
+/// Refuses what could be overwritten, but not be removed: nothing of it is touched then.
+fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
+    if let Some(why) = obstacle::of_file(stat) {
+        return Err(Error::new(Kind::Unpurgeable, why));
+    }
+    let above = statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .during("asking for its folder")?;
+    if let Some(why) = obstacle::of_folder(&above) {
+        return Err(Error::new(Kind::Unpurgeable, why));
+    }
+    accessat(dir, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+        .during("removing a name from its folder")?;
+    let user = rustix::process::geteuid();
+    let owners = [above.stx_uid, stat.stx_uid];
+    if u32::from(above.stx_mode) & Mode::SVTX.bits() != 0
+        && !user.is_root()
+        && !owners.contains(&user.as_raw())
+    {
+        let text = "in a sticky folder only the owners of file and folder may remove it";
+        return Err(Error::new(Kind::NotPermitted, text));
+    }
+    Ok(())
 }
 
 /// Opens for writing what is held by its number only; nothing else can be meant.

@@ -375,6 +375,23 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::NoAttribute`].
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()>;
 
+    /// The marks of `chattr` on a file or directory, in the numbers of `FS_IOC_GETFLAGS`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unsupported`] where there are none.
+    fn marks(&self, _node: NodeId) -> Result<u32> {
+        Err(crate::Kind::Unsupported.into())
+    }
+
+    /// Sets all marks of a file or directory. Who may set which has been checked but for those that
+    /// a system has alone.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unsupported`] for a mark that cannot be set.
+    fn set_marks(&self, _node: NodeId, _marks: u32) -> Result<()> {
+        Err(crate::Kind::Unsupported.into())
+    }
+
     /// What `statfs` shows.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod backing;
 mod convert;
 mod entries;
 mod invalidator;
+mod marks;
 mod mount;
 mod mount_options;
 mod mount_table;

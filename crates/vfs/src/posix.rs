@@ -29,6 +29,7 @@ mod attributes;
 mod content;
 mod handles;
 mod listing;
+mod marks;
 mod names;
 mod namespace;
 mod references;

@@ -36,12 +36,11 @@ pub(super) fn run(arguments: &PurgeMount) -> Outcome<()> {
 
 /// Refuses a mount that would contain itself.
 fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
-    let real = |path: &Path| {
-        path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", path.display())))
-    };
+    let real = |path: &Path| path.canonicalize().map_err(|e| unreachable_place(path, &e));
     let (lower_real, dir_real) = (real(lower)?, real(dir)?);
     if !lower_real.is_dir() {
-        return Err(Failure::usage(format!("{}: not a folder", lower.display())));
+        return Err(Failure::usage(format!("{}: not a folder", lower.display()))
+            .with_remedy("`tacita purge file PATH` purges a single file"));
     }
     let nested = lower_real.starts_with(&dir_real) || dir_real.starts_with(&lower_real);
     if nested && lower_real != dir_real {
@@ -51,6 +50,16 @@ fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
         ));
     }
     Ok(())
+}
+
+/// Why a folder cannot be reached.
+fn unreachable_place(path: &Path, e: &std::io::Error) -> Failure {
+    if e.kind() == std::io::ErrorKind::NotConnected {
+        let cause = format!("{}: a mount whose daemon has died", path.display());
+        return Failure::new(exit::BUSY, cause).with_remedy("`tacita umount DIR` clears it");
+    }
+    let error = tacita_purge::Error::from_io(e, path.display().to_string());
+    of_purge(&error)
 }
 
 fn serve(arguments: &PurgeMount, reporter: Option<Reporter>) -> Outcome<()> {
@@ -90,7 +99,8 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     if overlay.medium().flash {
         eprintln!(
             "tacita: {}: the device does not rotate: flash may keep old copies of what is \
-             overwritten\n  what must not be found there needs encryption, not overwriting",
+             overwritten\n  what must not be found there needs encryption, and keys that are destroyed: \
+             `tacita dnefs` is to do that",
             arguments.lower.display()
         );
     }
@@ -113,7 +123,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
 
 fn of_mounting(error: &tacita_vfs::Error) -> Failure {
     let failure = exit::of_mount(error);
-    if failure.code == exit::NOT_HERE {
+    if error.kind() == tacita_vfs::Kind::Unsupported {
         return failure.with_remedy(
             "load the fuse module or install fuse3; without FUSE `tacita purge file PATH` purges \
              single files",
@@ -153,18 +163,19 @@ fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
         epoch: Duration::from_secs(arguments.epoch),
         passthrough: !arguments.no_passthrough,
         anyway: arguments.anyway,
+        opaque_links: arguments.opaque_links,
         report,
         ..OverlayOptions::default()
     };
-    let lower = File::open(&arguments.lower)
-        .map_err(|e| Failure::usage(format!("{}: {e}", arguments.lower.display())))?;
+    let lower =
+        File::open(&arguments.lower).map_err(|e| unreachable_place(&arguments.lower, &e))?;
     let path_only = rustix::fs::openat(
         OwnedFd::from(lower),
         ".",
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
-    .map_err(|e| Failure::usage(format!("{}: {e}", arguments.lower.display())))?;
+    .map_err(|e| unreachable_place(&arguments.lower, &e.into()))?;
     Overlay::open_root(path_only, options).map_err(|e| {
         let failure = of_purge(&e);
         Failure { cause: format!("{}: {}", arguments.lower.display(), failure.cause), ..failure }

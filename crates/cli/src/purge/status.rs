@@ -20,10 +20,14 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
         Errno::NOENT => Failure::usage(format!("{}: no such folder", dir.display())),
         Errno::NODATA | Errno::OPNOTSUPP => {
             Failure::usage(format!("{}: not the root of a purge mount", dir.display()))
+                .with_remedy("`findmnt -t fuse.purge` lists those that there are")
         }
         errno => {
             let cause = format!("{}: {}", dir.display(), std::io::Error::from(errno));
-            Failure::new(exit::DEVICE, cause)
+            Failure::new(exit::DEVICE, cause).with_remedy(
+                "what could not be purged waits in the spool; the next mount tries again, and the \
+                 kernel's log (`dmesg`) says more",
+            )
         }
     };
     let mut bytes = vec![0_u8; STATUS_LEN_MAX];

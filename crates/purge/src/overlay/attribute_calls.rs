@@ -7,6 +7,7 @@ use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
 use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
 
+use super::opaque::LINK_ATTRIBUTE;
 use super::seam::refused;
 use super::table::Node;
 use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
@@ -29,6 +30,9 @@ impl Overlay {
         let node = self.table.get(node)?;
         let mut names = attributes::names(node.fd()).map_err(refused)?;
         names.retain(|name| {
+            if node.is_opaque && name == LINK_ATTRIBUTE {
+                return false;
+            }
             let name = name.to_string_lossy();
             SHOWN.iter().any(|space| name.starts_with(space))
         });
@@ -45,6 +49,7 @@ impl Overlay {
         if node == self.table.root.id && name == FINISH_ATTRIBUTE {
             return Ok(self.finish()?);
         }
+        check_settable(name)?;
         let node = self.table.get(node)?;
         let flags = match mode {
             XattrMode::Any => XattrFlags::empty(),
@@ -58,6 +63,7 @@ impl Overlay {
     }
 
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        check_settable(name)?;
         let node = self.table.get(node)?;
         if !planted(Mutant::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
@@ -67,7 +73,7 @@ impl Overlay {
 
     /// Overwrites a value that is about to go.
     fn purge_value(&self, node: &Node, name: &OsStr) -> Result<()> {
-        if !matches!(node.kind, FileType::File | FileType::Directory) {
+        if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
             // Links, pipes and devices are never opened; nothing of their attributes is promised.
             return Ok(());
         }
@@ -87,6 +93,11 @@ impl Overlay {
         }
         Ok(())
     }
+}
+
+/// Nobody turns a file into a link.
+fn check_settable(name: &OsStr) -> Result<()> {
+    if name == LINK_ATTRIBUTE { Err(Kind::NotPermitted.into()) } else { Ok(()) }
 }
 
 /// The kernel's word for a missing attribute, and for file systems without any.

@@ -189,8 +189,7 @@ impl Overlay {
         let fate = Fate::Keeps(range);
         let mut erasure = Erasure::prepare(medium, file, &fate, &method)?;
         if erasure.shared() > 0 && self.policy.on_failure == crate::policy::OnFailure::Fail {
-            let text = "it shares blocks with another file and cannot be purged while it does";
-            return Err(tacita_vfs::Error::new(Kind::NotPermitted, text));
+            return Err(self.kept_shared(&stat, &method));
         }
         erasure.run(0, &mut |_| ())?;
         let mut verdict = Verdict::new(None, stat.stx_ino, lost, method.to_string());
@@ -214,10 +213,16 @@ impl Overlay {
 fn reopen(node: &Node, write: bool) -> Result<File> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    if node.kind != FileType::File {
+    if node.lower_kind() != FileType::File {
         return Err(Kind::Invalid.into());
     }
-    match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
+    let open = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());
+    let opened = match open(flags) {
+        // An append-only file, or an immutable one, which is refused again.
+        Err(Errno::PERM) if write => open(flags | OFlags::APPEND),
+        opened => opened,
+    };
+    match opened {
         Ok(file) => Ok(File::from(file)),
         Err(Errno::NOENT) => Err(Kind::Stale.into()),
         Err(e) => Err(refused(e)),

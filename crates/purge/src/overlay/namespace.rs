@@ -11,20 +11,17 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
 
-use super::Overlay;
 use super::purger::Job;
 use super::seam::refused;
-use super::table::{Node, attr, file_type};
-use crate::attributes;
+use super::table::{Node, file_type};
+use super::{Overlay, opaque};
 use crate::extents::{Map, State};
 use crate::medium::Names;
 use crate::method::Method;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
 use crate::spool::Seq;
-
-/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
-const SHORT_TARGET_LEN_MAX: u64 = 59;
+use crate::{attributes, obstacle};
 
 impl Overlay {
     /// Makes a node.
@@ -34,6 +31,13 @@ impl Overlay {
         }
         let dir = self.table.get(dir)?;
         let private = Mode::RUSR | Mode::WUSR;
+        if new.kind == FileType::Symlink
+            && self.table.has_opaque
+            && opaque::leaves(&self.purger.medium, new.target.len())
+        {
+            self.make_opaque(&dir, name, &new.target)?;
+            return self.dress(&dir, name, new).map_err(refused);
+        }
         match new.kind {
             FileType::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -92,7 +96,7 @@ impl Overlay {
         if dressed {
             stat = node.stat()?;
         }
-        Ok((node.id, attr(&stat)))
+        Ok((node.id, self.shown(&node, &stat)))
     }
 
     /// Gives a node another name.
@@ -103,7 +107,8 @@ impl Overlay {
         let (node, dir) = (self.table.get(node)?, self.table.get(dir)?);
         let path = attributes::path_of(node.fd());
         linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
-        Ok(attr(&node.stat().map_err(refused)?))
+        let stat = node.stat().map_err(refused)?;
+        Ok(self.shown(&node, &stat))
     }
 
     /// Takes a name away. A file that loses its last one goes into the spool.
@@ -113,20 +118,20 @@ impl Overlay {
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
             return take_away_plainly(&dir, name, &node);
         };
-        match node.kind {
+        match node.lower_kind() {
             FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
-                    .map_err(refused)?;
+                    .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 node.state().nameless = true;
                 self.purger.add_folder(seq);
             }
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
-                self.check_purgeable(&node, &stat)?;
+                self.check_purgeable(&node, &stat, &method)?;
                 let seq = self.purger.spool.next();
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
-                    .map_err(refused)?;
+                    .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 await_purge(&node, &stat, (seq, method), vec![Arc::clone(&dir)]);
             }
@@ -150,21 +155,20 @@ impl Overlay {
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
         if self.purger.medium.names == Names::Covered {
             // The namespace is locked above, so nobody sees them.
-            crate::names::cover(dir.fd(), name.len());
+            crate::names::cover(&self.purger.medium, dir.fd(), name.len());
         }
         self.purger.touch(Some(dir));
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
-        let long =
-            stat.stx_size > SHORT_TARGET_LEN_MAX || self.purger.medium.names != Names::Cleared;
-        if node.kind == FileType::Symlink && long {
+        let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
+        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
             self.purger.statistics.links.add(1);
         }
     }
 
     /// Refuses what overwriting would not reach, if files are rather to stay then.
-    fn check_purgeable(&self, node: &Node, stat: &Statx) -> Result<()> {
+    fn check_purgeable(&self, node: &Node, stat: &Statx, method: &Method) -> Result<()> {
         if self.policy.on_failure == OnFailure::Warn || stat.stx_size == 0 {
             return Ok(());
         }
@@ -174,11 +178,7 @@ impl Overlay {
         }
         let file = Self::file_of(node, false)?;
         let map = Map::of(&file)?.unwrap_or_default();
-        if map.any(State::Shared) {
-            let text = "it shares blocks with another file and cannot be purged while it does";
-            return Err(tacita_vfs::Error::new(Kind::NotPermitted, text));
-        }
-        Ok(())
+        if map.any(State::Shared) { Err(self.kept_shared(stat, method)) } else { Ok(()) }
     }
 
     /// Moves a name, or trades two. What is replaced goes into the spool.
@@ -255,20 +255,31 @@ impl Overlay {
     ) -> Result<()> {
         let method = self.decide(dir, name, victim, stat.stx_size);
         let (Some(method), FileType::File, 0..=1, false) =
-            (method, victim.kind, stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
+            (method, victim.lower_kind(), stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
             return rename();
         };
-        self.check_purgeable(victim, stat)?;
+        self.check_purgeable(victim, stat, &method)?;
+        if obstacle::of_file(stat).is_some() {
+            // The rename would fail, and a swap file's second name would have to stay.
+            return Err(self.kept((dir, stat), &method, Errno::PERM));
+        }
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
-        match linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty()) {
+        let linked = if self.purger.medium.is_remote() {
+            // A client of NFS keeps what a rename replaces under a third name while we hold it.
+            Err(Errno::OPNOTSUPP)
+        } else {
+            linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty())
+        };
+        match linked {
             Ok(()) => {}
-            // A file system without links: the victim is moved away first.
+            // Without links the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
-                renameat(dir.fd(), name, spool.dir(), seq_name.as_str()).map_err(refused)?;
+                renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
+                    .map_err(|errno| self.kept((dir, stat), &method, errno))?;
                 if let Err(e) = rename() {
                     renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
                     return Err(e);
@@ -363,5 +374,6 @@ fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents:
         parents,
         passes_done: 0,
         hold_until: 0,
+        is_known_to_fail: false,
     });
 }

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, OFlags, fstat, fsync, syncfs};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fsync, statx, syncfs};
 use rustix::io::Errno;
 use tacita_vfs::{Clock, NodeId};
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::During;
-use crate::medium::{Journal, Medium, Names};
+use crate::medium::{Medium, Names};
 use crate::method::Method;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::overlay::table::Node;
@@ -29,7 +29,7 @@ use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, attributes, kernel, names};
+use crate::{Error, Kind, Result, attributes, names};
 
 /// Files that are purged together, pass by pass.
 const BATCH_COUNT_MAX: usize = 128;
@@ -46,9 +46,6 @@ const PATIENCE_STEP: Duration = Duration::from_millis(1);
 /// How often what was in use is looked at again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Names that a removed folder is filled with where the file system leaves old ones.
-const FOLDER_COVER_COUNT: usize = 200;
-
 /// Something in the spool that is to be purged.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -61,6 +58,8 @@ pub(crate) struct Job {
     pub(super) passes_done: u8,
     /// Seconds since 1970 until which it is held (method f), else 0.
     pub(super) hold_until: i64,
+    /// It has failed before, and that has been told.
+    pub(super) is_known_to_fail: bool,
 }
 
 /// What the end of the epoch has to deal with.
@@ -166,6 +165,7 @@ impl Purger {
                         parents: Vec::new(),
                         passes_done: record.passes_done,
                         hold_until: record.hold_until,
+                        is_known_to_fail: false,
                     });
                 }
                 _ => {
@@ -240,15 +240,17 @@ impl Purger {
             Err(e) if e.kind() == Kind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let stat = fstat(&file).during("asking for an entry of the spool")?;
-        if stat.st_nlink > 1 {
+        // Not what a client of NFS remembers of the time when a rename was on its way.
+        let stat =
+            statx(&file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::NLINK)
+                .during("asking for an entry of the spool")?;
+        if stat.stx_nlink > 1 {
             // A rename that was to replace it has not happened: it is alive under its name.
             self.spool.remove(job.seq, false)?;
             return Ok(None);
         }
         let begin = Instant::now();
-        // Where the question cannot be asked it has no answer to wait for.
-        while !kernel::is_ours_alone(&file).unwrap_or(true) {
+        while !self.medium.is_ours_alone(&file) {
             if begin.elapsed() >= patience {
                 return Err(Error::new(Kind::InUse, "a program still uses a deleted file"));
             }
@@ -362,10 +364,9 @@ impl Purger {
         self.touch(None);
         verdict.removed = true;
         verdict.name = Part::Pending;
-        verdict.journal = match self.medium.journal {
-            Journal::None => Part::None,
-            Journal::Erasable => Part::Pending,
-            _ => Part::Left("old names and attributes may stay in the journal".to_owned()),
+        verdict.journal = match self.medium.judge_journal() {
+            Part::Done => Part::Pending,
+            other => other,
         };
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size);
@@ -378,19 +379,23 @@ impl Purger {
         if !job.method.holds() || job.hold_until != 0 {
             return job.hold_until;
         }
-        let born = rustix::fs::statx(
-            file,
-            "",
-            rustix::fs::AtFlags::EMPTY_PATH,
-            rustix::fs::StatxFlags::BTIME,
-        );
+        let wanted = StatxFlags::BTIME | StatxFlags::ATIME;
         let now = self.clock.now().secs;
-        now.saturating_add(born.map_or(0, |stat| now - stat.stx_btime.tv_sec))
+        let born = statx(file, "", AtFlags::EMPTY_PATH, wanted).map_or(now, |stat| {
+            // Where births are not kept: reading has only made it later.
+            let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+            if is_known { stat.stx_btime.tv_sec } else { stat.stx_atime.tv_sec }
+        });
+        now.saturating_add(now.saturating_sub(born))
     }
 
     /// A purge has failed: by policy the file waits for another try, or goes as it is.
-    fn fail(&self, job: Job, error: Error, first: &mut Option<Error>) {
-        log::warn!("inode {}: not purged: {error}", job.inode);
+    /// A file that waits is tried again and again, and told of once.
+    fn fail(&self, mut job: Job, error: Error, first: &mut Option<Error>) {
+        let is_known = std::mem::replace(&mut job.is_known_to_fail, true);
+        if !is_known {
+            log::warn!("inode {}: not purged: {error}", job.inode);
+        }
         let mut verdict = Verdict::new(None, job.inode, job.size, job.method.to_string());
         let removed =
             self.manner.on_failure == OnFailure::Warn && self.spool.remove(job.seq, false).is_ok();
@@ -401,6 +406,9 @@ impl Purger {
             verdict.content = Content::Kept(error.to_string());
             lock(&self.queue).later.push(job);
             first.get_or_insert(error);
+            if is_known {
+                return;
+            }
         }
         self.statistics.tell(&verdict);
     }
@@ -461,7 +469,7 @@ impl Purger {
             Err(e) => return Err(e),
         };
         if self.medium.names == Names::Covered {
-            names::cover(&folder, FOLDER_COVER_COUNT);
+            names::fill(&folder);
         }
         let folder = File::from(folder);
         attributes::erase_all(&self.medium, &folder)?;
@@ -595,6 +603,7 @@ impl Job {
             parents: Vec::new(),
             passes_done: self.passes_done,
             hold_until: self.hold_until,
+            is_known_to_fail: self.is_known_to_fail,
         }
     }
 }

@@ -4,16 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use rustix::fs::{RawDir, SeekFrom, fstatvfs, readlinkat, seek};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags, fstatvfs, openat2, readlinkat, seek, statx,
+};
 use tacita_vfs::{
     Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
     Opened, Reserve, Result, Seek, Timestamp, XattrMode,
 };
 
-use super::Overlay;
 use super::table::{Node, attr};
+use super::{Overlay, opaque};
 use crate::names;
-use crate::spool::SPOOL_NAME;
+use crate::spool::{BENEATH, SPOOL_NAME};
 
 /// Memory for listing a folder.
 const LISTING_LEN_BYTES: usize = 32 << 10;
@@ -30,12 +34,32 @@ impl Overlay {
     /// What `stat` shows: a node in the spool has no name, and the spool is not seen.
     pub(super) fn shown(&self, node: &Node, stat: &rustix::fs::Statx) -> Attr {
         let mut attr = attr(stat);
+        if node.is_opaque {
+            attr.kind = FileType::Symlink;
+            attr.perm = 0o777;
+        }
         if node.state().nameless {
             attr.nlink = 0;
         } else if node.id == self.table.root.id {
             attr.nlink = attr.nlink.saturating_sub(1).max(2);
         }
         attr
+    }
+
+    /// What a listed name is.
+    fn listed_kind(&self, folder: &OwnedFd, name: &OsStr, kind: rustix::fs::FileType) -> FileType {
+        let kind = kind_of(kind);
+        if !self.table.has_opaque || kind != FileType::File {
+            return kind;
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let is_opaque = statx(folder, name, flags, StatxFlags::BASIC_STATS).is_ok_and(|stat| {
+            let open = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            opaque::may_be(&stat)
+                && openat2(folder, name, open, Mode::empty(), BENEATH)
+                    .is_ok_and(|file| opaque::is(&file, &stat))
+        });
+        if is_opaque { FileType::Symlink } else { kind }
     }
 
     /// Whether a name is the spool's.
@@ -136,7 +160,7 @@ impl FileSystem for Overlay {
                 name,
                 node: NodeId(entry.ino()),
                 ino: entry.ino(),
-                kind: kind_of(entry.file_type()),
+                kind: self.listed_kind(&folder, name, entry.file_type()),
                 cookie: entry.next_entry_cookie().max(COOKIE_RESERVED + 1),
             };
             if !each(listed) {
@@ -155,6 +179,9 @@ impl FileSystem for Overlay {
         let node = self.table.get(node)?;
         if node.kind != FileType::Symlink {
             return Err(Kind::Invalid.into());
+        }
+        if node.is_opaque {
+            return Self::opaque_target(&node);
         }
         let target = readlinkat(node.fd(), "", Vec::new()).map_err(refused)?;
         Ok(OsString::from_vec(target.into_bytes()))
@@ -204,6 +231,14 @@ impl FileSystem for Overlay {
 
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
         self.remove_attribute(node, name)
+    }
+
+    fn marks(&self, node: NodeId) -> Result<u32> {
+        self.marks_of(node)
+    }
+
+    fn set_marks(&self, node: NodeId, marks: u32) -> Result<()> {
+        self.set_marks_of(node, marks)
     }
 
     fn stats(&self) -> Result<FsStats> {

@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
 
+use crate::overlay::opaque;
 use crate::overlay::purger::Job;
 use crate::spool::BENEATH;
 
@@ -42,7 +43,10 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(super) id: NodeId,
+    /// What programs see.
     pub(super) kind: FileType,
+    /// A regular file that stands for a link.
+    pub(super) is_opaque: bool,
     fd: OwnedFd,
     /// The folder it was last seen in, and its name there.
     place: Mutex<(NodeId, OsString)>,
@@ -53,6 +57,11 @@ impl Node {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Every change under this lock is whole before anything can fail.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it is on the lower file system.
+    pub(super) fn lower_kind(&self) -> FileType {
+        if self.is_opaque { FileType::File } else { self.kind }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -79,21 +88,25 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) root: Arc<Node>,
+    /// Whether files that stand for links are shown as such.
+    pub(super) has_opaque: bool,
     shards: [RwLock<HashMap<NodeId, Arc<Node>>>; SHARD_COUNT],
 }
 
 impl Table {
-    pub(super) fn new(root: OwnedFd) -> rustix::io::Result<Self> {
+    pub(super) fn new(root: OwnedFd, has_opaque: bool) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
         let root = Arc::new(Node {
             id,
             kind: FileType::Directory,
+            is_opaque: false,
             fd: root,
             place: Mutex::new((id, OsString::new())),
             state: Mutex::default(),
         });
-        let table = Self { root: Arc::clone(&root), shards: Default::default() };
+        let shards = Default::default();
+        let table = Self { root: Arc::clone(&root), has_opaque, shards };
         table.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, root);
         Ok(table)
     }
@@ -120,11 +133,14 @@ impl Table {
         let id = NodeId(stat.stx_ino);
         let known = self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         let node = known.unwrap_or_else(|| {
+            let is_opaque = self.has_opaque && opaque::is(&fd, &stat);
+            let kind = if is_opaque { FileType::Symlink } else { file_type(&stat) };
             let mut shard = self.shard(id).write().unwrap_or_else(PoisonError::into_inner);
             let fresh = || {
                 Arc::new(Node {
                     id,
-                    kind: file_type(&stat),
+                    kind,
+                    is_opaque,
                     fd,
                     place: Mutex::new((dir.id, name.to_owned())),
                     state: Mutex::default(),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use tacita_purge::Overlay;
+use tacita_purge::{Overlay, OverlayOptions};
 use tacita_testkit::history::{Limits, Rng, Seen, Tree, step, tree};
 use tacita_testkit::{MemoryFs, skip_without_fuse};
 use tacita_vfs::{FileSystem, FileType};
@@ -41,7 +41,9 @@ fn game(fs: Fs, asynchronous: bool, seed: u64) -> bool {
     // As the model's root, whatever the mask of this process.
     let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&lower, open).unwrap();
-    let overlay = Overlay::open(&lower, options("e", asynchronous)).unwrap();
+    let opaque_links = fs == Fs::Ext4 && asynchronous;
+    let options = OverlayOptions { opaque_links, ..options("e", asynchronous) };
+    let overlay = Overlay::open(&lower, options).unwrap();
     let model = MemoryFs::default();
     let limits = Limits { names: 12, size_max: 60_000, write_max: 20_000 };
     let (mut one, mut other) = (Rng::new(seed), Rng::new(seed));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Session};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use signal_hook::iterator::Signals;
 
 use super::adapter::{Adapter, Behaviour, Outcome};
@@ -95,6 +96,11 @@ fn mount_point(dir: &Path) -> Result<PathBuf> {
             Kind::Unsupported,
             "there is no /dev/fuse: this kernel or container has no FUSE",
         ));
+    }
+    let both = Access::READ_OK | Access::WRITE_OK;
+    if accessat(CWD, DEVICE, both, AtFlags::EACCESS).is_err() {
+        let text = "/dev/fuse is not open to this user";
+        return Err(Error::new(Kind::NotPermitted, text));
     }
     if !rustix::process::geteuid().is_root() && !has_helper() {
         return Err(Error::new(

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::adapter::Adapter;
@@ -521,6 +521,23 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             self.posix.reserve(caller(req, 0), HandleId(fh.0), offset..end, how)
         });
         reply_empty(done, reply);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.node(ino) {
+            Ok(node) => self.control(node, cmd, in_data, reply),
+            Err(e) => reply.error(errno(&e)),
+        }
     }
 
     fn lseek(

@@ -1,113 +1,11 @@
-//! `tacita purge` as scripts use it.
-
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+//! The commands as scripts use them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 
-use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
-use tacita_testkit::skip_without_fuse;
-use tempfile::TempDir;
 
-fn tacita(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tacita"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
-/// A mounted ext4 image.
-struct Image {
-    folder: TempDir,
-}
-
-impl Image {
-    fn new(test: &str) -> Option<Self> {
-        if skip_without_fuse(test) {
-            return None;
-        }
-        let folder = tempfile::Builder::new().prefix("tacita-purge-cli-").tempdir().unwrap();
-        let image = Self { folder };
-        for dir in [image.lower(), image.upper()] {
-            fs::create_dir(dir).unwrap();
-        }
-        fs::File::create(image.path()).unwrap().set_len(32 << 20).unwrap();
-        let made =
-            system("mkfs.ext4", &["-q", "-F", image.path().to_str().unwrap()]) && image.mount();
-        if !made {
-            eprintln!("SKIPPED: {test}: no mkfs.ext4, or no loop mount");
-            return None;
-        }
-        Some(image)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("image")
-    }
-
-    fn lower(&self) -> PathBuf {
-        self.folder.path().join("lower")
-    }
-
-    fn upper(&self) -> PathBuf {
-        self.folder.path().join("upper")
-    }
-
-    fn mount(&self) -> bool {
-        let (path, lower) = (self.path(), self.lower());
-        system("mount", &["-o", "loop", path.to_str().unwrap(), lower.to_str().unwrap()])
-    }
-
-    fn purge_mount(&self, options: &[&str]) -> Output {
-        let (lower, upper) = (self.lower(), self.upper());
-        let places = ["purge", "mount", lower.to_str().unwrap(), upper.to_str().unwrap()];
-        tacita(&[&places, options].concat())
-    }
-
-    fn umount(&self) -> Output {
-        tacita(&["umount", self.upper().to_str().unwrap()])
-    }
-
-    fn count(&self, text: &str) -> usize {
-        unmount(self.lower(), UnmountFlags::empty()).unwrap();
-        let image = fs::read(self.path()).unwrap();
-        assert!(self.mount());
-        image.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        for dir in [self.upper(), self.lower()] {
-            while unmount(&dir, UnmountFlags::DETACH).is_ok() {}
-        }
-    }
-}
-
-fn system(program: &str, arguments: &[&str]) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let done = Command::new(program).args(arguments).env("PATH", path).output();
-    done.is_ok_and(|output| output.status.success())
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use crate::image::{Image, code, json, said, tacita};
 
 #[test]
 fn a_mount_purges_and_tells_its_status() {

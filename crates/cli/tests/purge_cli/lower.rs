@@ -1,0 +1,354 @@
+//! Lower folders and files that are not as they should be: every refusal has a cause, a remedy and
+//! the exit code of docs/cli.md, and nothing is lost.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, mount_remount};
+use serde_json::Value;
+
+use crate::image::{Image, assert_refused, code, json, said, system, tacita};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A file whose content is on the medium.
+fn write(path: &Path, secret: &str) {
+    fs::write(path, secret.repeat(500)).unwrap();
+    fs::File::open(path).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn a_read_only_folder_is_refused() {
+    let Some(image) = Image::new("a_read_only_folder_is_refused") else { return };
+    let path = image.lower().join("file");
+    write(&path, "it stays; ");
+    mount_remount(image.lower(), MountFlags::RDONLY, "").unwrap();
+    assert_refused(&image.purge_mount(&[]), 7, "Read-only file system", "remount,rw");
+    let refused = tacita(&["purge", "file", text(&path)]);
+    assert_refused(&refused, 7, "1 of 1", "remount,rw");
+    assert!(said(&refused).contains("Read-only file system"), "{}", said(&refused));
+    let refused = tacita(&["purge", "suits", text(&image.lower())]);
+    assert_refused(&refused, 7, "Read-only file system", "remount,rw");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "it stays; ".repeat(500));
+}
+
+#[test]
+fn a_full_file_system_is_told_of() {
+    let test = "a_full_file_system_is_told_of";
+    let Some(image) = Image::of(test, "mkfs.ext4", &["-q", "-F", "-m", "0"], 32) else { return };
+    let secret = "on a full file system; ";
+    let path = image.lower().join("secret-file");
+    write(&path, secret);
+    fs::write(image.lower().join("filler"), vec![7; 64 << 20]).unwrap_err();
+    // To the last block.
+    let folders: Vec<_> = (0..100_000)
+        .map(|number| image.lower().join(format!("folder-{number}")))
+        .take_while(|dir| fs::create_dir(dir).is_ok())
+        .collect();
+    assert_refused(&image.purge_mount(&[]), 6, "No space left", "free a few blocks");
+    // A single file needs no room.
+    let done = tacita(&["purge", "file", "--method", "d", text(&path)]);
+    assert_eq!(code(&done), 0, "{}", said(&done));
+    assert_eq!(image.count(secret) + image.count("secret-file"), 0);
+    // Now there is room for a spool, and deleting needs no more of it.
+    fs::remove_file(image.lower().join("filler")).unwrap();
+    for dir in folders {
+        fs::remove_dir(dir).unwrap();
+    }
+    write(&path, secret);
+    let mounted = image.purge_mount(&["--method", "e"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    fs::write(image.upper().join("filler"), vec![7; 64 << 20]).unwrap_err();
+    fs::remove_file(image.upper().join("secret-file")).unwrap();
+    assert_eq!(code(&image.umount()), 0);
+    assert_eq!(image.count(secret) + image.count("secret-file"), 0);
+}
+
+/// The status of a mount as soon as there is a verdict: the kernel tells of closing a little later.
+fn status_with_verdict(upper: &Path) -> Value {
+    let begin = Instant::now();
+    loop {
+        let status = json(&tacita(&["purge", "status", "--json", text(upper)]));
+        if status["last"] != Value::Array(Vec::new()) {
+            return status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "no verdict: {status:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Cuts a file system off from its device.
+fn cut_off(image: &Image) -> bool {
+    // EXT4_IOC_SHUTDOWN, without putting the journal on the medium.
+    let script = "import fcntl,os,struct,sys\n\
+                  d=os.open(sys.argv[1],os.O_RDONLY)\n\
+                  fcntl.ioctl(d,0x8004587d,struct.pack('I',2))\n";
+    system("python3", &["-c", script, text(&image.lower())])
+}
+
+#[test]
+fn a_device_that_vanishes_costs_an_error_and_no_purge() {
+    let test = "a_device_that_vanishes_costs_an_error_and_no_purge";
+    for manner in ["--epoch=3600", "--async"] {
+        let Some(image) = Image::new(test) else { return };
+        let secret = "purged after the device came back; ";
+        let (one, two) = (image.lower().join("secret-one"), image.lower().join("secret-two"));
+        write(&one, secret);
+        write(&two, secret);
+        assert!(image.count(secret) > 0);
+        let report = image.folder.path().join("report");
+        let mounted = image.purge_mount(&[manner, "--report", text(&report)]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        let upper = image.upper();
+        // Open, so that its name is gone, and on the medium, when the device goes.
+        let held = fs::File::open(upper.join("secret-one")).unwrap();
+        fs::remove_file(upper.join("secret-one")).unwrap();
+        fs::File::open(image.lower()).unwrap().sync_all().unwrap();
+        if !cut_off(&image) {
+            eprintln!("SKIPPED: {test}: no python3, or no EXT4_IOC_SHUTDOWN");
+            return;
+        }
+        drop(held);
+        assert!(fs::remove_file(upper.join("secret-two")).is_err());
+        let status = tacita(&["purge", "status", text(&upper), "--finish"]);
+        assert_refused(&status, 4, "Input/output error", "spool");
+        std::thread::sleep(Duration::from_millis(2500));
+        // Tried again every second, and told of once.
+        let told = fs::read_to_string(&report).unwrap();
+        assert!(told.lines().count() <= 2, "{told}");
+        let ended = image.umount();
+        assert_eq!(code(&ended), 4, "{}", said(&ended));
+        assert!(!said(&ended).contains("panicked"), "{}", said(&ended));
+        assert!(image.count(secret) > 0, "nothing could be overwritten");
+        let mounted = image.purge_mount(&[]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        assert!(!image.upper().join("secret-one").exists());
+        fs::remove_file(image.upper().join("secret-two")).unwrap();
+        assert_eq!(code(&image.umount()), 0);
+        assert_eq!(image.count(secret) + image.count("secret-"), 0, "{manner}");
+    }
+}
+
+/// The image is cut short under the mounted file system, whose blocks then read as zeros or fail.
+#[test]
+fn an_image_that_is_cut_short_ends_nothing_but_the_work_on_it() {
+    let test = "an_image_that_is_cut_short_ends_nothing_but_the_work_on_it";
+    let Some(image) = Image::new(test) else { return };
+    for number in 0..20 {
+        write(&image.lower().join(format!("file-{number}")), "lost with its device; ");
+    }
+    let mounted = image.purge_mount(&["--method", "d"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let upper = image.upper();
+    fs::File::options().write(true).open(image.path()).unwrap().set_len(1 << 20).unwrap();
+    // What is cached would not notice; where this may not be set, less is asked of the program.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+    for number in 0..20 {
+        let _ = fs::remove_file(upper.join(format!("file-{number}")));
+        let _ = fs::write(upper.join(format!("new-{number}")), "x");
+    }
+    // The daemon lives, and says what it knows.
+    let status = tacita(&["purge", "status", text(&upper), "--json"]);
+    assert_eq!(code(&status), 0, "{}", said(&status));
+    let ended = image.umount();
+    assert!([0, 4].contains(&code(&ended)), "{}", said(&ended));
+    assert!(!said(&ended).contains("panicked"), "{}", said(&ended));
+}
+
+#[test]
+fn what_chattr_protects_stays_and_says_why() {
+    let test = "what_chattr_protects_stays_and_says_why";
+    let Some(image) = Image::new(test) else { return };
+    let lower = image.lower();
+    for name in ["immutable", "append", "folder/inner", "victim", "new"] {
+        let path = lower.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write(&path, "protected; ");
+    }
+    let protected = [("+i", "immutable"), ("+a", "append"), ("+i", "victim"), ("+i", "folder")];
+    if !protected.iter().all(|(mark, name)| system("chattr", &[mark, text(&lower.join(name))])) {
+        eprintln!("SKIPPED: {test}: no chattr");
+        return;
+    }
+    let kept = [
+        ("immutable", "it is immutable"),
+        ("append", "it is append-only"),
+        ("folder/inner", "its folder is immutable"),
+    ];
+    for (name, why) in kept {
+        let refused = tacita(&["purge", "file", text(&lower.join(name))]);
+        assert_refused(&refused, 1, "1 of 1", "the verdict says");
+        assert!(said(&refused).contains(why), "{}", said(&refused));
+    }
+    for policy in ["fail", "warn"] {
+        let mounted = image.purge_mount(&["--on-failure", policy]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        let upper = image.upper();
+        for (name, _) in kept {
+            let error = fs::remove_file(upper.join(name)).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{name}");
+        }
+        fs::rename(upper.join("new"), upper.join("victim")).unwrap_err();
+        let appended = fs::File::options().append(true).open(upper.join("append"));
+        std::io::Write::write_all(&mut appended.unwrap(), b"more").unwrap();
+        let status = tacita(&["purge", "status", text(&upper)]);
+        for (_, why) in kept {
+            assert!(said(&status).contains(why), "{}", said(&status));
+        }
+        assert_eq!(code(&image.umount()), 0);
+        assert!(!lower.join(".tacita-purge").exists(), "nothing waits in the spool");
+        for name in ["immutable", "folder/inner", "victim"] {
+            let content = fs::read_to_string(lower.join(name)).unwrap();
+            assert_eq!(content, "protected; ".repeat(500), "{name}");
+        }
+    }
+    for (mark, name) in protected {
+        let off = mark.replace('+', "-");
+        assert!(system("chattr", &[&off, text(&lower.join(name))]));
+    }
+    // `chattr -a` opened the way to what was appended, too.
+    let done = tacita(&["purge", "file", "-r", "--json", text(&lower.join("append"))]);
+    assert_eq!(code(&done), 0, "{}", said(&done));
+}
+
+#[test]
+fn a_swap_file_in_use_stays_and_says_why() {
+    let test = "a_swap_file_in_use_stays_and_says_why";
+    let Some(image) = Image::new(test) else { return };
+    let swap = image.lower().join("swap file");
+    let victim = image.lower().join("new");
+    fs::write(&swap, vec![0; 1 << 20]).unwrap();
+    fs::write(&victim, "x").unwrap();
+    let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&swap, open).unwrap();
+    if !system("mkswap", &[text(&swap)]) || !system("swapon", &[text(&swap)]) {
+        eprintln!("SKIPPED: {test}: no swap files here");
+        return;
+    }
+    let refused = tacita(&["purge", "file", text(&swap)]);
+    let mut told = Vec::new();
+    for policy in ["fail", "warn"] {
+        let mounted = image.purge_mount(&["--on-failure", policy]);
+        let upper = image.upper();
+        let removed = fs::remove_file(upper.join("swap file"));
+        let replaced = fs::rename(upper.join("new"), upper.join("swap file"));
+        let status = tacita(&["purge", "status", text(&upper)]);
+        let ended = image.umount();
+        told.push((code(&mounted), removed, replaced, said(&status), code(&ended)));
+    }
+    // Before anything can fail: nobody could clear it away otherwise.
+    assert!(system("swapoff", &[text(&swap)]));
+    assert_refused(&refused, 1, "1 of 1", "the verdict says");
+    assert!(said(&refused).contains("swapoff"), "{}", said(&refused));
+    for (mounted, removed, replaced, status, ended) in told {
+        assert_eq!((mounted, ended), (0, 0), "{status}");
+        assert!(removed.is_err() && replaced.is_err(), "{removed:?}, {replaced:?}");
+        assert!(status.contains("the kernel swaps to it"), "{status}");
+    }
+    assert!(swap.exists() && victim.exists());
+    assert!(!image.lower().join(".tacita-purge").exists(), "nothing waits in the spool");
+    let done = tacita(&["purge", "file", text(&swap)]);
+    assert_eq!(code(&done), 0, "{}", said(&done));
+}
+
+/// What is refused, with the reason, and what is degraded: an honest verdict, and the way to what
+/// helps instead.
+#[test]
+fn unsuitable_places_are_refused_and_point_elsewhere() {
+    let test = "unsuitable_places_are_refused_and_point_elsewhere";
+    let refused = |dir: &Path, upper: &Path, name: &str, told: &str| {
+        let suits = tacita(&["purge", "suits", text(dir)]);
+        assert_refused(&suits, 7, name, "dnefs");
+        assert_eq!(json(&tacita(&["purge", "suits", "--json", text(dir)]))["suits"], false);
+        assert_refused(&tacita(&["purge", "mount", text(dir), text(upper)]), 7, name, "dnefs");
+        let path = dir.join("file");
+        write(&path, "not overwritten; ");
+        assert_refused(&tacita(&["purge", "file", text(&path)]), 7, "1 of 1", "dnefs");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "not overwritten; ".repeat(500));
+        let done = tacita(&["purge", "file", "--json", "--anyway", text(&path)]);
+        assert_eq!((code(&done), &json(&done)["content"]), (1, &told.into()), "{}", said(&done));
+        let mounted = tacita(&["purge", "mount", text(dir), text(upper), "--anyway"]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        write(&upper.join("file"), "by a mount; ");
+        fs::remove_file(upper.join("file")).unwrap();
+        let status = status_with_verdict(upper);
+        assert_eq!(status["last"][0]["content"], told, "{status:#}");
+        assert_eq!(status["last"][0]["holds"], false, "{status:#}");
+        assert_eq!(code(&tacita(&["umount", text(upper)])), 0);
+    };
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    let memory = image.folder.path().join("memory");
+    fs::create_dir(&memory).unwrap();
+    if system("mount", &["-t", "tmpfs", "tmpfs", text(&memory)]) {
+        refused(&memory, &upper, "tmpfs", "not in place");
+        assert!(system("umount", &[text(&memory)]));
+    } else {
+        eprintln!("SKIPPED: {test}: no tmpfs");
+    }
+    let layers = ["one", "two", "work"].map(|name| lower.join(name));
+    for dir in &layers {
+        fs::create_dir(dir).unwrap();
+    }
+    let [one, two, work] = layers.each_ref().map(|dir| text(dir));
+    let options = format!("lowerdir={one},upperdir={two},workdir={work}");
+    if system("mount", &["-t", "overlay", "-o", &options, "overlay", text(&memory)]) {
+        refused(&memory, &upper, "overlay", "overwritten, place not proven");
+        assert!(system("umount", &[text(&memory)]));
+    } else {
+        eprintln!("SKIPPED: {test}: no overlay file system");
+    }
+    if let Some(image) = Image::of(test, "mkfs.btrfs", &["-q", "-f"], 128) {
+        refused(&image.lower(), &image.upper(), "btrfs", "not in place");
+    }
+}
+
+/// A device that does not rotate: served, and every verdict tells of it.
+#[test]
+fn flash_is_told_of_everywhere() {
+    let test = "flash_is_told_of_everywhere";
+    let Some(image) = Image::new(test) else { return };
+    let device = json(&tacita(&["purge", "suits", "--json", text(&image.lower())]));
+    let device = device["device"].as_str().unwrap().trim_start_matches("/dev/").to_owned();
+    let rotates = format!("/sys/block/{device}/queue/rotational");
+    if fs::write(&rotates, "0").is_err() {
+        eprintln!("SKIPPED: {test}: {rotates} cannot be written");
+        return;
+    }
+    let suits = tacita(&["purge", "suits", text(&image.lower())]);
+    assert_refused(&suits, 7, "does not rotate", "dnefs");
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    assert!(said(&mounted).contains("dnefs"), "{}", said(&mounted));
+    write(&image.upper().join("file"), "overwritten at least; ");
+    fs::remove_file(image.upper().join("file")).unwrap();
+    let status = status_with_verdict(&image.upper());
+    let verdict = &status["last"][0];
+    assert_eq!(
+        (&status["flash"], &verdict["content"]),
+        (&true.into(), &"verified in place".into())
+    );
+    assert!(verdict["risks"][0].as_str().unwrap().contains("dnefs"), "{verdict}");
+    assert_eq!(code(&image.umount()), 0);
+    fs::write(&rotates, "1").unwrap();
+    let suits = tacita(&["purge", "suits", text(&image.lower())]);
+    assert_eq!(code(&suits), 0, "{}", said(&suits));
+}
+
+#[test]
+fn methods_that_nobody_knows_are_refused() {
+    let Some(image) = Image::new("methods_that_nobody_knows_are_refused") else { return };
+    for method in ["shred", "custom:", "custom:5", "custom:V", ""] {
+        let refused = image.purge_mount(&["--method", method]);
+        assert_eq!(code(&refused), 2, "{method}: {}", said(&refused));
+        assert!(said(&refused).contains("--method"), "{method}: {}", said(&refused));
+    }
+    let file = image.lower().join("file");
+    write(&file, "held by a mount only; ");
+    let refused = tacita(&["purge", "file", "--method", "f", text(&file)]);
+    assert_refused(&refused, 2, "1 of 1", "--help");
+    assert!(said(&refused).contains("it needs a mount") && file.exists(), "{}", said(&refused));
+}

@@ -1,0 +1,9 @@
+//! `tacita purge` as scripts use it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+mod commands;
+mod image;
+mod lower;
+mod methods;
+mod users;

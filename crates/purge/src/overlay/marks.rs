@@ -1,0 +1,50 @@
+//! The marks of `chattr`: kept by the lower file system, set through the mount.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, openat};
+use tacita_vfs::{FileType, Kind, NodeId, Result};
+
+use super::Overlay;
+use super::seam::refused;
+use super::table::Node;
+use crate::attributes;
+
+/// Marks that can be set through the mount: those that are the owner's, and those that the kernel
+/// has checked the caller's capability for. The others would be set with the daemon's.
+const SETTABLE: IFlags = IFlags::SECURE_REMOVAL
+    .union(IFlags::UNRM)
+    .union(IFlags::SYNC)
+    .union(IFlags::IMMUTABLE)
+    .union(IFlags::APPEND)
+    .union(IFlags::NODUMP)
+    .union(IFlags::NOATIME)
+    .union(IFlags::DIRSYNC);
+
+impl Overlay {
+    /// The marks of a file or folder.
+    pub(super) fn marks_of(&self, node: NodeId) -> Result<u32> {
+        let node = self.table.get(node)?;
+        Ok(ioctl_getflags(open(&node)?).map_err(refused)?.bits())
+    }
+
+    /// Sets marks; refuses a change of any that are not to be set from here.
+    pub(super) fn set_marks_of(&self, node: NodeId, marks: u32) -> Result<()> {
+        let node = self.table.get(node)?;
+        let file = open(&node)?;
+        let marks = IFlags::from_bits_retain(marks);
+        let changed = ioctl_getflags(&file).map_err(refused)?.symmetric_difference(marks);
+        if !SETTABLE.contains(changed) {
+            return Err(Kind::Unsupported.into());
+        }
+        ioctl_setflags(&file, marks).map_err(refused)
+    }
+}
+
+fn open(node: &Node) -> Result<OwnedFd> {
+    if !matches!(node.kind, FileType::File | FileType::Directory) {
+        return Err(Kind::Unsupported.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()).map_err(refused)
+}
