@@ -128,8 +128,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.node(parent).and_then(|dir| self.posix.lookup(dir, name));
-        self.reply_entry(found, reply);
+        match self.node(parent).and_then(|dir| self.posix.lookup(dir, name)) {
+            Err(e) if e.kind() == Kind::NotFound => self.reply_absent(reply),
+            found => self.reply_entry(found, reply),
+        }
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
