@@ -15,7 +15,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
 
+use crate::attributes;
 use crate::overlay::purger::Job;
+use crate::policy::POLICY_ATTRIBUTE;
 use crate::spool::BENEATH;
 
 /// Shards of the table, so that threads seldom wait for one another.
@@ -47,9 +49,50 @@ pub(crate) struct Node {
     /// The folder it was last seen in, and its name there.
     place: Mutex<(NodeId, OsString)>,
     state: Mutex<State>,
+    /// The value of the attribute that names a method, once it has been asked for.
+    policy: Mutex<Option<Option<Vec<u8>>>>,
 }
 
 impl Node {
+    fn new(stat: &Statx, fd: OwnedFd, place: (NodeId, OsString)) -> Self {
+        Self {
+            id: NodeId(stat.stx_ino),
+            kind: file_type(stat),
+            fd,
+            place: Mutex::new(place),
+            state: Mutex::default(),
+            policy: Mutex::default(),
+        }
+    }
+
+    fn known_policy(&self) -> MutexGuard<'_, Option<Option<Vec<u8>>>> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value of the attribute that names a method. It is asked for once, for it changes through
+    /// the mount alone.
+    pub(super) fn policy(&self) -> Option<Vec<u8>> {
+        let mut known = self.known_policy();
+        if known.is_none() {
+            match attributes::value(&self.fd, OsStr::new(POLICY_ATTRIBUTE)) {
+                Ok(value) => *known = Some(Some(value)),
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => *known = Some(None),
+                Err(_) => return None,
+            }
+        }
+        known.clone().flatten()
+    }
+
+    /// The attribute has changed and is to be asked for again.
+    pub(super) fn forget_policy(&self) {
+        *self.known_policy() = None;
+    }
+
+    /// It has just been made, and nobody can have set the attribute.
+    pub(super) fn has_no_policy(&self) {
+        *self.known_policy() = Some(None);
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Every change under this lock is whole before anything can fail.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,13 +129,7 @@ impl Table {
     pub(super) fn new(root: OwnedFd) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
-        let root = Arc::new(Node {
-            id,
-            kind: FileType::Directory,
-            fd: root,
-            place: Mutex::new((id, OsString::new())),
-            state: Mutex::default(),
-        });
+        let root = Arc::new(Node::new(&stat, root, (id, OsString::new())));
         let table = Self { root: Arc::clone(&root), shards: Default::default() };
         table.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, root);
         Ok(table)
@@ -121,15 +158,7 @@ impl Table {
         let known = self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         let node = known.unwrap_or_else(|| {
             let mut shard = self.shard(id).write().unwrap_or_else(PoisonError::into_inner);
-            let fresh = || {
-                Arc::new(Node {
-                    id,
-                    kind: file_type(&stat),
-                    fd,
-                    place: Mutex::new((dir.id, name.to_owned())),
-                    state: Mutex::default(),
-                })
-            };
+            let fresh = || Arc::new(Node::new(&stat, fd, (dir.id, name.to_owned())));
             Arc::clone(shard.entry(id).or_insert_with(fresh))
         });
         node.set_place(dir.id, name);
