@@ -37,6 +37,10 @@ const BATCH_LEN_MAX_BYTES: u64 = 64 << 20;
 /// How long a purge waits for the kernel to let go of a file that has just been closed.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// How long the thread waits for more to purge together with the first: names have to be durable
+/// before content is overwritten, and that costs the same for one file as for a hundred.
+const GATHERING: Duration = Duration::from_millis(100);
+
 /// How often what was in use is looked at again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -164,8 +168,13 @@ impl Purger {
     /// If it is purged at once and that fails: [`Kind::Io`], [`Kind::NoSpace`].
     pub(super) fn accept(&self, job: Job) -> Result<()> {
         if self.manner.asynchronous {
-            lock(&self.queue).jobs.push_back(job);
-            self.wake.notify_one();
+            let mut queue = lock(&self.queue);
+            queue.jobs.push_back(job);
+            let count = queue.jobs.len();
+            drop(queue);
+            if count == 1 || count == BATCH_COUNT_MAX {
+                self.wake.notify_one();
+            }
             return Ok(());
         }
         self.run(vec![job], PATIENCE)
@@ -283,13 +292,7 @@ impl Purger {
     pub(super) fn work(&self) {
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
-            {
-                let queue = lock(&self.queue);
-                if queue.jobs.is_empty() {
-                    let waited = self.wake.wait_timeout(queue, RETRY_INTERVAL);
-                    drop(waited.unwrap_or_else(PoisonError::into_inner));
-                }
-            }
+            self.await_jobs();
             if looked.elapsed() >= RETRY_INTERVAL {
                 looked = Instant::now();
                 self.look_again();
@@ -304,6 +307,19 @@ impl Purger {
             {
                 log::warn!("names and journal are not cleared yet: {e}");
             }
+        }
+    }
+
+    /// Waits for something to purge, and then a moment for more.
+    fn await_jobs(&self) {
+        let wait = |queue, time, until: &dyn Fn(&Queue) -> bool| {
+            let go_on = |queue: &mut Queue| !until(queue) && !self.stop.load(Ordering::Acquire);
+            let waited = self.wake.wait_timeout_while(queue, time, go_on);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        let queue = wait(lock(&self.queue), RETRY_INTERVAL, &|queue| !queue.jobs.is_empty());
+        if !queue.jobs.is_empty() {
+            drop(wait(queue, GATHERING, &|queue| queue.jobs.len() >= BATCH_COUNT_MAX));
         }
     }
 
