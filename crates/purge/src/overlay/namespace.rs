@@ -51,7 +51,7 @@ impl Overlay {
             }
             Ok((node.id, attr))
         });
-        dressed.map_err(|errno| self.unmake(&dir, name, new.kind, errno))
+        dressed.map_err(|errno| unmake(&dir, name, new.kind, errno))
     }
 
     /// Makes a regular file, which is returned open for reading and writing.
@@ -75,8 +75,7 @@ impl Overlay {
             node.has_no_policy();
             Ok((node, attr))
         });
-        let (node, attr) =
-            dressed.map_err(|errno| self.unmake(&dir, name, FileType::File, errno))?;
+        let (node, attr) = dressed.map_err(|errno| unmake(&dir, name, FileType::File, errno))?;
         Ok((node, attr, file))
     }
 
@@ -86,18 +85,6 @@ impl Overlay {
             return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
         }
         self.table.get(dir)
-    }
-
-    /// Takes away what could not be made whole: it was never there as far as anybody else can know.
-    fn unmake(&self, dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs::Error {
-        let flags = match kind {
-            FileType::Directory => AtFlags::REMOVEDIR,
-            _ => AtFlags::empty(),
-        };
-        if let Err(e) = unlinkat(dir.fd(), name, flags) {
-            log::warn!("a new name that is of no use stays: {e}");
-        }
-        refused(errno)
     }
 
     /// Gives a node another name.
@@ -323,6 +310,18 @@ impl Overlay {
             log::warn!("{e}");
         }
     }
+}
+
+/// Takes away what could not be made whole: it was never there as far as anybody else can know.
+fn unmake(dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs::Error {
+    let flags = match kind {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    if let Err(e) = unlinkat(dir.fd(), name, flags) {
+        log::warn!("a new name that is of no use stays: {e}");
+    }
+    refused(errno)
 }
 
 /// Gives a new node its owner and permissions. `path` is the kernel's own name for it.

@@ -50,7 +50,19 @@ pub(crate) struct Node {
     place: Mutex<(NodeId, OsString)>,
     state: Mutex<State>,
     /// The value of the attribute that names a method, once it has been asked for.
-    policy: Mutex<Option<Option<Vec<u8>>>>,
+    policy: Mutex<KnownPolicy>,
+}
+
+/// What is known of the attribute of a node that names a method.
+#[derive(Debug, Clone, Default)]
+enum KnownPolicy {
+    /// It has not been asked for.
+    #[default]
+    Nothing,
+    /// There is none.
+    Absent,
+    /// Its value.
+    Value(Vec<u8>),
 }
 
 impl Node {
@@ -65,7 +77,7 @@ impl Node {
         }
     }
 
-    fn known_policy(&self) -> MutexGuard<'_, Option<Option<Vec<u8>>>> {
+    fn known_policy(&self) -> MutexGuard<'_, KnownPolicy> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,24 +85,27 @@ impl Node {
     /// the mount alone.
     pub(super) fn policy(&self) -> Option<Vec<u8>> {
         let mut known = self.known_policy();
-        if known.is_none() {
-            match attributes::value(&self.fd, OsStr::new(POLICY_ATTRIBUTE)) {
-                Ok(value) => *known = Some(Some(value)),
-                Err(Errno::NODATA | Errno::OPNOTSUPP) => *known = Some(None),
-                Err(_) => return None,
-            }
+        if matches!(*known, KnownPolicy::Nothing) {
+            *known = match attributes::value(&self.fd, OsStr::new(POLICY_ATTRIBUTE)) {
+                Ok(value) => KnownPolicy::Value(value),
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
+                Err(_) => KnownPolicy::Nothing,
+            };
         }
-        known.clone().flatten()
+        match &*known {
+            KnownPolicy::Value(value) => Some(value.clone()),
+            KnownPolicy::Absent | KnownPolicy::Nothing => None,
+        }
     }
 
     /// The attribute has changed and is to be asked for again.
     pub(super) fn forget_policy(&self) {
-        *self.known_policy() = None;
+        *self.known_policy() = KnownPolicy::Nothing;
     }
 
     /// It has just been made, and nobody can have set the attribute.
     pub(super) fn has_no_policy(&self) {
-        *self.known_policy() = Some(None);
+        *self.known_policy() = KnownPolicy::Absent;
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
