@@ -19,6 +19,9 @@ const WARM_LEN_BYTES: u64 = 128 << 20;
 /// How often; the best counts, for whatever else the machine does only takes away.
 const WARM_GOES: u32 = 12;
 
+/// The same for reading through a mapping, where fio goes four times at once.
+const MAP_GOES: u32 = 5;
+
 /// Small files that are made and deleted.
 const SMALL_COUNT: u64 = 2000;
 
@@ -101,15 +104,19 @@ fn overwrite_whole(path: &Path) -> Result<()> {
 
 fn map_read(dir: &Path) -> Result<f64> {
     overwrite_whole(&dir.join("file"))?;
-    let mut fio = Command::new("fio");
-    fio.args(["--name=m", "--ioengine=mmap", "--rw=read", "--bs=64k", "--loops=4", "--size=128M"]);
-    fio.args(["--output-format=json", "--invalidate=0", "--overwrite=1"]);
-    fio.arg(format!("--filename={}", dir.join("file").display()));
-    let output = runner::run(&mut fio, LIMIT)?;
-    let start = output.find('{').context("no JSON from fio")?;
-    let facts: serde_json::Value = serde_json::from_str(&output[start..])?;
-    let speed = facts["jobs"][0]["read"]["bw_bytes"].as_u64().context("no speed from fio")?;
-    Ok(mib(speed))
+    let mut best = 0;
+    for _ in 0..MAP_GOES {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=m", "--ioengine=mmap", "--rw=read", "--bs=64k", "--loops=4"]);
+        fio.args(["--size=128M", "--output-format=json", "--invalidate=0", "--overwrite=1"]);
+        fio.arg(format!("--filename={}", dir.join("file").display()));
+        let output = runner::run(&mut fio, LIMIT)?;
+        let start = output.find('{').context("no JSON from fio")?;
+        let facts: serde_json::Value = serde_json::from_str(&output[start..])?;
+        let speed = facts["jobs"][0]["read"]["bw_bytes"].as_u64().context("no speed from fio")?;
+        best = best.max(speed);
+    }
+    Ok(mib(best))
 }
 
 /// Files of 4 KiB, made and deleted: files a second. Without `synced` they never reach the disk.
