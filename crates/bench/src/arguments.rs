@@ -158,6 +158,16 @@ pub(crate) struct PurgeOptions {
     /// Interleaved rounds; medians are shown
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
+    /// Only these workloads, such as postmark and build
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) workloads: Vec<String>,
+    /// Only these: native, bindfs, purge-off, async-clear, async-e, sync-clear, sync-e
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+    /// Debian's package of C sources that is configured and built; where it cannot be fetched a
+    /// made-up one is
+    #[arg(long, default_value = "hello")]
+    pub(crate) package: String,
 }
 
 /// A size in bytes, or with K, M, G or T in powers of 1024.

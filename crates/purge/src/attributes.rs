@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{
-    XattrFlags, fsync, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr,
+    XattrFlags, fgetxattr, fsync, getxattr, getxattr_query, listxattr, listxattr_query,
+    removexattr, setxattr,
 };
 use rustix::io::Errno;
 
@@ -20,6 +21,12 @@ const PLACEHOLDER: &str = "user.0";
 
 /// Length of its value: more than fits into an inode of the usual size.
 const PLACEHOLDER_LEN: usize = 200;
+
+/// Most values are not longer.
+const VALUE_LEN_USUAL: usize = 256;
+
+/// Longest value that the kernel hands out.
+const VALUE_LEN_MAX: usize = 1 << 16;
 
 /// Name spaces whose values are somebody's data; the others are the kernel's own.
 const NAME_SPACES: [&[u8]; 2] = [b"user.", b"trusted."];
@@ -56,19 +63,25 @@ pub(crate) fn names(file: impl AsFd) -> rustix::io::Result<Vec<OsString>> {
 /// The value of an attribute.
 pub(crate) fn value(file: impl AsFd, name: &OsStr) -> rustix::io::Result<Vec<u8>> {
     let path = path_of(file);
-    loop {
-        let len = getxattr_query(&path, name)?;
-        // A buffer of none would ask for the length again.
-        let mut value = vec![0_u8; len.max(1)];
-        match getxattr(&path, name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(Errno::RANGE) => {}
-            Err(e) => return Err(e),
+    read_value(&|value| getxattr(&path, name, value))
+}
+
+/// The same of a file that is open for reading or writing, which needs no path.
+pub(crate) fn value_of_open(file: &File, name: &OsStr) -> rustix::io::Result<Vec<u8>> {
+    read_value(&|value| fgetxattr(file, name, value))
+}
+
+fn read_value(get: &dyn Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut value = vec![0_u8; VALUE_LEN_USUAL];
+    let len = match get(&mut value) {
+        Err(Errno::RANGE) => {
+            value.resize(VALUE_LEN_MAX, 0);
+            get(&mut value)?
         }
-    }
+        other => other?,
+    };
+    value.truncate(len);
+    Ok(value)
 }
 
 /// Sets an attribute.

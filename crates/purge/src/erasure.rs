@@ -3,6 +3,7 @@
 //! What has never left memory costs no write: it is overwritten in the cache, and only what the
 //! file system has stored meanwhile is overwritten on the medium too.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,8 +22,16 @@ use crate::mutant::{Mutant, Step, planted, step};
 use crate::verdict::{Content, Proof};
 use crate::{Error, Kind, Result};
 
-/// Bytes that are written or read at once.
+/// Bytes that are read back at once.
 const CHUNK_LEN_BYTES: usize = 1 << 20;
+
+/// Bytes that are written at once: few enough to stay in a cache of the processor.
+const WRITE_LEN_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// What is written; kept, so that fresh memory is not paid for with every file.
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Alignments that reading without the cache may ask for.
 const ALIGNMENTS: [u64; 2] = [512, 4096];
@@ -236,11 +245,26 @@ impl<'a> Erasure<'a> {
         written: &mut dyn FnMut(u64),
     ) -> Result<()> {
         let longest = map.extents.iter().map(|e| e.len).max().unwrap_or(0);
-        let len = usize::try_from(longest).map_or(CHUNK_LEN_BYTES, |l| l.min(CHUNK_LEN_BYTES));
-        let mut chunk = vec![0; len];
+        let len = usize::try_from(longest).map_or(WRITE_LEN_BYTES, |l| l.min(WRITE_LEN_BYTES));
+        WRITTEN.with_borrow_mut(|chunk| {
+            if chunk.len() < len {
+                chunk.resize(len, 0);
+            }
+            self.write_chunks(map, (pattern, index), &mut chunk[..len], written)
+        })
+    }
+
+    fn write_chunks(
+        &self,
+        map: &Map,
+        (pattern, index): (Pattern, usize),
+        chunk: &mut [u8],
+        written: &mut dyn FnMut(u64),
+    ) -> Result<()> {
         if let Pattern::Byte(byte) = pattern {
             chunk.fill(byte);
         }
+        let len = chunk.len();
         let mut total = 0;
         for extent in &map.extents {
             let mut at = extent.logical;

@@ -18,20 +18,20 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, openat};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tacita_vfs::{Clock, FileType, SystemClock};
 
 use crate::error::During;
 use crate::medium::Medium;
 use crate::method::Method;
-use crate::policy::{Facts, POLICY_ATTRIBUTE, Policy};
+use crate::policy::{Facts, Policy};
 use crate::spool::Spool;
 use crate::statistics::Statistics;
 use crate::{Error, Result, attributes, names};
@@ -99,6 +99,8 @@ pub struct Overlay {
     purger: Arc<Purger>,
     policy: Policy,
     passthrough: bool,
+    /// User and group of what this process makes.
+    ids: (u32, u32),
     worker: Option<JoinHandle<()>>,
 }
 
@@ -164,6 +166,7 @@ impl Overlay {
             purger,
             policy: options.policy,
             passthrough: options.passthrough,
+            ids: (geteuid().as_raw(), getegid().as_raw()),
             worker: Some(worker),
         })
     }
@@ -210,13 +213,13 @@ impl Overlay {
 
     /// How a file is purged; `None` if it is not.
     fn decide(&self, dir: &Node, name: &OsStr, node: &Node, size: u64) -> Option<Method> {
-        let path = self.table.path(dir, name);
-        let attribute = || {
-            let policy = OsStr::new(POLICY_ATTRIBUTE);
-            attributes::value(node.fd(), policy)
-                .or_else(|_| attributes::value(dir.fd(), policy))
-                .ok()
+        let path = if self.policy.rules.is_empty() {
+            // Nobody will look at it.
+            PathBuf::new()
+        } else {
+            self.table.path(dir, name)
         };
+        let attribute = || node.policy().or_else(|| dir.policy());
         let marked = || {
             if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
                 return false;

@@ -243,6 +243,28 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Exists`]; [`crate::Kind::NoSpace`]. Nothing has changed in either case.
     fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)>;
 
+    /// [`FileSystem::create`] of a regular file and [`FileSystem::open`] in one, for systems that
+    /// have less to do then.
+    ///
+    /// # Errors
+    /// As both; the file may be there when the latter fails.
+    fn create_open(
+        &self,
+        dir: NodeId,
+        name: &OsStr,
+        new: &NewNode,
+        write: bool,
+    ) -> Result<(NodeId, Attr, Opened)> {
+        let (node, attr) = self.create(dir, name, new)?;
+        match self.open(node, write) {
+            Ok(opened) => Ok((node, attr, opened)),
+            Err(e) => {
+                self.idle(node);
+                Err(e)
+            }
+        }
+    }
+
     /// Gives `node`, which is no directory, another name.
     ///
     /// # Errors

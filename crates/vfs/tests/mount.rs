@@ -14,7 +14,8 @@ use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use tacita_testkit::{InoScheme, MemoryFs, MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
-use tacita_vfs::{Kind, Posix, SystemClock};
+use tacita_vfs::posix::Caller;
+use tacita_vfs::{FileType, Kind, Posix, SystemClock};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -106,6 +107,46 @@ fn files_directories_and_links() {
     fs::remove_dir_all(at("c")).unwrap();
     let stats = rustix::fs::statvfs(m.guard.path()).unwrap();
     assert_eq!((stats.f_bsize, stats.f_namemax), (4096, 255));
+}
+
+#[test]
+fn names_are_absent_until_they_are_made() {
+    let Some(m) = Mounted::plain("names_are_absent_until_they_are_made") else {
+        return;
+    };
+    let at = |path: &str| m.guard.join(path);
+    let absent = |path: &str| fs::symlink_metadata(at(path)).unwrap_err().raw_os_error();
+    let names = ["made", "folder", "linked", "moved", "opened"];
+    for name in names.iter().chain(&names) {
+        assert_eq!(absent(name), Some(libc::ENOENT));
+    }
+    fs::write(at("made"), b"1").unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::hard_link(at("made"), at("linked")).unwrap();
+    fs::rename(at("linked"), at("moved")).unwrap();
+    File::options().write(true).create_new(true).open(at("opened")).unwrap();
+    for name in names {
+        assert_eq!(fs::symlink_metadata(at(name)).is_ok(), name != "linked", "{name}");
+    }
+    fs::remove_file(at("moved")).unwrap();
+    assert_eq!((absent("linked"), absent("moved")), (Some(libc::ENOENT), Some(libc::ENOENT)));
+}
+
+#[test]
+fn the_kernel_remembers_what_is_absent_as_long_as_it_may() {
+    for (ttl, remembers) in [(Duration::from_hours(1), true), (Duration::ZERO, false)] {
+        let options = MountOptions { ttl, ..MountOptions::default() };
+        let test = "the_kernel_remembers_what_is_absent_as_long_as_it_may";
+        let Some(m) = Mounted::new(test, MemoryFs::default(), &options) else {
+            return;
+        };
+        let path = m.guard.join("late");
+        fs::symlink_metadata(&path).unwrap_err();
+        // Past the mount, as no system does while it is mounted.
+        let (root, kind) = (m.posix.root(), (FileType::File, 0o644));
+        m.posix.mknod(Caller::default(), root, "late".as_ref(), kind, 0).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).is_err(), remembers, "for {ttl:?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use super::table::Node;
 use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
 use crate::attributes;
 use crate::mutant::{Mutant, planted};
+use crate::policy::POLICY_ATTRIBUTE;
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
 const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
@@ -23,7 +25,13 @@ impl Overlay {
             return Ok(self.status().to_string().into_bytes());
         }
         let node = self.table.get(node)?;
-        attributes::value(node.fd(), name).map_err(missing)
+        // The kernel asks for the capabilities of every file that is written for the first time.
+        let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
+        let value = match open {
+            Some(file) => attributes::value_of_open(&file, name),
+            None => attributes::value(node.fd(), name),
+        };
+        value.map_err(missing)
     }
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
@@ -59,7 +67,11 @@ impl Overlay {
         if mode != XattrMode::Create && !planted(Mutant::SetAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        attributes::set(node.fd(), name, value, flags).map_err(missing)
+        let set = attributes::set(node.fd(), name, value, flags).map_err(missing);
+        if name == POLICY_ATTRIBUTE {
+            node.forget_policy();
+        }
+        set
     }
 
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
@@ -68,7 +80,11 @@ impl Overlay {
         if !planted(Mutant::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        attributes::remove(node.fd(), name).map_err(missing)
+        let removed = attributes::remove(node.fd(), name).map_err(missing);
+        if name == POLICY_ATTRIBUTE {
+            node.forget_policy();
+        }
+        removed
     }
 
     /// Overwrites a value that is about to go.

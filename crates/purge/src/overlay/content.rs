@@ -1,5 +1,6 @@
 //! Lower files: opened once for all handles, read, written, cut and punched.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,9 @@ use rustix::fs::{
     chmodat, chownat, fallocate, ftruncate, openat, utimensat,
 };
 use rustix::io::Errno;
-use tacita_vfs::{Attr, Change, FileType, Kind, NodeId, Opened, Reserve, Result, Timestamp};
+use tacita_vfs::{
+    Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Timestamp,
+};
 
 use super::Overlay;
 use super::seam::refused;
@@ -47,6 +50,22 @@ impl Overlay {
             _ => None,
         };
         Ok(Opened { backing, drop_cache: false })
+    }
+
+    /// Makes a file and opens it, without asking for it again.
+    pub(super) fn create_file(
+        &self,
+        dir: NodeId,
+        name: &OsStr,
+        new: &NewNode,
+    ) -> Result<(NodeId, Attr, Opened)> {
+        let (node, attr, file) = self.make_file(dir, name, new)?;
+        let (file, direct) = (Arc::new(file), self.passthrough && attr.perm & SET_ID == 0);
+        let mut state = node.state();
+        state.handles += 1;
+        let backing = direct.then(|| Arc::clone(&file));
+        state.file = Some((file, true, direct));
+        Ok((node.id, attr, Opened { backing, drop_cache: false }))
     }
 
     /// One handle fewer; a file without a name is purged with the last.

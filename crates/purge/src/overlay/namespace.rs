@@ -1,12 +1,13 @@
 //! Making names, taking them away, and moving them.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Statx, Uid, chmodat, chownat, linkat, mkdirat,
-    mknodat, openat, renameat, renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Statx, Uid, XattrFlags, chmodat, chownat, fstat,
+    linkat, mkdirat, mknodat, openat, renameat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
@@ -23,88 +24,78 @@ use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
 use crate::spool::Seq;
 use crate::{attributes, obstacle};
 
+/// What nobody but us may use until it has its owner.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
 impl Overlay {
     /// Makes a node.
     pub(super) fn make(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        if new.kind == FileType::File {
+            let (node, attr, _) = self.make_file(dir, name, new)?;
+            return Ok((node.id, attr));
+        }
+        let dir = self.folder_for(dir, name)?;
+        let medium = &self.purger.medium;
+        match new.kind {
+            FileType::Directory => mkdirat(dir.fd(), name, Mode::RWXU).map_err(refused)?,
+            FileType::Symlink
+                if self.table.has_opaque && opaque::leaves(medium, new.target.len()) =>
+            {
+                self.make_opaque(&dir, name, &new.target)?;
+            }
+            FileType::Symlink => {
+                symlinkat(new.target.as_os_str(), dir.fd(), name).map_err(refused)?;
+            }
+            kind => mknodat(dir.fd(), name, lower_type(kind), PRIVATE, device(new.rdev))
+                .map_err(refused)?,
+        }
+        let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
+            let stat = dress(&node, attributes::path_of(node.fd()), stat, new)?;
+            if new.kind == FileType::Directory {
+                hand_down(&dir, &node);
+            }
+            Ok((node.id, self.shown(&node, &stat)))
+        });
+        dressed.map_err(|errno| unmake(&dir, name, new.kind, errno))
+    }
+
+    /// Makes a regular file, which is returned open for reading and writing.
+    pub(super) fn make_file(
+        &self,
+        dir: NodeId,
+        name: &OsStr,
+        new: &NewNode,
+    ) -> Result<(Arc<Node>, Attr, File)> {
+        let dir = self.folder_for(dir, name)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let ours = (new.uid, new.gid) == self.ids;
+        let mode = if ours { Mode::from_raw_mode(new.perm.into()) } else { PRIVATE };
+        let file = openat(dir.fd(), name, flags, mode).map(File::from).map_err(refused)?;
+        let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
+            if fstat(&file)?.st_ino != stat.stx_ino {
+                // Somebody else works in the lower folder.
+                return Err(Errno::STALE);
+            }
+            let stat = dress(&node, attributes::path_of(&file), stat, new)?;
+            node.has_no_policy();
+            let attr = self.shown(&node, &stat);
+            Ok((node, attr))
+        });
+        let (node, attr) = dressed.map_err(|errno| unmake(&dir, name, FileType::File, errno))?;
+        Ok((node, attr, file))
+    }
+
+    /// The folder that a new name is put into.
+    fn folder_for(&self, dir: NodeId, name: &OsStr) -> Result<Arc<Node>> {
         if self.is_hidden(dir, name) {
             return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
         }
-        let dir = self.table.get(dir)?;
-        let private = Mode::RUSR | Mode::WUSR;
-        if new.kind == FileType::Symlink
-            && self.table.has_opaque
-            && opaque::leaves(&self.purger.medium, new.target.len())
-        {
-            self.make_opaque(&dir, name, &new.target)?;
-            return self.dress(&dir, name, new).map_err(refused);
-        }
-        match new.kind {
-            FileType::File => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                openat(dir.fd(), name, flags, private).map(drop)
-            }
-            FileType::Directory => mkdirat(dir.fd(), name, Mode::RWXU),
-            FileType::Symlink => symlinkat(new.target.as_os_str(), dir.fd(), name),
-            kind => mknodat(dir.fd(), name, lower_type(kind), private, device(new.rdev)),
-        }
-        .map_err(refused)?;
-        let dressed = self.dress(&dir, name, new);
-        if dressed.is_err() {
-            let flags = match new.kind {
-                FileType::Directory => AtFlags::REMOVEDIR,
-                _ => AtFlags::empty(),
-            };
-            // It was never there as far as anybody else can know.
-            let _ = unlinkat(dir.fd(), name, flags);
-        }
-        dressed.map_err(refused)
-    }
-
-    /// Gives a new node its owner and permissions.
-    fn dress(
-        &self,
-        dir: &Arc<Node>,
-        name: &OsStr,
-        new: &NewNode,
-    ) -> rustix::io::Result<(NodeId, Attr)> {
-        let (node, mut stat) = self.table.find(dir, name)?;
-        let mut dressed = false;
-        if (stat.stx_uid, stat.stx_gid) != (new.uid, new.gid) {
-            let (uid, gid) = (Uid::from_raw(new.uid), Gid::from_raw(new.gid));
-            chownat(node.fd(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
-            dressed = true;
-        }
-        if new.kind != FileType::Symlink && (dressed || stat.stx_mode & 0o7777 != new.perm) {
-            chmodat(
-                CWD,
-                attributes::path_of(node.fd()),
-                Mode::from_raw_mode(new.perm.into()),
-                AtFlags::empty(),
-            )?;
-            dressed = true;
-        }
-        if new.kind == FileType::Directory {
-            // As the mark of chattr +s is handed down, so is the attribute.
-            let policy = OsStr::new(POLICY_ATTRIBUTE);
-            if let Ok(value) = attributes::value(dir.fd(), policy)
-                && let Err(e) =
-                    attributes::set(node.fd(), policy, &value, rustix::fs::XattrFlags::empty())
-            {
-                log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
-            }
-        }
-        if dressed {
-            stat = node.stat()?;
-        }
-        Ok((node.id, self.shown(&node, &stat)))
+        self.table.get(dir)
     }
 
     /// Gives a node another name.
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
-        if self.is_hidden(dir, name) {
-            return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
-        }
-        let (node, dir) = (self.table.get(node)?, self.table.get(dir)?);
+        let (node, dir) = (self.table.get(node)?, self.folder_for(dir, name)?);
         let path = attributes::path_of(node.fd());
         linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
         let stat = node.stat().map_err(refused)?;
@@ -331,6 +322,43 @@ impl Overlay {
         {
             log::warn!("{e}");
         }
+    }
+}
+
+/// Takes away what could not be made whole: it was never there as far as anybody else can know.
+fn unmake(dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs::Error {
+    let flags = match kind {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    if let Err(e) = unlinkat(dir.fd(), name, flags) {
+        log::warn!("a new name that is of no use stays: {e}");
+    }
+    refused(errno)
+}
+
+/// Gives a new node its owner and permissions. `path` is the kernel's own name for it.
+fn dress(node: &Node, path: CString, stat: Statx, new: &NewNode) -> rustix::io::Result<Statx> {
+    let owned = (stat.stx_uid, stat.stx_gid) == (new.uid, new.gid);
+    if !owned {
+        let (uid, gid) = (Uid::from_raw(new.uid), Gid::from_raw(new.gid));
+        chownat(node.fd(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+    }
+    if new.kind != FileType::Symlink && (!owned || stat.stx_mode & 0o7777 != new.perm) {
+        chmodat(CWD, path, Mode::from_raw_mode(new.perm.into()), AtFlags::empty())?;
+    } else if owned {
+        return Ok(stat);
+    }
+    node.stat()
+}
+
+/// As the mark of `chattr +s` is handed down to a new folder, so is the attribute.
+fn hand_down(dir: &Node, folder: &Node) {
+    let name = OsStr::new(POLICY_ATTRIBUTE);
+    if let Some(value) = dir.policy()
+        && let Err(e) = attributes::set(folder.fd(), name, &value, XattrFlags::empty())
+    {
+        log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
     }
 }
 

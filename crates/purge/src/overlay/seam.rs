@@ -99,6 +99,16 @@ impl FileSystem for Overlay {
         self.make(dir, name, new)
     }
 
+    fn create_open(
+        &self,
+        dir: NodeId,
+        name: &OsStr,
+        new: &NewNode,
+        _: bool,
+    ) -> Result<(NodeId, Attr, Opened)> {
+        self.create_file(dir, name, new)
+    }
+
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, _: Timestamp) -> Result<Attr> {
         self.add_link(node, dir, name)
     }

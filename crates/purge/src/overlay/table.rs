@@ -15,8 +15,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
 
+use crate::attributes;
 use crate::overlay::opaque;
 use crate::overlay::purger::Job;
+use crate::policy::POLICY_ATTRIBUTE;
 use crate::spool::BENEATH;
 
 /// Shards of the table, so that threads seldom wait for one another.
@@ -51,9 +53,66 @@ pub(crate) struct Node {
     /// The folder it was last seen in, and its name there.
     place: Mutex<(NodeId, OsString)>,
     state: Mutex<State>,
+    /// The value of the attribute that names a method, once it has been asked for.
+    policy: Mutex<KnownPolicy>,
+}
+
+/// What is known of the attribute of a node that names a method.
+#[derive(Debug, Clone, Default)]
+enum KnownPolicy {
+    /// It has not been asked for.
+    #[default]
+    Nothing,
+    /// There is none.
+    Absent,
+    /// Its value.
+    Value(Vec<u8>),
 }
 
 impl Node {
+    fn new(stat: &Statx, fd: OwnedFd, place: (NodeId, OsString), is_opaque: bool) -> Self {
+        Self {
+            id: NodeId(stat.stx_ino),
+            kind: if is_opaque { FileType::Symlink } else { file_type(stat) },
+            is_opaque,
+            fd,
+            place: Mutex::new(place),
+            state: Mutex::default(),
+            policy: Mutex::default(),
+        }
+    }
+
+    fn known_policy(&self) -> MutexGuard<'_, KnownPolicy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value of the attribute that names a method. It is asked for once, for it changes through
+    /// the mount alone.
+    pub(super) fn policy(&self) -> Option<Vec<u8>> {
+        let mut known = self.known_policy();
+        if matches!(*known, KnownPolicy::Nothing) {
+            *known = match attributes::value(&self.fd, OsStr::new(POLICY_ATTRIBUTE)) {
+                Ok(value) => KnownPolicy::Value(value),
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
+                Err(_) => KnownPolicy::Nothing,
+            };
+        }
+        match &*known {
+            KnownPolicy::Value(value) => Some(value.clone()),
+            KnownPolicy::Absent | KnownPolicy::Nothing => None,
+        }
+    }
+
+    /// The attribute has changed and is to be asked for again.
+    pub(super) fn forget_policy(&self) {
+        *self.known_policy() = KnownPolicy::Nothing;
+    }
+
+    /// It has just been made, and nobody can have set the attribute.
+    pub(super) fn has_no_policy(&self) {
+        *self.known_policy() = KnownPolicy::Absent;
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Every change under this lock is whole before anything can fail.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,14 +156,7 @@ impl Table {
     pub(super) fn new(root: OwnedFd, has_opaque: bool) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
-        let root = Arc::new(Node {
-            id,
-            kind: FileType::Directory,
-            is_opaque: false,
-            fd: root,
-            place: Mutex::new((id, OsString::new())),
-            state: Mutex::default(),
-        });
+        let root = Arc::new(Node::new(&stat, root, (id, OsString::new()), false));
         let shards = Default::default();
         let table = Self { root: Arc::clone(&root), has_opaque, shards };
         table.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, root);
@@ -134,18 +186,9 @@ impl Table {
         let known = self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         let node = known.unwrap_or_else(|| {
             let is_opaque = self.has_opaque && opaque::is(&fd, &stat);
-            let kind = if is_opaque { FileType::Symlink } else { file_type(&stat) };
             let mut shard = self.shard(id).write().unwrap_or_else(PoisonError::into_inner);
-            let fresh = || {
-                Arc::new(Node {
-                    id,
-                    kind,
-                    is_opaque,
-                    fd,
-                    place: Mutex::new((dir.id, name.to_owned())),
-                    state: Mutex::default(),
-                })
-            };
+            let place = (dir.id, name.to_owned());
+            let fresh = || Arc::new(Node::new(&stat, fd, place, is_opaque));
             Arc::clone(shard.entry(id).or_insert_with(fresh))
         });
         node.set_place(dir.id, name);

@@ -1,53 +1,122 @@
 //! Lower files that the kernel reads and writes directly (passthrough).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::BackingId;
 
 use crate::NodeId;
+use crate::posix::HandleId;
 
-/// Registered lower files; the kernel wants one per node, shared by all its open handles.
-#[derive(Debug, Default)]
-pub(super) struct Backings {
-    open: Mutex<HashMap<NodeId, (Arc<BackingId>, u64)>>,
+/// What the kernel does with the lower file of a node that is open.
+#[derive(Debug)]
+struct Lower<I> {
+    /// Its registration; `None` if the kernel has refused it.
+    id: Option<Arc<I>>,
+    /// The handles that were opened so.
+    handles: HashSet<HandleId>,
 }
 
-impl Backings {
-    /// The registration of the lower file of `node`, counted until [`Backings::release`]; `None` if
-    /// the kernel refuses, which it does without the privilege or on an unsuitable file.
-    pub(super) fn take(
-        &self,
-        node: NodeId,
-        file: &File,
-        register: impl FnOnce(&File) -> io::Result<BackingId>,
-    ) -> Option<Arc<BackingId>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((id, count)) = open.get_mut(&node) {
-            *count += 1;
-            return Some(Arc::clone(id));
-        }
-        let id = match register(file) {
-            Ok(id) => Arc::new(id),
-            Err(e) => {
-                log::debug!("no passthrough: {e}");
-                return None;
-            }
-        };
-        open.insert(node, (Arc::clone(&id), 1));
-        Some(id)
+/// Registered lower files. The kernel wants all open handles of a node alike: with one registration
+/// that they share, or all without. What was settled for the first holds until the last is closed.
+#[derive(Debug)]
+pub(super) struct Backings<I = BackingId> {
+    open: Mutex<HashMap<NodeId, Lower<I>>>,
+}
+
+impl<I> Default for Backings<I> {
+    fn default() -> Self {
+        Self { open: Mutex::default() }
+    }
+}
+
+impl<I> Backings<I> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Lower<I>>> {
+        // Every change under this lock is whole before anything can fail.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle of `node` is closed, whether or not it had a registration.
-    pub(super) fn release(&self, node: NodeId) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, count)) = open.get_mut(&node) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&node);
-            }
+    /// The registration of the lower file of `node`, for `handle` until [`Backings::release`];
+    /// `None` if the kernel refuses, which it does without the privilege or on an unsuitable file.
+    pub(super) fn take(
+        &self,
+        (node, handle): (NodeId, HandleId),
+        file: &File,
+        register: impl FnOnce(&File) -> io::Result<I>,
+    ) -> Option<Arc<I>> {
+        let mut open = self.lock();
+        // The kernel is asked under the lock, for it refuses a second registration.
+        let lower = open.entry(node).or_insert_with(|| {
+            let id = register(file).inspect_err(|e| log::debug!("no passthrough: {e}"));
+            Lower { id: id.ok().map(Arc::new), handles: HashSet::new() }
+        });
+        lower.handles.insert(handle);
+        lower.id.clone()
+    }
+
+    /// A handle of `node` is closed, whether or not it had the registration.
+    pub(super) fn release(&self, node: NodeId, handle: HandleId) {
+        let mut open = self.lock();
+        let Some(lower) = open.get_mut(&node) else {
+            return;
+        };
+        lower.handles.remove(&handle);
+        if lower.handles.is_empty() {
+            let ended = open.remove(&node);
+            drop(open);
+            // Here the kernel is told, for which nobody else has to wait.
+            drop(ended);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(7);
+
+    fn take(backings: &Backings<u32>, handle: u64, id: Option<u32>) -> Option<u32> {
+        let file = File::open("/dev/null").unwrap();
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let register = |_: &File| id.ok_or_else(refused);
+        backings.take((NODE, HandleId(handle)), &file, register).map(|id| *id)
+    }
+
+    #[test]
+    fn handles_share_a_registration_until_the_last_is_closed() {
+        let backings = Backings::default();
+        assert_eq!(take(&backings, 1, Some(10)), Some(10));
+        assert_eq!(take(&backings, 2, Some(20)), Some(10), "one per node");
+        backings.release(NODE, HandleId(1));
+        assert_eq!(take(&backings, 3, Some(30)), Some(10), "still in use");
+        backings.release(NODE, HandleId(2));
+        backings.release(NODE, HandleId(3));
+        assert_eq!(take(&backings, 4, Some(40)), Some(40), "the first has ended");
+    }
+
+    #[test]
+    fn a_handle_without_the_registration_does_not_end_it() {
+        let backings = Backings::default();
+        assert_eq!(take(&backings, 2, Some(20)), Some(20));
+        backings.release(NODE, HandleId(1));
+        assert_eq!(take(&backings, 3, Some(30)), Some(20), "handle 2 goes on using it");
+        backings.release(NODE, HandleId(2));
+        backings.release(NODE, HandleId(2));
+        assert_eq!(take(&backings, 4, Some(40)), Some(20), "handle 3 goes on using it");
+    }
+
+    #[test]
+    fn a_refusal_holds_as_long_as_a_handle_is_open_with_it() {
+        let backings = Backings::default();
+        assert_eq!(take(&backings, 1, None), None);
+        assert_eq!(take(&backings, 2, Some(20)), None, "the kernel takes no mixture");
+        backings.release(NODE, HandleId(1));
+        assert_eq!(take(&backings, 3, Some(30)), None);
+        backings.release(NODE, HandleId(2));
+        backings.release(NODE, HandleId(3));
+        assert_eq!(take(&backings, 4, Some(40)), Some(40));
     }
 }

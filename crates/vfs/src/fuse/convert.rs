@@ -7,6 +7,25 @@ use fuser::{Errno, FileAttr, INodeNo, Request, TimeOrNow};
 use crate::posix::{Caller, SetTime};
 use crate::{Attr, Error, FileType, Timestamp};
 
+/// Stands in a reply about a name that does not exist, whose number 0 says so.
+pub(super) const ABSENT: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: fuser::FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
 pub(super) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
 }

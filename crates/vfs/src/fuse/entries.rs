@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use fuser::{FileHandle, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry};
+use fuser::{
+    Errno, FileHandle, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
+};
 
 use super::adapter::Adapter;
 use super::convert;
@@ -45,6 +47,16 @@ impl<F: FileSystem> Adapter<F> {
                 );
             }
             Err(e) => reply.error(convert::errno(&e)),
+        }
+    }
+
+    /// Answers that there is no such name, which the kernel may remember: whatever makes the name
+    /// passes through it.
+    pub(super) fn reply_absent(&self, reply: ReplyEntry) {
+        if self.behaviour.ttl.is_zero() {
+            reply.error(Errno::ENOENT);
+        } else {
+            reply.entry(&self.behaviour.ttl, &convert::ABSENT, GENERATION);
         }
     }
 

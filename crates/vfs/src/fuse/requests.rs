@@ -128,8 +128,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.node(parent).and_then(|dir| self.posix.lookup(dir, name));
-        self.reply_entry(found, reply);
+        match self.node(parent).and_then(|dir| self.posix.lookup(dir, name)) {
+            Err(e) if e.kind() == Kind::NotFound => self.reply_absent(reply),
+            found => self.reply_entry(found, reply),
+        }
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
@@ -291,8 +293,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(opened) => opened,
             Err(e) => return reply.error(errno(&e)),
         };
+        let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
         let handle = FileHandle(handle.0);
-        let backing = self.backing(node, &opened, |file| reply.open_backing(file));
         match backing {
             Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
             None => reply.opened(handle, self.open_flags(opened.drop_cache)),
@@ -362,7 +364,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         // First, so that a system that hears of the end finds its lower file closed.
         if let Ok(node) = self.node(ino) {
-            self.backings.release(node);
+            self.backings.release(node, HandleId(fh.0));
         }
         reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
@@ -495,8 +497,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         // One time for both: where the number may not be kept, the name is asked for again too.
         let ttl: Duration = self.attr_ttl(number, attr.ino);
         let attr = convert::attr(&attr, number);
+        let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
         let handle = FileHandle(handle.0);
-        let backing = self.backing(node, &opened, |file| reply.open_backing(file));
         if let Some(id) = backing {
             let flags = FopenFlags::empty();
             reply.created_passthrough(&ttl, &attr, GENERATION, handle, flags, &id);
@@ -590,11 +592,11 @@ impl<F: FileSystem> Adapter<F> {
     /// The registration of the lower file of an opened node, where both sides want passthrough.
     fn backing(
         &self,
-        node: NodeId,
+        opening: (NodeId, HandleId),
         opened: &Opened,
         register: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Option<Arc<fuser::BackingId>> {
         self.passes_through.get()?;
-        self.backings.take(node, opened.backing.as_ref()?, register)
+        self.backings.take(opening, opened.backing.as_ref()?, register)
     }
 }

@@ -57,15 +57,19 @@ impl<F: FileSystem> Posix<F> {
             self.change(caller, node, &cut)?;
         }
         let opened = self.fs.open(node, mode.write)?;
+        Ok((self.open_handle(node, mode), opened))
+    }
+
+    /// A handle of a regular file that the system has opened, which refers to the node.
+    pub(super) fn open_handle(&self, node: NodeId, mode: OpenMode) -> HandleId {
         self.references.take(node);
-        let handle = self.handles.insert(Handle {
+        self.handles.insert(Handle {
             node,
             directory: false,
             read: mode.read,
             write: mode.write,
             append: mode.append,
-        });
-        Ok((handle, opened))
+        })
     }
 
     /// Whether somebody has the node open.

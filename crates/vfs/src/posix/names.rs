@@ -42,9 +42,16 @@ pub(super) fn check_parent(dir: &Attr) -> Result<()> {
 }
 
 /// Refuses to take the name of `victim` out of a sticky directory unless the caller owns either.
-pub(super) fn check_sticky(caller: Caller, dir: &Attr, victim: &Attr) -> Result<()> {
-    let owns = caller.uid == victim.uid || caller.uid == dir.uid;
-    if dir.perm & STICKY != 0 && !owns && !caller.is_root() {
+pub(super) fn check_sticky(
+    caller: Caller,
+    dir: impl FnOnce() -> Result<Attr>,
+    victim: &Attr,
+) -> Result<()> {
+    if caller.is_root() || caller.uid == victim.uid {
+        return Ok(());
+    }
+    let dir = dir()?;
+    if dir.perm & STICKY != 0 && caller.uid != dir.uid {
         return Err(Kind::NotPermitted.into());
     }
     Ok(())

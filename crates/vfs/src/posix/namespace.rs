@@ -110,26 +110,35 @@ impl<F: FileSystem> Posix<F> {
         open: OpenMode,
         exclusive: bool,
     ) -> Result<(NodeId, Attr, HandleId, Opened)> {
-        let fresh = self.make(caller, dir, name, (FileType::File, mode), |_| ());
-        let (node, attr, fresh) = match fresh {
-            Ok((node, attr)) => (node, attr, true),
-            Err(e) if e.kind() == Kind::Exists && !exclusive => {
-                let (node, attr) = self.lookup(dir, name)?;
-                (node, attr, false)
-            }
-            Err(e) => return Err(e),
-        };
-        let open = OpenMode { truncate: open.truncate && !fresh, ..open };
-        match self.open(caller, node, open) {
-            Ok((handle, opened)) => {
-                let attr = if fresh { attr } else { self.fs.attr(node)? };
-                Ok((node, attr, handle, opened))
-            }
-            Err(e) => {
-                self.forget(node, 1);
-                Err(e)
-            }
+        match self.make_open(caller, dir, name, mode, open) {
+            Err(e) if e.kind() == Kind::Exists && !exclusive => {}
+            done => return done,
         }
+        let (node, _) = self.lookup(dir, name)?;
+        let found = self
+            .open(caller, node, open)
+            .and_then(|(handle, opened)| Ok((node, self.fs.attr(node)?, handle, opened)));
+        if found.is_err() {
+            self.forget(node, 1);
+        }
+        found
+    }
+
+    /// Makes a regular file and opens it.
+    fn make_open(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        mode: u32,
+        open: OpenMode,
+    ) -> Result<(NodeId, Attr, HandleId, Opened)> {
+        check_name(name)?;
+        let _guard = self.change_namespace();
+        let new = self.prepare(caller, dir, name, (FileType::File, mode))?;
+        let (node, attr, opened) = self.fs.create_open(dir, name, &new, open.write)?;
+        self.references.take(node);
+        Ok((node, attr, self.open_handle(node, open), opened))
     }
 
     /// Gives `node` another name, with one more reference.
@@ -165,7 +174,7 @@ impl<F: FileSystem> Posix<F> {
         check_name(name)?;
         let guard = self.change_namespace();
         let (node, attr) = self.fs.lookup(dir, name)?;
-        check_sticky(caller, &self.fs.attr(dir)?, &attr)?;
+        check_sticky(caller, || self.fs.attr(dir), &attr)?;
         if attr.kind == FileType::Directory {
             return Err(Kind::IsDirectory.into());
         }
@@ -191,7 +200,7 @@ impl<F: FileSystem> Posix<F> {
         check_name(name)?;
         let _guard = self.change_namespace();
         let (node, attr) = self.fs.lookup(dir, name)?;
-        check_sticky(caller, &self.fs.attr(dir)?, &attr)?;
+        check_sticky(caller, || self.fs.attr(dir), &attr)?;
         if attr.kind != FileType::Directory {
             return Err(Kind::NotDirectory.into());
         }
@@ -220,6 +229,21 @@ impl<F: FileSystem> Posix<F> {
     ) -> Result<(NodeId, Attr)> {
         check_name(name)?;
         let _guard = self.change_namespace();
+        let mut new = self.prepare(caller, dir, name, (kind, mode))?;
+        complete(&mut new);
+        let (node, attr) = self.fs.create(dir, name, &new)?;
+        self.references.take(node);
+        Ok((node, attr))
+    }
+
+    /// What a new node of `dir` starts with; the namespace is locked.
+    fn prepare(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: &OsStr,
+        (kind, mode): (FileType, u32),
+    ) -> Result<NewNode> {
         let parent = self.fs.attr(dir)?;
         check_parent(&parent)?;
         if self.find(dir, name)?.is_some() {
@@ -227,7 +251,7 @@ impl<F: FileSystem> Posix<F> {
         }
         let perm = u16::try_from(mode & PERM_MASK & !caller.umask).unwrap_or(0);
         let inherits = parent.perm & SET_GID != 0;
-        let mut new = NewNode {
+        Ok(NewNode {
             kind,
             perm: match kind {
                 FileType::Directory if inherits => perm | SET_GID,
@@ -238,11 +262,7 @@ impl<F: FileSystem> Posix<F> {
             rdev: 0,
             target: OsString::new(),
             now: self.clock.now(),
-        };
-        complete(&mut new);
-        let (node, attr) = self.fs.create(dir, name, &new)?;
-        self.references.take(node);
-        Ok((node, attr))
+        })
     }
 
     /// The node of that name, if there is one; the namespace is locked.

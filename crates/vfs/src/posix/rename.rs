@@ -52,7 +52,7 @@ impl<F: FileSystem> Posix<F> {
         let to_dir = self.fs.attr(to.0)?;
         check_parent(&to_dir)?;
         let (node, attr) = self.fs.lookup(from.0, from.1)?;
-        check_sticky(caller, &self.fs.attr(from.0)?, &attr)?;
+        check_sticky(caller, || self.fs.attr(from.0), &attr)?;
         let target = self.find(to.0, to.1)?;
         match (mode, &target) {
             (RenameMode::NoReplace, Some(_)) => return Err(Kind::Exists.into()),
@@ -62,7 +62,7 @@ impl<F: FileSystem> Posix<F> {
         }
         self.check_not_beneath(to.0, (node, &attr))?;
         if let Some((other, other_attr)) = &target {
-            check_sticky(caller, &to_dir, other_attr)?;
+            check_sticky(caller, || Ok(to_dir), other_attr)?;
             if mode == RenameMode::Exchange {
                 self.check_not_beneath(from.0, (*other, other_attr))?;
             } else {

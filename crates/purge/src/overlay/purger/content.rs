@@ -1,0 +1,194 @@
+//! Overwriting files in the spool, many together, and letting go of them.
+//!
+//! Before anything of a file is overwritten the loss of its name is made durable: a power cut must
+//! not bring a file back that is half overwritten.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fsync, statx};
+use tacita_vfs::NodeId;
+
+use super::epoch::flush;
+use super::{Job, Purger, lock};
+use crate::erasure::{Erasure, Fate};
+use crate::error::During;
+use crate::mutant::{Mutant, Step, planted, step};
+use crate::overlay::table::Node;
+use crate::verdict::{Part, Verdict};
+use crate::{Error, Kind, Result, attributes};
+
+/// How long one look at it takes.
+const PATIENCE_STEP: Duration = Duration::from_millis(1);
+
+impl Purger {
+    /// Opens an entry for overwriting; `None` if it is no longer there or lives on elsewhere.
+    pub(super) fn open(&self, job: &Job, patience: Duration) -> Result<Option<File>> {
+        let file = match self.spool.open_entry(job.seq, OFlags::RDWR) {
+            Ok(file) => File::from(file),
+            Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        // Not what a client of NFS remembers of the time when a rename was on its way.
+        let stat =
+            statx(&file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::NLINK)
+                .during("asking for an entry of the spool")?;
+        if stat.stx_nlink > 1 {
+            // A rename that was to replace it has not happened: it is alive under its name.
+            self.spool.remove(job.seq, false)?;
+            return Ok(None);
+        }
+        let begin = Instant::now();
+        while !self.medium.is_ours_alone(&file) {
+            if begin.elapsed() >= patience {
+                return Err(Error::new(Kind::InUse, "a program still uses a deleted file"));
+            }
+            std::thread::sleep(PATIENCE_STEP);
+        }
+        Ok(Some(file))
+    }
+
+    /// Overwrites all, pass by pass.
+    pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Verdict>> {
+        let prepared = opened
+            .iter()
+            .map(|(job, file)| Erasure::prepare(&self.medium, file, &Fate::Dies, &job.method));
+        let mut erasures: Vec<Result<Erasure<'_>>> = prepared.collect();
+        let durable = self.make_durable(opened, &erasures);
+        if let Err(e) = durable {
+            return opened.iter().map(|_| Err(Error::new(e.kind(), e.to_string()))).collect();
+        }
+        let rounds = opened.iter().map(|(job, _)| job.method.passes().len()).max().unwrap_or(0);
+        let is_due = |job: &Job, pass: usize| {
+            // The last pass is done again: its pattern has to be known to be compared.
+            pass >= usize::from(job.passes_done).min(job.method.passes().len() - 1)
+        };
+        for pass in 0..rounds {
+            for ((job, _), erasure) in opened.iter().zip(&mut erasures) {
+                if is_due(job, pass) {
+                    advance(erasure, |erasure| erasure.write_pass(pass));
+                }
+            }
+            for ((job, _), erasure) in opened.iter().zip(&mut erasures) {
+                if is_due(job, pass) {
+                    advance(erasure, |erasure| erasure.flush_pass());
+                    self.note(job, erasure, pass + 1);
+                }
+            }
+            if pass == 0 {
+                step(Step::FirstPass);
+            }
+        }
+        step(Step::Passed);
+        opened
+            .iter()
+            .zip(erasures)
+            .map(|((job, _), erasure)| {
+                let erasure = erasure?;
+                let method = job.method.to_string();
+                let mut verdict = Verdict::new(None, job.inode, job.size, method);
+                verdict.content = erasure.judge()?;
+                verdict.overwritten = erasure.overwritten;
+                verdict.in_memory = erasure.in_memory;
+                verdict.add_risks(&self.medium);
+                Ok(verdict)
+            })
+            .collect()
+    }
+
+    /// Makes the loss of names durable of those that are about to be overwritten.
+    fn make_durable(&self, opened: &[(Job, File)], erasures: &[Result<Erasure<'_>>]) -> Result<()> {
+        let mut folders: HashMap<NodeId, &Arc<Node>> = HashMap::new();
+        let mut any = false;
+        for ((job, _), erasure) in opened.iter().zip(erasures) {
+            if erasure.as_ref().is_ok_and(|erasure| erasure.stored() > 0) {
+                any = true;
+                folders.extend(job.parents.iter().map(|folder| (folder.id, folder)));
+            }
+        }
+        if any {
+            fsync(self.spool.dir()).during("writing the spool back")?;
+            for folder in folders.values() {
+                flush(folder)?;
+            }
+            step(Step::Durable);
+        }
+        Ok(())
+    }
+
+    /// Writes down how far a purge has come, if it has any way to go.
+    fn note(&self, job: &Job, erasure: &Result<Erasure<'_>>, passes: usize) {
+        let more = passes < job.method.passes().len();
+        if more && erasure.as_ref().is_ok_and(|erasure| erasure.stored() > 0) {
+            self.spool.record(&job.record(passes));
+        }
+    }
+
+    /// Clears the attributes of a file whose content is gone, and removes it from the spool.
+    pub(super) fn let_go(&self, job: &Job, file: &File, mut verdict: Verdict) -> Result<()> {
+        let has_attributes =
+            !planted(Mutant::AttributesUnhooked) && attributes::overwrite_all(file)?;
+        if has_attributes {
+            self.statistics.attributes.add(1);
+            verdict.attributes = match attributes::judge(&self.medium) {
+                Part::Done => Part::Pending,
+                other => other,
+            };
+        }
+        step(Step::AttributesDone);
+        let hold_until = self.hold_until(job, file);
+        if hold_until > self.clock.now().secs {
+            let job = Job { hold_until, passes_done: 0, parents: Vec::new(), ..job.copy() };
+            self.spool.record(&job.record(job.method.passes().len()));
+            lock(&self.queue).later.push(job);
+            return Ok(());
+        }
+        if has_attributes {
+            file.set_len(0).during("freeing a purged file")?;
+            lock(&self.touched).removed.push((job.seq, false));
+        } else {
+            self.spool.remove(job.seq, false)?;
+        }
+        step(Step::Freed);
+        self.touch(None);
+        verdict.removed = true;
+        verdict.name = Part::Pending;
+        verdict.journal = match self.medium.judge_journal() {
+            Part::Done => Part::Pending,
+            other => other,
+        };
+        self.statistics.files.add(1);
+        self.statistics.bytes_deleted.add(job.size);
+        self.statistics.tell(&verdict);
+        Ok(())
+    }
+
+    /// Until when a file is held by method f: as long again as it has lived.
+    fn hold_until(&self, job: &Job, file: &File) -> i64 {
+        if !job.method.holds() || job.hold_until != 0 {
+            return job.hold_until;
+        }
+        let wanted = StatxFlags::BTIME | StatxFlags::ATIME;
+        let now = self.clock.now().secs;
+        let born = statx(file, "", AtFlags::EMPTY_PATH, wanted).map_or(now, |stat| {
+            // Where births are not kept: reading has only made it later.
+            let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+            if is_known { stat.stx_btime.tv_sec } else { stat.stx_atime.tv_sec }
+        });
+        now.saturating_add(now.saturating_sub(born))
+    }
+}
+
+/// Goes on with what has not failed yet.
+fn advance<'a>(
+    erasure: &mut Result<Erasure<'a>>,
+    next: impl FnOnce(&mut Erasure<'a>) -> Result<()>,
+) {
+    if let Ok(going) = erasure
+        && let Err(e) = next(going)
+    {
+        *erasure = Err(e);
+    }
+}
