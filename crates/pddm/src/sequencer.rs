@@ -109,7 +109,14 @@ type Moved = HashMap<(Level, u32), Place>;
 
 impl Engine {
     /// Writes units until `goal` is reached.
+    ///
+    /// # Errors
+    /// The device's: nothing is written from then on, for what had been taken to be written is not.
     pub(crate) fn emit(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
+        self.emit_runs(head, goal).inspect_err(|_| self.poison())
+    }
+
+    fn emit_runs(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
         let public = self.level(Level::PUBLIC);
         let slots = self.log.geometry.slot_count(Level::PUBLIC);
         let mut beat = goal == Goal::Beat;

@@ -166,6 +166,47 @@ fn a_failing_device_loses_nothing_that_was_flushed() {
     }
 }
 
+/// A tail that cannot be read: what was to be written with it is not, and no flush says it was. The
+/// border is met by the first unit of a run as by the second.
+#[test]
+fn an_unreadable_tail_ends_the_writing() {
+    const GROUP: u64 = 8;
+    let bytes = example();
+    for beats in 0..2 {
+        let device = Arc::new(FaultDevice::from_bytes(bytes.clone(), 4096).unwrap());
+        let dynamic: Arc<dyn BlockDevice> = device.clone();
+        let session = open(&dynamic, 1, entropy(7, 7));
+        device.inject(Fault::FailReads(0..bytes.len() as u64));
+        for _ in 0..beats {
+            session.beat().unwrap();
+        }
+        let public = volume(&session, 0);
+        // By block: the version that the last flush promised, and the last that was written.
+        let mut versions = [(1, 1); 56];
+        for round in 2..40 {
+            let first = round % 7 * GROUP;
+            let group = &mut versions[usize::try_from(first).unwrap()..][..8];
+            let data: Vec<u8> = (first..first + GROUP).flat_map(|id| content(id, round)).collect();
+            let written = public.write(BlockNo(first), &data).is_ok();
+            let flushed = public.flush().is_ok();
+            assert!(written || !flushed, "a flush after a write that failed");
+            for (promised, last) in group {
+                *last = if written { round } else { *last };
+                *promised = if flushed { round } else { *promised };
+            }
+        }
+        assert!(public.write(BlockNo(0), &content(0, 99)).is_err(), "the tail has been reached");
+        drop((public, session));
+        device.clear_faults();
+        let again = open(&dynamic, 1, entropy(8, 8));
+        for (id, (promised, last)) in (0..).zip(versions) {
+            let found = read(&volume(&again, 0), id);
+            let may_be = (promised..=last).any(|version| found == content(id, version));
+            assert!(may_be, "{beats} beats, block {id}, {promised}..={last}");
+        }
+    }
+}
+
 #[test]
 fn passwords_change_and_nothing_else() {
     let device = device_of(&example());
