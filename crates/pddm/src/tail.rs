@@ -70,9 +70,25 @@ impl Engine {
         let geometry = &self.log.geometry;
         let unit = geometry.unit_of(left);
         let mut bytes = self.buffers.take(geometry.unit_len());
-        self.log.device.read(geometry.unit_start(unit), &mut bytes)?;
+        if let Err(error) = self.log.device.read(geometry.unit_start(unit), &mut bytes) {
+            // A bad sector costs its block; where nothing can be read the device is gone.
+            if self.read_by_blocks(unit, &mut bytes) == 0 {
+                return Err(error.into());
+            }
+        }
         let block = bytes[..BLOCK_LEN].try_into().expect("one block");
         let header = self.log.open(unit, block).filter(|header| header.head.seq == left);
         Ok(Tail { seq: left, unit, header, bytes })
+    }
+
+    /// Reads what can be read of a unit; the rest is zero, which no seal fits. Returns how many
+    /// blocks were read.
+    fn read_by_blocks(&self, unit: u32, bytes: &mut [u8]) -> usize {
+        let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
+        let read = blocks.filter_map(|(block, bytes)| {
+            let read = self.log.device.read(self.log.block_of(unit, block), bytes);
+            read.inspect_err(|_| bytes.fill(0)).ok()
+        });
+        read.count()
     }
 }

@@ -140,6 +140,34 @@ fn what_is_lost_says_so_until_it_is_written() {
     assert_eq!(unreadable(&session), Vec::<u64>::new());
 }
 
+/// A bad sector costs its block, and only that, when the tail comes by.
+#[test]
+fn a_bad_sector_costs_its_block() {
+    let device = Arc::new(FaultDevice::from_bytes(example(), 4096).unwrap());
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    let sector = (UNIT * 4 + 2 * BLOCK + 512) as u64;
+    device.inject(Fault::FailReads(sector..sector + 512));
+    let session = open(&dynamic, 1, entropy(5, 5));
+    let unreadable = |session: &Session, level: u8| -> Vec<u64> {
+        let volume = volume(session, level);
+        let fails = |id: &u64| volume.read(BlockNo(*id), &mut vec![0; BLOCK]).is_err();
+        (0..40).filter(fails).collect()
+    };
+    let lost = unreadable(&session, 0);
+    assert_eq!(lost.len(), 1);
+    while session.written_units() < UNITS {
+        session.beat().unwrap();
+    }
+    // Written again, a sector gets another place on the disk.
+    device.clear_faults();
+    for _ in 0..2 * UNITS {
+        session.beat().unwrap();
+    }
+    drop(session);
+    let session = open(&dynamic, 1, entropy(6, 6));
+    assert_eq!((unreadable(&session, 0), unreadable(&session, 1)), (lost, Vec::new()));
+}
+
 /// A write that fails: everything after it fails, nothing that was flushed is lost.
 #[test]
 fn a_failing_device_loses_nothing_that_was_flushed() {
