@@ -116,6 +116,20 @@ impl Engine {
         }
     }
 
+    /// Writes the public blocks that wait for a run, unless somebody else is at it. Whoever has had
+    /// the head comes here after, so that none is left behind.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn write_due_runs(&self) -> Result<()> {
+        let enough = self.log.geometry.slot_count(Level::PUBLIC) * self.run_units;
+        while self.level(Level::PUBLIC).stage().waiting() >= enough {
+            let Some(mut head) = self.head_if_free()? else { break };
+            self.emit(&mut head, Goal::Full)?;
+        }
+        Ok(())
+    }
+
     /// Refuses what changes the device.
     ///
     /// # Errors
@@ -185,7 +199,9 @@ impl Engine {
     pub(crate) fn flush_public(&self) -> Result<()> {
         let mut head = self.head()?;
         self.emit(&mut head, Goal::All)?;
-        self.make_durable(&mut head)
+        self.make_durable(&mut head)?;
+        drop(head);
+        self.write_due_runs()
     }
 
     /// Makes everything durable and lets a last unit tell.
@@ -204,6 +220,8 @@ impl Engine {
     pub(crate) fn beat(&self) -> Result<()> {
         let mut head = self.head()?;
         self.emit(&mut head, Goal::Beat)?;
-        self.make_durable(&mut head)
+        self.make_durable(&mut head)?;
+        drop(head);
+        self.write_due_runs()
     }
 }

@@ -80,20 +80,12 @@ impl Volume {
             if planted(Leak::HiddenPressure) && self.engine.hidden_is_full() {
                 self.engine.flush_public()?;
             }
-            if waiting >= enough {
-                // Whoever writes goes on while enough waits: others need not wait for that, unless
-                // they are far ahead.
-                let head = if waiting < enough * RUNS_AHEAD {
-                    self.engine.head_if_free()?
-                } else {
-                    Some(self.engine.head()?)
-                };
-                let Some(mut head) = head else { continue };
-                // Another thread may have written them meanwhile.
-                if open.stage().waiting() >= enough {
-                    self.engine.emit(&mut head, Goal::Full)?;
-                }
+            if waiting >= enough * RUNS_AHEAD {
+                // Far ahead of whoever writes.
+                let mut head = self.engine.head()?;
+                self.engine.emit(&mut head, Goal::Full)?;
             }
+            self.engine.write_due_runs()?;
         }
         Ok(())
     }

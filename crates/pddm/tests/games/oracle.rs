@@ -113,6 +113,26 @@ fn reading_writes_nothing() {
     assert_eq!(device.writes(), before);
 }
 
+/// Without a single flush, from the first unit on, what is not durable stays within the gap: all of
+/// it is read after a crash. A unit is written in one write here.
+#[test]
+fn little_is_ever_not_durable() {
+    let device = Arc::new(FaultDevice::new(shape(blocks(200))));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), 1, entropy(1, 1));
+    let session = open(&dynamic, 1, entropy(2, 2));
+    let gap = u64::from(session.geometry().gap());
+    let public = volume(&session, 0);
+    let start = (session.written_units(), device.flushes());
+    let mut rng = Rng::new(1);
+    while session.written_units() < 190 {
+        write(&public, rng.below(public.geometry().blocks), 1);
+        let units = session.written_units() - start.0;
+        let flushes = device.flushes() - start.1;
+        assert!(units <= (flushes + 1) * gap, "{units} units, {flushes} flushes");
+    }
+}
+
 /// I6: a hidden block waits for no more than the public traffic of one sweep, though both volumes
 /// are full and every hidden block is carried.
 #[test]
