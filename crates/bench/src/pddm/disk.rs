@@ -3,6 +3,7 @@
 //! Nothing here depends on the machine but the order in which runs are written and tails are read,
 //! which moves the figures by a few parts in a hundred.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -62,7 +63,8 @@ pub(crate) fn run(size_bytes: u64) -> Result<Vec<Record>> {
     let (public, hidden) = (volume(Level::PUBLIC)?, volume(Level::hidden(1))?);
     age(&session, &public, &hidden, 100)?;
     records.extend(measure("public", &public, &beneath, &|_| Ok(()))?);
-    let carry = |blocks: u64| carry(&public, blocks * CARRIERS);
+    let random = RefCell::new(Stream::new(7));
+    let carry = |blocks: u64| carry(&public, blocks * CARRIERS, &mut random.borrow_mut());
     records.extend(measure("hidden", &hidden, &beneath, &carry)?);
     session.close()?;
     Ok(records)
@@ -78,12 +80,11 @@ fn fill(volume: &dyn BlockDevice) -> Result<()> {
 }
 
 /// Public traffic in small requests all over the volume.
-fn carry(public: &Volume, blocks: u64) -> block::Result<()> {
+fn carry(public: &Volume, blocks: u64, random: &mut Stream) -> block::Result<()> {
     let count = public.geometry().blocks;
     let data = [0x5a; 4096];
-    for n in 0..blocks {
-        let at = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(blocks) % count;
-        public.write(BlockNo(at), &data)?;
+    for _ in 0..blocks {
+        public.write(BlockNo(random.below(count)), &data)?;
     }
     public.flush()
 }
