@@ -49,11 +49,12 @@ impl Hifs {
     /// # Errors
     /// [`crate::Kind::Device`].
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
-        let inner = self.shared();
-        let mut check = Check { state: &inner.state, report: Report::default(), progress };
+        let state = self.shared();
+        let mut check = Check { state: &state, report: Report::default(), progress };
         check.fixed_blocks()?;
+        check.behind()?;
         check.nameless();
-        for group in 0..inner.state.superblock.geometry.buckets.groups {
+        for group in 0..state.superblock.geometry.buckets.groups {
             check.maps(group)?;
             check.pages(group)?;
             check.buckets(group)?;
@@ -115,6 +116,22 @@ impl Check<'_> {
         let end = geometry.descriptor(geometry.buckets.groups);
         let rest = geometry.superblock_copy().0 - end.0;
         self.expect_zero(end, rest, "the rest behind the groups")
+    }
+
+    /// What holds the image may be longer, but tells nothing there.
+    fn behind(&mut self) -> Result<()> {
+        let image_blocks = self.state.superblock.geometry.image_blocks;
+        let count = self.state.medium.blocks().saturating_sub(image_blocks);
+        let mut buffer = vec![0; 256 * BLOCK_LEN];
+        for first in (0..count).step_by(256) {
+            let now = usize::try_from((count - first).min(256)).expect("256 at most");
+            let bytes = &mut buffer[..now * BLOCK_LEN];
+            self.state.medium.read(BlockNo(image_blocks + first), bytes)?;
+            if !is_zero(bytes) {
+                self.report.add(|| format!("behind block {}: not zero", image_blocks + first));
+            }
+        }
+        Ok(())
     }
 
     /// A crash leaves files that were in use without a name; they are not part of the tree.

@@ -1,8 +1,9 @@
 //! A commit: from the image of one state to the image of the next.
 //!
-//! [`prepare`] finds out what is stored from now on, lets both tables be placed, and collects every
-//! block that differs in a plan for the journal. Until the journal is durable the image is the old
-//! one, and a failure leads back to it: the tables are placed back, everything pending stays pending.
+//! [`freeze`] finds out what is stored from now on, lets both tables be placed, and collects every
+//! block that may differ in a plan for the journal. From then on the state in memory is the new
+//! one, and programs go on: what the image does not show yet is read through
+//! [`crate::journal::InFlight`] while the plan is sealed, made durable and applied.
 //!
 //! Source: design note, sections 2.4 and 3.1.
 
@@ -10,12 +11,13 @@ mod buckets;
 mod pages;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use tacita_block::BlockNo;
 
 use crate::error::Result;
 use crate::geometry::{Geometry, MAP_ENTRIES, Table};
-use crate::journal::{Plan, Sealed};
+use crate::journal::Plan;
 use crate::map_block;
 use crate::mutant::{Mutant, planted};
 use crate::names::FileId;
@@ -77,48 +79,41 @@ struct Placed {
     pages_back: Vec<Change>,
 }
 
-/// Commits everything that is pending. `None` if the image shows the present state already. The
-/// image is new when this returns; [`Sealed::finish`] makes that durable and erases the journal.
+/// Takes everything that is pending into a plan that leads from the image to the present state.
+/// When it returns, nothing is pending and the state is read through `state.in_flight`; the caller
+/// has seen to it that nothing else is in flight. `None` if the image shows the state already.
 ///
 /// # Errors
-/// [`crate::Kind::NoSpace`] or [`crate::Kind::Device`]: if the journal was not durable yet the image
-/// is the old one and everything is still pending, which the flag beside the error tells.
-pub(crate) fn commit(
-    state: &mut State,
-) -> std::result::Result<Option<(Sealed, CommitCost)>, Failure> {
+/// [`crate::Kind::NoSpace`] or [`crate::Kind::Device`]: nothing has changed.
+pub(crate) fn freeze(state: &mut State) -> Result<Option<(Arc<Plan>, CommitCost)>> {
     if state.pending.is_empty() {
         return Ok(None);
     }
-    let (geometry, medium) = (state.superblock.geometry, state.medium.clone());
     let mut cost = CommitCost::default();
     let mut placed = Placed { buckets_back: Vec::new(), pages_back: Vec::new() };
-    let sealed = prepare(state, &mut placed, &mut cost).and_then(|plan| {
-        let sealed = plan.seal(&medium, &geometry)?;
-        sealed.write(&medium, &geometry)?;
-        Ok(sealed)
+    let geometry = state.superblock.geometry;
+    let plan = prepare(state, &mut placed, &mut cost).and_then(|plan| {
+        let (blocks, room) = (plan.journal_blocks_max(&geometry), geometry.journal_blocks);
+        if blocks > room {
+            let text =
+                format!("one commit of {blocks} blocks is larger than the journal of {room}");
+            return Err(crate::Error::new(crate::Kind::NoSpace, text));
+        }
+        settle(state)?;
+        Ok(plan)
     });
-    let sealed = match sealed {
-        Ok(sealed) => sealed,
+    match plan {
+        Ok(plan) => {
+            let plan = Arc::new(plan);
+            state.in_flight.depart(plan.clone(), &geometry);
+            Ok(Some((plan, cost)))
+        }
         Err(error) => {
             state.buckets.place(&placed.buckets_back);
             state.pages.place(&placed.pages_back);
-            return Err(Failure { error, durable: false });
+            Err(error)
         }
-    };
-    cost.journal_blocks = sealed.blocks();
-    sealed.apply(&medium, &geometry).map_err(|error| Failure { error, durable: true })?;
-    settle(state).map_err(|error| Failure { error, durable: true })?;
-    if planted(Mutant::CounterInSuperblock) {
-        count_in_superblock(state).map_err(|error| Failure { error, durable: true })?;
     }
-    Ok(Some((sealed, cost)))
-}
-
-/// Why a commit failed, and whether it will be finished by recovery all the same.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) error: crate::Error,
-    pub(crate) durable: bool,
 }
 
 fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Result<Plan> {
@@ -133,9 +128,6 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     let cells = Cells::of(&relocations);
     buckets::write(state, &relocations, &cells, &mut plan)?;
     zero_vacated(&state.superblock.geometry, Table::Buckets, &cells, &mut plan);
-    for from in relocations.iter().filter_map(|relocation| relocation.from) {
-        plan.leave(state.superblock.geometry.cell_start(Table::Buckets, from));
-    }
     write_maps(&state.superblock.geometry, Table::Buckets, &state.buckets, &cells, &mut plan);
     buckets::tell_inodes(state)?;
 
@@ -145,9 +137,14 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     let (relocations, work) = state.pages.place(&changes);
     cost.pages = work;
     let cells = Cells::of(&relocations);
-    pages::write(state, &relocations, &mut plan)?;
+    pages::write(state, &relocations, &cells, &mut plan)?;
     zero_vacated(&state.superblock.geometry, Table::Pages, &cells, &mut plan);
     write_maps(&state.superblock.geometry, Table::Pages, &state.pages, &cells, &mut plan);
+    if planted(Mutant::CounterInSuperblock) {
+        let mut block = state.medium.read_block(BlockNo(0))?;
+        block[100] = block[100].wrapping_add(1);
+        plan.put(BlockNo(0), block);
+    }
     Ok(plan)
 }
 
@@ -165,11 +162,12 @@ fn check_fits(engine: &Engine, changes: &[Change]) -> Result<()> {
 }
 
 fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Plan) {
-    if planted(Mutant::FreedBucketResidue) {
-        return;
-    }
     for cell in &cells.vacated {
-        plan.zero(geometry.cell_start(table, *cell), geometry.cell_blocks(table));
+        let start = geometry.cell_start(table, *cell);
+        plan.leave(table, start);
+        if !planted(Mutant::FreedBucketResidue) {
+            plan.zero(start, geometry.cell_blocks(table));
+        }
     }
 }
 
@@ -227,11 +225,4 @@ fn settle(state: &mut State) -> Result<()> {
     }
     state.pending = PendingWork { nameless: pending.nameless, ..PendingWork::default() };
     Ok(())
-}
-
-/// A planted fault: see [`Mutant::CounterInSuperblock`].
-fn count_in_superblock(state: &State) -> Result<()> {
-    let mut block = state.medium.read_block(BlockNo(0))?;
-    block[100] = block[100].wrapping_add(1);
-    state.medium.write(BlockNo(0), &block[..])
 }

@@ -4,10 +4,11 @@ mod ranges;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
-use crate::journal::is_zero;
+use crate::journal::{InFlight, is_zero};
 use crate::medium::Medium;
 use crate::names::FileId;
 use crate::placement::Engine;
@@ -19,7 +20,7 @@ const BLOCK: u64 = BLOCK_LEN as u64;
 const READ_ON_BLOCKS: u64 = 256;
 
 /// One block that waits; `None` is zeros.
-pub(crate) type Pending = Option<Box<[u8; BLOCK_LEN]>>;
+pub(crate) type Pending = Option<Arc<[u8; BLOCK_LEN]>>;
 
 /// Where content that waits for no commit is read from.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,7 @@ pub(crate) struct Source<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) geometry: &'a Geometry,
     pub(crate) medium: &'a Medium,
+    pub(crate) in_flight: &'a InFlight,
 }
 
 /// Content of a file or symbolic link.
@@ -176,7 +178,7 @@ impl Content {
             let bytes = |n: u64| usize::try_from(n * BLOCK).expect("within the buffer");
             let target = &mut buf[bytes(at)..bytes(at + run)];
             match place {
-                Some(place) => source.medium.read(place, target)?,
+                Some(place) => source.in_flight.read(source.medium, place, target)?,
                 None => target.fill(0),
             }
             at += run;
@@ -230,7 +232,7 @@ impl Content {
 
     /// A waiting block, to be changed in place.
     pub(crate) fn pending_block(&mut self, block: u64) -> Option<&mut [u8; BLOCK_LEN]> {
-        self.overlay.get_mut(&block)?.as_deref_mut()
+        self.overlay.get_mut(&block)?.as_mut().map(Arc::make_mut)
     }
 
     /// Whether the file has short content that takes no bucket yet.
@@ -245,9 +247,9 @@ impl Content {
         }
         let inline = std::mem::take(&mut self.inline);
         if !self.overlay.contains_key(&0) {
-            let mut block = Box::new([0; BLOCK_LEN]);
+            let mut block = [0; BLOCK_LEN];
             block[..inline.len()].copy_from_slice(&inline);
-            self.set_block(source, 0, Some(block));
+            self.set_block(source, 0, Some(Arc::new(block)));
         }
     }
 

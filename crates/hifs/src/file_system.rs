@@ -10,8 +10,8 @@ use tacita_vfs::{
 };
 
 use crate::geometry::{BLOCK_LEN, Table, Times};
-use crate::hifs::{Goal, Hifs, Inner};
-use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, xattrs_len};
+use crate::hifs::{Goal, Hifs};
+use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, is_xattr_name, xattrs_len};
 use crate::tree::namespace::name_of;
 use crate::tree::{Body, Node, ROOT, State};
 
@@ -19,27 +19,46 @@ use crate::tree::{Body, Node, ROOT, State};
 const INODES_PER_PAGE: u64 = 24;
 
 impl Hifs {
-    /// Runs a change, with a commit first if too much is pending, and once more after a commit if
-    /// there seems to be no room: what is pending counts generously.
+    /// Runs a change of a few blocks, see [`Hifs::changing_blocks`].
     fn changing<T>(&self, change: impl Fn(&mut State) -> Result<T>) -> Result<T> {
-        let mut inner = self.exclusive();
-        inner.writable()?;
-        if inner.state.is_loaded() {
-            inner.commit(Goal::Room)?;
-        }
-        match change(&mut inner.state) {
-            Err(error) if error.kind() == Kind::NoSpace && !inner.state.pending.is_empty() => {
-                inner.commit(Goal::Room)?;
-                change(&mut inner.state)
+        self.changing_blocks(|_| Ok(0), change)
+    }
+
+    /// Runs a change of so many blocks and some pages, with a commit first if what is pending
+    /// leaves it no room, and once more after a commit if there seems to be no room in the image:
+    /// what is pending counts generously.
+    fn changing_blocks<T>(
+        &self,
+        blocks: impl Fn(&State) -> Result<u64>,
+        change: impl Fn(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        let mut committed = false;
+        loop {
+            let mut state = self.exclusive();
+            self.check_writable()?;
+            let blocks = blocks(&state)?;
+            if !state.is_loaded(blocks) || state.pending.is_empty() {
+                match change(&mut state) {
+                    Err(error)
+                        if error.kind() == Kind::NoSpace
+                            && !committed
+                            && !state.pending.is_empty() => {}
+                    done => return done,
+                }
+                committed = true;
+                drop(state);
+                self.commit_for(Goal::Room, &|_| true)?;
+            } else {
+                drop(state);
+                self.make_room(blocks)?;
             }
-            done => done,
         }
     }
 
     fn reading<T>(&self, read: impl FnOnce(&State) -> Result<T>) -> Result<T> {
-        let inner: &Inner = &self.shared();
-        inner.usable()?;
-        read(&inner.state)
+        let state = self.shared();
+        self.check_usable()?;
+        read(&state)
     }
 }
 
@@ -59,10 +78,13 @@ impl State {
             }
             Body::Content(content) => {
                 let buckets = if node.size <= INLINE_LEN_MAX { 0 } else { content.buckets };
-                let links = u32::try_from(node.links.len()).unwrap_or(u32::MAX);
-                (node.size, u64::from(buckets) * u64::from(geometry.bucket_blocks) * 8, links)
+                (
+                    node.size,
+                    u64::from(buckets) * u64::from(geometry.bucket_blocks) * 8,
+                    node.links.len(),
+                )
             }
-            Body::Nothing => (0, 0, u32::try_from(node.links.len()).unwrap_or(u32::MAX)),
+            Body::Nothing => (0, 0, node.links.len()),
         };
         Attr {
             ino: self.ino(node),
@@ -121,6 +143,9 @@ impl State {
     fn set_xattr(&mut self, id: NodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         if name.len() > NAME_LEN_MAX {
             return Err(Kind::NameTooLong.into());
+        }
+        if !is_xattr_name(name) {
+            return Err(Kind::Unsupported.into());
         }
         let node = self.node_mut(id)?;
         match (node.xattrs.contains_key(name), mode) {
@@ -237,7 +262,8 @@ impl FileSystem for Hifs {
 
     fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
         let name = name_of(name)?;
-        self.changing(|state| {
+        let blocks = |state: &State| Ok(state.write_blocks(new.target.len()));
+        self.changing_blocks(blocks, |state| {
             let node = state.create(dir, &name, new)?;
             Ok((node, state.attr(state.node(node)?)))
         })
@@ -245,7 +271,8 @@ impl FileSystem for Hifs {
 
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
         let name = name_of(name)?;
-        self.changing(|state| {
+        let names = |state: &State| Ok(state.node(node)?.links.len().into());
+        self.changing_blocks(names, |state| {
             state.link(node, dir, &name, now)?;
             Ok(state.attr(state.node(node)?))
         })
@@ -253,7 +280,11 @@ impl FileSystem for Hifs {
 
     fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId> {
         let name = name_of(name)?;
-        self.changing(|state| state.remove(dir, &name, now))
+        let names = |state: &State| {
+            let node = state.node(state.find(dir, &name)?)?;
+            Ok(node.links.len().into())
+        };
+        self.changing_blocks(names, |state| state.remove(dir, &name, now))
     }
 
     fn rename(
@@ -264,31 +295,29 @@ impl FileSystem for Hifs {
         now: Timestamp,
     ) -> Result<Option<NodeId>> {
         let (from_name, to_name) = (name_of(from.1)?, name_of(to.1)?);
-        let mut inner = self.exclusive();
-        inner.writable()?;
-        let node = inner.state.find(from.0, &from_name)?;
-        let other = inner.state.find(to.0, &to_name).ok().filter(|_| exchange == Exchange::Yes);
-        // A directory takes its whole subtree along; that must fit in one commit.
-        let mut blocks = inner.state.pending_blocks();
-        for moved in [Some(node), other].into_iter().flatten() {
-            if inner.state.node(moved)?.directory().is_some() {
-                blocks += inner.state.rename_blocks(moved).ok_or(Kind::CrossDevice)?;
+        // A directory takes its whole subtree along, and a file of several names takes these; all
+        // of it must fit in one commit.
+        let blocks = |state: &State| {
+            let moved = state.find(from.0, &from_name)?;
+            let mut blocks = 0;
+            for node in [Some(moved), state.find(to.0, &to_name).ok()].into_iter().flatten() {
+                blocks += state.rename_blocks(node).ok_or(Kind::CrossDevice)?;
             }
-        }
-        if inner.state.is_loaded() || blocks > inner.state.superblock.geometry.journal_blocks {
-            inner.commit(Goal::Room)?;
-        }
-        inner.state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)
+            if state.fits_one_commit(blocks) { Ok(blocks) } else { Err(Kind::CrossDevice.into()) }
+        };
+        self.changing_blocks(blocks, |state| {
+            state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)
+        })
     }
 
     fn forget(&self, node: NodeId) {
-        self.exclusive().state.erase(node);
+        self.exclusive().erase(node);
     }
 
     fn unused(&self, node: NodeId) {
-        let mut inner = self.exclusive();
-        if inner.state.nodes.get(node).is_some_and(|data| data.content().is_some()) {
-            inner.state.bury(node);
+        let mut state = self.exclusive();
+        if state.nodes.get(node).is_some_and(|data| data.content().is_some()) {
+            state.bury(node);
         }
     }
 
@@ -302,7 +331,8 @@ impl FileSystem for Hifs {
     }
 
     fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
-        self.changing(|state| state.change(node, change))
+        let blocks = |state: &State| Ok(state.write_blocks(0));
+        self.changing_blocks(blocks, |state| state.change(node, change))
     }
 
     fn read_link(&self, node: NodeId) -> Result<OsString> {
@@ -324,20 +354,23 @@ impl FileSystem for Hifs {
     fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
         // In pieces, so that one request does not outgrow a small image's journal; but all or
         // nothing where there is no room.
-        let piece_len = self.shared().state.piece_len();
+        let piece_len = self.shared().piece_len();
         if data.len() > piece_len {
             self.changing(|state| state.check_write(node, offset, data.len()))?;
         }
         let mut done = 0;
         for piece in data.chunks(piece_len) {
-            self.changing(|state| state.write(node, offset.saturating_add(done), piece))?;
+            let blocks = |state: &State| Ok(state.write_blocks(piece.len()));
+            let write = |state: &mut State| state.write(node, offset.saturating_add(done), piece);
+            self.changing_blocks(blocks, write)?;
             done += piece.len() as u64;
         }
         Ok(())
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
-        self.changing(|state| state.reserve(node, range.clone(), how))
+        let blocks = |state: &State| Ok(state.write_blocks(0));
+        self.changing_blocks(blocks, |state| state.reserve(node, range.clone(), how))
     }
 
     fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {

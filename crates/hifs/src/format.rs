@@ -11,7 +11,7 @@ use crate::geometry::{BLOCK_LEN, Parameters};
 use crate::medium::Medium;
 use crate::names::Names;
 use crate::record::{Inode, Xattrs};
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, is_superblock};
 use crate::tree::{Node, ROOT, State};
 
 /// Who owns the root directory of a new image.
@@ -41,8 +41,12 @@ pub fn format(
     if medium.blocks() < total {
         return Err(Error::new(Kind::Geometry, "the device is smaller than the image"));
     }
-    // The old superblock goes first: an interrupted format leaves no image.
-    medium.zero(BlockNo(0), 1)?;
+    // The old superblocks go first: an interrupted format leaves no image.
+    for at in [BlockNo(0), BlockNo(medium.blocks() - 1)] {
+        if at.0 == 0 || is_superblock(&*medium.read_block(at)?) {
+            medium.zero(at, 1)?;
+        }
+    }
     medium.flush()?;
     let mut done = 1;
     while done < total {
@@ -56,9 +60,9 @@ pub fn format(
         medium.write(at, &superblock.descriptor(group))?;
     }
     write_root(&superblock, &medium, owner)?;
+    medium.flush()?;
     let block: [u8; BLOCK_LEN] = superblock.encode();
     medium.write(superblock.geometry.superblock_copy(), &block)?;
-    medium.flush()?;
     medium.write(BlockNo(0), &block)?;
     medium.flush()
 }
@@ -86,9 +90,12 @@ fn write_root(superblock: &Superblock, medium: &Medium, owner: RootOwner) -> Res
     debug_assert_eq!(node, ROOT);
     state.dirs.insert(id, node);
     state.index_inode(node).map_err(|_| damaged("the root does not fit in a page"))?;
-    match commit::commit(&mut state) {
-        Ok(Some((sealed, _))) => sealed.finish(medium, &superblock.geometry),
-        Ok(None) => Ok(()),
-        Err(failure) => Err(failure.error),
+    let geometry = superblock.geometry;
+    if let Some((plan, _)) = commit::freeze(&mut state)? {
+        let sealed = plan.seal(medium, &geometry)?;
+        sealed.write(medium, &geometry)?;
+        sealed.apply(medium, &geometry, &mut |_| {})?;
+        sealed.finish(medium, &geometry)?;
     }
+    Ok(())
 }

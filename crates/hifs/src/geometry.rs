@@ -29,13 +29,15 @@ pub const GROUPS_MAX: u32 = 4096;
 const SMALL_IMAGE_LEN: u64 = 16 << 30;
 /// One inode table page for so many data blocks.
 const DATA_BLOCKS_PER_PAGE: u64 = 32;
-/// Share of the image that the journal takes beside the room for one rewrite of all maps.
-const JOURNAL_SHARE: u64 = 32;
+/// Share of the image that one commit may change, buckets and pages together.
+const COMMIT_SHARE: u64 = 32;
 /// Bounds of that share, in blocks: 256 KiB to 64 MiB.
-const JOURNAL_BLOCKS: (u64, u64) = (64, 16384);
-/// The journal holds so many buckets at least: one write may touch several that move, and a bucket
-/// that moves and changes is written whole.
-const JOURNAL_BUCKETS_MIN: u64 = 8;
+const COMMIT_BLOCKS: (u64, u64) = (64, 16384);
+/// One commit may change so many buckets at least: one write may touch several that move, and a
+/// bucket that moves and changes is written whole.
+const COMMIT_BUCKETS_MIN: u64 = 8;
+/// Records of the journal in one block.
+const RECORDS_PER_BLOCK: u64 = 128;
 
 /// How owners and cells prefer each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,12 +140,7 @@ impl Geometry {
         }
         let bucket_blocks = bucket >> 12;
         let image_blocks = len >> 12;
-        let map_blocks = 2 * (image_blocks / u64::from(bucket_blocks)).div_ceil(MAP_ENTRIES.into());
-        let (journal_min, journal_max) = JOURNAL_BLOCKS;
-        let journal_min = journal_min.max(JOURNAL_BUCKETS_MIN * u64::from(bucket_blocks));
-        let journal_blocks = (image_blocks / JOURNAL_SHARE).clamp(journal_min, journal_max)
-            + map_blocks
-            + 2 * u64::from(groups);
+        let journal_blocks = journal_blocks(image_blocks, bucket_blocks, groups);
         let room =
             image_blocks.checked_sub(2 + journal_blocks).map_or(0, |room| room / u64::from(groups));
         Self::fill_groups(parameters, bucket_blocks, groups, room).map(|(order_max, bn, pn)| Self {
@@ -190,6 +187,11 @@ impl Geometry {
         }
         let narrow = |x: u64| u32::try_from(x).map_err(|_| refuse("too many cells"));
         Ok((order_max, narrow(buckets)?, narrow(pages)?))
+    }
+
+    /// Most blocks of buckets and pages that one commit may change; what only moves does not count.
+    pub fn commit_blocks(&self) -> u64 {
+        commit_blocks(self.image_blocks, self.bucket_blocks)
     }
 
     /// First block of the journal.
@@ -273,31 +275,30 @@ impl Geometry {
         self.bucket_blocks as u64 * BLOCK_LEN as u64
     }
 
-    /// Most cells of a table that may be in use: 97% of them. A fixed limit, so that running out of
-    /// room is a function of the state.
+    /// Most cells of a table that may be in use: 97% of them, and of the inode table so few that
+    /// deletion has room too, which can move an inode to another page. A fixed limit, so that
+    /// running out of room is a function of the state.
     pub fn cells_max(&self, table: Table) -> u64 {
-        u64::from(self.shape(table).cells()) * 97 / 100
+        let cells = u64::from(self.shape(table).cells());
+        let share = cells * 97 / 100;
+        match table {
+            Table::Buckets => share,
+            Table::Pages => share.min(cells - cells.isqrt()),
+        }
     }
 
-    /// Whether the numbers lie in their ranges and the groups fill no more than the image.
-    pub fn is_consistent(&self) -> bool {
-        let (buckets, pages) = (self.buckets, self.pages);
-        let cells = |shape: Shape| u64::from(shape.groups) * u64::from(shape.cells_per_group);
-        self.image_blocks >= IMAGE_LEN_MIN >> 12
-            && self.image_blocks <= IMAGE_LEN_MAX >> 12
-            && self.journal_blocks >= JOURNAL_BLOCKS.0
-            && self.journal_blocks < self.image_blocks
-            && (1..=BUCKET_BLOCKS_MAX).contains(&self.bucket_blocks)
-            && self.bucket_blocks.is_power_of_two()
-            && self.order_max <= 6
-            && buckets.groups == pages.groups
-            && (1..=GROUPS_MAX).contains(&buckets.groups)
-            && (1..u64::from(u32::MAX)).contains(&cells(buckets))
-            && (1..u64::from(u32::MAX)).contains(&cells(pages))
-            && buckets.cells_per_group.is_multiple_of(1 << self.order_max)
-            && u64::from(buckets.groups).checked_mul(self.group_blocks()).is_some_and(|blocks| {
-                blocks <= self.image_blocks - 2 - self.journal_blocks.min(self.image_blocks - 2)
-            })
+    /// Whether `plan` would choose this shape for an image of these sizes and this layout.
+    pub fn is_planned(&self, layout: Layout) -> bool {
+        let parameters = Parameters {
+            len_bytes: self.image_blocks.saturating_mul(BLOCK_LEN as u64),
+            layout,
+            ids: Ids::Path,
+            times: Times::None,
+            bucket_len_bytes: self.bucket_blocks.checked_mul(1 << 12),
+            groups: Some(self.buckets.groups),
+            seed: [0; 32],
+        };
+        parameters.bucket_len_bytes.is_some() && Self::plan(&parameters).is_ok_and(|g| g == *self)
     }
 
     /// The customisable procedures of a table under a layout.
@@ -311,6 +312,25 @@ impl Geometry {
             (Layout::C, _) => Box::new(LayoutC { shape }),
         }
     }
+}
+
+fn commit_blocks(image_blocks: u64, bucket_blocks: u32) -> u64 {
+    let (min, max) = COMMIT_BLOCKS;
+    let min = min.max(COMMIT_BUCKETS_MIN * u64::from(bucket_blocks));
+    (image_blocks / COMMIT_SHARE).clamp(min, max)
+}
+
+/// Room for the largest commit: all maps, what it may change, a record for each of these blocks and
+/// each cell, a header, and a bucket that waits until a cycle of moves has been walked.
+fn journal_blocks(image_blocks: u64, bucket_blocks: u32, groups: u32) -> u64 {
+    let groups = u64::from(groups);
+    let cells =
+        image_blocks / u64::from(bucket_blocks) + image_blocks / DATA_BLOCKS_PER_PAGE + 5 * groups;
+    let maps = cells.div_ceil(MAP_ENTRIES.into()) + 2 * groups;
+    let changed = commit_blocks(image_blocks, bucket_blocks);
+    // Cells that move in a circle of two have three records.
+    let records = cells + cells / 2 + maps + changed;
+    1 + records.div_ceil(RECORDS_PER_BLOCK) + maps + changed + u64::from(bucket_blocks)
 }
 
 fn refuse(reason: &'static str) -> Error {
@@ -341,7 +361,7 @@ mod tests {
     fn regions_do_not_overlap_and_fill_the_image() {
         for len in [1 << 20, 8 << 20, 100 << 20, 1 << 30, 10 << 30, 1 << 40] {
             let g = Geometry::plan(&parameters(len)).unwrap();
-            assert!(g.is_consistent(), "{g:?}");
+            assert!(g.is_planned(Layout::D), "{g:?}");
             let last = g.buckets.groups - 1;
             assert_eq!(g.map_start(Table::Buckets, 0).0, g.descriptor(0).0 + 1);
             let end = g.cell_start(Table::Buckets, Cell(g.buckets.cells() - 1)).0

@@ -1,13 +1,15 @@
 //! A mounted image.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_block::BlockDevice;
 
 use crate::commit::{self, CommitCost};
+use crate::committer::{Committer, poisoned};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Table;
-use crate::journal::{self, Recovery, Sealed};
+use crate::journal::{self, Recovery};
 use crate::load::{load, read_superblock};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
@@ -57,8 +59,17 @@ impl Default for OpenOptions {
 }
 
 /// A mounted HIFS image: implements [`tacita_vfs::FileSystem`].
+///
+/// Locks are taken in this order: `committer`, `state`, then the lock inside `state.in_flight`.
+/// Programs hold `state` for a change or a read. A commit holds it to freeze what is pending; while
+/// it brings that into the image, programs go on.
 pub struct Hifs {
-    pub(crate) inner: RwLock<Inner>,
+    state: RwLock<State>,
+    committer: Mutex<Committer>,
+    read_only: bool,
+    /// A commit failed after it had become durable, or somebody panicked: memory and image
+    /// disagree, and nothing goes on.
+    poisoned: AtomicBool,
     sync: Sync,
     recovery: Recovery,
     warning: Option<Error>,
@@ -90,27 +101,6 @@ impl From<Sync> for Goal {
     }
 }
 
-/// How the last commit ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Well,
-    /// It failed before it was durable: the journal may hold part of it.
-    Littered,
-    /// It failed after it had become durable: memory and image disagree.
-    Poisoned,
-}
-
-pub(crate) struct Inner {
-    pub(crate) state: State,
-    read_only: bool,
-    /// A commit that is durable, but whose journal is not erased yet.
-    unfinished: Option<Sealed>,
-    /// Content was overwritten without a journal since the last flush.
-    unflushed: bool,
-    health: Health,
-    cost: CommitCost,
-}
-
 impl Hifs {
     /// Opens an image: recovers it if need be, reads and verifies its tree, erases what was in use
     /// without a name.
@@ -140,18 +130,18 @@ impl Hifs {
                 state.erase(node);
             }
         }
-        let inner = Inner {
-            state,
+        let (medium, geometry) = (state.medium.clone(), state.superblock.geometry);
+        let committer = Committer::new(medium, geometry, state.in_flight.clone());
+        let this = Self {
+            state: RwLock::new(state),
+            committer: Mutex::new(committer),
             read_only,
-            unfinished: None,
-            unflushed: false,
-            health: Health::Well,
-            cost: CommitCost::default(),
+            poisoned: AtomicBool::new(false),
+            sync: options.sync,
+            recovery,
+            warning,
         };
-        let this = Self { inner: RwLock::new(inner), sync: options.sync, recovery, warning };
-        if !read_only {
-            this.exclusive().commit(Goal::Erased)?;
-        }
+        this.commit()?;
         Ok(this)
     }
 
@@ -166,13 +156,13 @@ impl Hifs {
     }
 
     /// Whether changes are refused.
-    pub fn is_read_only(&self) -> bool {
-        self.shared().read_only
+    pub const fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Parameters and geometry.
     pub fn superblock(&self) -> Superblock {
-        self.shared().state.superblock.clone()
+        self.shared().superblock.clone()
     }
 
     /// Brings everything pending into the image; when this returns it is durable and the journal is
@@ -181,134 +171,83 @@ impl Hifs {
     /// # Errors
     /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
     pub fn commit(&self) -> Result<()> {
-        self.exclusive().commit(Goal::Erased)
+        self.commit_for(Goal::Erased, &|_| true)
     }
 
     /// What `fsync` does: a commit with the promise chosen at opening.
     pub(crate) fn commit_for_fsync(&self) -> Result<()> {
-        self.exclusive().commit(self.sync.into())
+        self.commit_for(self.sync.into(), &|_| true)
+    }
+
+    /// Commits what is pending if a change of so many blocks does not fit in beside it.
+    pub(crate) fn make_room(&self, blocks: u64) -> Result<()> {
+        self.commit_for(Goal::Room, &|state| state.is_loaded(blocks))
+    }
+
+    /// Brings what is pending into the image, as far as `goal` asks for, if it still is `wanted`
+    /// when no other commit is on its way.
+    pub(crate) fn commit_for(&self, goal: Goal, wanted: &dyn Fn(&State) -> bool) -> Result<()> {
+        // A panic in a commit leaves memory and image in disagreement.
+        let Ok(mut committer) = self.committer.lock() else {
+            self.poisoned.store(true, Ordering::Release);
+            return Err(poisoned());
+        };
+        let done = self.check_usable().and_then(|()| {
+            committer.bring(goal, || {
+                if self.read_only || !wanted(&self.shared()) {
+                    return Ok(None);
+                }
+                commit::freeze(&mut self.exclusive())
+            })
+        });
+        if committer.is_poisoned() {
+            self.poisoned.store(true, Ordering::Release);
+        }
+        done
     }
 
     /// What all commits since opening have cost.
     pub fn cost(&self) -> CommitCost {
-        self.shared().cost
+        self.committer.lock().unwrap_or_else(PoisonError::into_inner).cost()
     }
 
     /// Cells in use and all cells of a table, as the image is.
     pub fn load(&self, table: Table) -> (u64, u64) {
-        let inner = self.shared();
-        let State { superblock, buckets, pages, .. } = &inner.state;
+        let State { superblock, buckets, pages, .. } = &*self.shared();
         let used = if table == Table::Buckets { buckets.stored() } else { pages.stored() };
         (used, superblock.geometry.shape(table).cells().into())
     }
 
+    pub(crate) fn shared(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     // A panic while the lock is held leaves bookkeeping that may be half done: `poisoned` keeps such
     // a state from ever reaching the image.
-    pub(crate) fn shared(&self) -> RwLockReadGuard<'_, Inner> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn exclusive(&self) -> RwLockWriteGuard<'_, Inner> {
-        let poisoned = self.inner.is_poisoned();
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if poisoned {
-            inner.health = Health::Poisoned;
+    pub(crate) fn exclusive(&self) -> RwLockWriteGuard<'_, State> {
+        if self.state.is_poisoned() {
+            self.poisoned.store(true, Ordering::Release);
         }
-        inner
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Inner {
     /// Refuses changes to what cannot be changed.
     ///
     /// # Errors
     /// [`tacita_vfs::Kind::ReadOnly`]; [`tacita_vfs::Kind::Io`] after a failure.
-    pub(crate) fn writable(&self) -> tacita_vfs::Result<()> {
-        self.usable()?;
+    pub(crate) fn check_writable(&self) -> tacita_vfs::Result<()> {
+        self.check_usable()?;
         if self.read_only { Err(tacita_vfs::Kind::ReadOnly.into()) } else { Ok(()) }
     }
 
     /// Refuses everything once memory and image disagree.
     ///
     /// # Errors
-    /// [`tacita_vfs::Kind::Io`].
-    pub(crate) fn usable(&self) -> tacita_vfs::Result<()> {
-        if self.health == Health::Poisoned { Err(poisoned().into()) } else { Ok(()) }
-    }
-
-    /// Commits what is pending, as far as `goal` asks for.
-    pub(crate) fn commit(&mut self, goal: Goal) -> Result<()> {
-        if self.health == Health::Poisoned {
+    /// [`Kind::Poisoned`].
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) || self.state.is_poisoned() {
             return Err(poisoned());
-        }
-        if goal == Goal::Erased || !self.state.pending.is_empty() {
-            self.finish()?;
-        }
-        if self.read_only {
-            return Ok(());
-        }
-        match commit::commit(&mut self.state) {
-            Ok(None) => {}
-            Ok(Some((sealed, cost))) => {
-                self.cost.add(&cost);
-                self.health = Health::Well;
-                if sealed.is_loose() {
-                    self.unflushed = true;
-                } else {
-                    // Writing the journal has flushed all that went before it, but not what it led to.
-                    self.unflushed = sealed.has_loose();
-                    self.unfinished = Some(sealed);
-                }
-            }
-            Err(failure) => {
-                self.health = if failure.durable { Health::Poisoned } else { Health::Littered };
-                return Err(failure.error);
-            }
-        }
-        match goal {
-            Goal::Room => Ok(()),
-            Goal::Durable => self.flush(),
-            Goal::Erased => self.finish(),
-        }
-    }
-
-    /// Makes overwritten content durable.
-    fn flush(&mut self) -> Result<()> {
-        if self.unflushed {
-            let done = self.state.medium.flush();
-            self.trust(done)?;
-            self.unflushed = false;
         }
         Ok(())
     }
-
-    /// What a failed flush has lost, no later flush brings back: nothing more is promised, and the
-    /// journal stays until recovery has written everything again.
-    fn trust(&mut self, flushed: Result<()>) -> Result<()> {
-        if flushed.is_err() {
-            self.health = Health::Poisoned;
-        }
-        flushed
-    }
-
-    /// Erases the journal of the last commit.
-    fn finish(&mut self) -> Result<()> {
-        let State { medium, superblock, .. } = &self.state;
-        if self.health == Health::Littered {
-            journal::erase(medium, &superblock.geometry)?;
-            self.health = Health::Well;
-        }
-        if let Some(sealed) = self.unfinished.take() {
-            let done = sealed.finish(medium, &superblock.geometry);
-            self.trust(done)?;
-            self.unflushed = false;
-        }
-        self.flush()
-    }
-}
-
-fn poisoned() -> Error {
-    let text =
-        "an earlier write failed in the middle of a commit; unmount and mount again to recover";
-    Error::new(Kind::Poisoned, text)
 }

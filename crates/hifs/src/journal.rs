@@ -7,14 +7,18 @@
 //! counter and no sequence number: an idle journal is zero in every byte. It redoes only; an undo
 //! journal would keep what has been deleted.
 //!
-//! A bucket that moves unchanged is not copied into the journal: its record names source and
-//! target with a hash. A target is overwritten only after the bucket it held has reached its own
-//! new place and been flushed (its *layer*), so until then the source is whole.
+//! A cell that moves unchanged is not copied into the journal: its record names source and target
+//! with a hash. A target is overwritten only after what it held has reached its own new place and
+//! been flushed (its *layer*), so until then the source is whole. Where moves form a cycle one cell
+//! is parked behind the journal's body meanwhile.
 //!
 //! Format: docs/spec/hifs.md, section 8. Source: design note, sections 3.1 and 3.4.
 
+mod in_flight;
 mod layers;
 mod plan;
+
+use std::collections::HashMap;
 
 use tacita_block::BlockNo;
 use tacita_secret::digest;
@@ -24,23 +28,30 @@ use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
 use crate::mutant::{Mutant, planted};
 use crate::superblock::{u32_at, u64_at};
-pub(crate) use plan::{Bucket, Plan};
+pub(crate) use in_flight::InFlight;
+pub(crate) use plan::{Plan, Target};
 
 const MAGIC: [u8; 8] = *b"TACITAJL";
 const RECORD_LEN: usize = 32;
+const RECORDS_PER_BLOCK: u64 = (BLOCK_LEN / RECORD_LEN) as u64;
 const HASH_AT: usize = 32;
 const KIND_MOVE: u8 = 1;
 const KIND_PUT: u8 = 2;
 const KIND_ZERO: u8 = 3;
+const KIND_PARK: u8 = 4;
+/// A record has 24 bits for the layer.
+const LAYERS_MAX: u32 = 1 << 24;
 
-/// A run of blocks that moves unchanged.
+/// A cell that moves unchanged, or is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Move {
-    layer: u8,
+    layer: u32,
     count: u32,
     from: u64,
     to: u64,
     tag: u64,
+    /// Where a parked cell goes later.
+    later: Option<u64>,
 }
 
 /// A run of blocks that gets new content, or zeros.
@@ -55,6 +66,8 @@ struct Run {
 pub(crate) struct Sealed {
     /// The journal; nothing if there is nothing in it.
     bytes: Vec<u8>,
+    /// Blocks behind it where cells are parked.
+    parked: u64,
     /// Overwritten content, first block and bytes of each run.
     loose: Vec<(u64, Vec<u8>)>,
 }
@@ -73,7 +86,7 @@ pub enum Recovery {
 impl Sealed {
     /// Blocks of the journal that it takes.
     pub(crate) const fn blocks(&self) -> u64 {
-        (self.bytes.len() / BLOCK_LEN) as u64
+        (self.bytes.len() / BLOCK_LEN) as u64 + self.parked
     }
 
     /// Whether the commit only overwrites content, and nothing is in the journal.
@@ -98,11 +111,17 @@ impl Sealed {
         if planted(Mutant::SkippedFlush) { Ok(()) } else { medium.flush() }
     }
 
-    /// Brings the image to the new state. The last writes are not flushed yet.
+    /// Brings the image to the new state. The last writes are not flushed yet. `flushed` is told
+    /// each layer of moves when it is durable, before the next one overwrites its sources.
     ///
     /// # Errors
     /// [`Kind::Device`]: recovery must finish it.
-    pub(crate) fn apply(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        medium: &Medium,
+        geometry: &Geometry,
+        flushed: &mut dyn FnMut(u32),
+    ) -> Result<()> {
         for (at, run) in &self.loose {
             medium.write(BlockNo(*at), run)?;
         }
@@ -110,7 +129,7 @@ impl Sealed {
             return Ok(());
         }
         let contents = Contents::parse(&self.bytes, geometry)?;
-        contents.apply(medium, false)
+        contents.apply(medium, false, flushed)
     }
 
     /// Makes the applied state durable and zeroes what the journal holds.
@@ -165,7 +184,7 @@ pub(crate) fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> 
     }
     let mut outcome = Recovery::Erased;
     if let Some(bytes) = whole(&area) {
-        Contents::parse(bytes, geometry)?.apply(medium, true)?;
+        Contents::parse(bytes, geometry)?.apply(medium, true, &mut |_| {})?;
         medium.flush()?;
         outcome = Recovery::Finished;
     }
@@ -214,17 +233,33 @@ impl<'a> Contents<'a> {
                 && at >= first
                 && at.checked_add(count.into()).is_some_and(|end| end < geometry.image_blocks)
         };
+        // What is parked lies behind the journal's body.
+        let parking = geometry.journal().0 + (bytes.len() / BLOCK_LEN) as u64..first;
+        let is_parked = |at: u64| {
+            parking.contains(&at) && parking.end - at >= u64::from(geometry.bucket_blocks)
+        };
+        // The move that has parked something in each place.
+        let mut parked: HashMap<u64, usize> = HashMap::new();
         for record in bytes[BLOCK_LEN..head].chunks_exact(RECORD_LEN).take(records) {
-            let (count, at, from) = (u32_at(record, 4), u64_at(record, 8), u64_at(record, 16));
-            if !in_image(at, count) {
+            let (layer, count) = (u32_at(record, 0) >> 8, u32_at(record, 4));
+            let (at, from, tag) = (u64_at(record, 8), u64_at(record, 16), u64_at(record, 24));
+            let parks = record[0] == KIND_PARK && is_parked(at);
+            if !parks && !in_image(at, count) {
                 return Err(damaged(format!(
                     "journal: record about block {at}, outside the groups"
                 )));
             }
+            let is_cell = count == geometry.bucket_blocks || count == 1;
             match record[0] {
-                KIND_MOVE if in_image(from, count) && count == geometry.bucket_blocks => {
-                    let (layer, tag) = (record[1], u64_at(record, 24));
-                    this.moves.push(Move { layer, count, from, to: at, tag });
+                KIND_MOVE if is_cell && (in_image(from, count) || parked.contains_key(&from)) => {
+                    if let Some(index) = parked.remove(&from) {
+                        this.moves[index].later = Some(at);
+                    }
+                    this.moves.push(Move { layer, count, from, to: at, tag, later: None });
+                }
+                KIND_PARK if is_cell && parks && in_image(from, count) => {
+                    parked.insert(at, this.moves.len());
+                    this.moves.push(Move { layer, count, from, to: at, tag, later: None });
                 }
                 KIND_PUT => {
                     let (content, rest) = data
@@ -237,16 +272,21 @@ impl<'a> Contents<'a> {
                 kind => return Err(damaged(format!("journal: unknown record {kind}"))),
             }
         }
-        Ok(this)
+        if parked.is_empty() {
+            Ok(this)
+        } else {
+            Err(damaged("journal: a parked cell goes nowhere"))
+        }
     }
 
     /// Moves layer by layer, flushed in between; then everything that overwrites.
-    fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
+    fn apply(&self, medium: &Medium, recovering: bool, flushed: &mut dyn FnMut(u32)) -> Result<()> {
         for layer in self.moves.chunk_by(|a, b| a.layer == b.layer) {
             for one in layer {
                 one.apply(medium, recovering)?;
             }
             medium.flush()?;
+            flushed(layer[0].layer);
         }
         for (run, content) in &self.puts {
             medium.write(BlockNo(run.at), content)?;
@@ -259,25 +299,31 @@ impl<'a> Contents<'a> {
 }
 
 impl Move {
-    /// Copies the bucket. While recovering, a target that holds it already is its own source: the
+    /// Copies the cell. While recovering, a target that holds it already is its own source: the
     /// other may have been overwritten since. It is written all the same, for what a reader sees
-    /// after a failed flush need not be on the medium.
+    /// after a failed flush need not be on the medium. A parked cell that has arrived is left.
     fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
-        let mut bucket = vec![0; self.count as usize * BLOCK_LEN];
+        let mut cell = vec![0; self.count as usize * BLOCK_LEN];
         if recovering {
-            medium.read(BlockNo(self.to), &mut bucket)?;
-            if tag_of(&bucket) == self.tag {
-                return medium.write(BlockNo(self.to), &bucket);
+            if let Some(later) = self.later {
+                medium.read(BlockNo(later), &mut cell)?;
+                if tag_of(&cell) == self.tag {
+                    return Ok(());
+                }
+            }
+            medium.read(BlockNo(self.to), &mut cell)?;
+            if tag_of(&cell) == self.tag {
+                return medium.write(BlockNo(self.to), &cell);
             }
         }
-        medium.read(BlockNo(self.from), &mut bucket)?;
-        if recovering && tag_of(&bucket) != self.tag {
+        medium.read(BlockNo(self.from), &mut cell)?;
+        if recovering && tag_of(&cell) != self.tag {
             return Err(damaged(format!(
-                "journal: the bucket that moves from block {} to block {} is at neither",
+                "journal: what moves from block {} to block {} is at neither",
                 self.from, self.to
             )));
         }
-        medium.write(BlockNo(self.to), &bucket)
+        medium.write(BlockNo(self.to), &cell)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod check;
 mod commit;
+mod committer;
 mod content;
 mod error;
 mod file_system;

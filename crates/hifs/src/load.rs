@@ -74,6 +74,7 @@ pub(crate) fn load(
     loader.link_tree()?;
     loader.check_tree()?;
     loader.read_buckets()?;
+    loader.check_targets()?;
     let mut state = loader.state;
     state.pending = crate::tree::PendingWork::default();
     Ok(state)
@@ -307,10 +308,12 @@ impl Loader {
         let impossible = match self.state.superblock.times {
             Times::None => kept != [false; 3],
             Times::User => kept[2],
-            Times::Full => false,
+            Times::Full => !(kept[1] && kept[2]),
         };
         if impossible {
-            return wrong("it tells times that this image does not keep");
+            return wrong(
+                "it tells times that this image does not keep, or lacks those that it does",
+            );
         }
         let size_max =
             if node.kind == FileType::Symlink { TARGET_LEN_MAX } else { self.state.size_max() };
@@ -320,6 +323,23 @@ impl Loader {
         let now = node.record(Vec::new());
         if now.nlink != nlink || now.size != size {
             return wrong("its counts do not agree with the tree");
+        }
+        Ok(())
+    }
+
+    /// Targets of links are what the kernel can follow.
+    fn check_targets(&self) -> Result<()> {
+        let links = self.by_id.iter().filter_map(|(id, number)| {
+            let node = self.state.nodes.get(*number)?;
+            (node.kind == FileType::Symlink).then_some((id, *number, node.size))
+        });
+        for (id, number, size) in links {
+            let mut target = vec![0; usize::try_from(size).expect("4095 at most")];
+            let read = self.state.read(number, 0, &mut target);
+            read.map_err(|e| Error::new(Kind::Device, format!("link {id:032x}: {e}")))?;
+            if target.is_empty() || target.contains(&0) {
+                return Err(damaged(format!("link {id:032x}: an impossible target")));
+            }
         }
         Ok(())
     }

@@ -19,6 +19,10 @@ pub enum Mutant {
     SkippedFlush,
     /// Free map entries keep the old owner.
     MapResidue,
+    /// While a commit is on its way, what has moved is still read where it was.
+    ReadsOldPlace,
+    /// A commit's cycles are opened by copies in the journal, however many there are.
+    CyclesCopied,
     /// Times of the clock are stored although the image keeps none.
     ClockTimes,
 }

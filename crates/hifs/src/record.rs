@@ -22,6 +22,15 @@ const TIME_LEN: usize = 12;
 pub(crate) const XATTRS_LEN_MAX: usize =
     PAYLOAD_LEN as usize - FIXED_LEN - 3 * TIME_LEN - INLINE_LEN_MAX as usize;
 
+/// Name spaces of extended attributes.
+const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// Whether an extended attribute can be called so.
+pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
+    let in_space = |space: &&[u8]| name.len() > space.len() && name.starts_with(space);
+    name.len() <= NAME_LEN_MAX && !name.contains(&0) && NAME_SPACES.iter().any(in_space)
+}
+
 /// Extended attributes, sorted by name.
 pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -163,6 +172,9 @@ impl Inode {
             if this.xattrs.last_key_value().is_some_and(|(last, _)| *last >= name) {
                 return Err(damaged("extended attributes out of order"));
             }
+            if !is_xattr_name(&name) {
+                return Err(damaged("an extended attribute with an impossible name"));
+            }
             this.xattrs.insert(name, value);
         }
         this.check()?;
@@ -180,6 +192,9 @@ impl Inode {
             || (inline || !has_content) && self.buckets != 0
         {
             return Err(damaged("size and content do not agree"));
+        }
+        if self.rdev != 0 && !matches!(self.kind, FileType::CharDevice | FileType::BlockDevice) {
+            return Err(damaged("a device number on what is no device"));
         }
         Ok(())
     }

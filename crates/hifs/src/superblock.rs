@@ -12,7 +12,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"TACITAHI";
 /// First bytes of a group descriptor.
 const GROUP_MAGIC: [u8; 8] = *b"TACITAGR";
 /// Version of the format.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const CHECKSUM_AT: usize = BLOCK_LEN - 32;
 
 /// What the superblock tells.
@@ -119,7 +119,7 @@ impl Superblock {
             },
             seed: block[64..96].try_into().expect("32 bytes"),
         };
-        if !this.geometry.is_consistent() || this.encode() != *block {
+        if !this.geometry.is_planned(this.layout) || this.encode() != *block {
             return Err(damaged("superblock: impossible geometry"));
         }
         Ok(this)
@@ -135,6 +135,11 @@ impl Superblock {
         seal(&mut block);
         block
     }
+}
+
+/// Whether a block may be taken for a superblock.
+pub(crate) fn is_superblock(block: &[u8; BLOCK_LEN]) -> bool {
+    block[..8] == MAGIC
 }
 
 fn seal(block: &mut [u8; BLOCK_LEN]) {

@@ -60,8 +60,8 @@ pub struct GroupMap {
 impl Hifs {
     /// Counts over the image, as it was at the last commit.
     pub fn survey(&self) -> Survey {
-        let inner = self.shared();
-        let state = &inner.state;
+        let state = self.shared();
+        let state = &state;
         let shape = |table| u64::from(state.superblock.geometry.shape(table).cells());
         let mut survey = Survey {
             buckets_used: state.buckets.stored(),
@@ -87,8 +87,8 @@ impl Hifs {
 
     /// Who lies where, group by group.
     pub fn map(&self) -> Vec<GroupMap> {
-        let inner = self.shared();
-        let state = &inner.state;
+        let state = self.shared();
+        let state = &state;
         let mut names: Vec<(String, FileId)> =
             state.nodes.iter().map(|(id, node)| (show_path(state, id), node.id)).collect();
         names.push((String::from("(inodes)"), state.inodes.id));

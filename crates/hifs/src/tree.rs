@@ -6,6 +6,7 @@
 mod data;
 mod identity;
 mod index;
+mod links;
 pub(crate) mod namespace;
 mod node;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use crate::content::Source;
 use crate::geometry::{Ids, Table};
+use crate::journal::InFlight;
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
 use crate::page::PageKey;
@@ -26,6 +28,11 @@ use tacita_vfs::{Kind, NodeId, Result};
 /// The root directory's node.
 pub(crate) const ROOT: NodeId = NodeId(1);
 
+/// Pages that one change of a few names and inodes touches, splits included.
+const CHANGE_PAGES: u64 = 24;
+/// Most names of a file in any image: as on ext4.
+const LINKS_MAX: u32 = 65_000;
+
 /// A source of random ids.
 pub(crate) type RandomId = Box<dyn FnMut() -> FileId + Send + Sync>;
 
@@ -33,6 +40,8 @@ pub(crate) type RandomId = Box<dyn FnMut() -> FileId + Send + Sync>;
 pub(crate) struct State {
     pub(crate) superblock: Superblock,
     pub(crate) medium: Medium,
+    /// The commit that is on its way into the image.
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) names: Names,
     pub(crate) root_id: FileId,
     pub(crate) random_id: RandomId,
@@ -64,7 +73,9 @@ pub(crate) struct PendingWork {
     pub(crate) dead: Vec<FileId>,
     /// Files without a name that are still in use.
     pub(crate) nameless: BTreeSet<NodeId>,
-    /// Buckets to be written, an upper bound.
+    /// Those of them that have no id in the image yet.
+    pub(crate) undrawn: BTreeSet<NodeId>,
+    /// Buckets with new content, an upper bound; those that only move do not count.
     pub(crate) buckets: u64,
 }
 
@@ -89,6 +100,7 @@ impl State {
             root_id: names.root(),
             names,
             medium,
+            in_flight: Arc::default(),
             random_id,
             nodes: Nodes::default(),
             dirs: HashMap::new(),
@@ -104,8 +116,13 @@ impl State {
     }
 
     /// Where committed content is read from.
-    pub(crate) const fn source(&self) -> Source<'_> {
-        Source { engine: &self.buckets, geometry: &self.superblock.geometry, medium: &self.medium }
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source {
+            engine: &self.buckets,
+            geometry: &self.superblock.geometry,
+            medium: &self.medium,
+            in_flight: &self.in_flight,
+        }
     }
 
     /// A node.
@@ -155,23 +172,29 @@ impl State {
             .collect()
     }
 
-    /// Blocks of journal that the pending work may need, generously counted.
-    pub(crate) fn pending_blocks(&self) -> u64 {
-        let g = &self.superblock.geometry;
-        let maps = |table| g.map_blocks(table) * u64::from(g.shape(table).groups);
-        let pages = self.pending.pages.len() as u64;
-        let buckets = self.pending.buckets;
-        buckets * u64::from(g.bucket_blocks)
-            + (buckets * 8).min(maps(Table::Buckets))
-            + pages * 3
-            + (pages * 6).min(maps(Table::Pages))
-            + (buckets * 8 + pages * 4) / 128
-            + 8
+    /// Blocks of buckets and pages that the pending work changes, at most: of each file a page
+    /// too, for its inode counts what is stored.
+    fn pending_blocks(&self) -> u64 {
+        let pending = &self.pending;
+        let inodes = pending.files.len().min(self.inodes.trie.pages() as usize);
+        pending.buckets * u64::from(self.superblock.geometry.bucket_blocks)
+            + (pending.pages.len() + inodes + 2 * pending.undrawn.len()) as u64
     }
 
-    /// Whether the next change should wait for a commit.
-    pub(crate) fn is_loaded(&self) -> bool {
-        self.pending_blocks() > self.superblock.geometry.journal_blocks / 2
+    /// Whether a change of so many blocks, or of some pages, must wait for a commit.
+    pub(crate) fn is_loaded(&self, blocks: u64) -> bool {
+        self.pending_blocks() + blocks + CHANGE_PAGES > self.superblock.geometry.commit_blocks()
+    }
+
+    /// Whether one commit can hold a change of so many blocks.
+    pub(crate) fn fits_one_commit(&self, blocks: u64) -> bool {
+        blocks + CHANGE_PAGES <= self.superblock.geometry.commit_blocks()
+    }
+
+    /// Most names of a file: a change of its id writes all of them again, in one commit.
+    pub(crate) fn links_max(&self) -> u32 {
+        let room = self.superblock.geometry.commit_blocks() - 2 * CHANGE_PAGES + 8;
+        u32::try_from(room).unwrap_or(LINKS_MAX).min(LINKS_MAX)
     }
 }
 

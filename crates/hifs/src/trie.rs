@@ -11,6 +11,9 @@ use std::ops::RangeInclusive;
 
 use crate::page::PAYLOAD_LEN;
 
+/// Look at so many leaves for one with room.
+const LEAVES_TRIED: usize = 1024;
+
 /// A leaf: the first hash of its prefix and the length of the prefix in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LeafKey {
@@ -91,6 +94,19 @@ impl Trie {
         let (&start, leaf) =
             self.leaves.range(..=hash).next_back().expect("the leaves cover all hashes");
         LeafKey { start, depth: leaf.depth }
+    }
+
+    /// A hash whose page has room for `len_bytes` more: `hash`, or one that agrees with it in all
+    /// bits that the next page with room leaves free; `hash` if none of many has.
+    pub(crate) fn with_room(&self, hash: u64, len_bytes: u32) -> u64 {
+        let own = self.leaf(hash).start;
+        let fits = |leaf: &&Leaf| leaf.len_bytes > 0 && leaf.len_bytes + len_bytes <= PAYLOAD_LEN;
+        let around = self.leaves.range(own..).chain(self.leaves.range(..own));
+        let found = around.take(LEAVES_TRIED).find(|(_, leaf)| fits(leaf));
+        found.map_or(hash, |(start, leaf)| {
+            let hashes = LeafKey { start: *start, depth: leaf.depth }.hashes();
+            hashes.start() | hash & (hashes.end() - hashes.start())
+        })
     }
 
     /// Accounts for an entry of `len_bytes` under `hash` that has been added. `sum` gives the bytes

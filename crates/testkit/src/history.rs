@@ -241,7 +241,12 @@ fn change_content(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, file: Nod
     match rng.below(9) {
         0..6 => {
             let len = usize::try_from(len).expect("fits");
-            let data = if rng.below(8) == 0 { vec![0; len] } else { rng.bytes(len) };
+            let data = match rng.below(8) {
+                0 => vec![0; len],
+                // Content that other files have too, also block by block.
+                1 | 2 => Rng::new(0).bytes(4096).into_iter().cycle().take(len).collect(),
+                _ => rng.bytes(len),
+            };
             allow(fs.write(file, offset, &data));
         }
         6..8 => {

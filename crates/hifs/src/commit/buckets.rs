@@ -8,7 +8,7 @@ use super::Cells;
 use crate::content::Content;
 use crate::error::{Result, damaged};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
-use crate::journal::{Bucket, Plan};
+use crate::journal::{Plan, Target};
 use crate::names::FileId;
 use crate::placement::{Cell, Change, Owner, Relocation};
 use crate::record::INLINE_LEN_MAX;
@@ -115,13 +115,12 @@ pub(super) fn write(
         let file = file.and_then(|node| Some((node.content()?, node.size)));
         match (file, relocation.from) {
             (Some(file), _) => writer.bucket(file, relocation.bucket, to, plan),
-            (None, Some(from)) => plan.bucket(Bucket {
-                to: start(to),
-                fresh: cells.fresh.contains(&to),
-                base: Some(start(from)),
-                blocks: Vec::new(),
-                within: 0,
-            }),
+            (None, Some(from)) => {
+                let (to, fresh) = (start(to), cells.fresh.contains(&to));
+                let base = Some(start(from));
+                let target = Target { to, fresh, base, blocks: Vec::new(), within: 0 };
+                plan.target(Table::Buckets, target);
+            }
             (None, None) => return Err(damaged("a bucket without a file")),
         }
     }
@@ -175,13 +174,14 @@ impl Writer<'_> {
         let geometry = &self.state.superblock.geometry;
         let start = |cell| geometry.cell_start(Table::Buckets, cell);
         let blocks = content.pending_blocks(geometry, bucket);
-        plan.bucket(Bucket {
+        let target = Target {
             to: start(to),
             fresh: self.cells.fresh.contains(&to),
             base: self.old_cell(content, bucket).map(start),
             blocks: blocks.map(|(index, block)| (index, block.clone())).collect(),
             within: blocks_within(geometry, size, bucket),
-        });
+        };
+        plan.target(Table::Buckets, target);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Pages of the inode table in a commit.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use super::Cells;
 use crate::error::{Result, damaged};
 use crate::geometry::Table;
-use crate::journal::Plan;
+use crate::journal::{Plan, Target};
 use crate::mutant::{Mutant, planted};
 use crate::names::FileId;
 use crate::page::{PageKey, PageWriter};
@@ -27,21 +29,38 @@ pub(super) fn changes(state: &State) -> Vec<Change> {
 }
 
 /// Collects the pages that have changed or moved.
-pub(super) fn write(state: &State, relocations: &[Relocation], plan: &mut Plan) -> Result<()> {
-    let mut keys: HashMap<FileId, PageKey> = HashMap::new();
-    for relocation in relocations.iter().filter(|relocation| relocation.to.is_some()) {
-        if let Some(key) = state.page_keys.get(&relocation.owner) {
-            keys.insert(relocation.owner, *key);
-        }
-    }
+pub(super) fn write(
+    state: &State,
+    relocations: &[Relocation],
+    cells: &Cells,
+    plan: &mut Plan,
+) -> Result<()> {
+    let start = |cell| state.superblock.geometry.cell_start(Table::Pages, cell);
+    let mut changed: HashMap<FileId, PageKey> = HashMap::new();
     for key in state.pending.pages.iter().filter(|key| state.is_page(**key)) {
-        keys.insert(state.names.page(key.trie, key.leaf.start, key.leaf.depth), *key);
+        changed.insert(state.names.page(key.trie, key.leaf.start, key.leaf.depth), *key);
     }
-    for (id, key) in keys {
+    for relocation in relocations {
+        let Some(to) = relocation.to.filter(|_| !changed.contains_key(&relocation.owner)) else {
+            continue;
+        };
+        let base = relocation.from.ok_or_else(|| damaged("a new page without content"))?;
+        let (fresh, blocks) = (cells.fresh.contains(&to), Vec::new());
+        let target = Target { to: start(to), fresh, base: Some(start(base)), blocks, within: 0 };
+        plan.target(Table::Pages, target);
+    }
+    for (id, key) in changed {
         let (cell, _) =
             state.pages.locate(id, 0).ok_or_else(|| damaged("a page without a cell"))?;
-        let at = state.superblock.geometry.cell_start(Table::Pages, cell);
-        plan.put(at, state.encode_page(key)?);
+        let moved = cells.from.contains_key(&(id, 0));
+        let target = Target {
+            to: start(cell),
+            fresh: cells.fresh.contains(&cell),
+            base: (!moved).then(|| start(cell)),
+            blocks: vec![(0, Some(Arc::new(*state.encode_page(key)?)))],
+            within: 0,
+        };
+        plan.target(Table::Pages, target);
     }
     Ok(())
 }
@@ -114,15 +133,18 @@ impl State {
     }
 
     /// Files in use without a name get a random id, so that the image can hold their content. A
-    /// mount erases what it finds of them.
+    /// mount erases what it finds of them. The id is drawn into a page that has room, for deletion
+    /// needs none; only where the first pages looked at are full it may take another page.
     pub(crate) fn name_the_nameless(&mut self) -> Result<()> {
-        let nameless: Vec<_> = self.pending.nameless.iter().copied().collect();
-        for id in nameless {
-            let fresh = (self.random_id)().max(1);
-            match self.nodes.get_mut(id) {
-                Some(node) if node.record_len == 0 => node.id = fresh,
-                _ => continue,
-            }
+        for id in self.pending.undrawn.iter().copied().collect::<Vec<_>>() {
+            let Some(node) = self.nodes.get(id).filter(|node| node.record_len == 0) else {
+                continue;
+            };
+            let drawn = (self.random_id)().max(1);
+            let hash = self.names.inode(drawn);
+            let hash = self.inodes.trie.with_room(hash, node.record_len_now());
+            let fresh = u128::from(hash) << 64 | drawn & u128::from(u64::MAX);
+            self.nodes.get_mut(id).ok_or_else(|| damaged("a node is gone"))?.id = fresh.max(1);
             self.index_inode(id).map_err(|_| damaged("too many equal inode hashes"))?;
         }
         Ok(())

@@ -1,68 +1,142 @@
-//! In which order buckets can move when one's target is another's source.
+//! In which order cells can move when one's target is another's source.
 //!
 //! Every cell is the source of at most one move and the target of at most one, so moves form paths
-//! and cycles. A path can be walked from its free end: the last bucket moves first. Each step is a
-//! layer, with a flush after it. A bucket whose content is copied into the journal frees its
-//! follower from waiting; that breaks cycles and, where there is room, long paths.
+//! and cycles. A path can be walked from its free end: the last cell moves first. Each step is a
+//! layer, with a flush after it. A cell whose content is copied into the journal frees its follower
+//! from waiting; that shortens paths and opens cycles where there is room. A cycle for which there
+//! is none is opened by *parking* one of its cells behind the journal's body until the others have
+//! moved, so that any number of moves needs no more room than their records.
+//!
+//! All of it is a function of the moves, given in ascending order, and of the room.
 
 use std::collections::HashMap;
 
-/// Copy up to so many buckets into the journal rather than wait for a flush.
+/// Copy up to so many cells into the journal rather than wait for a flush.
 const COPY_FREELY: u64 = 64;
 /// Longest wait, in layers, while the journal has room to copy.
-const LAYERS_WANTED: u8 = 2;
+const LAYERS_WANTED: u32 = 2;
 
-/// Gives each move, `(source, target)`, its layer, or `None` if its content is to be copied into the
-/// journal. `copies_max` bounds how many are copied beyond those that break cycles.
-pub(super) fn order(moves: &[(u64, u64)], copies_max: u64) -> Vec<((u64, u64), Option<u8>)> {
-    if moves.len() as u64 <= COPY_FREELY.min(copies_max) {
-        return moves.iter().map(|&one| (one, None)).collect();
+/// One cell that moves: first blocks of source and target, and its length in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Step {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) count: u32,
+}
+
+/// How a cell reaches its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is copied in this layer.
+    Layer(u32),
+    /// Its content is in the journal.
+    Copied,
+    /// It is copied to this parking place in the first layer, and from there in the second.
+    Parked { place: u64, layers: [u32; 2] },
+}
+
+/// The ways of all moves, but for cycles that must be opened by parking.
+pub(super) struct Order {
+    pub(super) ways: Vec<Way>,
+    /// Moves of each such cycle: each one's source is the target of the next; the first is parked.
+    pub(super) cycles: Vec<Vec<usize>>,
+}
+
+/// Orders the moves of a commit. Up to `copies_max` blocks may be copied into the journal.
+pub(super) fn order(steps: &[Step], copies_max: u64) -> Order {
+    let blocks: u64 = steps.iter().map(|step| u64::from(step.count)).sum();
+    if steps.len() as u64 <= COPY_FREELY && blocks <= copies_max {
+        return Order { ways: vec![Way::Copied; steps.len()], cycles: Vec::new() };
     }
     let by_source: HashMap<u64, usize> =
-        moves.iter().enumerate().map(|(i, (from, _))| (*from, i)).collect();
-    let by_target: HashMap<u64, usize> =
-        moves.iter().enumerate().map(|(i, (_, to))| (*to, i)).collect();
-    let mut order =
-        Order { moves, by_target, layers: vec![None; moves.len()], copies: 0, copies_max };
-    let mut done = vec![false; moves.len()];
-    for (i, (_, to)) in moves.iter().enumerate() {
-        if !by_source.contains_key(to) {
-            order.walk(i, Some(0), &mut done);
+        steps.iter().enumerate().map(|(i, step)| (step.from, i)).collect();
+    let by_target = steps.iter().enumerate().map(|(i, step)| (step.to, i)).collect();
+    let ways = vec![Way::Layer(0); steps.len()];
+    let mut walk =
+        Walk { steps, by_target, ways, left: copies_max, done: vec![false; steps.len()] };
+    for (i, step) in steps.iter().enumerate() {
+        if !by_source.contains_key(&step.to) {
+            walk.path(i, Way::Layer(0));
         }
     }
-    for i in 0..moves.len() {
-        if !done[i] {
-            // What is left are cycles: copying one bucket opens each.
-            order.walk(i, None, &mut done);
+    let mut cycles = Vec::new();
+    for i in 0..steps.len() {
+        // What is left are cycles.
+        if walk.done[i] {
+        } else if walk.may_copy(i) {
+            walk.path(i, Way::Copied);
+        } else {
+            cycles.push(walk.cycle(i));
         }
     }
-    moves.iter().copied().zip(order.layers).collect()
+    Order { ways: walk.ways, cycles }
 }
 
-struct Order<'a> {
-    moves: &'a [(u64, u64)],
+struct Walk<'a> {
+    steps: &'a [Step],
     by_target: HashMap<u64, usize>,
-    layers: Vec<Option<u8>>,
-    copies: u64,
-    copies_max: u64,
+    ways: Vec<Way>,
+    /// Blocks that may still be copied.
+    left: u64,
+    done: Vec<bool>,
 }
 
-impl Order<'_> {
-    /// Follows a path against its direction: `i` gets `layer`, the move into `i`'s source the next.
-    fn walk(&mut self, mut i: usize, mut layer: Option<u8>, done: &mut [bool]) {
+impl Walk<'_> {
+    fn may_copy(&self, i: usize) -> bool {
+        self.left >= u64::from(self.steps[i].count)
+    }
+
+    /// The move into the source of `i`, if there is one and its way is not known yet.
+    fn follower(&self, i: usize) -> Option<usize> {
+        self.by_target.get(&self.steps[i].from).copied().filter(|next| !self.done[*next])
+    }
+
+    /// Follows a path against its direction: `i` goes `way`, the move into `i`'s source later.
+    fn path(&mut self, mut i: usize, mut way: Way) {
         loop {
-            done[i] = true;
-            let may_copy = self.copies < self.copies_max;
-            if layer.is_some_and(|l| l >= LAYERS_WANTED && may_copy || l == u8::MAX) {
-                layer = None;
+            self.done[i] = true;
+            if matches!(way, Way::Layer(layer) if layer >= LAYERS_WANTED) && self.may_copy(i) {
+                way = Way::Copied;
             }
-            self.layers[i] = layer;
-            self.copies += u64::from(layer.is_none());
-            match self.by_target.get(&self.moves[i].0) {
-                Some(&next) if !done[next] => i = next,
-                _ => return,
+            if way == Way::Copied {
+                self.left -= u64::from(self.steps[i].count);
             }
-            layer = Some(layer.map_or(0, |l| l + 1));
+            self.ways[i] = way;
+            let Some(next) = self.follower(i) else {
+                return;
+            };
+            i = next;
+            way = Way::Layer(if let Way::Layer(layer) = way { layer + 1 } else { 0 });
+        }
+    }
+
+    fn cycle(&mut self, first: usize) -> Vec<usize> {
+        let mut cycle = vec![first];
+        self.done[first] = true;
+        while let Some(next) = self.follower(cycle[cycle.len() - 1]) {
+            self.done[next] = true;
+            cycle.push(next);
+        }
+        cycle
+    }
+}
+
+impl Order {
+    /// Opens the cycles that are left, as many at once as there are parking places.
+    pub(super) fn park(&mut self, places: usize) {
+        let mut begin = 0;
+        for round in self.cycles.chunks(places.max(1)) {
+            let mut end = begin;
+            for (place, cycle) in (0..).zip(round) {
+                let mut layer = begin;
+                for i in &cycle[1..] {
+                    layer += 1;
+                    self.ways[*i] = Way::Layer(layer);
+                }
+                self.ways[cycle[0]] = Way::Parked { place, layers: [begin, layer + 1] };
+                end = end.max(layer + 1);
+            }
+            begin = end + 1;
         }
     }
 }
@@ -73,42 +147,69 @@ mod tests {
 
     use super::*;
 
-    proptest! {
-        /// Run the moves as the journal does and compare with moving all at once.
-        #[test]
-        fn every_bucket_arrives(
-            targets in Just((0u64..200).collect::<Vec<_>>()).prop_shuffle(),
-            kept in prop::collection::vec(any::<bool>(), 200),
-            copies_max in 0u64..100,
-        ) {
-            let moves: Vec<(u64, u64)> = (0..200).zip(targets)
-                .filter(|(from, to)| from != to && kept[usize::try_from(*from).unwrap()]).collect();
-            let ordered = order(&moves, copies_max);
-            let mut cells: HashMap<u64, u64> = (0..200).map(|cell| (cell, cell)).collect();
-            let journal: Vec<(u64, u64)> = ordered.iter()
-                .filter(|(_, layer)| layer.is_none()).map(|((from, to), _)| (*to, cells[from])).collect();
-            let mut layered: Vec<(u8, u64, u64)> =
-                ordered.iter().filter_map(|((f, t), l)| l.map(|l| (l, *f, *t))).collect();
-            layered.sort_unstable();
-            for layer in layered.chunk_by(|a, b| a.0 == b.0) {
-                // Nothing in a layer overwrites what another of the same layer still reads.
-                for (_, from, to) in layer {
-                    prop_assert!(!layer.iter().any(|(_, f, _)| f == to));
-                    let content = cells[from];
-                    cells.insert(*to, content);
+    fn steps(moves: impl IntoIterator<Item = (u64, u64)>) -> Vec<Step> {
+        moves.into_iter().map(|(from, to)| Step { from, to, count: 1 }).collect()
+    }
+
+    /// Runs the moves as the journal does: what is read and written in a layer, by layer.
+    fn run(steps: &[Step], order: &Order, cells: &mut HashMap<u64, u64>) {
+        const PARKING: u64 = 1 << 40;
+        let mut copies: Vec<(u32, u64, u64)> = Vec::new();
+        let mut journal = Vec::new();
+        for (step, way) in steps.iter().zip(&order.ways) {
+            match *way {
+                Way::Layer(layer) => copies.push((layer, step.from, step.to)),
+                Way::Copied => journal.push((step.to, cells[&step.from])),
+                Way::Parked { place, layers: [park, fetch] } => {
+                    assert!(park < fetch);
+                    copies.push((park, step.from, PARKING + place));
+                    copies.push((fetch, PARKING + place, step.to));
                 }
             }
-            cells.extend(journal);
-            for (from, to) in &moves {
-                prop_assert_eq!(cells[to], *from);
+        }
+        copies.sort_unstable();
+        for layer in copies.chunk_by(|a, b| a.0 == b.0) {
+            // Nothing in a layer overwrites what another of the same layer still reads.
+            for (_, from, to) in layer {
+                assert!(!layer.iter().any(|(_, f, _)| f == to));
+                let content = cells[from];
+                cells.insert(*to, content);
+            }
+        }
+        cells.extend(journal);
+    }
+
+    proptest! {
+        /// Compares with moving all at once.
+        #[test]
+        fn every_cell_arrives(
+            targets in Just((0u64..200).collect::<Vec<_>>()).prop_shuffle(),
+            kept in prop::collection::vec(prop::bool::weighted(0.9), 200),
+            copies_max in 0u64..100,
+            places in 1usize..5,
+        ) {
+            let steps = steps((0..200).zip(targets)
+                .filter(|(from, to)| from != to && kept[usize::try_from(*from).unwrap()]));
+            let mut order = order(&steps, copies_max);
+            order.park(places);
+            let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
+            prop_assert!(copied as u64 <= copies_max);
+            let mut cells: HashMap<u64, u64> = (0..200).map(|cell| (cell, cell)).collect();
+            run(&steps, &order, &mut cells);
+            for step in &steps {
+                prop_assert_eq!(cells[&step.to], step.from);
             }
         }
     }
 
     #[test]
-    fn a_cycle_copies_one_bucket() {
-        let moves: Vec<(u64, u64)> = (0..100).map(|i| (i, (i + 1) % 100)).collect();
-        let ordered = order(&moves, 0);
-        assert_eq!(ordered.iter().filter(|(_, layer)| layer.is_none()).count(), 1);
+    fn a_cycle_is_opened_by_one_cell() {
+        let steps = steps((0..100).map(|i| (i, (i + 1) % 100)));
+        let mut parked = order(&steps, 0);
+        parked.park(1);
+        let is_parked = |way: &&Way| matches!(way, Way::Parked { .. });
+        assert_eq!(parked.ways.iter().filter(is_parked).count(), 1);
+        assert!(!parked.ways.contains(&Way::Copied));
+        assert_eq!(order(&steps, 1).ways.iter().filter(|way| **way == Way::Copied).count(), 1);
     }
 }

@@ -14,14 +14,16 @@ use std::collections::BTreeMap;
 use tacita_block::BlockNo;
 use tacita_secret::{Digest, digest};
 
+use super::layers::{self, Step, Way};
 use super::{
-    HASH_AT, KIND_MOVE, KIND_PUT, KIND_ZERO, MAGIC, Move, RECORD_LEN, Run, Sealed, coalesce,
-    is_zero, layers,
+    HASH_AT, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC, RECORD_LEN,
+    RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero,
 };
 use crate::content::Pending;
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{BLOCK_LEN, Geometry};
+use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::medium::Medium;
+use crate::mutant::{Mutant, planted};
 use crate::superblock::u64_at;
 
 /// Blocks compared with the image, or written loosely, at once.
@@ -32,27 +34,34 @@ const WHOLE_BLOCKS_MAX: u64 = 256;
 const WHOLE_SHARE: u64 = 8;
 const SECTOR_LEN: usize = 512;
 
-/// The new content of one bucket.
+/// The new content of one cell.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct Target {
     /// Where it goes: first block.
     pub(crate) to: BlockNo,
     /// Nothing lay there: all its blocks are zero.
     pub(crate) fresh: bool,
     /// Where the image holds what `blocks` does not give; zeros if nowhere.
     pub(crate) base: Option<BlockNo>,
-    /// Blocks with new content, by index.
+    /// Blocks with new content, by ascending index.
     pub(crate) blocks: Vec<(u32, Pending)>,
     /// How many of its blocks lie wholly before the end of the file.
     pub(crate) within: u32,
 }
 
+/// What happens to the cells of one table.
+#[derive(Debug, Default)]
+struct Cells {
+    targets: Vec<Target>,
+    /// Cells whose content lies elsewhere, or nowhere, from now on: first blocks.
+    left: Vec<BlockNo>,
+}
+
 /// What a commit does to the image.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    buckets: Vec<Bucket>,
-    /// Buckets that lie elsewhere, or nowhere, from now on: first blocks.
-    left: Vec<BlockNo>,
+    buckets: Cells,
+    pages: Cells,
     /// Blocks that may differ from the image.
     blocks: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
     zeros: Vec<Run>,
@@ -69,6 +78,9 @@ struct Differing {
     loose: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
 }
 
+/// Content that moves unchanged, and its tag.
+type Moves = BTreeMap<Step, u64>;
+
 impl Plan {
     /// This block gets this content.
     pub(crate) fn put(&mut self, at: BlockNo, block: Box<[u8; BLOCK_LEN]>) {
@@ -80,111 +92,180 @@ impl Plan {
         self.zeros.push(Run { at: at.0, count });
     }
 
-    /// A cell gets this content.
-    pub(crate) fn bucket(&mut self, bucket: Bucket) {
-        if bucket.base != Some(bucket.to) || !bucket.blocks.is_empty() {
-            self.buckets.push(bucket);
+    /// A cell gets this content. What it held moves or goes, unless it only changes there.
+    pub(crate) fn target(&mut self, table: Table, target: Target) {
+        let stays = target.base == Some(target.to);
+        if !stays && !target.fresh {
+            self.leave(table, target.to);
+        }
+        if !stays || !target.blocks.is_empty() {
+            self.cells_mut(table).targets.push(target);
         }
     }
 
-    /// The bucket in this cell moves or goes.
-    pub(crate) fn leave(&mut self, from: BlockNo) {
-        self.left.push(from);
+    /// The content of this cell moves or goes, and no other takes its place.
+    pub(crate) fn leave(&mut self, table: Table, from: BlockNo) {
+        self.cells_mut(table).left.push(from);
+    }
+
+    const fn cells_mut(&mut self, table: Table) -> &mut Cells {
+        match table {
+            Table::Buckets => &mut self.buckets,
+            Table::Pages => &mut self.pages,
+        }
+    }
+
+    /// The buckets that get other content.
+    pub(super) fn buckets(&self) -> &[Target] {
+        &self.buckets.targets
+    }
+
+    /// Blocks of journal that the plan takes at most: a record for each cell and each block, two
+    /// for a cell that is parked, and all content that is new.
+    pub(crate) fn journal_blocks_max(&self, geometry: &Geometry) -> u64 {
+        let mut content = self.blocks.len() as u64;
+        let mut records = content + self.zeros.len() as u64;
+        for (table, cells) in self.tables() {
+            let cell_blocks = u64::from(geometry.cell_blocks(table));
+            for target in &cells.targets {
+                let changed = target.blocks.len() as u64;
+                let moves = target.base != Some(target.to);
+                let blocks = if moves && changed > 0 { cell_blocks } else { changed };
+                content += blocks;
+                records += blocks.max(1);
+            }
+            records += cells.targets.len().min(cells.left.len()) as u64 / 2;
+        }
+        1 + records.div_ceil(RECORDS_PER_BLOCK) + content + u64::from(geometry.bucket_blocks)
+    }
+
+    fn tables(&self) -> [(Table, &Cells); 2] {
+        [(Table::Buckets, &self.buckets), (Table::Pages, &self.pages)]
     }
 
     /// Puts the plan into the form of the journal, reading what moves and what may be equal.
     ///
     /// # Errors
     /// [`Kind::NoSpace`] if it does not fit in the journal; [`Kind::Device`].
-    pub(crate) fn seal(mut self, medium: &Medium, geometry: &Geometry) -> Result<Sealed> {
-        let mut out = Differing { zeros: std::mem::take(&mut self.zeros), ..Differing::default() };
-        out.unsure = std::mem::take(&mut self.blocks);
-        let moves = self.divide(medium, geometry, &mut out)?;
+    pub(crate) fn seal(&self, medium: &Medium, geometry: &Geometry) -> Result<Sealed> {
+        let mut out = Differing {
+            zeros: self.zeros.clone(),
+            unsure: self.blocks.clone(),
+            ..Differing::default()
+        };
+        let mut moves = Moves::new();
+        for (table, cells) in self.tables() {
+            let len = geometry.cell_blocks(table);
+            cells.divide(medium, len, &mut out, &mut moves)?;
+        }
         let whole = WHOLE_BLOCKS_MAX.min(geometry.journal_blocks / WHOLE_SHARE);
         if out.loose.len() as u64 <= whole {
             let loose = std::mem::take(&mut out.loose);
             out.unsure.extend(loose);
         }
-        let room =
-            geometry.journal_blocks.saturating_sub((out.puts.len() + out.unsure.len()) as u64);
-        let pairs: Vec<(u64, u64)> = moves.keys().copied().collect();
-        let mut layered = Vec::with_capacity(pairs.len());
-        let order = layers::order(&pairs, room / 2 / u64::from(geometry.bucket_blocks));
-        for ((from, to), layer) in order {
-            if let Some(layer) = layer {
-                let (count, tag) = (geometry.bucket_blocks, moves[&(from, to)]);
-                layered.push(Move { layer, count, from, to, tag });
-            } else {
-                let bucket = Bucket {
-                    to: BlockNo(to),
-                    fresh: false,
-                    base: Some(BlockNo(from)),
-                    blocks: vec![],
-                    within: 0,
-                };
-                let content = bucket.content(medium, geometry)?;
-                out.write_all(&bucket, &content);
+        out.compare(medium)?;
+        let parking = u64::from(geometry.bucket_blocks);
+        let taken = parking + body_blocks(moves.len(), &out);
+        let steps: Vec<Step> = moves.keys().copied().collect();
+        let copies_max = geometry.journal_blocks.saturating_sub(taken) / 2;
+        let mut order = layers::order(&steps, copies_max);
+        if planted(Mutant::CyclesCopied) {
+            for cycle in std::mem::take(&mut order.cycles) {
+                order.ways[cycle[0]] = Way::Copied;
             }
         }
-        layered.sort_by_key(|m| (m.layer, m.to));
+        for (step, _) in steps.iter().zip(&order.ways).filter(|(_, way)| **way == Way::Copied) {
+            let content = read_cell(medium, BlockNo(step.from), step.count)?;
+            out.write_all(BlockNo(step.to), false, &content);
+        }
         out.compare(medium)?;
-        out.puts.sort_unstable_by_key(|(at, _)| *at);
-        out.zeros.sort_unstable_by_key(|run| run.at);
-        out.loose.sort_unstable_by_key(|(at, _)| *at);
-        let empty = layered.is_empty() && out.puts.is_empty() && out.zeros.is_empty();
-        let bytes = if empty { Vec::new() } else { encode(&layered, &out.puts, &out.zeros) };
-        let sealed = Sealed { bytes, loose: join(out.loose) };
-        if sealed.blocks() > geometry.journal_blocks {
+        let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
+        let body = body_blocks(steps.len() - copied + order.cycles.len(), &out);
+        let room = geometry.journal_blocks.saturating_sub(body);
+        if room < if order.cycles.is_empty() { 0 } else { parking }
+            || body > geometry.journal_blocks
+        {
             let text = format!(
                 "one commit of {} blocks is larger than the journal of {}",
-                sealed.blocks(),
+                body + parking,
                 geometry.journal_blocks
             );
             return Err(Error::new(Kind::NoSpace, text));
         }
-        Ok(sealed)
+        let places = usize::try_from(room / parking).unwrap_or(usize::MAX);
+        order.park(places);
+        let first_place = geometry.journal().0 + body;
+        let mut records = records_of(&moves, &order.ways, |place| first_place + place * parking);
+        records.sort_unstable_by_key(|record| (record.layer, record.at));
+        if records.last().is_some_and(|last| last.layer >= LAYERS_MAX) {
+            return Err(Error::new(Kind::NoSpace, "one commit moves too many cells in turn"));
+        }
+        out.loose.sort_unstable_by_key(|(at, _)| *at);
+        let empty = records.is_empty() && out.puts.is_empty() && out.zeros.is_empty();
+        let bytes = if empty { Vec::new() } else { encode(records, &out) };
+        let parked = parking * places.min(order.cycles.len()) as u64;
+        debug_assert!(empty || bytes.len() as u64 == body * BLOCK_LEN as u64);
+        Ok(Sealed { bytes, parked, loose: join(out.loose) })
     }
+}
 
-    /// Decides which buckets move and which are written. A bucket moves if one that leaves its cell
-    /// has the same content, whosever it was. Returns source, target and hash of the moves.
-    fn divide(
-        &mut self,
-        medium: &Medium,
-        geometry: &Geometry,
-        out: &mut Differing,
-    ) -> Result<BTreeMap<(u64, u64), u64>> {
-        // What is read is read in the order of the medium.
-        self.left.sort_unstable();
-        self.buckets.sort_unstable_by_key(|bucket| (bucket.base, bucket.to));
-        if self.left.is_empty() || self.buckets.is_empty() {
-            for bucket in &self.buckets {
-                out.write(bucket, None, medium, geometry)?;
+/// The records of moves and parking. `place_of` gives a parking place's first block.
+fn records_of(moves: &Moves, ways: &[Way], place_of: impl Fn(u64) -> u64) -> Vec<Record> {
+    let mut records = Vec::new();
+    for ((step, tag), way) in moves.iter().zip(ways) {
+        let mut push = |kind, layer, from, at| {
+            records.push(Record { kind, layer, count: step.count, at, from, tag: *tag });
+        };
+        match *way {
+            Way::Copied => {}
+            Way::Layer(layer) => push(KIND_MOVE, layer, step.from, step.to),
+            Way::Parked { place, layers: [park, fetch] } => {
+                push(KIND_PARK, park, step.from, place_of(place));
+                push(KIND_MOVE, fetch, place_of(place), step.to);
             }
-            return Ok(BTreeMap::new());
+        }
+    }
+    records
+}
+
+impl Cells {
+    /// Decides which cells move and which are written. Content moves if a cell that is left holds
+    /// the same, whosever it was.
+    fn divide(
+        &self,
+        medium: &Medium,
+        cell_blocks: u32,
+        out: &mut Differing,
+        moves: &mut Moves,
+    ) -> Result<()> {
+        // What is read is read in the order of the medium.
+        let mut left = self.left.clone();
+        left.sort_unstable();
+        let mut targets: Vec<&Target> = self.targets.iter().collect();
+        targets.sort_unstable_by_key(|target| (target.base, target.to));
+        if left.is_empty() || targets.is_empty() {
+            return targets.iter().try_for_each(|target| out.write(target, medium, cell_blocks));
         }
         let mut sources: BTreeMap<Digest, Vec<u64>> = BTreeMap::new();
-        let mut content = vec![0; bucket_len(geometry)];
-        for from in &self.left {
-            medium.read(*from, &mut content)?;
+        for from in &left {
+            let content = read_cell(medium, *from, cell_blocks)?;
             sources.entry(digest(&content)).or_default().push(from.0);
         }
-        let mut targets: BTreeMap<Digest, Vec<&Bucket>> = BTreeMap::new();
-        for bucket in &self.buckets {
-            let content = bucket.content(medium, geometry)?;
+        let mut equal: BTreeMap<Digest, Vec<&Target>> = BTreeMap::new();
+        for target in targets {
+            let content = target.content(medium, cell_blocks)?;
             let hash = digest(&content);
             if sources.contains_key(&hash) {
-                targets.entry(hash).or_default().push(bucket);
+                equal.entry(hash).or_default().push(target);
             } else {
-                out.write(bucket, Some(&content), medium, geometry)?;
+                out.write_known(target, &content);
             }
         }
-        let mut moves = BTreeMap::new();
-        for (hash, mut targets) in targets {
+        for (hash, mut targets) in equal {
             let mut from = sources.remove(&hash).unwrap_or_default();
-            from.sort_unstable();
-            targets.sort_by_key(|bucket| bucket.to);
+            targets.sort_by_key(|target| target.to);
             // What is there already stays.
-            targets.retain(|bucket| match from.binary_search(&bucket.to.0) {
+            targets.retain(|target| match from.binary_search(&target.to.0) {
                 Ok(i) => {
                     from.remove(i);
                     false
@@ -192,20 +273,21 @@ impl Plan {
                 Err(_) => true,
             });
             let mut from = from.into_iter();
-            for bucket in targets {
+            for target in targets {
                 match from.next() {
                     Some(from) => {
-                        moves.insert((from, bucket.to.0), u64_at(&hash, 0));
+                        let step = Step { from, to: target.to.0, count: cell_blocks };
+                        moves.insert(step, u64_at(&hash, 0));
                     }
-                    None => out.write(bucket, None, medium, geometry)?,
+                    None => out.write(target, medium, cell_blocks)?,
                 }
             }
         }
-        Ok(moves)
+        Ok(())
     }
 }
 
-impl Bucket {
+impl Target {
     /// Whether any mixture of the old sectors and the new ones is some content of the file in its
     /// canonical form: nothing lies at or behind the end of the file, and every new sector holds
     /// something, so that no mixture is an empty bucket.
@@ -219,13 +301,11 @@ impl Bucket {
     }
 
     /// The whole content.
-    fn content(&self, medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
-        let mut content = vec![0; bucket_len(geometry)];
-        if let Some(base) =
-            self.base.filter(|_| self.blocks.len() < geometry.bucket_blocks as usize)
-        {
-            medium.read(base, &mut content)?;
-        }
+    fn content(&self, medium: &Medium, cell_blocks: u32) -> Result<Vec<u8>> {
+        let mut content = match self.base.filter(|_| self.blocks.len() < cell_blocks as usize) {
+            Some(base) => read_cell(medium, base, cell_blocks)?,
+            None => vec![0; cell_blocks as usize * BLOCK_LEN],
+        };
         for (index, block) in &self.blocks {
             let target = &mut content[*index as usize * BLOCK_LEN..][..BLOCK_LEN];
             match block {
@@ -237,37 +317,47 @@ impl Bucket {
     }
 }
 
+fn read_cell(medium: &Medium, at: BlockNo, blocks: u32) -> Result<Vec<u8>> {
+    let mut content = vec![0; blocks as usize * BLOCK_LEN];
+    medium.read(at, &mut content)?;
+    Ok(content)
+}
+
 impl Differing {
-    /// A bucket is written: only the blocks it gives where it stays, else all.
-    fn write(
-        &mut self,
-        bucket: &Bucket,
-        content: Option<&[u8]>,
-        medium: &Medium,
-        geometry: &Geometry,
-    ) -> Result<()> {
-        if bucket.base == Some(bucket.to) {
-            let target = if bucket.only_overwrites() { &mut self.loose } else { &mut self.unsure };
-            for (index, block) in &bucket.blocks {
-                let block = block.clone().unwrap_or_else(|| Box::new([0; BLOCK_LEN]));
-                target.push((bucket.to.0 + u64::from(*index), block));
-            }
-            return Ok(());
-        }
-        match content {
-            Some(content) => self.write_all(bucket, content),
-            None => self.write_all(bucket, &bucket.content(medium, geometry)?),
+    /// A cell is written: only the blocks it gives where it stays, else all.
+    fn write(&mut self, target: &Target, medium: &Medium, cell_blocks: u32) -> Result<()> {
+        if target.base == Some(target.to) {
+            self.write_in_place(target);
+        } else {
+            self.write_all(target.to, target.fresh, &target.content(medium, cell_blocks)?);
         }
         Ok(())
     }
 
-    fn write_all(&mut self, bucket: &Bucket, content: &[u8]) {
-        for (at, block) in (bucket.to.0..).zip(content.chunks_exact(BLOCK_LEN)) {
-            if bucket.fresh && is_zero(block) {
+    /// The same with the whole content at hand.
+    fn write_known(&mut self, target: &Target, content: &[u8]) {
+        if target.base == Some(target.to) {
+            self.write_in_place(target);
+        } else {
+            self.write_all(target.to, target.fresh, content);
+        }
+    }
+
+    fn write_in_place(&mut self, target: &Target) {
+        let list = if target.only_overwrites() { &mut self.loose } else { &mut self.unsure };
+        for (index, block) in &target.blocks {
+            let block = block.as_deref().map_or_else(|| Box::new([0; BLOCK_LEN]), |b| Box::new(*b));
+            list.push((target.to.0 + u64::from(*index), block));
+        }
+    }
+
+    fn write_all(&mut self, to: BlockNo, fresh: bool, content: &[u8]) {
+        for (at, block) in (to.0..).zip(content.chunks_exact(BLOCK_LEN)) {
+            if fresh && is_zero(block) {
                 continue;
             }
             let block: Box<[u8; BLOCK_LEN]> = Box::new(block.try_into().expect("one block"));
-            if bucket.fresh { &mut self.puts } else { &mut self.unsure }.push((at, block));
+            if fresh { &mut self.puts } else { &mut self.unsure }.push((at, block));
         }
     }
 
@@ -298,7 +388,17 @@ impl Differing {
                 }
             }
         }
+        self.puts.sort_unstable_by_key(|(at, _)| *at);
+        self.zeros.sort_unstable_by_key(|run| run.at);
         Ok(())
+    }
+
+    fn put_runs(&self) -> Vec<Run> {
+        coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }))
+    }
+
+    fn zero_runs(&self) -> Vec<Run> {
+        coalesce(self.zeros.iter().copied())
     }
 }
 
@@ -319,35 +419,46 @@ fn join(blocks: Vec<(u64, Box<[u8; BLOCK_LEN]>)>) -> Vec<(u64, Vec<u8>)> {
     runs
 }
 
-fn bucket_len(geometry: &Geometry) -> usize {
-    usize::try_from(geometry.bucket_len_bytes()).expect("1 MiB at most")
+/// Blocks of a journal with so many records of moves.
+fn body_blocks(moves: usize, out: &Differing) -> u64 {
+    let records = (moves + out.put_runs().len() + out.zero_runs().len()) as u64;
+    1 + records.div_ceil(RECORDS_PER_BLOCK) + out.puts.len() as u64
 }
 
-fn encode(moves: &[Move], puts: &[(u64, Box<[u8; BLOCK_LEN]>)], zeros: &[Run]) -> Vec<u8> {
-    let put_runs = coalesce(puts.iter().map(|(at, _)| Run { at: *at, count: 1 }));
-    let zeros = coalesce(zeros.iter().copied());
-    let records = moves.len() + put_runs.len() + zeros.len();
-    let head = BLOCK_LEN + (records * RECORD_LEN).next_multiple_of(BLOCK_LEN);
-    let mut bytes = vec![0; head + puts.len() * BLOCK_LEN];
-    bytes[..8].copy_from_slice(&MAGIC);
-    let count = u32::try_from(records).expect("fewer records than blocks");
-    bytes[8..12].copy_from_slice(&count.to_le_bytes());
-    let data = u32::try_from(puts.len()).expect("fewer data blocks than 2^32");
-    bytes[12..16].copy_from_slice(&data.to_le_bytes());
-    let moves = moves.iter().map(|m| (KIND_MOVE, m.layer, m.count, m.to, m.from, m.tag));
-    let put_runs = put_runs.iter().map(|run| (KIND_PUT, 0, run.count, run.at, 0, 0));
-    let zeros = zeros.iter().map(|run| (KIND_ZERO, 0, run.count, run.at, 0, 0));
-    let slots = bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN);
-    for (slot, record) in slots.zip(moves.chain(put_runs).chain(zeros)) {
-        let (kind, layer, count, at, from, tag) = record;
-        slot[0] = kind;
-        slot[1] = layer;
-        slot[4..8].copy_from_slice(&count.to_le_bytes());
-        slot[8..16].copy_from_slice(&at.to_le_bytes());
-        slot[16..24].copy_from_slice(&from.to_le_bytes());
-        slot[24..32].copy_from_slice(&tag.to_le_bytes());
+/// One record, as it is written.
+struct Record {
+    kind: u8,
+    layer: u32,
+    count: u32,
+    at: u64,
+    from: u64,
+    tag: u64,
+}
+
+impl Record {
+    const fn of_run(kind: u8, run: Run) -> Self {
+        Self { kind, layer: 0, count: run.count, at: run.at, from: 0, tag: 0 }
     }
-    for (slot, (_, block)) in bytes[head..].chunks_exact_mut(BLOCK_LEN).zip(puts) {
+}
+
+fn encode(mut records: Vec<Record>, out: &Differing) -> Vec<u8> {
+    records.extend(out.put_runs().into_iter().map(|run| Record::of_run(KIND_PUT, run)));
+    records.extend(out.zero_runs().into_iter().map(|run| Record::of_run(KIND_ZERO, run)));
+    let head = BLOCK_LEN + (records.len() * RECORD_LEN).next_multiple_of(BLOCK_LEN);
+    let mut bytes = vec![0; head + out.puts.len() * BLOCK_LEN];
+    bytes[..8].copy_from_slice(&MAGIC);
+    let count = u32::try_from(records.len()).expect("fewer records than blocks");
+    bytes[8..12].copy_from_slice(&count.to_le_bytes());
+    let data = u32::try_from(out.puts.len()).expect("fewer data blocks than 2^32");
+    bytes[12..16].copy_from_slice(&data.to_le_bytes());
+    for (slot, record) in bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN).zip(&records) {
+        slot[..4].copy_from_slice(&(record.layer << 8 | u32::from(record.kind)).to_le_bytes());
+        slot[4..8].copy_from_slice(&record.count.to_le_bytes());
+        slot[8..16].copy_from_slice(&record.at.to_le_bytes());
+        slot[16..24].copy_from_slice(&record.from.to_le_bytes());
+        slot[24..32].copy_from_slice(&record.tag.to_le_bytes());
+    }
+    for (slot, (_, block)) in bytes[head..].chunks_exact_mut(BLOCK_LEN).zip(&out.puts) {
         slot.copy_from_slice(&block[..]);
     }
     let hash = digest(&bytes);

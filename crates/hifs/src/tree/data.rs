@@ -1,6 +1,7 @@
 //! Content is written, cut off and punched: all of it waits in memory until the commit.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
@@ -20,8 +21,8 @@ const LONG_READ_LEN: usize = 64 << 10;
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
     ($state:expr, $id:expr) => {{
-        let State { nodes, buckets, superblock, medium, .. } = $state;
-        let source = Source { engine: buckets, geometry: &superblock.geometry, medium };
+        let State { nodes, buckets, superblock, medium, in_flight, .. } = $state;
+        let source = Source { engine: buckets, geometry: &superblock.geometry, medium, in_flight };
         let node = nodes.get_mut($id).ok_or(Kind::Stale)?;
         let content = node.content_mut().ok_or(Kind::Invalid)?;
         (content, source)
@@ -75,10 +76,10 @@ impl State {
         let end = offset + data.len() as u64;
         let size = self.node(id)?.size.max(end);
         let before = self.node(id)?.buckets_counted();
+        let mut fresh = u64::from(self.outgrows_inode(id, size)?);
         self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);
-        let mut fresh = 0;
         let mut at = offset;
         let mut done = Ok(());
         while at < end && done.is_ok() {
@@ -123,11 +124,18 @@ impl State {
         Ok(())
     }
 
-    /// Most bytes to be written before the next look at what is pending: beside the half of the
-    /// journal that may be taken already there must be room for them and for two buckets cut.
+    /// Most bytes to be written before the next look at what is pending: a quarter of what one
+    /// commit may change, so that there is room for the buckets cut at both ends too.
     pub(crate) fn piece_len(&self) -> usize {
-        let quarter = self.superblock.geometry.journal_blocks / 4;
+        let quarter = self.superblock.geometry.commit_blocks() / 4;
         usize::try_from(quarter).unwrap_or(PIECE_BLOCKS_MAX).clamp(1, PIECE_BLOCKS_MAX) * BLOCK_LEN
+    }
+
+    /// Blocks of the buckets that a write of `len` bytes touches at most, wherever it begins, or a
+    /// cut at both ends of a range.
+    pub(crate) fn write_blocks(&self, len: usize) -> u64 {
+        let blocks = len.div_ceil(BLOCK_LEN) as u64;
+        blocks + 2 * u64::from(self.superblock.geometry.bucket_blocks)
     }
 
     /// Whether there is room for a write that will come in pieces.
@@ -140,10 +148,17 @@ impl State {
         self.check_room(id, offset..end, self.node(id)?.size.max(end))
     }
 
+    /// Whether a file whose content lies in the inode will need its first bucket.
+    fn outgrows_inode(&self, id: NodeId, size: u64) -> Result<bool> {
+        Ok(self.node(id)?.size <= INLINE_LEN_MAX && size > INLINE_LEN_MAX)
+    }
+
     /// Notes that content has changed. `counted` buckets of the file were counted before.
     fn note_content(&mut self, id: NodeId, fresh_buckets: u64, counted: u64) -> Result<()> {
         self.pending.files.insert(id);
-        self.pending.buckets += fresh_buckets;
+        if self.node(id)?.size > INLINE_LEN_MAX {
+            self.pending.buckets += fresh_buckets;
+        }
         self.buckets_used = self.buckets_used + self.node(id)?.buckets_counted() - counted;
         Ok(())
     }
@@ -177,12 +192,13 @@ impl State {
         let old = self.node(id)?.size;
         self.check_room(id, 0..0, size)?;
         let before = self.node(id)?.buckets_counted();
+        let fresh = u64::from(self.outgrows_inode(id, size)?);
         self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         if size > INLINE_LEN_MAX {
             content.thaw_inline(source);
         }
-        self.note_content(id, 0, before)?;
+        self.note_content(id, fresh, before)?;
         if size < old {
             let bucket_len = self.superblock.geometry.bucket_len_bytes();
             self.zero(id, size..old.next_multiple_of(bucket_len))?;
@@ -281,8 +297,12 @@ fn write_block(
         return Ok(false);
     }
     let whole = piece.len() == BLOCK_LEN;
-    let mut buffer = if whole { Box::new([0; BLOCK_LEN]) } else { content.block(source, block)? };
-    buffer[within..within + piece.len()].copy_from_slice(piece);
+    let mut buffer = Arc::new([0; BLOCK_LEN]);
+    let bytes = Arc::make_mut(&mut buffer);
+    if !whole {
+        content.read_blocks(source, block, &mut bytes[..])?;
+    }
+    bytes[within..within + piece.len()].copy_from_slice(piece);
     let pending = if is_zero(&buffer[..]) { None } else { Some(buffer) };
     Ok(content.set_block(source, block, pending))
 }

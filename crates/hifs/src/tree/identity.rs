@@ -8,6 +8,7 @@ use tacita_vfs::NodeId;
 
 use super::{Name, ROOT, State};
 use crate::geometry::Ids;
+use crate::names::FileId;
 use crate::page::PageKey;
 
 impl State {
@@ -32,15 +33,29 @@ impl State {
 
     /// Puts the least path of a file first among its links.
     pub(crate) fn settle_owner_link(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(id).filter(|node| node.links.len() > 1) else {
+        let Some(node) = self.nodes.get_mut(id).filter(|node| node.links.len() > 1) else {
             return;
         };
-        let least = (0..node.links.len())
-            .min_by_key(|&i| self.path(node.links[i].0, &node.links[i].1))
-            .expect("there are several");
+        let mut links = std::mem::take(&mut node.links);
+        links.settle(|dir, name| self.path(dir, name));
         if let Some(node) = self.nodes.get_mut(id) {
-            node.links.swap(0, least);
+            node.links = links;
         }
+    }
+
+    /// A name of `id` has come or gone: its least path may be another now.
+    ///
+    /// # Errors
+    /// [`tacita_vfs::Kind::NoSpace`] if too many inodes share one hash.
+    pub(crate) fn identify_again(&mut self, id: NodeId) -> tacita_vfs::Result<()> {
+        let owner = |state: &Self| state.nodes.get(id).and_then(|node| node.owner_link().cloned());
+        let indexed = self.node(id)?.record_len > 0;
+        let before = owner(self);
+        self.settle_owner_link(id);
+        let kept = self.superblock.ids == Ids::Random || owner(self) == before;
+        // The owner that was may be the name that has gone.
+        let named = self.named_by(id) == Some(self.node(id)?.id);
+        if indexed && kept && named { self.index_inode(id) } else { self.reidentify(&[id]) }
     }
 
     /// Gives `roots` and all below them the ids that their paths ask for. Their links are in place;
@@ -81,28 +96,23 @@ impl State {
 
     /// A file's id or home may have changed: the commit looks at it, and may move all its buckets.
     pub(crate) fn note_moved(&mut self, id: NodeId) {
-        if self.pending.files.insert(id)
-            && let Some(content) = self.nodes.get(id).and_then(|node| node.content())
-        {
-            self.pending.buckets += u64::from(content.buckets);
+        self.pending.files.insert(id);
+    }
+
+    /// The id that a file's least path gives it, or the one it has.
+    fn named_by(&self, id: NodeId) -> Option<FileId> {
+        let node = self.nodes.get(id)?;
+        if self.superblock.ids == Ids::Random || id == ROOT {
+            return Some(node.id);
         }
+        let (dir, name) = node.owner_link()?;
+        Some(self.names.entry(self.nodes.get(*dir)?.id, name).0)
     }
 
     fn assign_id(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(id) else {
-            return;
-        };
-        if self.superblock.ids == Ids::Random || id == ROOT {
-            return;
-        }
-        let Some((dir, name)) = node.owner_link() else {
-            return;
-        };
-        let Some(parent) = self.nodes.get(*dir) else {
-            return;
-        };
-        let (new, _) = self.names.entry(parent.id, name);
-        if let Some(node) = self.nodes.get_mut(id) {
+        if let Some(new) = self.named_by(id)
+            && let Some(node) = self.nodes.get_mut(id)
+        {
             node.id = new;
         }
     }

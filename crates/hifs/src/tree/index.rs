@@ -163,7 +163,7 @@ impl State {
         let after = directory.trie.pages();
         self.pages_used = self.pages_used + u64::from(after) - u64::from(before);
         let node = nodes.get_mut(node).ok_or(Kind::Stale)?;
-        node.links.push((dir, Name::clone(name)));
+        node.links.add((dir, Name::clone(name)));
         // The directory's inode counts its entries.
         self.index_inode(dir)
     }
@@ -181,7 +181,7 @@ impl State {
         let after = directory.trie.pages();
         self.pages_used = self.pages_used + u64::from(after) - u64::from(before);
         let child = nodes.get_mut(node).ok_or(Kind::Stale)?;
-        child.links.retain(|(d, n)| (*d, n) != (dir, name));
+        child.links.remove(&(dir, Name::clone(name)));
         if child.directory().is_some()
             && let Some(directory) = nodes.get_mut(dir).and_then(|d| d.directory_mut())
         {
@@ -197,8 +197,8 @@ impl State {
         let Some(links) = nodes.get(node).map(|node| &node.links) else {
             return;
         };
-        for (dir, name) in links {
-            let Some(parent) = nodes.get(*dir) else {
+        for (dir, name) in links.iter() {
+            let Some(parent) = nodes.get(dir) else {
                 continue;
             };
             let Some(directory) = parent.directory() else {

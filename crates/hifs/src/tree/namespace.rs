@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use tacita_vfs::{Error, Exchange, FileType, Kind, NewNode, NodeId, Result, Timestamp};
 
+use super::links::Links;
 use super::node::{Body, Node};
 use super::{Name, ROOT, State};
 use crate::geometry::{Ids, Table, Times};
@@ -23,6 +24,10 @@ pub(crate) fn name_of(name: &OsStr) -> Result<Name> {
         return Err(Kind::Invalid.into());
     }
     Ok(bytes.into())
+}
+
+fn inode_table_full() -> Error {
+    Error::new(Kind::NoSpace, "the inode table is full")
 }
 
 impl State {
@@ -48,6 +53,10 @@ impl State {
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
         }
+        let target = new.target.as_bytes();
+        if new.kind == FileType::Symlink && (target.is_empty() || target.contains(&0)) {
+            return Err(Kind::Invalid.into());
+        }
         let id = match self.superblock.ids {
             Ids::Path => self.names.entry(self.node(dir)?.id, name).0,
             Ids::Random => (self.random_id)(),
@@ -63,12 +72,15 @@ impl State {
             perm: new.perm,
             uid: new.uid,
             gid: new.gid,
-            rdev: new.rdev,
+            rdev: match new.kind {
+                FileType::CharDevice | FileType::BlockDevice => new.rdev,
+                _ => 0,
+            },
             size: 0,
             times: [new.now; 3],
             kept_times: [None; 3],
             xattrs: Xattrs::new(),
-            links: Vec::new(),
+            links: Links::default(),
             body,
             record_len: 0,
         };
@@ -104,7 +116,7 @@ impl State {
     pub(super) fn check_pages(&self, before: u64) -> Result<()> {
         let max = self.superblock.geometry.cells_max(Table::Pages);
         if self.pages_used > max && self.pages_used > before {
-            return Err(Error::new(Kind::NoSpace, "the inode table is full"));
+            return Err(inode_table_full());
         }
         Ok(())
     }
@@ -123,18 +135,21 @@ impl State {
         if self.find(dir, name).is_ok() {
             return Err(Kind::Exists.into());
         }
+        if self.node(node)?.links.len() >= self.links_max() {
+            return Err(Kind::TooManyLinks.into());
+        }
         let before = self.pages_used;
         self.add_entry(dir, name, node)?;
-        self.reidentify(&[node])?;
+        self.identify_again(node)?;
         if let Err(error) = self.check_pages(before) {
             self.remove_entry(dir, name)?;
-            self.reidentify(&[node])?;
+            self.identify_again(node)?;
             if self.node(node)?.links.is_empty() {
                 self.make_nameless(node);
             }
             return Err(error);
         }
-        self.pending.nameless.remove(&node);
+        self.not_nameless(node);
         self.stamp(dir, now)?;
         self.keep_clock(node, now, &[CTIME])
     }
@@ -142,22 +157,32 @@ impl State {
     /// Takes a name away; returns the node it named.
     ///
     /// # Errors
-    /// [`Kind::NotFound`].
+    /// [`Kind::NotFound`]. [`Kind::NoSpace`] if the next least path of a file with several names
+    /// would need a page and there is not one cell left: nothing has changed.
     pub(crate) fn remove(&mut self, dir: NodeId, name: &Name, now: Timestamp) -> Result<NodeId> {
         self.find(dir, name)?;
+        let before = self.pages_used;
         let node = self.remove_entry(dir, name)?;
-        self.stamp(dir, now)?;
-        self.lost_a_name(node, now)?;
-        Ok(node)
-    }
-
-    fn lost_a_name(&mut self, node: NodeId, now: Timestamp) -> Result<()> {
         if self.node(node)?.links.is_empty() {
             self.make_nameless(node);
         } else {
-            self.reidentify(&[node])?;
+            self.identify_again(node)?;
+            let cells = u64::from(self.superblock.geometry.shape(Table::Pages).cells());
+            if self.pages_used > cells && self.pages_used > before {
+                self.add_entry(dir, name, node)?;
+                self.identify_again(node)?;
+                return Err(inode_table_full());
+            }
         }
-        self.keep_clock(node, now, &[CTIME])
+        self.stamp(dir, now)?;
+        self.keep_clock(node, now, &[CTIME])?;
+        Ok(node)
+    }
+
+    /// A node has a name again.
+    fn not_nameless(&mut self, node: NodeId) {
+        self.pending.nameless.remove(&node);
+        self.pending.undrawn.remove(&node);
     }
 
     /// A node without a name is not part of the image's tree; if it has content, it may stay in use.
@@ -170,6 +195,7 @@ impl State {
             self.dirs.remove(&data.id);
         } else if data.content().is_some() {
             self.pending.nameless.insert(node);
+            self.pending.undrawn.insert(node);
             self.note_moved(node);
         }
     }
@@ -186,7 +212,7 @@ impl State {
             return;
         }
         self.unindex_inode(node);
-        self.pending.nameless.remove(&node);
+        self.not_nameless(node);
         self.pending.files.remove(&node);
         if let Some(data) = self.nodes.bury(node)
             && let Some(content) = data.content()
@@ -273,7 +299,7 @@ impl State {
         self.add_entry(from_dir, from, node)?;
         if let Some(target) = target {
             self.add_entry(to_dir, to, target)?;
-            self.pending.nameless.remove(&target);
+            self.not_nameless(target);
             let data = self.node(target)?;
             if data.directory().is_some() {
                 self.dirs.insert(data.id, target);
@@ -283,34 +309,30 @@ impl State {
         self.identify(&nodes)
     }
 
-    /// Blocks of journal that renaming a directory may need, generously counted; `None` if that is
-    /// more than one commit can hold.
+    /// Blocks that renaming a node changes: all pages below a directory, and the pages of all
+    /// inodes there, of which each leaves one and enters another; and where else files of the
+    /// subtree are named. Buckets only move. `None` if that is more than one commit can hold, or
+    /// the inode table.
     pub(crate) fn rename_blocks(&self, node: NodeId) -> Option<u64> {
         if self.superblock.ids == Ids::Random {
             return Some(0);
         }
-        let (mut nodes, mut pages, mut buckets) = (0u64, 0u64, 0u64);
+        let (mut nodes, mut pages, mut names) = (0u64, 0u64, 0u64);
         let mut stack = vec![node];
         while let Some(at) = stack.pop().and_then(|id| self.nodes.get(id)) {
             nodes += 1;
-            match &at.body {
-                Body::Directory(dir) => {
-                    pages += u64::from(dir.trie.pages());
-                    stack.extend(dir.entries.values());
-                }
-                Body::Content(content) => buckets += u64::from(content.buckets),
-                Body::Nothing => {}
+            names += u64::from(at.links.len()).saturating_sub(1);
+            if let Body::Directory(dir) = &at.body {
+                pages += u64::from(dir.trie.pages());
+                stack.extend(dir.entries.values());
             }
         }
+        let inode_pages = u64::from(self.inodes.trie.pages());
+        let moved = pages + nodes.min(inode_pages);
+        let blocks = 2 * moved + names.min(self.pages_used);
         let g = &self.superblock.geometry;
-        let maps = |table| g.map_blocks(table) * u64::from(g.shape(table).groups);
-        let pages = 2 * (pages + nodes.min(u64::from(self.inodes.trie.pages()))) + 8;
-        let blocks = pages * 3
-            + (pages * 6).min(maps(Table::Pages))
-            + (buckets * 8).min(maps(Table::Buckets))
-            + buckets / 16;
         let room = g.cells_max(Table::Pages).saturating_sub(self.pages_used);
-        let fits = blocks <= g.journal_blocks && (nodes <= 64 || pages / 8 <= room);
+        let fits = self.fits_one_commit(blocks) && (nodes <= 64 || (2 * moved + 8) / 8 <= room);
         fits.then_some(blocks)
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use tacita_vfs::{FileType, NodeId, Timestamp};
 
 use super::Name;
+use super::links::{Link, Links};
 use crate::content::Content;
 use crate::names::FileId;
 use crate::record::{INLINE_LEN_MAX, Inode, Xattrs, inode_len};
@@ -26,8 +27,8 @@ pub(crate) struct Node {
     /// The same, as far as the image keeps them.
     pub(crate) kept_times: [Option<Timestamp>; 3],
     pub(crate) xattrs: Xattrs,
-    /// Every directory and name that leads here; for a directory one, for the root none.
-    pub(crate) links: Vec<(NodeId, Name)>,
+    /// Its names.
+    pub(crate) links: Links,
     pub(crate) body: Body,
     /// Bytes of the inode's entry as the trie of inodes counts it; 0 while it is not in there.
     pub(crate) record_len: u32,
@@ -67,8 +68,8 @@ impl Node {
     }
 
     /// The link that gives the file its id and its home: the least path, kept first.
-    pub(crate) fn owner_link(&self) -> Option<&(NodeId, Name)> {
-        self.links.first()
+    pub(crate) const fn owner_link(&self) -> Option<&Link> {
+        self.links.owner()
     }
 
     /// Bytes of content that lie in the inode.
@@ -97,7 +98,7 @@ impl Node {
         };
         let nlink = match &self.body {
             Body::Directory(dir) => 2 + dir.subdirectories,
-            _ => u32::try_from(self.links.len()).expect("fewer links than inodes"),
+            _ => self.links.len(),
         };
         Inode {
             id: self.id,
@@ -136,7 +137,7 @@ impl Node {
             times: inode.times.map(Option::unwrap_or_default),
             kept_times: inode.times,
             xattrs: inode.xattrs,
-            links: Vec::new(),
+            links: Links::default(),
             body,
             record_len: 0,
         }

@@ -1,15 +1,17 @@
 //! Power cuts: at every write, with any subset of what was in flight, and inside recovery.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+
 use tacita_block::{Event, FaultDevice};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
 use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
 
-use tacita_vfs::{FileSystem, FileType, NewNode, Timestamp};
+use tacita_vfs::{FileSystem, FileType};
 
 use crate::images::{
-    LAYOUTS, assert_same, env_number, fault_device, fresh, memory_device, open, options, parameters,
+    LAYOUTS, assert_same, env_number, fault_device, fresh, memory_device, new, open, options,
+    parameters,
 };
 use crate::permutation::LIMITS;
 
@@ -117,15 +119,7 @@ fn large_overwrites_tear_into_content_alone() {
         let mut rng = Rng::new(seed);
         let device = fault_device(fresh(&parameters).snapshot());
         let hifs = Hifs::open(device.clone(), options(1)).unwrap();
-        let new = NewNode {
-            kind: FileType::File,
-            perm: 0o600,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: OsString::new(),
-            now: Timestamp::default(),
-        };
+        let new = new(FileType::File);
         let (file, _) = hifs.create(hifs.root(), OsStr::new("f"), &new).unwrap();
         hifs.write(file, 0, &rng.bytes(200_000)).unwrap();
         hifs.sync().unwrap();

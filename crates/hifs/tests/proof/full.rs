@@ -1,22 +1,15 @@
 //! Full images: what is refused changes nothing, and is refused for the state's sake alone.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use tacita_hifs::Hifs;
 use tacita_hifs::geometry::{Layout, Parameters, Table};
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree, walk};
-use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Timestamp, XattrMode,
+use tacita_vfs::{Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, XattrMode};
+
+use crate::images::{
+    LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters, plainly,
 };
-
-use crate::images::{LAYOUTS, assert_same, env_number, fresh, memory_device, open, parameters};
-
-const NOW: Timestamp = Timestamp { secs: 9, nanos: 9 };
-
-fn new(kind: FileType) -> NewNode {
-    NewNode { kind, perm: 0o644, uid: 5, gid: 6, rdev: 0, target: "".into(), now: NOW }
-}
 
 fn small(layout: Layout) -> Parameters {
     Parameters { len_bytes: 1 << 20, groups: Some(2), ..parameters(layout) }
@@ -136,58 +129,6 @@ fn rebuilt(parameters: &Parameters, goal: &Tree, seed: u64) -> (Hifs, Vec<u8>) {
     assert!(tree(&hifs) == *goal);
     hifs.sync().unwrap();
     (hifs, device.snapshot())
-}
-
-/// Builds a tree without detours, for which a full image has no room, in a shuffled order.
-fn plainly(hifs: &Hifs, goal: &Tree, seed: u64) {
-    let mut rng = Rng::new(seed);
-    let mut paths: Vec<&Vec<u8>> = goal.keys().filter(|path| !path.is_empty()).collect();
-    rng.shuffle(&mut paths);
-    paths.sort_by_key(|path| path.split(|b| *b == b'/').count());
-    let mut made_already: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
-    for path in paths {
-        let wanted = &goal[path];
-        let mut dir = hifs.root();
-        let mut parts: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();
-        let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(parts.pop().unwrap());
-        for part in parts {
-            let part: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(part);
-            dir = hifs.lookup(dir, part).unwrap().0;
-        }
-        let target: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&wanted.content[..]);
-        let target = if wanted.kind == FileType::Symlink { target.into() } else { "".into() };
-        let made = NewNode {
-            kind: wanted.kind,
-            perm: wanted.perm,
-            uid: wanted.owner.0,
-            gid: wanted.owner.1,
-            rdev: wanted.rdev,
-            target,
-            now: NOW,
-        };
-        if let Some(twin) = made_already.get(&wanted.same_as) {
-            hifs.link(*twin, dir, name, NOW).unwrap();
-            continue;
-        }
-        let (node, _) = hifs.create(dir, name, &made).unwrap();
-        made_already.insert(wanted.same_as.clone(), node);
-        if wanted.kind == FileType::File {
-            // Zeros take no room, so they are not written.
-            for (n, piece) in (0..).zip(wanted.content.chunks(4096)) {
-                if piece.iter().any(|b| *b != 0) {
-                    hifs.write(node, n * 4096, piece).unwrap();
-                }
-            }
-            let size = Some(wanted.content.len() as u64);
-            hifs.change(node, &Change { size, ..Change::default() }).unwrap();
-        }
-        for (name, value) in &wanted.xattrs {
-            hifs.set_xattr(node, name, value, XattrMode::Any).unwrap();
-        }
-        if rng.below(20) == 0 {
-            hifs.sync().unwrap();
-        }
-    }
 }
 
 #[test]
@@ -314,10 +255,11 @@ fn every_geometry_takes_large_writes() {
 fn large_writes(parameters: &Parameters) {
     let device = fresh(parameters);
     let hifs = open(device.clone());
-    let max = hifs.stats().unwrap().blocks_free * u64::from(parameters.bucket_len_bytes.unwrap());
+    let buckets = hifs.stats().unwrap().blocks_free / 3;
     let root = hifs.root();
     let what = format!("{parameters:?}");
-    let third = usize::try_from(max / 4).unwrap();
+    let third = buckets * u64::from(parameters.bucket_len_bytes.unwrap());
+    let third = usize::try_from(third).unwrap();
     for name in ["a", "b", "c"] {
         let (file, _) = hifs.create(root, name.as_ref(), &new(FileType::File)).unwrap();
         if let Err(error) = hifs.write(file, 0, &vec![5; third]) {

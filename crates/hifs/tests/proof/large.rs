@@ -6,18 +6,12 @@ use tacita_block::{BlockDevice, Geometry, MemoryDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
 use tacita_testkit::history::{Commits, Rng, build, step, tree};
-use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Reserve, Seek, Timestamp,
+use tacita_vfs::{Change, Exchange, FileSystem, FileType, Kind, NodeId, Reserve, Seek};
+
+use crate::images::{
+    LAYOUTS, NOW, assert_same, fresh, memory_device, new, open, options, parameters,
 };
-
-use crate::images::{LAYOUTS, assert_same, fresh, memory_device, open, options, parameters};
 use crate::permutation::LIMITS;
-
-const NOW: Timestamp = Timestamp { secs: 7, nanos: 8 };
-
-fn new(kind: FileType) -> NewNode {
-    NewNode { kind, perm: 0o640, uid: 1, gid: 2, rdev: 0, target: "".into(), now: NOW }
-}
 
 fn make(fs: &Hifs, dir: NodeId, name: &str, kind: FileType) -> NodeId {
     fs.create(dir, name.as_ref(), &new(kind)).unwrap().0

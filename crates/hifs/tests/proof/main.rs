@@ -4,6 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+#[cfg(feature = "mutants")]
+mod beside;
+#[cfg(feature = "mutants")]
+mod bound;
 mod crash;
 mod damage;
 mod faults;
@@ -16,3 +20,4 @@ mod metamorphic;
 mod mutants;
 mod paper;
 mod permutation;
+mod strict;

@@ -9,7 +9,7 @@ use crate::images::parameters;
 use crate::{crash, permutation};
 
 /// Whether a game fails with the fault planted.
-fn catches(mutant: Option<Mutant>, game: impl Fn()) -> bool {
+pub(crate) fn catches(mutant: Option<Mutant>, game: impl Fn()) -> bool {
     plant(mutant);
     let outcome = catch_unwind(AssertUnwindSafe(game));
     plant(None);

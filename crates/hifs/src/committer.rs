@@ -1,0 +1,158 @@
+//! Who brings frozen commits into the image, one after another, while programs go on.
+
+use std::sync::Arc;
+
+use crate::commit::CommitCost;
+use crate::error::{Error, Kind, Result};
+use crate::geometry::Geometry;
+use crate::hifs::Goal;
+use crate::journal::{self, InFlight, Plan, Sealed};
+use crate::medium::Medium;
+
+/// What a commit holds while it is on its way, and what is left to do of the last one.
+pub(crate) struct Committer {
+    medium: Medium,
+    geometry: Geometry,
+    in_flight: Arc<InFlight>,
+    /// What has been frozen and is not in the image yet: it was interrupted by a failure.
+    waiting: Option<Waiting>,
+    /// A commit that is durable, but whose journal is not erased yet.
+    unfinished: Option<Arc<Sealed>>,
+    /// Content was overwritten without a journal since the last flush.
+    unflushed: bool,
+    /// The journal may hold part of a commit that was not durable.
+    littered: bool,
+    /// A commit failed after it had become durable: memory and image disagree.
+    poisoned: bool,
+    cost: CommitCost,
+}
+
+#[derive(Clone)]
+enum Waiting {
+    Planned(Arc<Plan>),
+    Sealed(Arc<Sealed>),
+}
+
+/// What has been frozen, with its cost so far; nothing if nothing is pending.
+type Frozen = Option<(Arc<Plan>, CommitCost)>;
+
+impl Committer {
+    pub(crate) fn new(medium: Medium, geometry: Geometry, in_flight: Arc<InFlight>) -> Self {
+        Self {
+            medium,
+            geometry,
+            in_flight,
+            waiting: None,
+            unfinished: None,
+            unflushed: false,
+            littered: false,
+            poisoned: false,
+            cost: CommitCost::default(),
+        }
+    }
+
+    pub(crate) const fn cost(&self) -> CommitCost {
+        self.cost
+    }
+
+    pub(crate) const fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// Finishes what an earlier failure has left, then brings what `freeze` gives into the image,
+    /// as far as `goal` asks for.
+    ///
+    /// # Errors
+    /// [`Kind::Device`]: unless that poisons, the next call tries again. Those of `freeze`.
+    pub(crate) fn bring(
+        &mut self,
+        goal: Goal,
+        freeze: impl FnOnce() -> Result<Frozen>,
+    ) -> Result<()> {
+        self.land()?;
+        if let Some((plan, cost)) = freeze()? {
+            self.cost.add(&cost);
+            self.waiting = Some(Waiting::Planned(plan));
+            self.land()?;
+        }
+        match goal {
+            Goal::Room => Ok(()),
+            Goal::Durable => self.flush(),
+            Goal::Erased => self.finish(),
+        }
+    }
+
+    /// Brings into the image what waits. Until the journal is durable a failure leaves it waiting,
+    /// and programs go on reading through [`InFlight`].
+    fn land(&mut self) -> Result<()> {
+        let Some(waiting) = self.waiting.clone() else {
+            return Ok(());
+        };
+        self.finish()?;
+        let sealed = match waiting {
+            Waiting::Planned(plan) => {
+                let sealed = Arc::new(plan.seal(&self.medium, &self.geometry)?);
+                self.in_flight.seal(&sealed, &self.geometry)?;
+                self.waiting = Some(Waiting::Sealed(sealed.clone()));
+                sealed
+            }
+            Waiting::Sealed(sealed) => sealed,
+        };
+        self.littered = true;
+        sealed.write(&self.medium, &self.geometry)?;
+        self.littered = false;
+        self.cost.journal_blocks += sealed.blocks();
+        let flushed = &mut |layer| self.in_flight.flushed(layer);
+        if let Err(error) = sealed.apply(&self.medium, &self.geometry, flushed) {
+            self.poisoned = !sealed.is_loose();
+            return Err(error);
+        }
+        self.waiting = None;
+        self.in_flight.land();
+        if sealed.is_loose() {
+            self.unflushed = true;
+        } else {
+            // Writing the journal has flushed all that went before it, but not what it led to.
+            self.unflushed = sealed.has_loose();
+            self.unfinished = Some(sealed);
+        }
+        Ok(())
+    }
+
+    /// Makes overwritten content durable.
+    fn flush(&mut self) -> Result<()> {
+        if self.unflushed {
+            let done = self.medium.flush();
+            self.trust(done)?;
+            self.unflushed = false;
+        }
+        Ok(())
+    }
+
+    /// What a failed flush has lost, no later flush brings back: nothing more is promised, and the
+    /// journal stays until recovery has written everything again.
+    fn trust(&mut self, flushed: Result<()>) -> Result<()> {
+        self.poisoned |= flushed.is_err();
+        flushed
+    }
+
+    /// Erases the journal of the last commit, or of one that failed.
+    fn finish(&mut self) -> Result<()> {
+        if self.littered {
+            journal::erase(&self.medium, &self.geometry)?;
+            self.littered = false;
+        }
+        if let Some(sealed) = self.unfinished.take() {
+            let done = sealed.finish(&self.medium, &self.geometry);
+            self.trust(done)?;
+            self.unflushed = false;
+        }
+        self.flush()
+    }
+}
+
+pub(crate) fn poisoned() -> Error {
+    let text =
+        "an earlier write failed in the middle of a commit; unmount and mount again to recover";
+    Error::new(Kind::Poisoned, text)
+}
