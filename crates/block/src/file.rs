@@ -11,6 +11,7 @@ use std::{fs, io};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom};
 
 use crate::device::{extent_within, fill_with_zeroes};
+use crate::new_file::{NewFile, folder_of};
 use crate::{
     AlignedBuf, Allocation, BlockDevice, BlockNo, BlockRange, Error, Extent, Geometry, Kind, Result,
 };
@@ -98,7 +99,7 @@ impl FileOptions {
             device.file.set_len(0).map_err(failed)?;
             device.file.set_len(len_bytes).map_err(failed)?;
             device.file.sync_all().map_err(failed)?;
-            sync_folder_of(path).map_err(failed)?;
+            File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
         }
         device.geometry = wanted;
         if self.direct && wanted.blocks > 0 {
@@ -107,8 +108,39 @@ impl FileOptions {
         Ok(device)
     }
 
+    /// Makes a file of `len_bytes`, all zero and sparse, that has no name yet: it gets the one asked
+    /// for with [`FileDevice::publish`], in place of the file that has it now, and vanishes with the
+    /// process otherwise. That file is locked meanwhile, so that nobody mounts it.
+    ///
+    /// # Errors
+    /// As [`FileOptions::create`].
+    pub fn create_unpublished(&self, path: impl AsRef<Path>, len_bytes: u64) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let geometry = Geometry::within(len_bytes, self.block_len_bytes)?;
+        let before = match fs::metadata(path) {
+            Ok(_) => Some(self.open_locked(path, Access::ReadWrite, false)?.file),
+            Err(_) => None,
+        };
+        let failed = |e| Error::from_io(format!("cannot make {}", path.display()), e);
+        let new = NewFile::create(path).map_err(failed)?;
+        new.file().set_len(len_bytes).map_err(failed)?;
+        let file = new.file().try_clone().map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| failed(e.into()))?;
+        Ok(FileDevice {
+            file,
+            path: path.to_owned(),
+            geometry,
+            access: Access::ReadWrite,
+            discard: self.discard,
+            bounce: None,
+            unpublished: Mutex::new(Some(Unpublished { new, _before: before })),
+        })
+    }
+
     fn open_locked(&self, path: &Path, access: Access, create: bool) -> Result<FileDevice> {
-        let mut flags = OFlags::CLOEXEC;
+        // A pipe without a writer would make everybody wait.
+        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
         if self.direct {
             flags |= OFlags::DIRECT;
         }
@@ -129,6 +161,11 @@ impl FileOptions {
                 Some(rustix::io::Errno::BUSY) => in_use(path),
                 _ => Error::from_io(format!("cannot open {}", path.display()), e),
             })?;
+        let kind = file.metadata().map(|meta| meta.file_type());
+        if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
+            let text = format!("{} is neither a file nor a block device", path.display());
+            return Err(Error::new(Kind::Unavailable, text));
+        }
         let lock = match access {
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
             Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -147,6 +184,7 @@ impl FileOptions {
             access,
             discard: self.discard,
             bounce: self.direct.then(Bounce::default),
+            unpublished: Mutex::new(None),
         })
     }
 
@@ -177,6 +215,15 @@ pub struct FileDevice {
     access: Access,
     discard: bool,
     bounce: Option<Bounce>,
+    unpublished: Mutex<Option<Unpublished>>,
+}
+
+/// A file without a name.
+#[derive(Debug)]
+struct Unpublished {
+    new: NewFile,
+    /// Who has its name, locked.
+    _before: Option<File>,
 }
 
 impl FileDevice {
@@ -199,6 +246,22 @@ impl FileDevice {
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes everything durable, and gives the file its name if it has none yet.
+    ///
+    /// # Errors
+    /// [`Kind::Io`], [`Kind::NoSpace`]: the name is as before.
+    pub fn publish(&self) -> Result<()> {
+        self.flush()?;
+        let unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(unpublished) = unpublished else {
+            return Ok(());
+        };
+        unpublished
+            .new
+            .publish()
+            .map_err(|e| Error::from_io(format!("cannot make {}", self.path.display()), e))
     }
 
     fn failed(&self, what: &str, offset: u64, error: io::Error) -> Error {
@@ -350,14 +413,6 @@ fn in_use(path: &Path) -> Error {
 
 fn is_raw_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
-}
-
-/// Makes the name of a new file durable.
-fn sync_folder_of(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod error;
 mod fault;
 mod file;
 mod memory;
+mod new_file;
 mod trace;
 
 pub use aligned_buf::AlignedBuf;
@@ -30,4 +31,5 @@ pub use error::{Error, Kind, Result};
 pub use fault::{Event, Fault, FaultDevice, InFlight, Recording, SECTOR_LEN_BYTES, Sector};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use new_file::NewFile;
 pub use trace::{Request, RequestKind, Trace, TraceDevice};

@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tacita_block::{Access, FileDevice};
+use tacita_hifs::pack::PackError;
 use tacita_hifs::{Hifs, OpenOptions};
 
 use crate::arguments::Hifs as Command;
 use crate::exit::{self, Outcome};
+use crate::new_folder::NewFolder;
 use crate::output;
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
@@ -53,8 +55,14 @@ fn open_to_read(image: &Path) -> Outcome<Hifs> {
 fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
     let hifs = open_to_read(image)?;
     let bar = output::progress("unpacking", hifs.survey().content_bytes);
-    let carried = tacita_hifs::pack::unpack(&hifs, folder, &mut |bytes| bar.set_position(bytes))
+    let at = |source: std::io::Error| {
+        create::of_pack(&PackError { path: folder.to_owned(), source: source.into() })
+    };
+    let new = NewFolder::prepare(folder).map_err(at)?;
+    let mut progress = |bytes| bar.set_position(bytes);
+    let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
         .map_err(|e| create::of_pack(&e))?;
+    new.publish().map_err(at)?;
     bar.finish_and_clear();
     create::report_carried(json, carried, &format!("unpacked into {}", folder.display()))
 }

@@ -6,6 +6,7 @@ mod arguments;
 mod exit;
 mod hifs;
 mod manual;
+mod new_folder;
 mod output;
 mod passwords;
 mod pddm;

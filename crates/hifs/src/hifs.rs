@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use tacita_block::BlockDevice;
+use tacita_block::{BlockDevice, BlockNo};
 
 use crate::commit::{self, CommitCost};
 use crate::committer::{Committer, poisoned};
@@ -172,6 +172,32 @@ impl Hifs {
     /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
     pub fn commit(&self) -> Result<()> {
         self.commit_for(Goal::Erased, &|_| true)
+    }
+
+    /// Takes both superblocks away until [`Hifs::publish`]: what is interrupted before leaves no
+    /// image. For whoever fills an image that is nobody's yet, on a raw device.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub fn withhold(&self) -> Result<()> {
+        let state = self.shared();
+        for at in [BlockNo(0), state.superblock.geometry.superblock_copy()] {
+            state.medium.zero(at, 1)?;
+        }
+        state.medium.flush()
+    }
+
+    /// Commits, and puts the superblocks back.
+    ///
+    /// # Errors
+    /// [`Kind::Device`], [`Kind::NoSpace`].
+    pub fn publish(&self) -> Result<()> {
+        self.commit()?;
+        let state = self.shared();
+        let block = state.superblock.encode();
+        state.medium.write(state.superblock.geometry.superblock_copy(), &block)?;
+        state.medium.write(BlockNo(0), &block)?;
+        state.medium.flush()
     }
 
     /// What `fsync` does: a commit with the promise chosen at opening.

@@ -9,10 +9,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
 use tacita_vfs::{Attr, Change, FileSystem, FileType, NewNode, NodeId, Timestamp, XattrMode};
 
 use crate::geometry::Times;
 use crate::hifs::Hifs;
+use crate::record::is_xattr_name;
 
 /// Bytes copied at once.
 const CHUNK_LEN: usize = 1 << 20;
@@ -57,6 +59,9 @@ pub struct Carried {
     pub nodes: u64,
     /// Bytes of content.
     pub bytes: u64,
+    /// Extended attributes that could not come along: in name spaces that the image or this caller
+    /// does not write.
+    pub attributes_left_out: u64,
 }
 
 /// Bytes of content and number of nodes below a folder.
@@ -83,8 +88,9 @@ pub fn measure(folder: &Path) -> Outcome<Carried> {
 
 /// Copies all that a folder holds into the root of an image, and commits.
 ///
-/// Owners, permissions, hard links, holes, links, special files and `user.` attributes come along;
-/// times as far as the image keeps them.
+/// Owners, permissions, hard links, holes, links, special files and extended attributes come along;
+/// those of `trusted.` and `security.` for root alone. Times do as far as the image keeps them: never
+/// access times, which packing itself would change.
 ///
 /// # Errors
 /// What failed, with the path; what came before it is in the image.
@@ -123,6 +129,9 @@ impl Packer<'_> {
         let key = (meta.dev(), meta.ino());
         if let Some(node) = self.links.get(&key).filter(|_| !meta.is_dir()) {
             self.hifs.link(*node, dir, name, mtime(&meta)).at(path)?;
+            // The new name has changed it.
+            let ctime = Some(timestamp(meta.ctime(), meta.ctime_nsec()));
+            self.hifs.change(*node, &Change { ctime, ..Change::default() }).at(path)?;
             return Ok(());
         }
         let kind = kind_of(&meta);
@@ -177,23 +186,26 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn attributes(&self, path: &Path, meta: &fs::Metadata, node: NodeId) -> Outcome<()> {
+    fn attributes(&mut self, path: &Path, meta: &fs::Metadata, node: NodeId) -> Outcome<()> {
         let mut names = vec![0; 64 << 10];
         // A file system without attributes has none to carry.
         let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
-        for name in names[..len].split(|&b| b == 0).filter(|name| name.starts_with(b"user.")) {
+        for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
+            if !is_carried(name) {
+                self.carried.attributes_left_out += 1;
+                continue;
+            }
             let name = OsStr::from_bytes(name);
             let mut value = vec![0; 64 << 10];
             let len = rustix::fs::lgetxattr(path, name, &mut value[..]).at(path)?;
             self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
         }
-        let time = |secs, nanos| Some(Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) });
         let change = Change {
             perm: u16::try_from(meta.permissions().mode() & 0o7777).ok(),
             uid: Some(meta.uid()),
             gid: Some(meta.gid()),
-            atime: time(meta.atime(), meta.atime_nsec()),
-            mtime: time(meta.mtime(), meta.mtime_nsec()),
+            mtime: Some(mtime(meta)),
+            ctime: Some(timestamp(meta.ctime(), meta.ctime_nsec())),
             user_times: true,
             ..Change::default()
         };
@@ -202,8 +214,17 @@ impl Packer<'_> {
     }
 }
 
+/// Whether this caller carries an attribute into an image and out of it.
+fn is_carried(name: &[u8]) -> bool {
+    is_xattr_name(name) && (name.starts_with(b"user.") || rustix::process::geteuid().is_root())
+}
+
+fn timestamp(secs: i64, nanos: i64) -> Timestamp {
+    Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) }
+}
+
 fn mtime(meta: &fs::Metadata) -> Timestamp {
-    Timestamp { secs: meta.mtime(), nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0) }
+    timestamp(meta.mtime(), meta.mtime_nsec())
 }
 
 fn kind_of(meta: &fs::Metadata) -> FileType {
@@ -341,16 +362,26 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn attributes(&self, path: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {
+    fn attributes(&mut self, path: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {
         let symlink = attr.kind == FileType::Symlink;
-        for name in self.hifs.xattrs(node).at(path)? {
-            let value = self.hifs.xattr(node, &name).at(path)?;
-            if name.as_bytes().starts_with(b"user.") && !symlink {
-                rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty()).at(path)?;
-            }
-        }
+        // A change of owner takes capabilities away, so it comes first.
         if self.owners {
             std::os::unix::fs::lchown(path, Some(attr.uid), Some(attr.gid)).at(path)?;
+        }
+        for name in self.hifs.xattrs(node).at(path)? {
+            let value = self.hifs.xattr(node, &name).at(path)?;
+            let set = match is_carried(name.as_bytes()) {
+                true => rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty()),
+                false => Err(Errno::PERM),
+            };
+            match set {
+                Ok(()) => {}
+                // This caller, this kind of file or the file system there does not take it.
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {
+                    self.carried.attributes_left_out += 1;
+                }
+                Err(e) => return Err(e).at(path),
+            }
         }
         if !symlink {
             let mode = fs::Permissions::from_mode(attr.perm.into());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tacita_block::{Access, BlockDevice, FileDevice};
+use tacita_block::{Access, BlockDevice, FileDevice, FileOptions};
 use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
 use tacita_hifs::pack::{Carried, PackError};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
@@ -20,7 +20,8 @@ use crate::{output, sizes};
 const PROBE_LEN: usize = 64 << 10;
 
 pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool) -> Outcome<()> {
-    let (parameters, _) = make(image, size, shape)?;
+    let (parameters, device) = make(image, size, shape)?;
+    device.publish().map_err(|e| exit::of_device(image, &e))?;
     let superblock = Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
     let geometry = superblock.geometry;
     let data = u64::from(geometry.buckets.cells()) * geometry.bucket_len_bytes();
@@ -55,10 +56,15 @@ pub(super) fn pack(
     let content = tacita_hifs::pack::measure(folder).map_err(|e| of_pack(&e))?;
     let size = size.unwrap_or_else(|| roomy_size(content, shape));
     let (_, device) = make(image, Some(size), shape)?;
-    let hifs = Hifs::open(device, OpenOptions::default()).map_err(|e| exit::of_image(image, &e))?;
+    let failed = |e: tacita_hifs::Error| exit::of_image(image, &e);
+    let hifs = Hifs::open(device.clone(), OpenOptions::default()).map_err(failed)?;
+    // On a raw device nothing else keeps half an image from passing for one.
+    hifs.withhold().map_err(failed)?;
     let bar = output::progress("packing", content.bytes);
     let carried = tacita_hifs::pack::pack(&hifs, folder, &mut |bytes| bar.set_position(bytes))
         .map_err(|e| of_pack(&e))?;
+    hifs.publish().map_err(failed)?;
+    device.publish().map_err(|e| exit::of_device(image, &e))?;
     bar.finish_and_clear();
     report_carried(json, carried, &format!("packed into {}", image.display()))
 }
@@ -71,8 +77,19 @@ fn roomy_size(content: Carried, shape: &Shape) -> u64 {
 }
 
 pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcome<()> {
-    let facts = json!({ "nodes": carried.nodes, "bytes": carried.bytes });
-    let text = format!("{} nodes, {} {what}\n", carried.nodes, sizes::show(carried.bytes));
+    let left_out = carried.attributes_left_out;
+    let facts = json!({
+        "nodes": carried.nodes,
+        "bytes": carried.bytes,
+        "attributes_left_out": left_out,
+    });
+    let mut text = format!("{} nodes, {} {what}\n", carried.nodes, sizes::show(carried.bytes));
+    if left_out > 0 {
+        text += &format!(
+            "{left_out} extended attributes left out: only root carries `trusted.` and `security.`, \
+             and `system.` has no place\n"
+        );
+    }
     output::facts(json, &facts, &text)
 }
 
@@ -89,6 +106,13 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
         return Failure::new(exit::NO_SPACE, error.to_string())
             .with_remedy("choose a larger --size, or make room");
     }
+    let missing = error
+        .source
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
+    if missing {
+        return Failure::usage(error.to_string()).with_remedy("is the path right?");
+    }
     let not_empty = error
         .source
         .downcast_ref::<std::io::Error>()
@@ -99,7 +123,7 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
     Failure::new(exit::DEVICE, error.to_string())
 }
 
-/// Makes an empty image.
+/// Makes an empty image, which has no name yet if it is a file.
 fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, Arc<FileDevice>)> {
     let raw = fs::metadata(image).is_ok_and(|meta| meta.file_type().is_block_device());
     let refuse = |e: &tacita_block::Error| exit::of_device(image, e);
@@ -112,7 +136,7 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         let size = size.ok_or_else(|| Failure::usage("--size is needed for an image file"))?;
         let parameters = parameters(size, shape)?;
         Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
-        FileDevice::create(image, size, 4096).map_err(|e| refuse(&e))?
+        FileOptions::new(4096).create_unpublished(image, size).map_err(|e| refuse(&e))?
     };
     let size = size.unwrap_or_else(|| device.geometry().len_bytes());
     let parameters = parameters(size, shape)?;
@@ -132,6 +156,11 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
 /// Something other than zeros is not overwritten without being told to.
 fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     let mut head = Vec::new();
+    let meta = fs::metadata(image).map(|meta| meta.file_type());
+    if meta.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device()) {
+        let text = format!("{}: neither a file nor a block device", image.display());
+        return Err(Failure::usage(text).with_remedy("name a new file"));
+    }
     match File::open(image) {
         Ok(file) => {
             file.take(PROBE_LEN as u64).read_to_end(&mut head)?;

@@ -1,0 +1,141 @@
+//! A file that is there when it is finished, or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, OFlags};
+
+/// A regular file without a name, for its owner alone. [`NewFile::publish`] gives it its name;
+/// until then it goes with the process that makes it, however that ends, and what had the name
+/// before stays.
+///
+/// Where the file system has no files without names, it has a random one beside its own meanwhile,
+/// which is left behind if the process is killed.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    path: PathBuf,
+    /// The name it has meanwhile, if it must have one.
+    beside: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// An empty file that will be called `path`; a symbolic link there is followed.
+    ///
+    /// # Errors
+    /// If the folder is not there or cannot be written.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let nameless = options
+            .clone()
+            .custom_flags((OFlags::TMPFILE | OFlags::CLOEXEC).bits().cast_signed())
+            .open(folder_of(&path));
+        match nameless {
+            Ok(file) => Ok(Self { file, path, beside: None }),
+            Err(e) if is_not_offered(&e) => {
+                let beside = name_beside(&path)?;
+                let file = options.create_new(true).open(&beside)?;
+                Ok(Self { file, path, beside: Some(beside) })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The file.
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes the content durable, then the name, in place of what had it.
+    ///
+    /// # Errors
+    /// If the disk is full or fails: then what had the name before still has it.
+    pub fn publish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let named = match self.beside.take() {
+            Some(beside) => beside,
+            None => {
+                let beside = name_beside(&self.path)?;
+                let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                rustix::fs::linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+                beside
+            }
+        };
+        if let Err(e) = fs::rename(&named, &self.path) {
+            self.beside = Some(named);
+            return Err(e);
+        }
+        File::open(folder_of(&self.path))?.sync_all()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(beside) = self.beside.take() {
+            // It is not finished, so nobody misses it.
+            let _ = fs::remove_file(beside);
+        }
+    }
+}
+
+fn is_not_offered(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(errno, Some(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR))
+}
+
+/// The folder that holds a path's last name.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A hidden name beside `path` that nobody else has chosen.
+fn name_beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let unique = format!(".{name}.{}-{}", std::process::id(), time.tv_nsec);
+    Ok(path.with_file_name(unique))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn is_there_when_published() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        for content in [b"first", b"other"] {
+            let before = names(folder.path());
+            let new = NewFile::create(&path).unwrap();
+            new.file().write_all(content).unwrap();
+            assert_eq!(names(folder.path()), before);
+            new.publish().unwrap();
+            assert_eq!(names(folder.path()), ["new"]);
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        drop(NewFile::create(&path).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"other");
+        assert_eq!(names(folder.path()), ["new"]);
+        assert!(NewFile::create(folder.path().join("none/new")).is_err());
+    }
+}

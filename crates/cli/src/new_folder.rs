@@ -1,0 +1,107 @@
+//! A folder that is there when it is finished, or not at all.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+use tacita_vfs::fuse::Interrupts;
+
+/// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
+/// with a signal that ends the process; only a kill leaves it, under its hidden name.
+#[derive(Debug)]
+pub(crate) struct NewFolder {
+    hidden: PathBuf,
+    folder: PathBuf,
+    /// Held by whoever gives it its name, or takes it away for good.
+    fate: Arc<Mutex<()>>,
+}
+
+impl NewFolder {
+    /// A folder that will be called `folder`, which does not exist or is empty.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DirectoryNotEmpty`] if it is not empty; if what is above it is not there or
+    /// cannot be written.
+    pub(crate) fn prepare(folder: &Path) -> io::Result<Self> {
+        let unique = format!(".tacita-{}", std::process::id());
+        let hidden = match fs::read_dir(folder) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Err(ErrorKind::DirectoryNotEmpty.into());
+                }
+                // It may be a mount point or belong to somebody, so it stays the folder it is.
+                folder.join(unique)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let name = folder.file_name().ok_or(ErrorKind::InvalidInput)?;
+                folder.with_file_name(format!(".{}{unique}", name.to_string_lossy()))
+            }
+            Err(error) => return Err(error),
+        };
+        let parent = hidden.parent().filter(|parent| *parent != Path::new(""));
+        fs::metadata(parent.unwrap_or(Path::new(".")))?;
+        let this = Self { hidden, folder: folder.to_owned(), fate: Arc::default() };
+        this.watch_for_signals()?;
+        Ok(this)
+    }
+
+    /// Where it is filled: there is nothing yet.
+    pub(crate) fn path(&self) -> &Path {
+        &self.hidden
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// If the file system fails.
+    pub(crate) fn publish(self) -> io::Result<()> {
+        let _fate = self.fate.lock();
+        if !self.folder.is_dir() {
+            return fs::rename(&self.hidden, &self.folder);
+        }
+        for entry in fs::read_dir(&self.hidden)? {
+            let entry = entry?;
+            fs::rename(entry.path(), self.folder.join(entry.file_name()))?;
+        }
+        let meta = fs::metadata(&self.hidden)?;
+        fs::set_permissions(&self.folder, meta.permissions())?;
+        take_times_and_owner(&meta, &self.folder)
+    }
+
+    fn watch_for_signals(&self) -> io::Result<()> {
+        let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
+        let interrupts = Interrupts::watch(&signals).map_err(io::Error::other)?;
+        let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
+        std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+            interrupts.wait();
+            let _fate = fate.lock();
+            // Whoever fills it finds his folder gone, so this comes to an end.
+            while hidden.exists() {
+                let _ = fs::remove_dir_all(&hidden);
+            }
+            std::process::exit(130);
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        if self.hidden.exists()
+            && let Err(error) = fs::remove_dir_all(&self.hidden)
+        {
+            eprintln!("tacita: {}: cannot be removed: {error}", self.hidden.display());
+        }
+    }
+}
+
+fn take_times_and_owner(meta: &fs::Metadata, folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(folder, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    let times = fs::FileTimes::new().set_accessed(meta.accessed()?).set_modified(meta.modified()?);
+    fs::File::open(folder)?.set_times(times)
+}

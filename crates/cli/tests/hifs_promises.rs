@@ -1,0 +1,266 @@
+//! What the hifs commands promise however they end: a command that makes a file is finished or has
+//! made none, durable is what is said to be, and nobody waits for ever.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tacita_testkit::history::Rng;
+use tacita_testkit::Watchdog;
+
+/// What is waited for comes sooner or not at all.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn tacita(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn expect(code: i32, arguments: &[&str]) -> String {
+    let output = tacita(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+    if code == 0 { String::from_utf8(output.stdout).unwrap() } else { said }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A folder with a few hundred files.
+fn some_files(folder: &Path) {
+    let mut rng = Rng::new(1);
+    for n in 0..300u64 {
+        let dir = folder.join(format!("{}", n % 7));
+        fs::create_dir_all(&dir).unwrap();
+        let len = usize::try_from(rng.below(20_000)).unwrap();
+        fs::write(dir.join(format!("{n}")), rng.bytes(len)).unwrap();
+    }
+}
+
+fn send(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    // It may be done already.
+    let _ = kill_process(pid, signal);
+}
+
+/// Every command that makes a file, interrupted at random points: the file is there and right, or
+/// it is not there.
+#[test]
+fn interrupted_commands_leave_all_or_nothing() {
+    let _watchdog = Watchdog::start("interrupted", Duration::from_mins(5));
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    some_files(&folder);
+    let source = dir.path().join("source.img");
+    expect(0, &["hifs", "pack", path(&folder), path(&source), "--size", "32M", "--seed", "00"]);
+    let whole = fs::read(&source).unwrap();
+    let made = dir.path().join("made");
+    let (image, picture, out) = (made.join("image"), made.join("picture"), made.join("out"));
+    let commands: [&[&str]; 4] = [
+        &["hifs", "format", path(&image), "--size", "32M"],
+        &["hifs", "pack", path(&folder), path(&image), "--size", "32M", "--seed", "00"],
+        &["hifs", "unpack", path(&source), path(&out)],
+        &["hifs", "map", path(&source), "--svg", path(&picture)],
+    ];
+    let mut rng = Rng::new(u64::from(std::process::id()));
+    let (mut finished, mut absent) = (0, 0);
+    for arguments in commands {
+        fs::create_dir(&made).unwrap();
+        let begin = Instant::now();
+        assert!(command(arguments).stdout(Stdio::null()).status().unwrap().success());
+        let whole_time = begin.elapsed();
+        fs::remove_dir_all(&made).unwrap();
+        for n in 0..16 {
+            fs::create_dir(&made).unwrap();
+            let mut child =
+                command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(whole_time.mul_f64(rng.below(1200) as f64 / 1000.0));
+            let signal = [Signal::INT, Signal::TERM, Signal::KILL][n % 3];
+            send(&child, signal);
+            let status = child.wait().unwrap();
+            let what = format!("{arguments:?}, {signal:?}");
+            let left: Vec<String> =
+                names(&made).into_iter().filter(|name| !name.starts_with('.')).collect();
+            if signal != Signal::KILL {
+                assert_eq!(left, names(&made), "{what}: something hidden is left");
+            }
+            if left.is_empty() {
+                assert!(!status.success(), "{what}");
+                absent += 1;
+            } else {
+                finished += 1;
+                match arguments[1] {
+                    "format" => drop(expect(0, &["hifs", "check", path(&image)])),
+                    "pack" => assert!(fs::read(&image).unwrap() == whole, "{what}"),
+                    "unpack" => {
+                        let again = dir.path().join("again.img");
+                        let seed = ["--size", "32M", "--seed", "00", "--force"];
+                        let pack = ["hifs", "pack", path(&out), path(&again)];
+                        expect(0, &[&pack[..], &seed[..]].concat());
+                        assert!(fs::read(&again).unwrap() == whole, "{what}");
+                    }
+                    _ => assert!(fs::read_to_string(&picture).unwrap().contains("</svg>")),
+                }
+            }
+            fs::remove_dir_all(&made).unwrap();
+        }
+    }
+    assert!(finished > 0 && absent > 0, "{finished} finished, {absent} absent");
+}
+
+/// A small file system of its own, unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(test: &str, size: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={size}");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(dir.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("SKIPPED: {test}: cannot mount a tmpfs");
+            return None;
+        }
+        Some(Self(dir))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_nothing() {
+    let Some(disk) = SmallDisk::new("a_full_disk_leaves_nothing", "2m") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    some_files(&folder);
+    let source = dir.path().join("source.img");
+    expect(0, &["hifs", "pack", path(&folder), path(&source), "--size", "32M"]);
+    let at = |name: &str| disk.0.path().join(name);
+    let (image, picture, out) = (at("image"), at("picture"), at("out"));
+    expect(6, &["hifs", "format", path(&image), "--size", "32M"]);
+    expect(6, &["hifs", "pack", path(&folder), path(&image), "--size", "32M"]);
+    expect(6, &["hifs", "unpack", path(&source), path(&out)]);
+    assert_eq!(names(disk.0.path()), [""; 0]);
+    fs::write(at("ballast"), vec![1; 4 << 20]).unwrap_err();
+    expect(6, &["hifs", "map", path(&source), "--svg", path(&picture)]);
+    assert_eq!(names(disk.0.path()), ["ballast"]);
+    // What an image is made of cannot fill it half: too small an image is none.
+    let small = dir.path().join("small.img");
+    expect(6, &["hifs", "pack", path(&folder), path(&small), "--size", "2M"]);
+    assert!(!small.exists());
+    // What was there before stays.
+    expect(6, &["hifs", "pack", path(&folder), path(&source), "--size", "2M", "--force"]);
+    expect(0, &["hifs", "check", path(&source)]);
+}
+
+#[test]
+fn pipes_and_folders_are_no_images() {
+    let _watchdog = Watchdog::start("pipes", PATIENCE);
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for place in [pipe.as_path(), dir.path()] {
+        for command in ["check", "info"] {
+            expect(4, &["hifs", command, path(place)]);
+        }
+        expect(2, &["hifs", "format", path(place), "--size", "8M"]);
+        assert_ne!(
+            tacita(&["hifs", "format", path(place), "--size", "8M", "--force"]).status.code(),
+            Some(0)
+        );
+    }
+}
+
+/// Two packs of one folder are equal, and times come back as they were.
+#[test]
+fn packs_keep_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    some_files(&folder);
+    fs::hard_link(folder.join("1/1"), folder.join("another name")).unwrap();
+    for times in ["none", "user", "full"] {
+        let mut images: Vec<PathBuf> = Vec::new();
+        for n in 0..2 {
+            let image = dir.path().join(format!("{times} {n}"));
+            let shape = ["--size", "32M", "--seed", "00", "--times", times];
+            expect(0, &[&["hifs", "pack", path(&folder), path(&image)][..], &shape].concat());
+            images.push(image);
+            // Reading changes access times.
+            let read = Command::new("cat").arg(folder.join("1/1")).output().unwrap();
+            assert!(read.status.success());
+        }
+        assert!(fs::read(&images[0]).unwrap() == fs::read(&images[1]).unwrap(), "{times}");
+        if times == "none" {
+            continue;
+        }
+        let out = dir.path().join(format!("out {times}"));
+        expect(0, &["hifs", "unpack", path(&images[0]), path(&out)]);
+        for name in ["1/1", "2", "another name"] {
+            let (a, b) = (folder.join(name), out.join(name));
+            let (a, b) = (fs::metadata(a).unwrap(), fs::metadata(b).unwrap());
+            assert_eq!((a.mtime(), a.mtime_nsec()), (b.mtime(), b.mtime_nsec()), "{times}, {name}");
+        }
+    }
+}
+
+#[test]
+fn attributes_are_carried_or_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, image, out) =
+        (dir.path().join("folder"), dir.path().join("image"), dir.path().join("out"));
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, "x").unwrap();
+    let set = |name: &str, value: &str| {
+        let args: [&OsStr; 5] =
+            ["-n".as_ref(), name.as_ref(), "-v".as_ref(), value.as_ref(), file.as_os_str()];
+        Command::new("setfattr").args(args).output().is_ok_and(|output| output.status.success())
+    };
+    if !(set("user.a", "1") && set("trusted.b", "2") && set("security.c", "3")) {
+        eprintln!("SKIPPED: attributes_are_carried_or_counted: not root, or no attributes here");
+        return;
+    }
+    let packed = expect(0, &["hifs", "pack", path(&folder), path(&image), "--json"]);
+    let packed: serde_json::Value = serde_json::from_str(&packed).unwrap();
+    assert_eq!(packed["attributes_left_out"], 0);
+    expect(0, &["hifs", "unpack", path(&image), path(&out)]);
+    let shown = Command::new("getfattr")
+        .args(["--absolute-names", "-d", "-m", "-"])
+        .arg(out.join("file"))
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for line in ["user.a=\"1\"", "trusted.b=\"2\"", "security.c=\"3\""] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+}
