@@ -58,14 +58,13 @@ impl NewFile {
     /// If the disk is full or fails: then what had the name before still has it.
     pub fn publish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        let named = match self.beside.take() {
-            Some(beside) => beside,
-            None => {
-                let beside = name_beside(&self.path)?;
-                let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                rustix::fs::linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
-                beside
-            }
+        let named = if let Some(beside) = self.beside.take() {
+            beside
+        } else {
+            let beside = name_beside(&self.path)?;
+            let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+            beside
         };
         if let Err(e) = fs::rename(&named, &self.path) {
             self.beside = Some(named);

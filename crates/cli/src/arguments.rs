@@ -30,6 +30,11 @@ pub(crate) enum Command {
         /// Where it is mounted
         dir: PathBuf,
     },
+    /// Put everything written to the mount on DIR on the medium, and finish what it promises
+    Sync {
+        /// Where it is mounted
+        dir: PathBuf,
+    },
     /// The history-independent file system
     #[command(subcommand)]
     Hifs(Hifs),
@@ -145,9 +150,13 @@ pub(crate) enum Hifs {
         image: PathBuf,
         /// Where to
         dir: PathBuf,
-        /// When fsync returns
+        /// When fsync returns. fsync, `tacita sync`, `tacita umount`, half a second of quiet and
+        /// the timer make changes durable; the command `sync` and sync(2) do not
         #[arg(long, value_enum, default_value = "strict")]
         sync: SyncName,
+        /// Commit at least so often while files change; 0 for never by the clock
+        #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+        commit_every: u32,
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
@@ -156,6 +165,8 @@ pub(crate) enum Hifs {
         options: Vec<String>,
     },
     /// Is this the canonical image of its files? Exit 0 yes, 1 no
+    ///
+    /// Content has no checksum: a changed byte within a file is another file, and canonical.
     Check {
         /// File or block device
         image: PathBuf,

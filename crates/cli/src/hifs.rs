@@ -7,6 +7,7 @@ mod mount;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tacita_block::{Access, FileDevice};
 use tacita_hifs::pack::PackError;
@@ -20,8 +21,9 @@ use crate::output;
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Format { image, size, shape, json } => create::format(image, *size, shape, *json),
-        Command::Mount { image, dir, sync, foreground, options } => {
-            mount::run(image, dir, *sync, *foreground, options)
+        Command::Mount { image, dir, sync, commit_every, foreground, options } => {
+            let commit_every = Duration::from_secs((*commit_every).into());
+            mount::run(image, dir, (*sync, commit_every), *foreground, options)
         }
         Command::Check { image, json } => facts::check(image, *json),
         Command::Info { image, json } => facts::info(image, *json),

@@ -43,8 +43,11 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     match &arguments.command {
         Command::Tour(tour) => tour::run(tour),
         Command::Umount { dir } => {
-            Ok(tacita_vfs::daemon::unmount(dir).map_err(|e| exit::of_mount(&e))?)
+            let mut tell = |text: &str| eprintln!("tacita: {text}");
+            Ok(tacita_vfs::daemon::unmount_telling(dir, &mut tell)
+                .map_err(|e| exit::of_mount(&e))?)
         }
+        Command::Sync { dir } => Ok(tacita_vfs::daemon::sync(dir).map_err(|e| exit::of_mount(&e))?),
         Command::Hifs(command) => hifs::run(command),
         Command::Purge(command) => purge::run(command),
         Command::Pddm(command) => pddm::run(command),

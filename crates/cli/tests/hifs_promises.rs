@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tacita_testkit::history::Rng;
-use tacita_testkit::Watchdog;
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
 /// What is waited for comes sooner or not at all.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -96,7 +96,8 @@ fn interrupted_commands_leave_all_or_nothing() {
             fs::create_dir(&made).unwrap();
             let mut child =
                 command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            std::thread::sleep(whole_time.mul_f64(rng.below(1200) as f64 / 1000.0));
+            let thousandths = u32::try_from(rng.below(1200)).unwrap();
+            std::thread::sleep(whole_time * thousandths / 1000);
             let signal = [Signal::INT, Signal::TERM, Signal::KILL][n % 3];
             send(&child, signal);
             let status = child.wait().unwrap();
@@ -263,4 +264,153 @@ fn attributes_are_carried_or_counted() {
     for line in ["user.a=\"1\"", "trusted.b=\"2\"", "security.c=\"3\""] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A mounted image whose daemon can be killed.
+struct Mounted {
+    image: PathBuf,
+    guard: MountGuard,
+    daemon: Child,
+    _images: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(extra: &[&str]) -> Self {
+        let images = tempfile::tempdir().unwrap();
+        let image = images.path().join("image");
+        expect(0, &["hifs", "format", path(&image), "--size", "32M"]);
+        let guard = MountGuard::new().unwrap();
+        let mount = ["hifs", "mount", path(&image), path(guard.path()), "--foreground"];
+        let daemon = command(&[&mount[..], extra].concat()).spawn().unwrap();
+        let mounted = Self { image, guard, daemon, _images: images };
+        until("the mount", || mounted.is_mounted());
+        mounted
+    }
+
+    fn dir(&self) -> &Path {
+        self.guard.path()
+    }
+
+    fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().any(|row| row.contains(path(self.dir())))
+    }
+
+    /// Kills the daemon and returns what the image holds.
+    fn killed(mut self) -> Vec<String> {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+        tacita(&["umount", path(self.dir())]);
+        let dir = tempfile::tempdir().unwrap();
+        // Mounting recovers.
+        expect(0, &["hifs", "mount", path(&self.image), path(dir.path())]);
+        let names = names(dir.path());
+        expect(0, &["umount", path(dir.path())]);
+        expect(0, &["hifs", "check", path(&self.image)]);
+        names
+    }
+}
+
+/// What a program calls, and how.
+type Promise = (&'static str, fn(&Mounted));
+
+/// Every call that promises durability keeps it through a kill, in both modes.
+#[test]
+fn what_counts_as_durable_survives_a_kill() {
+    if skip_without_fuse("what_counts_as_durable_survives_a_kill") {
+        return;
+    }
+    let _watchdog = Watchdog::start("durable", Duration::from_mins(5));
+    let promises: [Promise; 4] = [
+        ("fsync of the file", |mounted| {
+            let file = fs::File::create(mounted.dir().join("file")).unwrap();
+            file.sync_all().unwrap();
+        }),
+        ("fdatasync of the file", |mounted| {
+            let file = fs::File::create(mounted.dir().join("file")).unwrap();
+            file.sync_data().unwrap();
+        }),
+        ("fsync of the folder", |mounted| {
+            fs::write(mounted.dir().join("file"), "x").unwrap();
+            fs::File::open(mounted.dir()).unwrap().sync_all().unwrap();
+        }),
+        ("tacita sync", |mounted| {
+            fs::write(mounted.dir().join("file"), "x").unwrap();
+            expect(0, &["sync", path(mounted.dir())]);
+        }),
+    ];
+    for mode in ["strict", "durable"] {
+        for (what, promise) in promises {
+            // Nothing else commits.
+            let mounted = Mounted::new(&["--sync", mode, "--commit-every", "0"]);
+            promise(&mounted);
+            assert_eq!(mounted.killed(), ["file"], "{what}, {mode}");
+        }
+    }
+}
+
+/// When programs are quiet everything is committed by itself.
+#[test]
+fn quiet_programs_are_committed() {
+    if skip_without_fuse("quiet_programs_are_committed") {
+        return;
+    }
+    let _watchdog = Watchdog::start("quiet", Duration::from_mins(5));
+    let mounted = Mounted::new(&["--commit-every", "0"]);
+    let name = b"a name that is looked for";
+    fs::write(mounted.dir().join(std::str::from_utf8(name).unwrap()), "x").unwrap();
+    until("the commit", || {
+        let image = fs::read(&mounted.image).unwrap();
+        image.windows(name.len()).any(|window| window == name)
+    });
+    assert_eq!(mounted.killed(), [std::str::from_utf8(name).unwrap()]);
+}
+
+/// A mount that another mount namespace holds: unmounting answers, names the holder, loses nothing,
+/// and the image is free when the holder is gone.
+#[test]
+fn a_mount_held_elsewhere_is_told() {
+    let test = "a_mount_held_elsewhere_is_told";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, Duration::from_mins(5));
+    let mut mounted = Mounted::new(&["--commit-every", "0"]);
+    let holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut holder) = holder else {
+        eprintln!("SKIPPED: {test}: no unshare");
+        return;
+    };
+    let mut ready = [0; 6];
+    let stdout = holder.stdout.as_mut().unwrap();
+    if std::io::Read::read_exact(stdout, &mut ready).is_err() {
+        eprintln!("SKIPPED: {test}: no mount namespaces here");
+        return;
+    }
+    fs::write(mounted.dir().join("file"), "x").unwrap();
+    for _ in 0..2 {
+        let said = expect(5, &["umount", path(mounted.dir())]);
+        let (pid, dir) = (holder.id().to_string(), path(mounted.dir()));
+        assert!(said.contains(&pid) && said.contains("sleep") && said.contains(dir), "{said}");
+        assert!(said.contains("on the medium"), "{said}");
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    until("the end of the daemon", || mounted.daemon.try_wait().unwrap().is_some());
+    expect(0, &["hifs", "check", path(&mounted.image)]);
+    assert!(fs::read(&mounted.image).unwrap().windows(4).any(|window| window == b"file"));
+    let said = expect(2, &["sync", path(mounted.dir())]);
+    assert!(said.contains(path(mounted.dir())), "{said}");
 }

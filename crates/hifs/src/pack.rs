@@ -370,9 +370,10 @@ impl Unpacker<'_> {
         }
         for name in self.hifs.xattrs(node).at(path)? {
             let value = self.hifs.xattr(node, &name).at(path)?;
-            let set = match is_carried(name.as_bytes()) {
-                true => rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty()),
-                false => Err(Errno::PERM),
+            let set = if is_carried(name.as_bytes()) {
+                rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty())
+            } else {
+                Err(Errno::PERM)
             };
             match set {
                 Ok(()) => {}

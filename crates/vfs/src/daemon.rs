@@ -6,8 +6,10 @@
 //! nobody waits for the dead.
 
 mod fork;
+mod holders;
 mod serving_lock;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,12 +17,30 @@ pub use fork::{Daemonised, Failure, Reporter, daemonise};
 pub(crate) use serving_lock::ServingLock;
 pub use serving_lock::private_folder;
 
-use crate::fuse::{detach, is_mounted, unmount_busy};
+use crate::fuse::{detach, device_of_mount, is_mounted, unmount_busy};
 use crate::{Error, Kind, Result};
+use holders::{Holder, holders};
 use serving_lock::{Ending, Watch};
 
 /// How often the lock is looked at while waiting.
 const WAIT_STEP: Duration = Duration::from_millis(10);
+/// How long is waited before a look at what it is waited for.
+const LOOK_AFTER: Duration = Duration::from_secs(4);
+
+/// Puts everything on the medium that has been written to the mount on `dir`.
+///
+/// # Errors
+/// [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`].
+pub fn sync(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = canonical(dir.as_ref())?;
+    if !is_mounted(&dir)? {
+        return Err(not_mounted(&dir));
+    }
+    File::open(&dir).and_then(|root| root.sync_all()).map_err(|e| {
+        let text = format!("{}: not everything is on the medium: {e}", dir.display());
+        Error::new(Kind::Io, text).because(e)
+    })
+}
 
 /// Unmounts `dir` and returns when everything is on the medium and the process that served it is
 /// gone.
@@ -29,10 +49,19 @@ const WAIT_STEP: Duration = Duration::from_millis(10);
 /// is lost.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if
-/// the final sync failed; [`Kind::Stale`] if the server had died, when the mount is cleared.
+/// [`Kind::Busy`] if it is in use, or is held by a process in another mount namespace, which the
+/// message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
+/// failed; [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
-    unmount_until(dir.as_ref(), None)
+    unmount_telling(dir, &mut |_| {})
+}
+
+/// As [`unmount`]; while that takes long, `tell` hears what is waited for.
+///
+/// # Errors
+/// As [`unmount`].
+pub fn unmount_telling(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    unmount_until(dir.as_ref(), None, tell)
 }
 
 /// As [`unmount`], but waits no longer than `wait_max`.
@@ -40,13 +69,14 @@ pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
 /// # Errors
 /// As [`unmount`]; [`Kind::Busy`] also if the server is not gone by then.
 pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
-    unmount_until(dir.as_ref(), Some(Instant::now() + wait_max))
+    unmount_until(dir.as_ref(), Some(Instant::now() + wait_max), &mut |_| {})
 }
 
-fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
+fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = canonical(dir)?;
     let watch = Watch::open(&dir)?;
     let mounted = is_mounted(&dir)?;
+    let device = device_of_mount(&dir).filter(|_| mounted);
     if mounted {
         // Without its server a mount can only be cleared, and programs that use it get errors
         // already: it need not wait for them.
@@ -61,15 +91,24 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
     let Some(watch) = watch else {
         return if mounted { Ok(()) } else { Err(not_mounted(&dir)) };
     };
+    let mut look_at = Instant::now() + LOOK_AFTER;
     let ending = loop {
         if let Some(ending) = watch.ending()? {
             break ending;
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
             return Err(Error::new(
                 Kind::Busy,
                 format!("{}: unmounted, but still being served", dir.display()),
             ));
+        }
+        if now >= look_at {
+            look_at = now + LOOK_AFTER;
+            if let Some(holder) = holders(&dir, device.as_deref()).first() {
+                return Err(held(&dir, holder));
+            }
+            tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
         }
         std::thread::sleep(WAIT_STEP);
     };
@@ -86,6 +125,22 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>) -> Result<()> {
         )),
         Ending::Died => Err(not_mounted(&dir)),
     }
+}
+
+/// Somebody else has the mount too: it is safe, but goes on.
+fn held(dir: &Path, holder: &Holder) -> Error {
+    let safe = match holder.sync(dir) {
+        Ok(()) => "everything written so far is on the medium".to_owned(),
+        Err(e) => format!("it cannot be synced from here: {e}"),
+    };
+    Error::new(
+        Kind::Busy,
+        format!(
+            "{}: unmounted here, but {holder} holds it in another mount namespace; {safe}, and it \
+             ends with its last holder",
+            dir.display()
+        ),
+    )
 }
 
 fn not_mounted(dir: &Path) -> Error {

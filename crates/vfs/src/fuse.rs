@@ -23,4 +23,6 @@ mod sync_timer;
 
 pub use mount::{Interrupts, Mount, mount, run_until_unmounted};
 pub use mount_options::MountOptions;
-pub(crate) use mount_table::{detach, is_mounted, owner_of_mount, unmount_busy};
+pub(crate) use mount_table::{
+    detach, device_of_mount, is_mounted, mounted_in, owner_of_mount, unmount_busy,
+};

@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use crate::{Attr, Clock, FileSystem, FsStats, NodeId, Result};
 
+mod activity;
 mod attributes;
 mod content;
 mod handles;
@@ -44,6 +45,7 @@ pub use names::NAME_LEN_MAX;
 pub use rename::{RenameMode, Renamed};
 pub use xattr::{XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 
+use activity::Activity;
 use handles::Handles;
 use references::{Left, References};
 
@@ -82,6 +84,7 @@ pub struct Posix<F> {
     attributes: [Mutex<()>; ATTRIBUTE_LOCK_COUNT],
     references: References,
     handles: Handles,
+    activity: Activity,
 }
 
 impl<F: FileSystem> Posix<F> {
@@ -94,6 +97,7 @@ impl<F: FileSystem> Posix<F> {
             attributes: std::array::from_fn(|_| Mutex::new(())),
             references: References::default(),
             handles: Handles::default(),
+            activity: Activity::default(),
         }
     }
 
@@ -137,6 +141,11 @@ impl<F: FileSystem> Posix<F> {
         self.fs.sync()
     }
 
+    /// How often programs have changed something, or tried to: it grows with each change.
+    pub(crate) fn changes(&self) -> u64 {
+        self.activity.count()
+    }
+
     /// Nameless nodes that nobody has open need not wait for the kernel to forget their numbers,
     /// which it does a moment after the name is gone.
     fn let_go_of_closed(&self) {
@@ -155,7 +164,7 @@ impl<F: FileSystem> Posix<F> {
             Left::Nameless => self.fs.forget(node),
             Left::Named => {
                 // Whoever finds a node refers to it within the same lock.
-                let _guard = self.change_namespace();
+                let _guard = self.namespace.write().unwrap_or_else(PoisonError::into_inner);
                 if !self.references.any(node) {
                     self.fs.idle(node);
                 }
@@ -188,10 +197,12 @@ impl<F: FileSystem> Posix<F> {
     }
 
     fn change_namespace(&self) -> RwLockWriteGuard<'_, ()> {
+        self.activity.note();
         self.namespace.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_attributes(&self, node: NodeId) -> MutexGuard<'_, ()> {
+        self.activity.note();
         let index = node.0 % ATTRIBUTE_LOCK_COUNT as u64;
         self.attributes[usize::try_from(index).unwrap_or(0)]
             .lock()

@@ -1,5 +1,6 @@
 //! `tacita hifs format` and `pack`: new images.
 
+use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -85,9 +86,10 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
     });
     let mut text = format!("{} nodes, {} {what}\n", carried.nodes, sizes::show(carried.bytes));
     if left_out > 0 {
-        text += &format!(
+        let _ = writeln!(
+            text,
             "{left_out} extended attributes left out: only root carries `trusted.` and `security.`, \
-             and `system.` has no place\n"
+             and `system.` has no place"
         );
     }
     output::facts(json, &facts, &text)
@@ -133,7 +135,9 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
     let device = if raw {
         FileDevice::open(image, Access::ReadWrite, 4096).map_err(|e| refuse(&e))?
     } else {
-        let size = size.ok_or_else(|| Failure::usage("--size is needed for an image file"))?;
+        let size = size.ok_or_else(|| {
+            Failure::usage(format!("{}: --size is needed for an image file", image.display()))
+        })?;
         let parameters = parameters(size, shape)?;
         Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
         FileOptions::new(4096).create_unpublished(image, size).map_err(|e| refuse(&e))?
@@ -163,7 +167,9 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     }
     match File::open(image) {
         Ok(file) => {
-            file.take(PROBE_LEN as u64).read_to_end(&mut head)?;
+            file.take(PROBE_LEN as u64).read_to_end(&mut head).map_err(|error| {
+                Failure::new(exit::DEVICE, format!("{}: {error}", image.display()))
+            })?;
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => {

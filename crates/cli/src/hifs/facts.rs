@@ -47,7 +47,8 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
     });
     if count == 0 {
         let text = format!(
-            "{}: canonical: all {blocks} blocks are what its files alone make them\n",
+            "{}: canonical: all {blocks} blocks are what its files alone make them\n\
+             (content has no checksum: a changed byte within a file is not seen)\n",
             image.display()
         );
         return output::facts(json, &value, &text);

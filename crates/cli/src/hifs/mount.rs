@@ -1,7 +1,10 @@
 //! `tacita hifs mount`.
 
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tacita_block::Access;
@@ -13,10 +16,15 @@ use tacita_vfs::{Posix, SystemClock};
 use crate::arguments::SyncName;
 use crate::exit::{self, Failure, Outcome};
 
+/// Threads beside those that keep all cores busy.
+const COMMITTERS: usize = 4;
+/// A commit is made also when nothing has been changed for so long.
+const QUIET: Duration = Duration::from_millis(500);
+
 pub(super) fn run(
     image: &Path,
     dir: &Path,
-    sync: SyncName,
+    sync: (SyncName, Duration),
     foreground: bool,
     options: &[String],
 ) -> Outcome<()> {
@@ -36,7 +44,7 @@ pub(super) fn run(
 fn serve(
     image: &Path,
     dir: &Path,
-    sync: SyncName,
+    sync: (SyncName, Duration),
     options: &[String],
     reporter: Option<Reporter>,
 ) -> Outcome<()> {
@@ -59,14 +67,14 @@ fn serve(
 fn start(
     image: &Path,
     dir: &Path,
-    sync: SyncName,
+    sync: (SyncName, Duration),
     options: &[String],
 ) -> Outcome<(Mount, Interrupts)> {
     let given = |name: &str| options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let read_only = given("ro");
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let open_options = OpenOptions {
-        sync: match sync {
+        sync: match sync.0 {
             SyncName::Strict => Sync::Strict,
             SyncName::Durable => Sync::Durable,
         },
@@ -87,6 +95,10 @@ fn start(
         fs_name: "tacita-hifs".to_owned(),
         subtype: "hifs".to_owned(),
         extra: options.to_vec(),
+        // A commit keeps whoever asked for it waiting; others read on.
+        threads: available_parallelism().map_or(1, NonZero::get) + COMMITTERS,
+        sync_interval: sync.1,
+        sync_when_quiet: Some(QUIET),
         ..MountOptions::default()
     };
     let posix = Arc::new(Posix::new(hifs, SystemClock));

@@ -14,7 +14,7 @@ use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::MountOptions;
 use super::mount_table::{detach, has_helper, is_mounted, row_of, unmount_busy};
-use super::sync_timer::SyncTimer;
+use super::sync_timer::{Schedule, SyncTimer};
 use crate::daemon::ServingLock;
 use crate::{Error, FileSystem, Kind, Posix, Result};
 
@@ -63,10 +63,11 @@ pub fn mount<F: FileSystem>(
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;
-    let timer = if options.sync_interval.is_zero() {
+    let schedule = Schedule { interval: options.sync_interval, quiet: options.sync_when_quiet };
+    let timer = if schedule.is_never() {
         None
     } else {
-        Some(SyncTimer::start(fs, options.sync_interval).map_err(cannot)?)
+        Some(SyncTimer::start(fs, schedule).map_err(cannot)?)
     };
     read_further_ahead(&dir);
     Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
@@ -259,6 +260,18 @@ impl Interrupts {
     }
 }
 
+/// A mount is busy for a moment after the last program has left it.
+fn unmount_patiently(dir: &Path) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(50);
+    for _ in 0..40 {
+        match unmount_busy(dir) {
+            Err(e) if e.kind() == Kind::Busy => std::thread::sleep(STEP),
+            done => return done,
+        }
+    }
+    unmount_busy(dir)
+}
+
 /// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out
 /// of sight, to end with its last user.
 ///
@@ -276,7 +289,7 @@ pub fn run_until_unmounted(mut mount: Mount, interrupts: Interrupts) -> Result<(
         .spawn(move || {
             for (count, signal) in signals.forever().enumerate() {
                 log::info!("signal {signal}: unmounting {}", dir.display());
-                let done = if count == 0 { unmount_busy(&dir) } else { detach(&dir) };
+                let done = if count == 0 { unmount_patiently(&dir) } else { detach(&dir) };
                 if let Err(e) = done {
                     log::warn!("{e}; another signal detaches it from sight");
                 }

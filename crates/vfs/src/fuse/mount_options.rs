@@ -39,6 +39,8 @@ pub struct MountOptions {
     pub extra: Vec<String>,
     /// How often everything is put on the medium; zero for never.
     pub sync_interval: Duration,
+    /// Everything is put on the medium also when nothing has been changed for so long.
+    pub sync_when_quiet: Option<Duration>,
 }
 
 impl Default for MountOptions {
@@ -54,6 +56,7 @@ impl Default for MountOptions {
             passthrough: false,
             extra: Vec::new(),
             sync_interval: SYNC_INTERVAL_DEFAULT,
+            sync_when_quiet: None,
         }
     }
 }

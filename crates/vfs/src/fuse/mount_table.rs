@@ -34,6 +34,25 @@ pub(super) fn row_of(dir: &Path) -> Result<Option<Row>> {
     Ok(rows.filter_map(|row| parse(row, &wanted)).next_back())
 }
 
+/// Whether a mount table, such as `/proc/1/mountinfo`, has the FUSE file system `device`, or one on
+/// `dir`.
+pub(crate) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> bool {
+    let wanted = escape(dir.as_os_str().as_bytes());
+    table.split(|b| *b == b'\n').any(|row| {
+        let mut fields = row.split(|b| *b == b' ');
+        let its_device = fields.nth(2).unwrap_or_default();
+        match device {
+            Some(device) => its_device == device.as_bytes(),
+            None => parse(row, &wanted).is_some_and(|row| row.kind.starts_with("fuse.")),
+        }
+    })
+}
+
+/// The number of the file system mounted on `dir`, a canonical path, as in `0:42`.
+pub(crate) fn device_of_mount(dir: &Path) -> Option<String> {
+    Some(row_of(dir).ok()??.device)
+}
+
 /// Whether a FUSE file system is mounted on `dir`, a canonical path.
 pub(crate) fn is_mounted(dir: &Path) -> Result<bool> {
     Ok(row_of(dir)?.is_some_and(|row| row.kind == "fuse" || row.kind.starts_with("fuse.")))
@@ -122,9 +141,13 @@ fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
             format!("{}: {}", dir.display(), String::from_utf8_lossy(&output.stderr).trim()),
         )),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::new(Kind::Unsupported, "fusermount3 is not installed").because(e))
+            let text = format!("{}: fusermount3 is not installed", dir.display());
+            Err(Error::new(Kind::Unsupported, text).because(e))
         }
-        Err(e) => Err(Error::new(Kind::Io, "cannot run fusermount3").because(e)),
+        Err(e) => {
+            let text = format!("{}: cannot run fusermount3", dir.display());
+            Err(Error::new(Kind::Io, text).because(e))
+        }
     }
 }
 

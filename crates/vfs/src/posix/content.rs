@@ -112,6 +112,7 @@ impl<F: FileSystem> Posix<F> {
         mode: WriteMode,
     ) -> Result<u64> {
         let handle = self.writable(handle)?;
+        self.activity.note();
         let by_program = matches!(mode, WriteMode::Program | WriteMode::Privileged);
         let offset = if handle.append && by_program {
             let _guard = self.lock_attributes(handle.node);
@@ -136,6 +137,10 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::BadHandle`]; [`Kind::Io`].
     pub fn fsync(&self, handle: HandleId) -> Result<()> {
         let node = self.handles.get(handle)?.node;
+        if node == self.root() {
+            // Whoever syncs the root means all of it.
+            return self.sync();
+        }
         self.let_go_of_closed();
         self.fs.sync_node(node)
     }

@@ -1,0 +1,47 @@
+//! Who keeps a mount that has been taken away here: processes in other mount namespaces.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::fuse::mounted_in;
+
+/// A process that still sees the mount.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pid: u32,
+    name: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
+/// Processes that have the FUSE mount `device`, as in `0:42`, or one on `dir`, in their view of the
+/// file system. Those of other users are seen by root alone.
+pub(super) fn holders(dir: &Path, device: Option<&str>) -> Vec<Holder> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let pids = processes.filter_map(|entry| pid(entry.ok()?));
+    let holds = |pid: &u32| {
+        let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        mounted_in(&table, dir, device)
+    };
+    pids.filter(holds)
+        .map(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            Holder { pid, name: name.trim_end().to_owned() }
+        })
+        .collect()
+}
+
+impl Holder {
+    /// Puts everything on the medium, through this process's view of the mount on `dir`.
+    pub(super) fn sync(&self, dir: &Path) -> std::io::Result<()> {
+        let inside = dir.strip_prefix("/").unwrap_or(dir);
+        File::open(PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside))?.sync_all()
+    }
+}
