@@ -253,6 +253,11 @@ impl Interrupts {
         Ok(Self { signals })
     }
 
+    /// Whether one of them has come: for whoever works on until then.
+    pub fn pending(&mut self) -> bool {
+        self.signals.pending().next().is_some()
+    }
+
     /// Returns when the first of them comes: for whoever serves something else than a mount.
     pub fn wait(mut self) {
         self.signals.forever().next();
