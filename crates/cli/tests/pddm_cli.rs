@@ -490,3 +490,45 @@ fn a_sweep_needs_a_word_where_only_the_public_volume_is_open() {
     }
     assert_eq!(seen[0], seen[1]);
 }
+
+/// Hidden flushes that wait for public writes occupy nothing that those need.
+#[test]
+fn public_requests_do_not_wait_for_hidden_ones() {
+    let test = "public_requests_do_not_wait_for_hidden_ones";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("64M", &["hidden"], &["--heartbeat", "0"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    expect(0, &bench.open("hidden", &["--fuse", dir, "--hidden-flush", "durable"]));
+    let change = |name: &str, at: u64| {
+        let file = fs::OpenOptions::new().write(true).open(guard.join(name)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], at * 4096).unwrap();
+        file
+    };
+    // More than there are threads that serve requests.
+    let count = 4 + std::thread::available_parallelism().unwrap().get() as u64;
+    let (ended, returned) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for at in 0..count {
+            let (ended, change) = (ended.clone(), &change);
+            scope.spawn(move || {
+                // Returns when a public flush has carried it.
+                change("hidden", at).sync_all().unwrap();
+                ended.send(()).unwrap();
+            });
+        }
+        let mut left = count;
+        for at in 0.. {
+            std::thread::sleep(Duration::from_millis(300));
+            change("public", at % 100).sync_all().unwrap();
+            left -= returned.try_iter().count() as u64;
+            if left == 0 {
+                break;
+            }
+        }
+    });
+    expect(0, &tacita(&["pddm", "close", "--drop", dir]));
+}

@@ -129,7 +129,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         }
         (None, Some(dir)) => {
             let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
-            let files = files.map_err(|e| exit::of_mount(&e))?;
+            let files = files.map_err(|e| exit::of_mount(&e))?.waiting(|name| name != "public");
             let mount_options = MountOptions {
                 read_only: *read_only,
                 fs_name: "tacita-pddm".to_owned(),
