@@ -106,25 +106,25 @@ impl Pages {
     }
 }
 
-/// What is needed of a unit to read its slots. The key is not expanded: that takes more room than
-/// all the rest, and less time than finding a unit's table again.
+/// What is needed of a unit to read its slots. Its key is not kept, but derived when it is needed:
+/// that takes less time than finding a unit's table again.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     /// The number of the unit.
     pub(crate) seq: Seq,
-    key: Key,
+    salt: Salt,
     pub(crate) ids: Box<[u32]>,
     pub(crate) tags: Box<[Tag]>,
 }
 
 impl SlotTable {
-    pub(crate) fn new(seq: Seq, master: &Key, salt: &Salt, slots: Slots) -> Self {
-        Self { seq, key: unit_key(master, salt), ids: slots.ids.into(), tags: slots.tags.into() }
+    pub(crate) fn new(seq: Seq, salt: Salt, slots: Slots) -> Self {
+        Self { seq, salt, ids: slots.ids.into(), tags: slots.tags.into() }
     }
 
     /// What opens the unit's slots.
-    pub(crate) fn opening(&self) -> Opening {
-        Opening::new(&self.key)
+    pub(crate) fn opening(&self, master: &Key) -> Opening {
+        Opening::new(&unit_key(master, &self.salt))
     }
 }
 

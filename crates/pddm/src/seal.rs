@@ -233,7 +233,7 @@ impl Engine {
                 }
             }
             drop(stage);
-            let table = SlotTable::new(plan.seq, &open.master, &plan.salt, sealed.slots);
+            let table = SlotTable::new(plan.seq, plan.salt, sealed.slots);
             open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
         }
     }

@@ -38,7 +38,7 @@ impl Engine {
                 return None;
             }
             let slots = header.slots(geometry, open.level, &open.master)?;
-            Some(Arc::new(SlotTable::new(seq, &open.master, &header.salt, slots)))
+            Some(Arc::new(SlotTable::new(seq, header.salt, slots)))
         });
         if let Some(table) = &table {
             open.cache.put(unit, Arc::clone(table));
@@ -72,7 +72,7 @@ impl Engine {
     ) -> bool {
         let start = (block - self.geometry().slots(open.level).start) as usize;
         let mut slots = (start..).zip(first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
-        let opening = table.opening();
+        let opening = table.opening(&open.master);
         slots.all(|((slot, id), bytes)| {
             let tag = &table.tags[slot];
             opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
