@@ -238,8 +238,9 @@ pub(crate) enum Pddm {
         /// Share of all slots that is kept free, or two shares, public and hidden: more is faster
         #[arg(long, value_name = "F[,F]", default_value = "0.3")]
         spare: String,
-        /// Seconds without public writes after which a unit of padding is written; 0 for never
-        #[arg(long, value_name = "SECONDS", default_value = "10")]
+        /// Seconds between units of padding for 60 of them after a public write; then the time doubles,
+        /// up to 60 times as long. 0 for never
+        #[arg(long, value_name = "SECONDS", default_value = "1")]
         heartbeat: String,
         #[command(flatten)]
         password: passwords::From,
@@ -267,9 +268,16 @@ pub(crate) enum Pddm {
         /// Keep hidden volumes closed; what they hold is destroyed as the device is written
         #[arg(long)]
         public_only: bool,
-        /// A flush of a hidden volume returns at once; a power cut can then lose what waits
+        /// Look for hidden volumes of a password that opens the public one in all units, and not only
+        /// in the newest
         #[arg(long)]
-        relaxed: bool,
+        search: bool,
+        /// What a flush of a hidden volume is
+        #[arg(long, value_enum, default_value = "ordered")]
+        hidden_flush: HiddenFlushName,
+        /// How much may wait on hidden volumes before their writers do
+        #[arg(long, value_name = "SIZE", value_parser = sizes::parse, default_value = "64M")]
+        queue: u64,
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
@@ -278,14 +286,36 @@ pub(crate) enum Pddm {
     Close {
         /// What `open` was given: the socket or the folder
         front: PathBuf,
+        #[command(flatten)]
+        rest: Rest,
+        /// Print what was dropped as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// What an open device is doing, as far as it is public
     Status {
         /// What `open` was given: the socket or the folder
         front: PathBuf,
+        /// What waits and what is lost on hidden volumes that are open, instead
+        #[arg(long)]
+        hidden: bool,
         /// Print as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Read, verify and write the whole log anew, one round; what waits on open hidden volumes gets to
+    /// the device
+    Sweep {
+        /// File or block device, or the socket or folder that `open` was given
+        target: PathBuf,
+        #[command(flatten)]
+        password: passwords::From,
+        /// Do it although only the public volume is open
+        #[arg(long)]
+        public_only: bool,
+        /// Bytes a second at most
+        #[arg(long, value_name = "SIZE", value_parser = sizes::parse)]
+        rate: Option<u64>,
     },
     /// Change the password of the volume that the old one opens, or of one below
     Passwd {
@@ -307,10 +337,37 @@ pub(crate) enum Pddm {
         device: PathBuf,
         #[command(flatten)]
         password: passwords::From,
+        /// Write damaged pages of the public map again, as headers tell what they said
+        #[arg(long)]
+        repair: bool,
+        /// Do that although only the public volume is open
+        #[arg(long, requires = "repair")]
+        public_only: bool,
         /// Print the findings as JSON
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What happens with hidden data that is not on the device yet.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub(crate) struct Rest {
+    /// Sweep first, so that all of it gets to the device
+    #[arg(long)]
+    pub(crate) sweep: bool,
+    /// Drop it
+    #[arg(long)]
+    pub(crate) drop: bool,
+}
+
+/// What a flush of a hidden volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HiddenFlushName {
+    /// A barrier, which returns at once: after a crash nothing is there without what was before it
+    Ordered,
+    /// It returns when everything is on the device, which waits for public writes
+    Durable,
 }
 
 /// How volumes are served.

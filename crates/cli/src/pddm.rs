@@ -1,31 +1,35 @@
 //! `tacita pddm ...`.
 
+mod check;
+mod close;
 mod control;
 mod create;
 mod serve;
+mod sweep;
 
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
 use tacita_block::{Access, BlockDevice, FileDevice};
-use tacita_pddm::{CLASSES_MAX, Entropy, Kind, Level, Unlock, change_password, examine};
+use tacita_pddm::{
+    CLASSES_MAX, Entropy, Kind, Level, Session, Unlock, change_password, check_new_password,
+};
 
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::{output, passwords};
+use crate::passwords;
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { .. } => create::run(command),
         Command::Open { .. } => serve::run(command),
-        Command::Close { front } => control::close(front),
-        Command::Status { front, json } => control::status(front, *json),
+        Command::Close { front, rest, json } => close::run(front, *rest, *json),
+        Command::Status { front, hidden, json } => control::status(front, *hidden, *json),
+        Command::Sweep { .. } => sweep::run(command),
         Command::Passwd { device, password, volume, new_password_file } => {
             passwd(device, password, volume.as_deref(), new_password_file.as_deref())
         }
-        Command::Check { device, password, json } => check(device, password, *json),
+        Command::Check { .. } => check::run(command),
     }
 }
 
@@ -67,6 +71,8 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
         // Not a word more: which of the three it is must not be told.
         Kind::NoVolume => Failure::new(exit::NO_VOLUME, format!("{path}: {error}"))
             .with_remedy("try again, or give another device"),
+        Kind::Password => Failure::usage(format!("{path}: {error}"))
+            .with_remedy("each password opens one volume; choose another"),
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
         _ => Failure::new(exit::DEVICE, format!("{path}: {error}")),
@@ -86,40 +92,20 @@ fn passwd(
         Some(file) => passwords::first_line(file)?,
         None => passwords::ask_twice("New password")?,
     };
+    check_new_password(&new).map_err(|e| failure(path, &e))?;
     let (old, new) = (Unlock::Password(&old), Unlock::Password(&new));
     change_password(&device, old, volume, new, Entropy::default()).map_err(|e| failure(path, &e))
 }
 
-fn check(path: &Path, password: &passwords::From, json: bool) -> Outcome<()> {
-    let device = open_device(path, Access::ReadOnly)?;
-    let password = password.read("Password")?;
-    let bar = output::progress("checking", device.geometry().len_bytes());
-    let with = Unlock::Password(&password);
-    let view = examine::examine(&device, with, &mut |bytes| bar.set_position(bytes))
-        .map_err(|e| failure(path, &e))?;
-    bar.finish_and_clear();
-    let damaged = view.damaged();
-    let unit_blocks = u64::from(view.geometry.unit_blocks());
-    let place = |unit: &u32| (u64::from(*unit) + 1) * unit_blocks * 4096;
-    let value = json!({
-        "whole": damaged.is_empty(),
-        "units": view.geometry.units(),
-        "written": view.next,
-        "damaged": damaged.iter().map(|unit| json!({ "unit": unit, "offset": place(unit) })).collect::<Vec<_>>(),
-    });
-    let mut text = String::new();
-    for unit in &damaged {
-        let _ =
-            writeln!(text, "{}: unit {unit} at byte {} is damaged", path.display(), place(unit));
-    }
-    if damaged.is_empty() {
-        text = format!("{}: whole: {} units written so far\n", path.display(), view.next);
-    }
-    output::facts(json, &value, &text)?;
-    if damaged.is_empty() {
+/// Refuses to write where only the public volume is open, unless that is what is wanted: the same is
+/// said whether there is a hidden one.
+fn only_if_wanted(session: &Session, public_only: bool) -> Outcome<()> {
+    if public_only || session.volumes().len() > 1 {
         return Ok(());
     }
-    let text = format!("{}: {} damaged units", path.display(), damaged.len());
-    Err(Failure::new(exit::WRONG, text)
-        .with_remedy("blocks in them cannot be read until they are written again; all others can"))
+    Err(Failure::usage(PUBLIC_ONLY_REFUSED).with_remedy(PUBLIC_ONLY_REMEDY))
 }
+
+const PUBLIC_ONLY_REFUSED: &str = "only the public volume is open: writing the whole log anew \
+                                   destroys what hidden volumes hold, if there are any";
+const PUBLIC_ONLY_REMEDY: &str = "give the password of a hidden volume, or --public-only";

@@ -117,7 +117,10 @@ fn absurd_requests_are_usage_errors() {
     expect(2, &tacita(&["pddm", "open", &device, "--password-file", &public]));
     expect(4, &tacita(&["pddm", "check", "/nowhere", "--password-file", &public]));
     expect(4, &tacita(&["pddm", "status", &bench.path("s")]));
-    expect(4, &tacita(&["pddm", "close", &bench.path("s")]));
+    expect(4, &tacita(&["pddm", "sweep", "/nowhere", "--password-file", &public]));
+    expect(2, &tacita(&["pddm", "close", &bench.path("s")]));
+    expect(2, &tacita(&["pddm", "close", "--drop", "--sweep", &bench.path("s")]));
+    expect(4, &tacita(&["pddm", "close", "--drop", &bench.path("s")]));
 }
 
 /// What is said and shown while a hidden volume is open, and while none is, or none is there.
@@ -139,7 +142,7 @@ fn nothing_that_is_said_tells() {
         let status = expect(0, &tacita(&["pddm", "status", &socket, "--json"]));
         let processes = run("sh", &["-c", "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' '"]);
         assert!(!processes.contains("the hidden password"));
-        expect(0, &tacita(&["pddm", "close", &socket]));
+        expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
         assert!(!Path::new(&socket).exists());
         let wrong = expect(3, &bench.open("wrong", &["--nbd", &socket]));
         let check =
@@ -161,7 +164,7 @@ fn one_daemon_at_a_time() {
     let (socket, other) = (bench.path("socket"), bench.path("other"));
     expect(0, &bench.open("hidden", &["--nbd", &socket]));
     expect(5, &bench.open("hidden", &["--nbd", &other]));
-    expect(0, &tacita(&["pddm", "close", &socket]));
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
     // Signals end it cleanly, too.
     let (device, password) = (bench.path("device"), bench.path("hidden"));
     let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
@@ -183,7 +186,7 @@ fn one_daemon_at_a_time() {
     run("kill", &[&daemon.id().to_string()]);
     assert!(daemon.wait().unwrap().success());
     expect(0, &bench.open("hidden", &["--nbd", &socket]));
-    expect(0, &tacita(&["pddm", "close", &socket]));
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
 }
 
 #[test]
@@ -199,6 +202,21 @@ fn passwords_change() {
         let new = ["--new-password-file", &new];
         tacita(&[&["pddm", "passwd", &device][..], &with, &new].concat())
     };
+    fs::write(bench.path("empty"), "\n").unwrap();
+    let refused = |new: &str, name: &str| {
+        let (with, new) = (bench.path("second"), bench.path(new));
+        let with = ["--password-file", &with, "--volume", name];
+        let said = tacita(
+            &[&["pddm", "passwd", &device][..], &with, &["--new-password-file", &new]].concat(),
+        );
+        expect(2, &said)
+    };
+    for name in ["public", "hidden", "hidden2"] {
+        for new in ["public", "wrong", "second"] {
+            assert!(refused(new, name).contains("opens a volume already"), "{name}, {new}");
+        }
+        assert!(refused("empty", name).contains("empty"));
+    }
     expect(2, &changed("second", "hidden99"));
     expect(3, &changed("wrong", "hidden2"));
     if skip_without_fuse("passwords_change") {
@@ -209,7 +227,7 @@ fn passwords_change() {
     let opens = |password: &str, volumes: usize| {
         expect(0, &bench.open(password, &["--fuse", dir]));
         assert_eq!(fs::read_dir(dir).unwrap().count(), volumes, "{password}");
-        expect(0, &tacita(&["pddm", "close", dir]));
+        expect(0, &tacita(&["pddm", "close", "--drop", dir]));
     };
     for (password, volumes) in [("wrong", 2), ("second", 3), ("public", 1)] {
         opens(password, volumes);
@@ -333,7 +351,7 @@ fn file_systems_on_both_volumes() {
             }
         });
         loops.umount(&cover);
-        expect(0, &tacita(&["pddm", "close", dir]));
+        expect(0, &tacita(&["pddm", "close", "--drop", dir]));
 
         expect(0, &bench.open("hidden", &["--fuse", dir, "--read-only"]));
         run("e2fsck", &["-fn", &files("public")]);
@@ -350,7 +368,7 @@ fn file_systems_on_both_volumes() {
             assert_eq!(tree(&secret.join("src")), tree(&source), "{hidden}");
             loops.umount(&secret);
         }
-        expect(0, &tacita(&["pddm", "close", dir]));
+        expect(0, &tacita(&["pddm", "close", "--drop", dir]));
         let check =
             ["pddm", "check", &bench.path("device"), "--password-file", &bench.path("public")];
         expect(0, &tacita(&check));
@@ -404,5 +422,113 @@ fn nbd_clients() {
         let said = run("qemu-io", &verify);
         assert!(!said.contains("verification failed"), "{said}");
     }
-    expect(0, &tacita(&["pddm", "close", &socket]));
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+}
+
+/// What waits on a hidden volume gets to the device by a sweep, or goes with the session: as its owner
+/// says, who is told how much it was.
+#[test]
+fn what_waits_is_swept_or_dropped() {
+    let test = "what_waits_is_swept_or_dropped";
+    if !has(test, "qemu-io") {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("64M", &["hidden"], &["--heartbeat", "0"]);
+    let socket = bench.path("socket");
+    let uri = format!("nbd+unix:///hidden?socket={socket}");
+    let io = |command: &str| run("qemu-io", &["-f", "raw", "-c", command, &uri]);
+    let waiting = || {
+        let said = expect(0, &tacita(&["pddm", "status", "--hidden", "--json", &socket]));
+        let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+        facts["volumes"][0]["waiting_blocks"].as_u64().unwrap()
+    };
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    io("write -P 0x11 0 400k");
+    assert_eq!(waiting(), 100);
+    expect(2, &tacita(&["pddm", "close", &socket]));
+    let said = expect(0, &tacita(&["pddm", "close", "--sweep", "--json", &socket]));
+    assert!(said.contains("\"dropped\": []"), "{said}");
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    assert!(!io("read -P 0x11 0 400k").contains("verification failed"));
+    io("write -P 0x22 0 40k");
+    let said = expect(0, &tacita(&["pddm", "close", "--drop", "--json", &socket]));
+    assert!(said.contains("\"blocks\": 10"), "{said}");
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    assert!(!io("read -P 0x11 0 400k").contains("verification failed"), "as it was");
+    // A sweep where it is open.
+    io("write -P 0x33 0 400k");
+    expect(0, &tacita(&["pddm", "sweep", &socket]));
+    assert_eq!(waiting(), 0);
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    let device = bench.path("device");
+    let check = ["pddm", "check", &device, "--password-file", &bench.path("hidden")];
+    expect(0, &tacita(&check));
+}
+
+/// Where only the public volume is open a sweep asks for a word more, and says why: in both worlds.
+#[test]
+fn a_sweep_needs_a_word_where_only_the_public_volume_is_open() {
+    let mut seen = Vec::new();
+    for hidden in [&[][..], &["hidden"]] {
+        let bench = Bench::new("a_sweep_needs_a_word_where_only_the_public_volume_is_open");
+        bench.init("16M", hidden, &[]);
+        let (device, public) = (bench.path("device"), bench.path("public"));
+        let socket = bench.path("socket");
+        let sweep = |more: &[&str]| {
+            let with = ["pddm", "sweep", &device, "--password-file", &public];
+            tacita(&[&with[..], more].concat())
+        };
+        let refused = expect(2, &sweep(&[]));
+        assert!(refused.contains("destroys what hidden volumes hold, if there are any"));
+        expect(0, &sweep(&["--public-only"]));
+        expect(0, &bench.open("public", &["--nbd", &socket]));
+        let told = expect(2, &tacita(&["pddm", "sweep", &socket]));
+        expect(0, &tacita(&["pddm", "sweep", &socket, "--public-only"]));
+        expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+        seen.push([refused, told]);
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+/// Hidden flushes that wait for public writes occupy nothing that those need.
+#[test]
+fn public_requests_do_not_wait_for_hidden_ones() {
+    let test = "public_requests_do_not_wait_for_hidden_ones";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("64M", &["hidden"], &["--heartbeat", "0"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    expect(0, &bench.open("hidden", &["--fuse", dir, "--hidden-flush", "durable"]));
+    let change = |name: &str, at: u64| {
+        let file = fs::OpenOptions::new().write(true).open(guard.join(name)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], at * 4096).unwrap();
+        file
+    };
+    // More than there are threads that serve requests.
+    let count = 4 + std::thread::available_parallelism().unwrap().get() as u64;
+    let (ended, returned) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for at in 0..count {
+            let (ended, change) = (ended.clone(), &change);
+            scope.spawn(move || {
+                // Returns when a public flush has carried it.
+                change("hidden", at).sync_all().unwrap();
+                ended.send(()).unwrap();
+            });
+        }
+        let mut left = count;
+        for at in 0.. {
+            std::thread::sleep(Duration::from_millis(300));
+            change("public", at % 100).sync_all().unwrap();
+            left -= returned.try_iter().count() as u64;
+            if left == 0 {
+                break;
+            }
+        }
+    });
+    expect(0, &tacita(&["pddm", "close", "--drop", dir]));
 }

@@ -12,7 +12,10 @@ use crate::negotiation::{
     greeting, parse_option_head,
 };
 use crate::request::Terms;
+use crate::server::Registered;
 use crate::socket::Socket;
+
+use requests::Served;
 
 mod pace;
 mod requests;
@@ -27,6 +30,7 @@ const OPTIONS_MAX: u32 = 1024;
 /// Whatever broke the connection; there is nobody to tell.
 pub(crate) fn serve(
     socket: &Socket,
+    registered: &Registered,
     exports: &Exports,
     limits: &Limits,
     stopping: &AtomicBool,
@@ -35,8 +39,12 @@ pub(crate) fn serve(
     let Some((index, terms)) = negotiate(socket, &mut input, exports, stopping)? else {
         return Ok(());
     };
+    if !registered.serves(index) {
+        return Ok(());
+    }
     input.set_patience(Patience::Each(limits.request));
-    requests::serve(socket, input, &exports.devices[index], terms, stopping)
+    let served = Served { device: &exports.devices[index], memory: &exports.memory[index], terms };
+    requests::serve(socket, input, served, stopping, || registered.has_left())
 }
 
 /// Settles what is served; `None` if the client leaves or breaks the protocol.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, ByteDevice};
 
+use crate::memory::Memory;
 use crate::negotiation::Facts;
 use crate::protocol::STRING_LEN_MAX_BYTES;
 use crate::{Error, Kind, Result};
@@ -41,14 +42,15 @@ impl fmt::Debug for Export {
     }
 }
 
-/// All that is served; facts and devices by the same index.
+/// All that is served; facts, devices and memory by the same index.
 pub(crate) struct Exports {
     pub(crate) facts: Vec<Facts>,
     pub(crate) devices: Vec<ByteDevice<Arc<dyn BlockDevice>>>,
+    pub(crate) memory: Vec<Arc<Memory>>,
 }
 
 impl Exports {
-    pub(crate) fn new(exports: Vec<Export>) -> Result<Self> {
+    pub(crate) fn new(exports: Vec<Export>, content_len_bytes: usize) -> Result<Self> {
         if exports.is_empty() {
             return Err(Error::new(Kind::Invalid, "there is nothing to serve"));
         }
@@ -61,8 +63,9 @@ impl Exports {
                 return Err(Error::new(Kind::Invalid, "two exports have the same name"));
             }
         }
+        let memory = exports.iter().map(|_| Arc::new(Memory::new(content_len_bytes))).collect();
         let served = exports.into_iter().map(|e| (e.facts, ByteDevice::new(e.device)));
         let (facts, devices) = served.unzip();
-        Ok(Self { facts, devices })
+        Ok(Self { facts, devices, memory })
     }
 }

@@ -16,6 +16,7 @@ mod export;
 mod input;
 mod limits;
 mod listener;
+mod memory;
 pub mod negotiation;
 pub mod protocol;
 pub mod reply;

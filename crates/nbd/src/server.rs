@@ -41,12 +41,28 @@ struct Shared {
 
 #[derive(Default)]
 struct Connections {
-    open: HashMap<u64, Arc<Socket>>,
+    open: HashMap<u64, Open>,
     last: u64,
 }
 
+struct Open {
+    socket: Arc<Socket>,
+    stage: Stage,
+}
+
+/// How far a connection is. What has left is not counted, but may have requests under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Negotiating,
+    Served(usize),
+    Left,
+}
+
+/// For each connection that may be served, so many that have left may have requests under way.
+const LEFT_SHARE: usize = 8;
+
 /// A connection among those that are open, until dropped.
-struct Registered {
+pub(crate) struct Registered {
     shared: Arc<Shared>,
     number: u64,
     socket: Arc<Socket>,
@@ -73,7 +89,7 @@ impl Server {
         limits: Limits,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
-            exports: Exports::new(exports)?,
+            exports: Exports::new(exports, limits.content_len_bytes)?,
             limits,
             stopping: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -94,7 +110,8 @@ impl Server {
 
     /// How many clients are connected.
     pub fn connections(&self) -> usize {
-        self.shared.connections().open.len()
+        let connections = self.shared.connections();
+        connections.open.len() - connections.count(Stage::Left)
     }
 
     /// Lets nobody in any more, serves what has been received and closes all connections. `false`
@@ -141,7 +158,7 @@ impl Shared {
     }
 
     fn shut_down(&self, how: Shutdown) {
-        self.connections().open.values().for_each(|socket| socket.shut_down(how));
+        self.connections().open.values().for_each(|open| open.socket.shut_down(how));
     }
 
     /// Waits until no connection is open; `false` if that takes longer than `wait_max`.
@@ -155,13 +172,42 @@ impl Shared {
     fn register(self: &Arc<Self>, fd: OwnedFd) -> io::Result<Option<Registered>> {
         let socket = Arc::new(Socket::new(fd, self.limits.negotiation.min(self.limits.request))?);
         let mut connections = self.connections();
-        if connections.open.len() >= self.limits.connections {
+        let count_max = self.limits.connections;
+        if connections.count(Stage::Negotiating) >= count_max
+            || connections.count(Stage::Left) >= LEFT_SHARE * count_max
+        {
             return Ok(None);
         }
         connections.last += 1;
         let number = connections.last;
-        connections.open.insert(number, Arc::clone(&socket));
+        let open = Open { socket: Arc::clone(&socket), stage: Stage::Negotiating };
+        connections.open.insert(number, open);
         Ok(Some(Registered { shared: Arc::clone(self), number, socket }))
+    }
+}
+
+impl Connections {
+    fn count(&self, stage: Stage) -> usize {
+        self.open.values().filter(|open| open.stage == stage).count()
+    }
+}
+
+impl Registered {
+    /// The client has chosen an export; false if that has too many clients.
+    pub(crate) fn serves(&self, export: usize) -> bool {
+        let mut connections = self.shared.connections();
+        let has_room = connections.count(Stage::Served(export)) < self.shared.limits.connections;
+        if has_room && let Some(open) = connections.open.get_mut(&self.number) {
+            open.stage = Stage::Served(export);
+        }
+        has_room
+    }
+
+    /// The client has left: its place is free, even if something of it is under way.
+    pub(crate) fn has_left(&self) {
+        if let Some(open) = self.shared.connections().open.get_mut(&self.number) {
+            open.stage = Stage::Left;
+        }
     }
 }
 
@@ -188,7 +234,8 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
         let _ = Builder::new().name("nbd-client".to_owned()).spawn(move || {
             let Registered { shared, socket, .. } = &registered;
             // The client sees for itself that the connection has ended.
-            let _ = connection::serve(socket, &shared.exports, &shared.limits, &shared.stopping);
+            let (exports, limits) = (&shared.exports, &shared.limits);
+            let _ = connection::serve(socket, &registered, exports, limits, &shared.stopping);
         });
     }
 }

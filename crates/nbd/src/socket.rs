@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
@@ -28,6 +29,8 @@ impl Socket {
     /// A socket on which one wait for bytes takes no longer than `wait_max`.
     pub(crate) fn new(fd: OwnedFd, wait_max: Duration) -> io::Result<Self> {
         set_socket_timeout(&fd, Timeout::Recv, Some(wait_max))?;
+        // Who takes no answers keeps memory from others.
+        set_socket_timeout(&fd, Timeout::Send, Some(wait_max))?;
         Ok(Self { fd })
     }
 
@@ -68,6 +71,13 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Whether the other side has closed the connection.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::empty())];
+        let ends = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(ends)
     }
 
     /// Ends receiving, or both ways; threads that wait on them go on.

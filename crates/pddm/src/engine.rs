@@ -3,18 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Geometry, Level, Seq};
 use crate::level::OpenLevel;
 use crate::log::Log;
 use crate::sequencer::{Goal, Sequencer};
+use crate::stage::Stage;
 use crate::writer::{Buffers, Writer, write_failed};
 
 /// Length of a run of units that is written at once.
 const RUN_LEN_BYTES: usize = 1 << 20;
-/// Blocks that wait on a hidden volume before its writers are held up: 64 MiB.
-pub(crate) const HIDDEN_WAITING_MAX: usize = (64 << 20) / crate::geometry::BLOCK_LEN;
+
+/// How often whoever waits looks whether there is something to wait for still.
+const LOOK: Duration = Duration::from_millis(500);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// The log, the open volumes on it, and its head.
 pub(crate) struct Engine {
@@ -33,14 +37,21 @@ pub(crate) struct Engine {
     emitted: AtomicU64,
     /// The same when the device was opened.
     opened_at: Seq,
+    /// What may wait on a hidden volume before its writers are held up.
+    queue_max: usize,
+    /// Hidden requests wait no more: the session ends.
+    cut: AtomicBool,
+    public_changes: AtomicU64,
+    /// When, and the unit that came next: of the last minute, a second apart at least.
+    marks: Mutex<VecDeque<(Instant, Seq)>>,
 }
 
 /// How far what was taken from the stages has come.
 #[derive(Debug)]
 struct Progress {
-    /// Number of the unit after, and what had been taken from each level by then.
-    taken: VecDeque<(Seq, Vec<u64>)>,
-    /// By level: how much of what was taken is durable.
+    /// Number of the unit after, and the last epoch of each level that was complete by then.
+    complete: VecDeque<(Seq, Vec<u64>)>,
+    /// By level: the last epoch that is durable.
     durable: Vec<u64>,
 }
 
@@ -52,10 +63,15 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Joins the parts. Without a head nothing is written.
-    pub(crate) fn new(log: Log, levels: Vec<Option<OpenLevel>>, head: Option<Sequencer>) -> Self {
+    pub(crate) fn new(
+        log: Log,
+        next: Seq,
+        levels: Vec<Option<OpenLevel>>,
+        head: Option<Sequencer>,
+        queue_max: usize,
+    ) -> Self {
         let failed = Arc::new(AtomicBool::new(false));
         let buffers = Arc::new(Buffers::default());
-        let next = head.as_ref().map_or(0, |head| head.next.0);
         let flag = Arc::clone(&failed);
         let writer = head.is_some().then(|| {
             let tell = move || flag.store(true, Ordering::SeqCst);
@@ -63,7 +79,7 @@ impl Engine {
         });
         let gap = log.geometry.gap() as usize;
         let run_units = (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4);
-        let progress = Progress { taken: VecDeque::new(), durable: vec![0; levels.len()] };
+        let progress = Progress { complete: VecDeque::new(), durable: vec![0; levels.len()] };
         Self {
             log,
             levels,
@@ -75,8 +91,12 @@ impl Engine {
             failed,
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
-            emitted: AtomicU64::new(next),
-            opened_at: Seq(next),
+            emitted: AtomicU64::new(next.0),
+            opened_at: next,
+            queue_max,
+            cut: AtomicBool::new(false),
+            public_changes: AtomicU64::new(0),
+            marks: Mutex::default(),
         }
     }
 
@@ -155,44 +175,106 @@ impl Engine {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The units before `next` can be read from now on.
+    pub(crate) fn note_written(&self, next: Seq) {
+        let before = self.emitted.swap(next.0, Ordering::AcqRel);
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while marks.front().is_some_and(|(then, _)| now - *then > MINUTE) {
+            marks.pop_front();
+        }
+        if marks.back().is_none_or(|(then, _)| now - *then > Duration::from_secs(1)) {
+            marks.push_back((now, Seq(before)));
+        }
+    }
+
+    /// Units written in the last minute.
+    pub(crate) fn units_last_minute(&self) -> u64 {
+        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = marks.iter().find(|(then, _)| then.elapsed() <= MINUTE);
+        first.map_or(0, |(_, seq)| self.emitted() - seq.0)
+    }
+
     /// All units before `next` hold what has been taken from the stages until now.
-    pub(crate) fn note_taken(&self, next: Seq) {
+    pub(crate) fn note_complete(&self, next: Seq) {
         let levels = self.levels.iter();
-        let taken = levels.map(|l| l.as_ref().map_or(0, |l| l.stage().taken())).collect();
-        self.progress().taken.push_back((next, taken));
-        self.emitted.store(next.0, Ordering::Relaxed);
+        let complete = levels.map(|l| l.as_ref().map_or(0, |l| l.stage().complete())).collect();
+        self.progress().complete.push_back((next, complete));
     }
 
     /// All units before `durable` are on the medium.
     pub(crate) fn note_durable(&self, durable: Seq) {
         let mut progress = self.progress();
-        while progress.taken.front().is_some_and(|(next, _)| *next <= durable) {
-            let (_, taken) = progress.taken.pop_front().expect("it is there");
-            progress.durable = taken;
+        while progress.complete.front().is_some_and(|(next, _)| *next <= durable) {
+            let (_, complete) = progress.complete.pop_front().expect("it is there");
+            progress.durable = complete;
         }
         drop(progress);
         self.progressed.notify_all();
     }
 
-    /// Waits until `ticket` blocks queued on a level are on the medium.
+    /// Waits until an epoch of a hidden level is on the medium.
     ///
     /// # Errors
-    /// [`Kind::Device`] if that will never be.
-    pub(crate) fn wait_durable(&self, level: Level, ticket: u64) -> Result<()> {
+    /// [`Kind::Device`] if that will never be, [`Kind::Cut`] if the session ends before.
+    pub(crate) fn wait_durable(&self, level: Level, epoch: u64) -> Result<()> {
         let mut progress = self.progress();
-        while progress.durable[level.index()] < ticket {
-            self.writable()?;
+        while progress.durable[level.index()] < epoch {
+            self.not_cut()?;
             // A failure of the writer is noticed by looking now and then.
-            let wait = std::time::Duration::from_millis(500);
-            let waited = self.progressed.wait_timeout(progress, wait);
+            let waited = self.progressed.wait_timeout(progress, LOOK);
             progress = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
 
+    /// The stage of a hidden level when there is room in it. What fills it ends an epoch.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_durable`].
+    pub(crate) fn await_room<'a>(&self, open: &'a OpenLevel) -> Result<MutexGuard<'a, Stage>> {
+        let mut stage = open.stage();
+        while stage.waiting() >= self.queue_max {
+            stage.close_epoch();
+            self.not_cut()?;
+            let waited = open.room.wait_timeout(stage, LOOK);
+            stage = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(stage)
+    }
+
+    fn not_cut(&self) -> Result<()> {
+        self.writable()?;
+        if self.cut.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Cut, "the device is being closed"));
+        }
+        Ok(())
+    }
+
+    /// Hidden requests wait no more, or may wait again.
+    pub(crate) fn set_cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::SeqCst);
+        self.progressed.notify_all();
+        self.levels.iter().flatten().for_each(|open| open.room.notify_all());
+    }
+
+    /// The public volume changes.
+    pub(crate) fn note_public_change(&self) {
+        self.public_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn public_changes(&self) -> u64 {
+        self.public_changes.load(Ordering::Relaxed)
+    }
+
+    /// What may wait on a hidden volume.
+    pub(crate) const fn queue_max(&self) -> usize {
+        self.queue_max
+    }
+
     /// Number of the unit to be written next.
     pub(crate) fn emitted(&self) -> u64 {
-        self.emitted.load(Ordering::Relaxed)
+        self.emitted.load(Ordering::Acquire)
     }
 
     /// What the public volume has been given is on the medium when this returns.

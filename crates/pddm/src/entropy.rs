@@ -24,7 +24,7 @@ impl Default for Entropy {
 impl Entropy {
     /// The key of one unit's noise.
     pub(crate) fn noise_key(&mut self) -> std::io::Result<Key> {
-        Ok(Key::passing(&mut (self.hidden)()?))
+        Ok(Key::take(&mut (self.hidden)()?))
     }
 
     pub(crate) fn hidden_key(&mut self) -> std::io::Result<Key> {

@@ -21,6 +21,10 @@ pub enum Kind {
     Device,
     /// The request is not possible the way the device is open.
     ReadOnly,
+    /// The session ends before what was waited for has come.
+    Cut,
+    /// A new password is empty, or opens a volume already.
+    Password,
 }
 
 /// Kind, what was being done and where, and what lies beneath.

@@ -10,8 +10,8 @@ use crate::geometry::{BLOCK_LEN, Geometry, Level};
 use crate::keys::HiddenKeys;
 use crate::keys::unit_key;
 use crate::log::Log;
-use crate::session::{Unlock, open_log};
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
+use crate::unlock::{Unlock, open_log};
 
 /// A unit that the public key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]

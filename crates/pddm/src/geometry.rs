@@ -87,7 +87,8 @@ pub struct Parameters {
     pub public_spare: u16,
     /// Share of hidden slots kept free, in thousandths.
     pub hidden_spare: u16,
-    /// After so long without a public write a unit of padding is written; 0 for never.
+    /// After so long without a public write a unit of padding is written, and so on ever more
+    /// slowly; 0 for never.
     pub heartbeat_ms: u32,
 }
 
@@ -100,7 +101,7 @@ impl Default for Parameters {
             classes: 1,
             public_spare: 300,
             hidden_spare: 300,
-            heartbeat_ms: 10_000,
+            heartbeat_ms: 1000,
         }
     }
 }
@@ -214,6 +215,12 @@ impl Geometry {
         self.slots(level).len()
     }
 
+    /// Blocks of a level that one unit can take.
+    pub fn slots_per_unit(&self, level: Level) -> u32 {
+        let slots = self.slots(level);
+        slots.end - slots.start
+    }
+
     /// Blocks of the volume of a level.
     pub fn volume_blocks(&self, level: Level) -> u32 {
         let p = &self.parameters;
@@ -225,6 +232,13 @@ impl Geometry {
         u32::try_from((kept * entries / (entries + 1)).saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
+    /// Slots of a level that one round of the head has room for beside all that a volume can hold.
+    pub(crate) fn round_room(&self, level: Level) -> usize {
+        let blocks = self.volume_blocks(level);
+        let kept = blocks as usize + blocks.div_ceil(PAGE_ENTRIES) as usize;
+        (self.units as usize * self.slot_count(level)).saturating_sub(kept)
+    }
+
     /// Where a unit begins on the device.
     pub(crate) fn unit_start(&self, unit: u32) -> BlockNo {
         BlockNo(u64::from(self.unit_blocks()) * (u64::from(unit) + 1))
@@ -233,6 +247,19 @@ impl Geometry {
     /// The unit that is written as number `seq`.
     pub(crate) fn unit_of(&self, seq: Seq) -> u32 {
         u32::try_from(seq.0 % u64::from(self.units)).expect("less than the number of units")
+    }
+
+    /// The number under which a unit was written last, when `next` is to be written next: whatever
+    /// else is found there is not what was written. `None` if it has never been written.
+    pub(crate) fn seq_at(&self, unit: u32, next: Seq) -> Option<Seq> {
+        let last = next.0.checked_sub(1)?;
+        let back = (last + u64::from(self.units) - u64::from(unit)) % u64::from(self.units);
+        last.checked_sub(back).map(Seq)
+    }
+
+    /// The unit that the tail leaves while unit `seq` is made.
+    pub(crate) fn left_by(&self, seq: Seq) -> Option<Seq> {
+        (seq.0 + u64::from(self.gap())).checked_sub(u64::from(self.units)).map(Seq)
     }
 
     /// The place of block `block` of a unit.
@@ -263,6 +290,19 @@ mod tests {
         // Table X1 of the design note: 44% and 24%.
         assert!((0.43..0.44).contains(&share(Level::PUBLIC)));
         assert!((0.23..0.24).contains(&share(Level::hidden(1))));
+    }
+
+    #[test]
+    fn a_place_tells_the_number_of_its_unit() {
+        let geometry = Geometry::new(Parameters::default(), 33 * 32 + 1).unwrap();
+        assert_eq!(geometry.units(), 32);
+        assert_eq!(geometry.seq_at(0, Seq(0)), None);
+        for next in 1..200 {
+            for unit in 0..32 {
+                let mut seqs = (0..next).filter(|seq| geometry.unit_of(Seq(*seq)) == unit);
+                assert_eq!(geometry.seq_at(unit, Seq(next)), seqs.next_back().map(Seq));
+            }
+        }
     }
 
     #[test]

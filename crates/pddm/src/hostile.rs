@@ -9,8 +9,8 @@ use tacita_secret::{Key, Sealing};
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
 use crate::keys::unit_key;
-use crate::session::{Unlock, open_log};
 use crate::unit::{Block, Head, Slots, mac, seal_header};
+use crate::unlock::{Unlock, open_log};
 
 /// Numbers to be put into a header.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +57,7 @@ fn seal(geometry: &Geometry, public: &Key, numbers: &Numbers) -> Vec<u8> {
         seq: Seq(numbers.seq),
         durable: Seq(numbers.durable),
         replay_from: Seq(numbers.replay_from),
+        sweep_until: Seq(0),
         previous: [0; 32],
         mac: mac(geometry, public, &salt, &bytes),
         slots,

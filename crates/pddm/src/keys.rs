@@ -21,7 +21,7 @@ pub(crate) type Salt = [u8; 32];
 /// Length of a cell.
 pub(crate) const CELL_LEN: usize = FRONT_LEN + INSIDE_LEN + TAG_LEN;
 const FRONT_LEN: usize = KEY_LEN + TAG_LEN;
-const INSIDE_LEN: usize = 2 * KEY_LEN + 8;
+const INSIDE_LEN: usize = 2 * KEY_LEN + 2 * 8;
 
 /// Slots under the key of a unit that are no data: those of data are counted from 1.
 pub(crate) const SLOT_HEAD: u8 = 0;
@@ -31,6 +31,7 @@ const DOMAIN_UNIT: u8 = 1;
 const DOMAIN_MAC: u8 = 2;
 const DOMAIN_FRONT: u8 = 3;
 const DOMAIN_SUPERBLOCK: u8 = 4;
+const DOMAIN_SUPERBLOCK_WRAP: u8 = 5;
 
 /// The key of one level for one unit.
 pub(crate) fn unit_key(master: &Key, salt: &Salt) -> Key {
@@ -47,6 +48,11 @@ pub(crate) fn superblock_key(wrap: &Key, salt: &Salt) -> Key {
     wrap.derive(DOMAIN_SUPERBLOCK, &[salt])
 }
 
+/// The key that seals the public wrap key in one superblock.
+pub(crate) fn superblock_wrap_key(public: &Key, salt: &Salt) -> Key {
+    public.derive(DOMAIN_SUPERBLOCK_WRAP, &[salt])
+}
+
 /// What belongs to an open hidden level.
 #[derive(Debug, Clone)]
 pub(crate) struct HiddenKeys {
@@ -60,15 +66,23 @@ pub(crate) struct HiddenKeys {
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(crate) keys: HiddenKeys,
+    pub(crate) numbers: CellNumbers,
+}
+
+/// How far a hidden volume has come with a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CellNumbers {
     /// All pages of the position map have been written in this unit or later.
     pub(crate) replay_from: Seq,
+    /// The last epoch that is complete with this unit.
+    pub(crate) epoch: u64,
 }
 
 impl HiddenKeys {
     /// The cell for the unit with this salt. `sealing` is that of the level in the unit.
     pub(crate) fn seal_cell(
         &self,
-        replay_from: Seq,
+        numbers: CellNumbers,
         salt: &Salt,
         sealing: &mut Sealing,
     ) -> [u8; CELL_LEN] {
@@ -80,7 +94,10 @@ impl HiddenKeys {
         front[KEY_LEN..].copy_from_slice(&tag);
         inside[..KEY_LEN].copy_from_slice(self.wrap.expose());
         inside[KEY_LEN..2 * KEY_LEN].copy_from_slice(self.below.expose());
-        inside[2 * KEY_LEN..INSIDE_LEN].copy_from_slice(&replay_from.0.to_le_bytes());
+        let words = inside[2 * KEY_LEN..INSIDE_LEN].chunks_exact_mut(8);
+        for (place, number) in words.zip([numbers.replay_from.0, numbers.epoch]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
         let tag = sealing.seal(SLOT_CELL, &[], &mut inside[..INSIDE_LEN]);
         inside[INSIDE_LEN..].copy_from_slice(&tag);
         bytes
@@ -118,11 +135,14 @@ impl Cell {
         let tag = bytes[FRONT_LEN + INSIDE_LEN..].try_into().expect("a tag");
         Opening::new(&unit_key(master, salt)).open(SLOT_CELL, &[], &mut inside, &tag)?;
         let take = |bytes: &mut [u8]| Key::take(bytes.try_into().expect("a key"));
-        let (keys, replay_from) = inside.split_at_mut(2 * KEY_LEN);
+        let (keys, numbers) = inside.split_at_mut(2 * KEY_LEN);
+        let number =
+            |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("8 bytes"));
+        let numbers = CellNumbers { replay_from: Seq(number(0)), epoch: number(8) };
         let (wrap, below) = keys.split_at_mut(KEY_LEN);
         Ok(Self {
             keys: HiddenKeys { wrap: take(wrap), master: master.clone(), below: take(below) },
-            replay_from: Seq(u64::from_le_bytes((&*replay_from).try_into().expect("8 bytes"))),
+            numbers,
         })
     }
 }
@@ -140,7 +160,8 @@ mod tests {
         let keys = HiddenKeys { wrap: key(1), master: key(2), below: key(3) };
         let salt = [9; 32];
         let mut sealing = Sealing::new(&unit_key(&key(2), &salt));
-        let bytes = keys.seal_cell(Seq(77), &salt, &mut sealing);
+        let numbers = CellNumbers { replay_from: Seq(77), epoch: 5 };
+        let bytes = keys.seal_cell(numbers, &salt, &mut sealing);
         for opened in [
             Cell::open_by_wrap(&bytes, &salt, &key(1)).unwrap(),
             Cell::open_by_master(&bytes, &salt, &key(2)).unwrap(),
@@ -148,7 +169,7 @@ mod tests {
             assert_eq!(opened.keys.wrap.expose(), key(1).expose());
             assert_eq!(opened.keys.master.expose(), key(2).expose());
             assert_eq!(opened.keys.below.expose(), key(3).expose());
-            assert_eq!(opened.replay_from, Seq(77));
+            assert_eq!(opened.numbers, numbers);
         }
         assert!(Cell::open_by_wrap(&bytes, &salt, &key(2)).is_err());
         assert!(Cell::open_by_master(&bytes, &salt, &key(1)).is_err());

@@ -40,6 +40,16 @@ pub enum Leak {
     EarlyReuse,
     /// Another: recovery believes the last units unseen.
     BlindRecovery,
+    /// Another: a unit is read whatever its number.
+    StaleUnits,
+    /// Another: a page of the public map that is damaged is not made again.
+    ForgottenPages,
+    /// Another: what a public-only session has left behind is not carried.
+    ForgottenGap,
+    /// A change of password writes what the volume needs and no more.
+    QuietPassword,
+    /// Another: a hidden flush does not close its epoch.
+    OpenEpochs,
 }
 
 #[cfg(feature = "leaks")]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tacita_secret::{Key, Opening, Tag};
 
-use crate::geometry::{Geometry, Level, Seq};
+use crate::geometry::{Geometry, Level, Place, Seq};
 use crate::keys::{HiddenKeys, Salt, unit_key};
 use crate::map::PositionMap;
 use crate::stage::Stage;
@@ -29,19 +29,20 @@ pub(crate) struct OpenLevel {
 }
 
 impl OpenLevel {
-    /// The volume with nothing in it.
+    /// The volume with nothing in it; `epoch` is the last one that has left.
     pub(crate) fn new(
         geometry: &Geometry,
         level: Level,
         master: Key,
         hidden: Option<HiddenKeys>,
+        epoch: u64,
     ) -> Self {
         Self {
             level,
             master,
             hidden,
             map: PositionMap::new(geometry.volume_blocks(level)),
-            stage: Mutex::default(),
+            stage: Mutex::new(Stage::after(epoch)),
             room: Condvar::new(),
             cache: SlotCache::new(geometry.units()),
         }
@@ -50,6 +51,16 @@ impl OpenLevel {
     // A panic under the lock can leave at most a block twice in the order, which does no harm.
     pub(crate) fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenLevel {
+    /// A block, or a page of the map, is lost, and the map has to tell. What a page says is still in
+    /// memory.
+    pub(crate) fn lose(&self, stage: &mut Stage, id: u32) {
+        self.map.set(id, Place::LOST);
+        let own = self.map.page_of_id(id);
+        stage.put_page(own.unwrap_or_else(|| PositionMap::page_of_block(id)));
     }
 }
 
@@ -95,23 +106,25 @@ impl Pages {
     }
 }
 
-/// What is needed of a unit to read its slots. The key is not expanded: that takes more room than
-/// all the rest, and less time than finding a unit's table again.
+/// What is needed of a unit to read its slots. Its key is not kept, but derived when it is needed:
+/// that takes less time than finding a unit's table again.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
-    key: Key,
+    /// The number of the unit.
+    pub(crate) seq: Seq,
+    salt: Salt,
     pub(crate) ids: Box<[u32]>,
     pub(crate) tags: Box<[Tag]>,
 }
 
 impl SlotTable {
-    pub(crate) fn new(master: &Key, salt: &Salt, slots: Slots) -> Self {
-        Self { key: unit_key(master, salt), ids: slots.ids.into(), tags: slots.tags.into() }
+    pub(crate) fn new(seq: Seq, salt: Salt, slots: Slots) -> Self {
+        Self { seq, salt, ids: slots.ids.into(), tags: slots.tags.into() }
     }
 
     /// What opens the unit's slots.
-    pub(crate) fn opening(&self) -> Opening {
-        Opening::new(&self.key)
+    pub(crate) fn opening(&self, master: &Key) -> Opening {
+        Opening::new(&unit_key(master, &self.salt))
     }
 }
 

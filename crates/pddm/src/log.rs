@@ -84,15 +84,28 @@ impl Log {
     /// order around it. `None` if there is none at all.
     ///
     /// The ring is divided in two: units of this lap, then those of the lap before. So the border is
-    /// found by halving.
+    /// found by halving. A stale unit looks like one of the lap before: if there is a newer one
+    /// behind the border, that was none.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn newest(&self) -> Result<Option<Header>> {
         let units = self.geometry.units();
-        let Some((first, header)) = self.next_header(0, units)? else {
+        let Some(mut found) = self.next_header(0, units)? else {
             return Ok(None);
         };
+        loop {
+            let (unit, newest) = self.border(found)?;
+            match self.newer(unit, newest.head.seq)? {
+                Some(newer) => found = newer,
+                None => return Ok(Some(newest)),
+            }
+        }
+    }
+
+    /// The last unit of the lap of this one, as halving finds it.
+    fn border(&self, (first, header): (u32, Header)) -> Result<(u32, Header)> {
+        let units = self.geometry.units();
         let lap = header.head.seq.0 / u64::from(units);
         let (mut low, mut newest, mut high) = (first, header, units);
         while high - low > 1 {
@@ -104,7 +117,21 @@ impl Log {
                 _ => high = middle,
             }
         }
-        Ok(Some(newest))
+        Ok((low, newest))
+    }
+
+    /// A header with a greater number, in one of the next units or some further on.
+    fn newer(&self, unit: u32, seq: Seq) -> Result<Option<(u32, Header)>> {
+        let units = self.geometry.units();
+        let next = 1..STEP_OVER.min(units);
+        let far = (STEP_OVER.ilog2()..=units.ilog2()).map(|power| 1 << power);
+        for step in next.chain(far).filter(|step| *step < units) {
+            let unit = (unit + step) % units;
+            if let Some(header) = self.header(unit)?.filter(|header| header.head.seq > seq) {
+                return Ok(Some((unit, header)));
+            }
+        }
+        Ok(None)
     }
 
     /// The first readable header from `unit` on, within reason and below `end`.

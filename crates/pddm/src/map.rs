@@ -69,11 +69,11 @@ impl PositionMap {
         block
     }
 
-    /// Takes over a page that was read. `places_max` is the end of the log.
-    pub(crate) fn load_page(&self, page: u32, block: &Block, places_max: u32) {
+    /// Takes over a page that was read. Places that are none of the volume's are lost.
+    pub(crate) fn load_page(&self, page: u32, block: &Block, is_place: impl Fn(Place) -> bool) {
         for (entry, bytes) in self.entries(page).iter().zip(block.chunks_exact(4)) {
             let place = u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
-            let sound = place < places_max || place >= Place::LOST.0;
+            let sound = place >= Place::LOST.0 || is_place(Place(place));
             entry.store(if sound { place } else { Place::LOST.0 }, Ordering::Release);
         }
     }
@@ -95,6 +95,24 @@ impl PositionMap {
         lost
     }
 
+    /// Every id with its place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u32, Place)> + '_ {
+        (0..).zip(&self.places).map(|(id, place)| (id, Place(place.load(Ordering::Acquire))))
+    }
+
+    /// The same for the blocks of a page.
+    pub(crate) fn places_of(&self, page: u32) -> impl Iterator<Item = (u32, Place)> + '_ {
+        let entries = self.entries(page).iter();
+        (page * PAGE_ENTRIES..).zip(entries.map(|place| Place(place.load(Ordering::Acquire))))
+    }
+
+    /// Blocks that are lost.
+    pub(crate) fn lost(&self) -> u32 {
+        let blocks = &self.places[..self.blocks as usize];
+        let lost = blocks.iter().filter(|place| place.load(Ordering::Relaxed) == Place::LOST.0);
+        u32::try_from(lost.count()).expect("fewer than places")
+    }
+
     fn entries(&self, page: u32) -> &[AtomicU32] {
         let start = page * PAGE_ENTRIES;
         &self.places[start as usize..self.blocks.min(start + PAGE_ENTRIES) as usize]
@@ -114,7 +132,7 @@ mod tests {
         map.set(2499, Place(8));
         let other = PositionMap::new(2500);
         for page in 0..3 {
-            other.load_page(page, &map.encode_page(page), 8);
+            other.load_page(page, &map.encode_page(page), |place| place.0 < 8);
         }
         assert_eq!(other.get(0), Place::NOWHERE);
         assert_eq!(other.get(1024), Place(7));

@@ -11,7 +11,7 @@ use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
 use crate::keys::{CELL_LEN, unit_key};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
-use crate::sequencer::{Filled, LevelHead, LevelPlan, Plan, Sequencer, Source, place_of};
+use crate::sequencer::{Filled, LevelPlan, Moved, Plan, Sequencer, Source, place_of};
 use crate::tail::{Ahead, Tail};
 use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
 use crate::writer::Run;
@@ -28,13 +28,18 @@ struct SealedLevel {
     slots: Slots,
     sealing: Sealing,
     /// Carried blocks that could not be read.
-    lost: Vec<u32>,
+    lost: Vec<(u32, Place)>,
 }
 
 impl Engine {
     /// Seals the slots of all units side by side, then their headers one after the other, and hands
     /// them over.
-    pub(crate) fn seal_and_hand_over(&self, head: &mut Sequencer, plans: &[Plan]) -> Result<()> {
+    pub(crate) fn seal_and_hand_over(
+        &self,
+        head: &mut Sequencer,
+        plans: &[Plan],
+        moved: &Moved,
+    ) -> Result<()> {
         let geometry = &self.log.geometry;
         let first = geometry.unit_of(head.next);
         let mut bytes = self.buffers.take(plans.len() * geometry.unit_len());
@@ -48,12 +53,14 @@ impl Engine {
         let run = Run { start: geometry.unit_start(first), bytes };
         let writer = self.writer()?;
         writer.announce(first, Arc::new(run));
-        for (plan, unit) in plans.iter().zip(sealed) {
-            self.publish(plan, unit);
-        }
         head.next = Seq(head.next.0 + plans.len() as u64);
         head.unflushed = true;
-        self.note_taken(head.next);
+        // First their numbers, then their places.
+        self.note_written(head.next);
+        for (plan, unit) in plans.iter().zip(sealed) {
+            self.publish(plan, unit, moved);
+        }
+        self.note_complete(head.next);
         writer.hand_over()
     }
 
@@ -144,8 +151,10 @@ impl Engine {
                 (slots.ids[index], slots.tags[index]) = (filled.id, *tag);
                 continue;
             }
-            if !put_content(filled, tail.as_ref(), slot) {
-                lost.push(filled.id);
+            let is_lost = !put_content(filled, tail.as_ref(), slot);
+            if is_lost {
+                let place = place_of(&self.log.geometry, open.level, plan.seq, index);
+                lost.push((filled.id, place));
                 // What is lost leaves an empty slot, which looks like any other.
                 if open.level != Level::PUBLIC {
                     noise.fill(slot);
@@ -153,7 +162,7 @@ impl Engine {
                 }
                 slot.fill(0);
             }
-            let id = if lost.last() == Some(&filled.id) { NO_ID } else { filled.id };
+            let id = if is_lost { NO_ID } else { filled.id };
             slots.ids[index] = id;
             slots.tags[index] = sealing.seal(seal_number(index), &id.to_le_bytes(), slot);
         }
@@ -171,12 +180,12 @@ impl Engine {
             let Some(open) = &self.levels[index] else { continue };
             let planned = plan.levels[index].as_ref().expect("an open level is planned");
             let Some(keys) = &open.hidden else {
-                public = Some((planned.replay_from, sealed));
+                public = Some((planned.numbers.replay_from, sealed));
                 continue;
             };
             let mut part = HiddenPart::new(geometry, block);
             part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
-            let mut cell = keys.seal_cell(planned.replay_from, &plan.salt, &mut sealed.sealing);
+            let mut cell = keys.seal_cell(planned.numbers, &plan.salt, &mut sealed.sealing);
             if planted(Leak::StaleCell) {
                 stale_cell(&mut head.cells, index, &planned.filled, &mut cell);
             }
@@ -190,6 +199,7 @@ impl Engine {
             seq: plan.seq,
             durable: plan.durable,
             replay_from,
+            sweep_until: plan.sweep_until,
             previous: head.previous,
             mac: unit.mac,
             slots: sealed.slots.clone(),
@@ -200,24 +210,30 @@ impl Engine {
     }
 
     /// The run can be read now: the maps learn of its places.
-    fn publish(&self, plan: &Plan, unit: Sealed) {
+    fn publish(&self, plan: &Plan, unit: Sealed, moved: &Moved) {
         let geometry = &self.log.geometry;
         for (open, sealed) in self.levels.iter().zip(unit.levels) {
             let (Some(open), Some(sealed)) = (open, sealed) else { continue };
             for (index, id) in sealed.slots.ids.iter().enumerate().filter(|(_, id)| **id != NO_ID) {
-                open.map.set(*id, place_of(geometry, open.level, plan.seq, index));
+                // A later unit of the run may have it too, or may have seen it dropped.
+                let place = place_of(geometry, open.level, plan.seq, index);
+                if moved.get(&(open.level, *id)) == Some(&place) {
+                    open.map.set(*id, place);
+                }
             }
             let mut stage = open.stage();
-            for id in &sealed.lost {
-                open.map.set(*id, Place::LOST);
-                // That it is lost is part of the map.
-                stage.put(open.map.page_id(crate::map::PositionMap::page_of_block(*id)), None);
+            for (id, place) in &sealed.lost {
+                if moved.get(&(open.level, *id)) == Some(place) {
+                    open.lose(&mut stage, *id);
+                }
             }
             for filled in &plan.levels[open.level.index()].as_ref().expect("it is open").filled {
-                stage.settle(filled.id);
+                if let Source::Written(content) = &filled.source {
+                    stage.settle(filled.id, content);
+                }
             }
             drop(stage);
-            let table = SlotTable::new(&open.master, &plan.salt, sealed.slots);
+            let table = SlotTable::new(plan.seq, plan.salt, sealed.slots);
             open.cache.put(geometry.unit_of(plan.seq), Arc::new(table));
         }
     }
@@ -253,7 +269,7 @@ impl<'a> TailSlots<'a> {
 fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -> bool {
     match &filled.source {
         Source::Written(content) => slot.copy_from_slice(&content[..]),
-        Source::Page(content) => slot.copy_from_slice(&content[..]),
+        Source::Moved(content) | Source::Page(content) => slot.copy_from_slice(&content[..]),
         Source::Carried { block, tag } => {
             return tail.is_some_and(|tail| tail.open(*block, filled.id, tag, slot));
         }
@@ -303,11 +319,4 @@ fn zero_tags(geometry: &crate::geometry::Geometry, block: &mut Block, filled: &[
     let start = 8 * p.hidden_slots as usize + TAG_LEN * p.classes as usize;
     let tags = part.bytes()[start..].chunks_exact_mut(TAG_LEN);
     tags.zip(filled).filter(|(_, filled)| !**filled).for_each(|(tag, _)| tag.fill(0));
-}
-
-impl LevelHead {
-    /// A level that begins, or goes on after `ids_before`.
-    pub(crate) fn new(ids_before: Vec<u32>, written: Vec<Seq>) -> Self {
-        Self { ids_before, pages: crate::level::Pages::new(written) }
-    }
 }

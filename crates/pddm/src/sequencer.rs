@@ -10,7 +10,7 @@
 //!
 //! Paper: algorithms 2 to 5, with head and tail apart (design note, sections 2.1 and 3.3).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tacita_secret::{Digest, Key};
@@ -18,12 +18,13 @@ use tacita_secret::{Digest, Key};
 use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::Result;
-use crate::geometry::{Level, PAGE_ENTRIES, Place, Seq};
+use crate::filling::{Filling, apply_drops, live};
+use crate::geometry::{Level, Place, Seq};
+use crate::keys::CellNumbers;
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, Pages};
-use crate::map::PositionMap;
 use crate::tail::{Ahead, Tail};
-use crate::unit::{Block, NO_ID};
+use crate::unit::Block;
 
 /// How much is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(crate) struct Sequencer {
     pub(crate) durable: Seq,
     /// Units have been written that are not.
     pub(crate) unflushed: bool,
+    /// The sweep under way ends before this unit; one that has ended is behind.
+    pub(crate) sweep_until: Seq,
     pub(crate) previous: Digest,
     /// By level: what lay in the slots of the unit before, and the pages of the position map.
     pub(crate) levels: Vec<Option<LevelHead>>,
@@ -65,6 +68,17 @@ impl std::fmt::Debug for Sequencer {
 pub(crate) struct LevelHead {
     pub(crate) ids_before: Vec<u32>,
     pub(crate) pages: Pages,
+    /// Live blocks that the tail has passed without carrying them, as a public-only session leaves
+    /// them: the unit of each, in their order, which is that of being overwritten.
+    pub(crate) passed: VecDeque<Passed>,
+}
+
+/// A block that lies in a unit that the tail has passed.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) seq: Seq,
+    pub(crate) id: u32,
+    pub(crate) place: Place,
 }
 
 /// Where the content of a slot comes from.
@@ -74,6 +88,8 @@ pub(crate) enum Source {
     Carried { block: u32, tag: tacita_secret::Tag },
     /// What a user has written.
     Written(Arc<[u8]>),
+    /// What a block held that the tail has passed.
+    Moved(Box<Block>),
     /// A page of the position map.
     Page(Box<Block>),
 }
@@ -90,6 +106,7 @@ pub(crate) struct Filled {
 pub(crate) struct Plan {
     pub(crate) seq: Seq,
     pub(crate) durable: Seq,
+    pub(crate) sweep_until: Seq,
     pub(crate) salt: [u8; 32],
     pub(crate) noise: Key,
     pub(crate) tail: Option<Tail>,
@@ -101,11 +118,12 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct LevelPlan {
     pub(crate) filled: Vec<Filled>,
-    pub(crate) replay_from: Seq,
+    pub(crate) numbers: CellNumbers,
 }
 
-/// Blocks that the run being planned moves: their places are not in the maps yet.
-type Moved = HashMap<(Level, u32), Place>;
+/// Blocks and pages that the run being planned moves, or drops after it has moved them: what the maps
+/// do not say yet.
+pub(crate) type Moved = HashMap<(Level, u32), Place>;
 
 impl Engine {
     /// Writes units until `goal` is reached.
@@ -117,25 +135,47 @@ impl Engine {
     }
 
     fn emit_runs(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
-        let public = self.level(Level::PUBLIC);
-        let slots = self.log.geometry.slot_count(Level::PUBLIC);
-        let mut beat = goal == Goal::Beat;
-        loop {
-            let waiting = public.stage().waiting();
-            let enough = if goal == Goal::Full { waiting < slots } else { waiting == 0 };
-            if enough && !beat {
-                return Ok(());
-            }
-            let run_max = if beat { 1 } else { self.run_units };
-            self.write_run(head, goal, run_max)?;
-            beat = false;
+        if goal == Goal::Beat {
+            self.write_run(head, goal, 1, 1)?;
+        }
+        while !self.is_reached(goal) {
+            self.write_run(head, goal, 1, self.run_units)?;
+        }
+        Ok(())
+    }
+
+    /// Writes so many units, whatever waits.
+    ///
+    /// # Errors
+    /// As [`Engine::emit`].
+    pub(crate) fn emit_units(&self, head: &mut Sequencer, count: usize) -> Result<()> {
+        let end = head.next.0 + count as u64;
+        while head.next.0 < end {
+            let left = usize::try_from(end - head.next.0).expect("no more than asked for");
+            let least = left.min(self.run_units);
+            self.write_run(head, Goal::All, least, least).inspect_err(|_| self.poison())?;
+        }
+        Ok(())
+    }
+
+    fn is_reached(&self, goal: Goal) -> bool {
+        let waiting = self.level(Level::PUBLIC).stage().waiting();
+        match goal {
+            Goal::Full => waiting < self.log.geometry.slot_count(Level::PUBLIC),
+            Goal::All | Goal::Beat => waiting == 0,
         }
     }
 
-    /// Plans, seals and hands over up to `units_max` adjacent units.
-    fn write_run(&self, head: &mut Sequencer, goal: Goal, units_max: usize) -> Result<()> {
+    /// Plans, seals and hands over up to `units_max` adjacent units, `units_min` at least unless the
+    /// ring ends.
+    fn write_run(
+        &self,
+        head: &mut Sequencer,
+        goal: Goal,
+        units_min: usize,
+        units_max: usize,
+    ) -> Result<()> {
         let geometry = &self.log.geometry;
-        let public = self.level(Level::PUBLIC);
         let mut plans = Vec::with_capacity(units_max);
         let mut moved = Moved::new();
         loop {
@@ -147,15 +187,13 @@ impl Engine {
                 break;
             }
             plans.push(self.plan(head, seq, &mut moved)?);
-            let waiting = public.stage().waiting();
-            let slots = geometry.slot_count(Level::PUBLIC);
-            let done = if goal == Goal::Full { waiting < slots } else { waiting == 0 };
+            let done = plans.len() >= units_min && self.is_reached(goal);
             let wraps = geometry.unit_of(Seq(seq.0 + 1)) == 0;
             if done || wraps || plans.len() == units_max {
                 break;
             }
         }
-        let done = self.seal_and_hand_over(head, &plans);
+        let done = self.seal_and_hand_over(head, &plans, &moved);
         for tail in plans.into_iter().filter_map(|plan| plan.tail) {
             self.buffers.give(tail.bytes);
         }
@@ -211,7 +249,8 @@ impl Engine {
                 _ => None,
             });
         }
-        Ok(Plan { seq, durable: head.durable, salt, noise, tail, levels })
+        let (durable, sweep_until) = (head.durable, head.sweep_until);
+        Ok(Plan { seq, durable, sweep_until, salt, noise, tail, levels })
     }
 
     /// Fills the slots of a level: what is carried, then pages that are due, then what waits.
@@ -224,96 +263,26 @@ impl Engine {
         moved: &mut Moved,
     ) -> LevelPlan {
         let geometry = &self.log.geometry;
-        let (level, mut slots) = (open.level, geometry.slot_count(open.level));
-        if planted(Leak::SharedClass) && level == Level::hidden(1) && self.higher_waits() {
+        let mut slots = geometry.slot_count(open.level);
+        if planted(Leak::SharedClass) && open.level == Level::hidden(1) && self.higher_waits() {
             slots -= 1;
         }
-        let mut filled = Vec::with_capacity(slots);
-        for (block, id, tag) in tail.map_or_else(Vec::new, |tail| self.live(open, tail)) {
-            if moved.contains_key(&(level, id)) {
-                continue;
-            }
-            moved.insert((level, id), place_of(geometry, level, seq, filled.len()));
-            match open.map.page_of_id(id) {
-                Some(page) => fill_page(open, ahead, seq, page, moved, &mut filled),
-                None => filled.push(Filled { id, source: Source::Carried { block, tag } }),
-            }
-        }
-        let mut due = ahead.pages.due_in_next_unit(geometry.checkpoint_units());
-        // Many short sessions must not put a page off for ever: it would have to be replayed from
-        // units that are gone.
-        if (seq.0 - ahead.pages.replay_from().0) * 2 > u64::from(geometry.units()) {
-            due = due.max(1);
-        }
-        if planted(Leak::SharedPages) && level == Level::PUBLIC && self.hidden_waits() {
-            due = 0;
-        }
-        let oldest: Vec<u32> = ahead.pages.oldest().take(due).collect();
-        for page in oldest {
-            let id = (level, open.map.page_id(page));
-            if filled.len() < slots && !moved.contains_key(&id) {
-                moved.insert(id, place_of(geometry, level, seq, filled.len()));
-                fill_page(open, ahead, seq, page, moved, &mut filled);
-            }
-        }
-        let mut stage = open.stage();
-        while filled.len() < slots {
-            let Some((id, content)) = stage.take() else { break };
-            let source = match (open.map.page_of_id(id), content) {
-                (Some(page), _) => {
-                    moved.insert((level, id), place_of(geometry, level, seq, filled.len()));
-                    fill_page(open, ahead, seq, page, moved, &mut filled);
-                    continue;
-                }
-                (None, Some(content)) => Source::Written(content),
-                (None, None) => continue,
-            };
-            moved.insert((level, id), place_of(geometry, level, seq, filled.len()));
-            filled.push(Filled { id, source });
-        }
-        drop(stage);
+        apply_drops(open, moved);
+        let filled = Vec::with_capacity(slots);
+        let mut plan = Filling { engine: self, open, ahead, seq, slots, moved, filled };
+        plan.carry_passed();
+        plan.carry(tail);
+        plan.put_due_pages();
+        plan.put_waiting();
+        let filled = plan.filled;
         open.room.notify_all();
-        LevelPlan { filled, replay_from: ahead.pages.replay_from() }
-    }
-
-    /// The blocks of a level that are live in the tail: block of the unit, id, tag.
-    fn live(&self, open: &OpenLevel, tail: &Tail) -> Vec<(u32, u32, tacita_secret::Tag)> {
-        let geometry = &self.log.geometry;
-        let Some(header) = &tail.header else {
-            self.lose_unit(open, tail.unit);
-            return Vec::new();
-        };
-        let Some(slots) = header.slots(geometry, open.level, &open.master) else {
-            return Vec::new();
-        };
-        let blocks = geometry.slots(open.level).zip(slots.ids).zip(slots.tags);
-        blocks
-            .filter(|((block, id), _)| {
-                *id != NO_ID
-                    && open.map.has(*id)
-                    && open.map.get(*id) == geometry.place(tail.unit, *block)
-            })
-            .map(|((block, id), tag)| (block, id, tag))
-            .collect()
-    }
-
-    /// The header at the tail cannot be read: what lay in the unit is lost, and says so from now on.
-    fn lose_unit(&self, open: &OpenLevel, unit: u32) {
-        let geometry = &self.log.geometry;
-        let blocks = geometry.slots(open.level);
-        let (start, end) = (geometry.place(unit, blocks.start), geometry.place(unit, blocks.end));
-        let lost = open.map.lose_range(start.0..end.0);
-        let mut stage = open.stage();
-        for id in lost {
-            if let Some(page) = open.map.page_of_id(id) {
-                // What the page said is still in memory.
-                stage.put(open.map.page_id(page), None);
-            }
-        }
+        let numbers =
+            CellNumbers { replay_from: ahead.pages.replay_from(), epoch: open.stage().complete() };
+        LevelPlan { filled, numbers }
     }
 
     /// Whether any hidden volume has something waiting: only planted leaks may ask.
-    fn hidden_waits(&self) -> bool {
+    pub(crate) fn hidden_waits(&self) -> bool {
         self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 0)
     }
 
@@ -326,33 +295,10 @@ impl Engine {
     fn hidden_tail_is_live(&self, head: &mut Sequencer, seq: Seq) -> Result<bool> {
         let Some(tail) = self.tail(head, seq)? else { return Ok(false) };
         let live =
-            self.levels.iter().skip(1).flatten().any(|open| !self.live(open, &tail).is_empty());
+            self.levels.iter().skip(1).flatten().any(|open| !live(self, open, &tail).is_empty());
         head.ahead.push_front(tail);
         Ok(live)
     }
-}
-
-fn fill_page(
-    open: &OpenLevel,
-    state: &mut LevelHead,
-    seq: Seq,
-    page: u32,
-    moved: &Moved,
-    filled: &mut Vec<Filled>,
-) {
-    state.pages.write(page, seq);
-    let mut content = open.map.encode_page(page);
-    for ((level, id), place) in moved {
-        if *level == open.level
-            && *id < open.map.blocks()
-            && PositionMap::page_of_block(*id) == page
-        {
-            let at = (*id % PAGE_ENTRIES) as usize * 4;
-            content[at..at + 4].copy_from_slice(&place.0.to_le_bytes());
-        }
-    }
-    let source = Source::Page(content);
-    filled.push(Filled { id: open.map.page_id(page), source });
 }
 
 /// The place of slot `index` of a level in a unit.

@@ -1,42 +1,30 @@
-//! Making a device, opening it with a password, and what is then open.
+//! An open device.
 
 use std::sync::Arc;
 
-use tacita_block::{BlockDevice, BlockNo};
-use tacita_secret::{Key, Password};
+use tacita_block::BlockDevice;
 
 use crate::engine::Engine;
 use crate::entropy::Entropy;
-use crate::error::{Error, Kind, Result};
-use crate::geometry::{BLOCK_LEN, Geometry, Level, Parameters, Seq};
-use crate::keys::{Cell, HiddenKeys};
-use crate::leak::{Leak, planted};
+use crate::error::{Kind, Result};
+use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
+use crate::keys::{CellNumbers, HiddenKeys};
 use crate::level::OpenLevel;
 use crate::log::Log;
 use crate::recovery::End;
-use crate::sequencer::{LevelHead, Sequencer};
-use crate::superblock::Superblock;
+use crate::sequencer::Sequencer;
 use crate::tail::Ahead;
-use crate::unit::{Block, NO_ID};
+use crate::unlock::{Opened, Unlock, Wanted, unlock};
 use crate::volume::Volume;
 
-/// What opens a volume.
-#[derive(Debug, Clone, Copy)]
-pub enum Unlock<'a> {
-    /// Its password.
-    Password(&'a Password),
-    /// The key made from the password: spares tests the time that this takes.
-    #[doc(hidden)]
-    Wrap(&'a Key),
-}
-
-impl Unlock<'_> {
-    fn wrap(&self, salt: &[u8; 32]) -> Key {
-        match self {
-            Self::Password(password) => password.stretch(salt),
-            Self::Wrap(key) => (*key).clone(),
-        }
-    }
+/// What a flush of a hidden volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HiddenFlush {
+    /// A barrier: it returns at once, and after a crash the volume holds all that was written before
+    /// some flush, and possibly some of what was written before the next.
+    Ordered,
+    /// It returns when everything is on the medium, which waits for public writes.
+    Durable,
 }
 
 /// How a device is opened.
@@ -47,16 +35,27 @@ pub struct Options {
     /// Hidden volumes stay closed whatever the password. What they hold is destroyed as the head
     /// goes over it.
     pub public_only: bool,
-    /// Whether a flush of a hidden volume waits until everything is on the medium; else it returns
-    /// at once, and a power cut can lose what waits.
-    pub patient: bool,
+    /// A password that opens the public volume is tried on the cells of all units, and not only of
+    /// the newest.
+    pub search: bool,
+    /// What a flush of a hidden volume is.
+    pub hidden_flush: HiddenFlush,
+    /// How much may wait on a hidden volume before its writers do; never more than a sweep carries.
+    pub queue_bytes: u64,
     /// Where random bytes come from.
     pub entropy: Entropy,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { read_only: false, public_only: false, patient: true, entropy: Entropy::default() }
+        Self {
+            read_only: false,
+            public_only: false,
+            search: false,
+            hidden_flush: HiddenFlush::Ordered,
+            queue_bytes: 64 << 20,
+            entropy: Entropy::default(),
+        }
     }
 }
 
@@ -64,196 +63,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Session {
     engine: Arc<Engine>,
-    patient: bool,
-}
-
-fn no_volume() -> Error {
-    let text = "no volume opens with this password: it is wrong, there is no such volume, or the \
-                superblock is damaged";
-    Error::new(Kind::NoVolume, text)
-}
-
-fn shape(device: &dyn BlockDevice) -> Result<u64> {
-    let shape = device.geometry();
-    if shape.block_len_bytes as usize != BLOCK_LEN {
-        let text = format!("the device must be opened in blocks of {BLOCK_LEN} bytes");
-        return Err(Error::new(Kind::Geometry, text));
-    }
-    Ok(shape.blocks)
-}
-
-/// Makes a device. What is on it is lost, though not overwritten: that is what `wipe` is for.
-///
-/// `hidden` has one entry a class, from the first on; classes left out have no volume.
-///
-/// # Errors
-/// [`Kind::Geometry`]; [`Kind::Device`].
-pub fn init(
-    device: &Arc<dyn BlockDevice>,
-    parameters: &Parameters,
-    public: Unlock<'_>,
-    hidden: &[Unlock<'_>],
-    mut entropy: Entropy,
-) -> Result<()> {
-    let mut parameters = *parameters;
-    if planted(Leak::CountedVolumes) {
-        parameters.heartbeat_ms += u32::try_from(hidden.len()).unwrap_or(0);
-    }
-    let geometry = Geometry::new(parameters, shape(&**device)?)?;
-    if hidden.len() > parameters.classes as usize {
-        let text = format!("more hidden passwords than classes: {}", parameters.classes);
-        return Err(Error::new(Kind::Geometry, text));
-    }
-    let salt = (entropy.public)()?;
-    let wrap_salt = (entropy.public)()?;
-    let master = Key::take(&mut (entropy.public)()?);
-    let wrap = public.wrap(&salt);
-    let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &master);
-    let mut levels = vec![Some(OpenLevel::new(&geometry, Level::PUBLIC, master.clone(), None))];
-    let mut below = master.clone();
-    for level in geometry.levels().skip(1) {
-        let Some(unlock) = hidden.get(level.index() - 1) else {
-            levels.push(None);
-            continue;
-        };
-        let keys = HiddenKeys { wrap: unlock.wrap(&salt), master: entropy.hidden_key()?, below };
-        let master = keys.master.clone();
-        below = keys.master.clone();
-        levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys))));
-    }
-    let log = Log { device: Arc::clone(device), geometry, public: master };
-    let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?)));
-    let head = Sequencer {
-        next: Seq(0),
-        durable: Seq(0),
-        unflushed: false,
-        previous: [0; 32],
-        levels: heads.collect(),
-        entropy,
-        ahead: Ahead::new(),
-        cells: Vec::new(),
-    };
-    // Units are written in every world, so that there is a place for cells; two, so that one of them
-    // may be damaged.
-    let engine = Engine::new(log, levels, Some(head));
-    engine.beat()?;
-    engine.beat()?;
-    write_superblock(&**device, &geometry, &superblock.encode())
-}
-
-fn write_superblock(device: &dyn BlockDevice, geometry: &Geometry, block: &Block) -> Result<()> {
-    // One after the other: a power cut leaves one of them whole.
-    for at in [geometry.second_superblock(), BlockNo(0)] {
-        device.write(at, block)?;
-        device.flush()?;
-    }
-    Ok(())
-}
-
-fn fresh_head(geometry: &Geometry, open: &OpenLevel) -> LevelHead {
-    let ids_before = vec![NO_ID; geometry.slot_count(open.level)];
-    LevelHead::new(ids_before, vec![Seq(0); open.map.pages() as usize])
-}
-
-/// The superblock, or its copy at the end.
-fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
-    let blocks = shape(device)?;
-    for at in [0, blocks.saturating_sub(1)] {
-        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        if blocks > 0 {
-            device.read(BlockNo(at), &mut block[..])?;
-        }
-        if let Some(superblock) = Superblock::decode(&block) {
-            return Ok(Some(superblock));
-        }
-    }
-    Ok(None)
-}
-
-/// What a password opens.
-struct Opened {
-    log: Log,
-    end: End,
-    /// By level from the public one on.
-    keys: Vec<Option<HiddenKeys>>,
-}
-
-fn unlock(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, public_only: bool) -> Result<Opened> {
-    let superblock = read_superblock(&**device)?;
-    let salt = superblock.as_ref().map_or([0; 32], |superblock| superblock.salt);
-    let wrap = with.wrap(&salt);
-    let superblock = superblock.ok_or_else(no_volume)?;
-    let geometry = superblock.geometry;
-    let here = shape(&**device)?;
-    let log = |public: Key| Log { device: Arc::clone(device), geometry, public };
-    let (log, found) = match superblock.master(&wrap) {
-        Some(master) => (log(master), None),
-        None if here < geometry.device_blocks() => return Err(no_volume()),
-        None => {
-            let (level, keys, master) =
-                find_cell(&log(Key::take(&mut [0; 32])), &wrap)?.ok_or_else(no_volume)?;
-            (log(master), Some((level, keys)))
-        }
-    };
-    if here < geometry.device_blocks() {
-        let text = format!(
-            "the device has {here} blocks, but had {} at init; nothing has been changed",
-            geometry.device_blocks()
-        );
-        return Err(Error::new(Kind::TooShort, text));
-    }
-    let hidden = found.as_ref().map(|(level, keys)| (*level, &keys.master));
-    let end = log.end(hidden)?;
-    let mut keys: Vec<Option<HiddenKeys>> = geometry.levels().map(|_| None).collect();
-    if let Some((level, found)) = found.filter(|_| !public_only) {
-        let mut master = found.master;
-        for level in geometry.levels().skip(1).take(level.index()).collect::<Vec<_>>().iter().rev()
-        {
-            let Some((_, cell)) = log.newest_cell(&end, *level, &master)? else { break };
-            master = cell.keys.below.clone();
-            keys[level.index()] = Some(cell.keys);
-        }
-    }
-    Ok(Opened { log, end, keys })
-}
-
-/// Looks for a cell that the password opens, and goes down from there to the public master key. All
-/// units are looked at before it is said that there is none.
-fn find_cell(log: &Log, wrap: &Key) -> Result<Option<(Level, HiddenKeys, Key)>> {
-    let geometry = &log.geometry;
-    for unit in 0..geometry.units() {
-        log.will_read_headers(Seq(unit.into()), Seq(geometry.units().into()));
-        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        log.device.read(geometry.unit_start(unit), &mut block[..])?;
-        let salt = block[..32].try_into().expect("a salt");
-        let cells = crate::unit::cells(geometry, &block);
-        for (level, bytes) in geometry.levels().skip(1).zip(cells.clone()) {
-            let Ok(cell) = Cell::open_by_wrap(bytes, &salt, wrap) else { continue };
-            let mut below = cell.keys.below.clone();
-            let lower: Vec<_> = cells.take(level.index() - 1).collect();
-            let mut whole = true;
-            for bytes in lower.into_iter().rev() {
-                match Cell::open_by_master(bytes, &salt, &below) {
-                    Ok(lower) => below = lower.keys.below,
-                    Err(_) => whole = false,
-                }
-            }
-            if whole {
-                return Ok(Some((level, cell.keys, below)));
-            }
-            break;
-        }
-    }
-    Ok(None)
-}
-
-/// The log as a password shows it, the number of the unit to be written next, and keys by level.
-pub(crate) fn open_log(
-    device: &Arc<dyn BlockDevice>,
-    with: Unlock<'_>,
-) -> Result<(Log, u64, Vec<Option<HiddenKeys>>)> {
-    let opened = unlock(device, with, false)?;
-    Ok((opened.log, opened.end.next.0, opened.keys))
+    hidden_flush: HiddenFlush,
 }
 
 impl Session {
@@ -262,14 +72,21 @@ impl Session {
     /// # Errors
     /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
-        let Opened { log, end, keys } = unlock(device, with, options.public_only)?;
+        let wanted = Wanted { public_only: options.public_only, search: options.search };
+        let Opened { log, end, keys, .. } = unlock(device, with, wanted)?;
         Self::start(log, &end, keys, options)
     }
 
-    fn start(log: Log, end: &End, keys: Vec<Option<HiddenKeys>>, options: Options) -> Result<Self> {
+    pub(crate) fn start(
+        log: Log,
+        end: &End,
+        keys: Vec<Option<HiddenKeys>>,
+        options: Options,
+    ) -> Result<Self> {
         let geometry = log.geometry;
-        let public = OpenLevel::new(&geometry, Level::PUBLIC, log.public.clone(), None);
-        let mut heads = vec![Some(log.replay(&public, end.last.head.replay_from, end.next)?)];
+        let public = OpenLevel::new(&geometry, Level::PUBLIC, log.public.clone(), None, 0);
+        let from = end.last.head.replay_from;
+        let mut heads = vec![Some(log.replay(&public, from, end.next, end.next)?)];
         let mut levels = vec![Some(public)];
         for (level, keys) in geometry.levels().zip(keys).skip(1) {
             let found = match &keys {
@@ -281,26 +98,29 @@ impl Session {
                 heads.push(None);
                 continue;
             };
-            let open = OpenLevel::new(&geometry, level, keys.master.clone(), Some(keys));
-            let mut head = log.replay(&open, cell.replay_from, Seq(seq.0 + 1))?;
-            if seq.0 + 1 != end.next.0 {
-                head.ids_before = vec![NO_ID; geometry.slot_count(level)];
-            }
-            heads.push(Some(head));
+            let (master, CellNumbers { replay_from, epoch }) = (keys.master.clone(), cell.numbers);
+            let open = OpenLevel::new(&geometry, level, master, Some(keys), epoch);
+            heads.push(Some(log.replay(&open, replay_from, Seq(seq.0 + 1), end.next)?));
             levels.push(Some(open));
         }
         let head = (!options.read_only).then_some(Sequencer {
             next: end.next,
             durable: end.durable,
             unflushed: end.durable != end.next,
+            sweep_until: end.last.head.sweep_until,
             previous: end.previous,
             levels: heads,
             entropy: options.entropy,
             ahead: Ahead::new(),
             cells: Vec::new(),
         });
-        let engine = Arc::new(Engine::new(log, levels, head));
-        Ok(Self { engine, patient: options.patient })
+        // A sweep has to carry whatever waits.
+        let hidden = levels.iter().skip(1).flatten();
+        let room = hidden.map(|open| geometry.round_room(open.level)).min();
+        let queue = usize::try_from(options.queue_bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
+        let queue_max = queue.min(room.unwrap_or(usize::MAX)).max(1);
+        let engine = Arc::new(Engine::new(log, end.next, levels, head, queue_max));
+        Ok(Self { engine, hidden_flush: options.hidden_flush })
     }
 
     /// The geometry of the device.
@@ -311,7 +131,8 @@ impl Session {
     /// The open volumes, the public one first.
     pub fn volumes(&self) -> Vec<Volume> {
         let open = self.engine.levels.iter().flatten();
-        open.map(|open| Volume::new(Arc::clone(&self.engine), open.level, self.patient)).collect()
+        open.map(|open| Volume::new(Arc::clone(&self.engine), open.level, self.hidden_flush))
+            .collect()
     }
 
     /// The open volume of a level.
@@ -351,36 +172,31 @@ impl Session {
     pub fn written_units(&self) -> u64 {
         self.engine.emitted()
     }
-}
 
-/// Changes the password of the volume that `with` opens, or of `volume`, which it opens too. Nobody
-/// can tell from the device whose it was, but for the public one, which is in the superblock.
-///
-/// To change a hidden password a unit is written, as in any session: volumes above the one of `with`
-/// are closed meanwhile, and lose what the head goes over. Whoever has several gives the password of
-/// the highest, and names the volume.
-///
-/// # Errors
-/// As [`Session::open`]; [`Kind::NoVolume`] too if `with` does not open `volume`.
-pub fn change_password(
-    device: &Arc<dyn BlockDevice>,
-    with: Unlock<'_>,
-    volume: Option<Level>,
-    new: Unlock<'_>,
-    mut entropy: Entropy,
-) -> Result<()> {
-    let Opened { log, end, mut keys } = unlock(device, with, false)?;
-    let superblock = read_superblock(&**device)?.ok_or_else(no_volume)?;
-    let wrap = new.wrap(&superblock.salt);
-    let top = keys.iter().rposition(Option::is_some).unwrap_or(0);
-    let level = volume.map_or(top, Level::index);
-    if level == Level::PUBLIC.index() {
-        let wrap_salt = (entropy.public)()?;
-        let (geometry, salt) = (log.geometry, superblock.salt);
-        let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &log.public);
-        return write_superblock(&**device, &geometry, &superblock.encode());
+    /// Units written in the last minute: what waits on hidden volumes leaves with units.
+    pub fn units_last_minute(&self) -> u64 {
+        self.engine.units_last_minute()
     }
-    keys.get_mut(level).and_then(Option::as_mut).ok_or_else(no_volume)?.wrap = wrap;
-    let session = Session::start(log, &end, keys, Options { entropy, ..Options::default() })?;
-    session.beat()
+
+    /// Hidden requests that wait end with an error, and others do not begin to wait: the session is
+    /// about to end. `false` lets them wait again.
+    pub fn cut_hidden(&self, cut: bool) {
+        self.engine.set_cut(cut);
+    }
+
+    /// Grows with every change of the public volume: what the heartbeat follows.
+    pub(crate) fn public_changes(&self) -> u64 {
+        self.engine.public_changes()
+    }
+
+    /// Writes the whole log anew, one round from where it is, or what is left of a round that was
+    /// interrupted: all live blocks are read, verified and written again, and with a hidden volume
+    /// open all that waits gets to the device. `each` is told how many units of how many are done,
+    /// and says whether to go on; `false` is returned if it does not.
+    ///
+    /// # Errors
+    /// [`Kind::Device`], [`Kind::ReadOnly`].
+    pub fn sweep(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+        self.engine.sweep(each)
+    }
 }

@@ -1,117 +1,244 @@
-//! Blocks that wait to be put into a unit, in the order of writing.
+//! What waits to be put into units, in *epochs*.
 //!
-//! A block that is written again while it waits is replaced where it stands. One that has been
-//! taken stays to be read until its place is known.
+//! A flush closes an epoch; all of it leaves before anything of the next. Within an epoch order does
+//! not matter, as in a disk's cache: first what was dropped (discarded or zeroed), then the pages of
+//! the position map that tell of it, then what was written. A block that is written again in the
+//! same epoch is replaced where it stands; one that is written again in a later epoch keeps its
+//! older version until that is out. What has been taken stays to be read until its place is known.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 #[derive(Debug)]
-struct Entry {
-    /// `None` for a page of the position map: its content is what it is when it is put in.
-    content: Option<Arc<[u8]>>,
+struct Version {
+    epoch: u64,
+    content: Arc<[u8]>,
     waits: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    newest: Version,
+    /// The oldest first.
+    older: Vec<Version>,
+}
+
+/// What leaves next.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A page of the position map: its content is what it is when it is put in.
+    Page(u32),
+    /// A block that was written.
+    Block(u32, Arc<[u8]>),
+}
+
+/// What a block holds that is not, or not only, where the position map says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Staged<'a> {
+    /// This.
+    Content(&'a Arc<[u8]>),
+    /// Zeros.
+    Zeros,
 }
 
 /// What waits of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     entries: HashMap<u32, Entry>,
-    order: VecDeque<u32>,
+    /// Epoch and block, in the order of leaving.
+    order: VecDeque<(u64, u32)>,
+    /// Epoch and blocks that read as zeros from then on.
+    drops: VecDeque<(u64, Range<u32>)>,
+    /// Pages that must leave before anything else does.
+    pages: BTreeSet<u32>,
+    /// The epoch that is open, and whether anything has been put into it.
+    open: u64,
+    dirty: bool,
     waiting: usize,
-    queued: u64,
-    taken: u64,
 }
 
 impl Stage {
-    /// Blocks that wait.
-    pub(crate) const fn waiting(&self) -> usize {
-        self.waiting
+    /// An empty stage whose first epoch follows `epoch`.
+    pub(crate) fn after(epoch: u64) -> Self {
+        Self { open: epoch.saturating_add(1), ..Self::default() }
     }
 
-    /// How many have ever been queued: a ticket for [`Stage::taken`] to reach.
-    pub(crate) const fn queued(&self) -> u64 {
-        self.queued
+    /// How much waits: blocks, pages, and ranges of blocks that are dropped.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting + self.drops.len() + self.pages.len()
     }
 
-    /// How many of them have been taken, or dropped.
-    pub(crate) const fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The content of a block that waits, or whose place is not known yet.
-    pub(crate) fn get(&self, id: u32) -> Option<&Arc<[u8]>> {
-        self.entries.get(&id)?.content.as_ref()
+    /// What a block holds; `None` if the position map tells.
+    pub(crate) fn get(&self, id: u32) -> Option<Staged<'_>> {
+        let newest = self.entries.get(&id).map(|entry| &entry.newest);
+        let dropped = self.drops.iter().rev().find(|(_, range)| range.contains(&id));
+        match (newest, dropped) {
+            // What waits in an epoch was written after what was dropped in it.
+            (Some(v), Some((epoch, _))) if v.waits && v.epoch >= *epoch => {
+                Some(Staged::Content(&v.content))
+            }
+            (_, Some(_)) => Some(Staged::Zeros),
+            (Some(v), None) => Some(Staged::Content(&v.content)),
+            (None, None) => None,
+        }
     }
 
     /// Queues a block.
-    pub(crate) fn put(&mut self, id: u32, content: Option<Arc<[u8]>>) {
-        let entry = self.entries.entry(id).or_insert(Entry { content: None, waits: false });
-        entry.content = content;
-        if !entry.waits {
-            entry.waits = true;
-            self.order.push_back(id);
-            self.waiting += 1;
-            self.queued += 1;
+    pub(crate) fn put(&mut self, id: u32, content: Arc<[u8]>) {
+        use std::collections::hash_map::Entry as Place;
+        self.dirty = true;
+        let version = Version { epoch: self.open, content, waits: true };
+        match self.entries.entry(id) {
+            Place::Occupied(mut place) => {
+                let entry = place.get_mut();
+                if entry.newest.waits && entry.newest.epoch == self.open {
+                    entry.newest = version;
+                    return;
+                }
+                let older = std::mem::replace(&mut entry.newest, version);
+                entry.older.push(older);
+            }
+            Place::Vacant(place) => _ = place.insert(Entry { newest: version, older: Vec::new() }),
         }
+        self.order.push_back((self.open, id));
+        self.waiting += 1;
     }
 
-    /// Takes the block that has waited longest.
-    pub(crate) fn take(&mut self) -> Option<(u32, Option<Arc<[u8]>>)> {
-        while let Some(id) = self.order.pop_front() {
-            self.taken += 1;
-            if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.waits) {
-                entry.waits = false;
-                self.waiting -= 1;
-                return Some((id, entry.content.clone()));
+    /// Blocks read as zeros from now on.
+    pub(crate) fn drop_blocks(&mut self, range: Range<u32>) {
+        self.dirty = true;
+        let of_open = |entry: &Entry| entry.newest.waits && entry.newest.epoch == self.open;
+        let held = |id: &u32| self.entries.get(id).is_some_and(of_open);
+        let gone: Vec<u32> = if range.len() > self.entries.len() {
+            self.entries.keys().copied().filter(|id| range.contains(id)).filter(held).collect()
+        } else {
+            range.clone().filter(held).collect()
+        };
+        for id in gone {
+            self.waiting -= 1;
+            let entry = self.entries.get_mut(&id).expect("it is held");
+            match entry.older.pop() {
+                Some(older) => entry.newest = older,
+                None => _ = self.entries.remove(&id),
             }
         }
-        None
+        match self.drops.back_mut() {
+            Some((epoch, last)) if *epoch == self.open && last.end == range.start => {
+                last.end = range.end;
+            }
+            _ => self.drops.push_back((self.open, range)),
+        }
     }
 
-    /// The place of a block that was taken is known: it need not be kept, unless it has been
-    /// written again.
-    pub(crate) fn settle(&mut self, id: u32) {
-        if self.entries.get(&id).is_some_and(|entry| !entry.waits) {
+    /// A page has to tell of something that has changed.
+    pub(crate) fn put_page(&mut self, page: u32) {
+        self.pages.insert(page);
+    }
+
+    /// A page is written as it is now.
+    pub(crate) fn page_leaves(&mut self, page: u32) {
+        self.pages.remove(&page);
+    }
+
+    /// Closes the epoch, if there is anything in it. Returns the last one closed: what a flush
+    /// waits for.
+    pub(crate) fn close_epoch(&mut self) -> u64 {
+        self.open += u64::from(std::mem::take(&mut self.dirty));
+        self.open - 1
+    }
+
+    /// Blocks, `count_max` at most, that the epoch which leaves has dropped. What has been taken
+    /// of them is of no use any more.
+    pub(crate) fn take_drops(&mut self, count_max: u32) -> Option<Range<u32>> {
+        self.skip_replaced();
+        let (epoch, range) = self.drops.front_mut()?;
+        if self.order.front().is_some_and(|(first, _)| first < epoch) {
+            return None;
+        }
+        let count = count_max.min(range.end - range.start);
+        let taken = range.start..range.start + count;
+        range.start = taken.end;
+        if range.start == range.end {
+            self.drops.pop_front();
+        }
+        Some(taken)
+    }
+
+    /// A dropped block that had been taken before its place was known.
+    pub(crate) fn forget_taken(&mut self, id: u32) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.older.retain(|version| version.waits);
+        if !entry.newest.waits {
             self.entries.remove(&id);
         }
     }
 
-    /// Drops a block.
-    pub(crate) fn discard(&mut self, id: u32) {
-        if self.entries.remove(&id).is_some_and(|entry| entry.waits) {
-            self.waiting -= 1;
+    /// Takes what leaves next, once all that its epoch has dropped has been taken.
+    pub(crate) fn take(&mut self) -> Option<Taken> {
+        if let Some(page) = self.pages.pop_first() {
+            return Some(Taken::Page(page));
+        }
+        self.skip_replaced();
+        let (epoch, id) = *self.order.front()?;
+        if self.drops.front().is_some_and(|(first, _)| *first <= epoch) {
+            return None;
+        }
+        self.order.pop_front();
+        let entry = self.entries.get_mut(&id).expect("what waits is there");
+        let version = entry.waiting_in(epoch).expect("what waits is there");
+        version.waits = false;
+        self.waiting -= 1;
+        Some(Taken::Block(id, Arc::clone(&version.content)))
+    }
+
+    /// What was queued and then dropped within an epoch leaves its turn behind.
+    fn skip_replaced(&mut self) {
+        while let Some((epoch, id)) = self.order.front() {
+            let entry = self.entries.get_mut(id);
+            if entry.is_some_and(|entry| entry.waiting_in(*epoch).is_some()) {
+                return;
+            }
+            self.order.pop_front();
+        }
+    }
+
+    /// The place of what was taken is known: it need not be kept.
+    pub(crate) fn settle(&mut self, id: u32, content: &Arc<[u8]>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let is_it = |version: &Version| !version.waits && Arc::ptr_eq(&version.content, content);
+        entry.older.retain(|version| !is_it(version));
+        if is_it(&entry.newest) {
+            self.entries.remove(&id);
+        }
+    }
+
+    /// Whether any of these blocks is staged.
+    pub(crate) fn holds_any(&self, range: &Range<u32>) -> bool {
+        self.entries.keys().any(|id| range.contains(id))
+    }
+
+    /// The last epoch of which nothing waits any more.
+    pub(crate) fn complete(&mut self) -> u64 {
+        self.skip_replaced();
+        let drops = self.drops.front().map(|(epoch, _)| *epoch);
+        let blocks = self.order.front().map(|(epoch, _)| *epoch);
+        let first = drops.into_iter().chain(blocks).min();
+        match first {
+            // Pages tell of what the first epoch has dropped, or one before.
+            Some(first) => first.saturating_sub(1 + u64::from(!self.pages.is_empty())),
+            None if self.pages.is_empty() => self.close_epoch(),
+            None => self.open.saturating_sub(2),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::geometry::BLOCK_LEN;
-
-    fn block(n: u8) -> Arc<[u8]> {
-        Arc::new([n; BLOCK_LEN])
-    }
-
-    #[test]
-    fn what_waits_is_taken_in_order_and_stays_readable() {
-        let mut stage = Stage::default();
-        stage.put(5, Some(block(1)));
-        stage.put(6, Some(block(2)));
-        stage.put(5, Some(block(3)));
-        assert_eq!((stage.waiting(), stage.queued()), (2, 2));
-        let (id, content) = stage.take().unwrap();
-        assert_eq!((id, content.unwrap()[0]), (5, 3));
-        assert_eq!(stage.get(5).unwrap()[0], 3);
-        stage.put(5, Some(block(4)));
-        stage.settle(5);
-        assert_eq!(stage.get(5).unwrap()[0], 4);
-        stage.discard(6);
-        assert_eq!(stage.take().unwrap().0, 5);
-        stage.settle(5);
-        assert!(stage.get(5).is_none());
-        assert!(stage.take().is_none());
-        assert_eq!((stage.waiting(), stage.queued(), stage.taken()), (0, 3, 3));
+impl Entry {
+    fn waiting_in(&mut self, epoch: u64) -> Option<&mut Version> {
+        let mut versions = self.older.iter_mut().chain(std::iter::once(&mut self.newest));
+        versions.find(|version| version.waits && version.epoch == epoch)
     }
 }
+
+#[cfg(test)]
+mod tests;

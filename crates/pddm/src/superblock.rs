@@ -4,15 +4,17 @@
 use tacita_secret::{Key, Opening, SALT_LEN, Sealing, TAG_LEN, Tag, digest};
 
 use crate::geometry::{BLOCK_LEN, Geometry, Parameters};
-use crate::keys::{Salt, superblock_key};
+use crate::keys::{Salt, superblock_key, superblock_wrap_key};
 
 const MAGIC: [u8; 8] = *b"TACITAPD";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const SALT_AT: usize = 48;
 const WRAP_SALT_AT: usize = SALT_AT + SALT_LEN;
 const KEY_AT: usize = WRAP_SALT_AT + 32;
 const TAG_AT: usize = KEY_AT + 32;
+const WRAP_AT: usize = TAG_AT + TAG_LEN;
+const WRAP_TAG_AT: usize = WRAP_AT + 32;
 const HASH_AT: usize = BLOCK_LEN - 32;
 
 /// What the superblock says without a password.
@@ -24,6 +26,8 @@ pub(crate) struct Superblock {
     wrap_salt: Salt,
     sealed_master: [u8; 32],
     tag: Tag,
+    sealed_wrap: [u8; 32],
+    wrap_tag: Tag,
 }
 
 impl Superblock {
@@ -35,12 +39,20 @@ impl Superblock {
         wrap: &Key,
         master: &Key,
     ) -> Self {
-        let mut this =
-            Self { geometry, salt, wrap_salt, sealed_master: [0; 32], tag: [0; TAG_LEN] };
-        this.sealed_master.copy_from_slice(master.expose());
+        let mut this = Self {
+            geometry,
+            salt,
+            wrap_salt,
+            sealed_master: *master.expose(),
+            tag: [0; TAG_LEN],
+            sealed_wrap: *wrap.expose(),
+            wrap_tag: [0; TAG_LEN],
+        };
         let context = this.context();
         let mut sealing = Sealing::new(&superblock_key(wrap, &wrap_salt));
         this.tag = sealing.seal(0, &context, &mut this.sealed_master);
+        let mut sealing = Sealing::new(&superblock_wrap_key(master, &wrap_salt));
+        this.wrap_tag = sealing.seal(0, &context, &mut this.sealed_wrap);
         this
     }
 
@@ -50,6 +62,15 @@ impl Superblock {
         let opening = Opening::new(&superblock_key(wrap, &self.wrap_salt));
         opening.open(0, &self.context(), &mut master, &self.tag).ok()?;
         Some(Key::take(&mut master))
+    }
+
+    /// The wrap key, for whoever has come to the public master from a hidden volume and writes the
+    /// superblock anew.
+    pub(crate) fn wrap(&self, master: &Key) -> Option<Key> {
+        let mut wrap = self.sealed_wrap;
+        let opening = Opening::new(&superblock_wrap_key(master, &self.wrap_salt));
+        opening.open(0, &self.context(), &mut wrap, &self.wrap_tag).ok()?;
+        Some(Key::take(&mut wrap))
     }
 
     /// All that is not secret: authenticated with the key.
@@ -75,7 +96,9 @@ impl Superblock {
         let mut block = Box::new([0; BLOCK_LEN]);
         block[..KEY_AT].copy_from_slice(&self.context());
         block[KEY_AT..TAG_AT].copy_from_slice(&self.sealed_master);
-        block[TAG_AT..TAG_AT + TAG_LEN].copy_from_slice(&self.tag);
+        block[TAG_AT..WRAP_AT].copy_from_slice(&self.tag);
+        block[WRAP_AT..WRAP_TAG_AT].copy_from_slice(&self.sealed_wrap);
+        block[WRAP_TAG_AT..WRAP_TAG_AT + TAG_LEN].copy_from_slice(&self.wrap_tag);
         let hash = digest(&block[..HASH_AT]);
         block[HASH_AT..].copy_from_slice(&hash);
         block
@@ -103,7 +126,9 @@ impl Superblock {
             salt: block[SALT_AT..WRAP_SALT_AT].try_into().expect("a salt"),
             wrap_salt: block[WRAP_SALT_AT..KEY_AT].try_into().expect("a salt"),
             sealed_master: block[KEY_AT..TAG_AT].try_into().expect("a key"),
-            tag: block[TAG_AT..TAG_AT + TAG_LEN].try_into().expect("a tag"),
+            tag: block[TAG_AT..WRAP_AT].try_into().expect("a tag"),
+            sealed_wrap: block[WRAP_AT..WRAP_TAG_AT].try_into().expect("a key"),
+            wrap_tag: block[WRAP_TAG_AT..WRAP_TAG_AT + TAG_LEN].try_into().expect("a tag"),
         };
         (this.encode()[..] == block[..]).then_some(this)
     }
@@ -125,6 +150,8 @@ mod tests {
         let back = Superblock::decode(&superblock.encode()).unwrap();
         assert_eq!(back.master(&wrap).unwrap().expose(), &[2; 32]);
         assert!(back.master(&Key::take(&mut [2; 32])).is_none());
+        assert_eq!(back.wrap(&Key::take(&mut [2; 32])).unwrap().expose(), wrap.expose());
+        assert!(back.wrap(&wrap).is_none());
     }
 
     /// The worked example of docs/spec/pddm.md is what is written, to the byte.

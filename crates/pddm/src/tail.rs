@@ -18,7 +18,7 @@ use crate::unit::Header;
 #[derive(Debug)]
 pub(crate) struct Tail {
     /// The number under which it was written.
-    seq: Seq,
+    pub(crate) seq: Seq,
     pub(crate) unit: u32,
     /// `None` if it cannot be read.
     pub(crate) header: Option<Header>,
@@ -31,7 +31,7 @@ pub(crate) type Ahead = VecDeque<Tail>;
 impl Engine {
     /// The unit at the tail while unit `seq` is made; `None` as long as there is none.
     pub(crate) fn tail(&self, head: &mut Sequencer, seq: Seq) -> Result<Option<Tail>> {
-        let Some(left) = self.left_by(seq) else {
+        let Some(left) = self.log.geometry.left_by(seq) else {
             return Ok(None);
         };
         while let Some(tail) = head.ahead.pop_front() {
@@ -47,7 +47,7 @@ impl Engine {
     /// planned.
     pub(crate) fn to_read_ahead(&self, head: &Sequencer, planned: usize) -> Range<u64> {
         let start = head.next.0 + (planned + head.ahead.len()) as u64;
-        if head.ahead.len() >= self.run_units || self.left_by(Seq(start)).is_none() {
+        if head.ahead.len() >= self.run_units || self.log.geometry.left_by(Seq(start)).is_none() {
             return start..start;
         }
         start..start + self.run_units as u64
@@ -55,15 +55,8 @@ impl Engine {
 
     /// Reads tails. What cannot be read is left to be read when it is needed.
     pub(crate) fn read_ahead(&self, made: Range<u64>) -> Ahead {
-        let left = made.map_while(|seq| self.left_by(Seq(seq)));
+        let left = made.map_while(|seq| self.log.geometry.left_by(Seq(seq)));
         left.map_while(|left| self.read_tail(left).ok()).collect()
-    }
-
-    /// The unit that the tail leaves while unit `seq` is made.
-    fn left_by(&self, seq: Seq) -> Option<Seq> {
-        let geometry = &self.log.geometry;
-        let (units, gap) = (u64::from(geometry.units()), u64::from(geometry.gap()));
-        (seq.0 + gap).checked_sub(units).map(Seq)
     }
 
     fn read_tail(&self, left: Seq) -> Result<Tail> {

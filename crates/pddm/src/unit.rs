@@ -29,7 +29,7 @@ pub(crate) const NO_ID: u32 = u32::MAX;
 const SALT_LEN: usize = 32;
 const TAG_AT: usize = SALT_LEN;
 const SEALED_AT: usize = TAG_AT + TAG_LEN;
-const NUMBERS_LEN: usize = 3 * 8 + 2 * 32;
+const NUMBERS_LEN: usize = 4 * 8 + 2 * 32;
 const DOMAIN_MAC: u8 = 0;
 
 /// What stands in the public part of a header.
@@ -41,6 +41,8 @@ pub(crate) struct Head {
     pub(crate) durable: Seq,
     /// All pages of the public position map have been written in this unit or later.
     pub(crate) replay_from: Seq,
+    /// The sweep under way ends before this unit; one that has ended is behind.
+    pub(crate) sweep_until: Seq,
     /// Hash of the header before.
     pub(crate) previous: Digest,
     /// Of the hidden slots.
@@ -192,11 +194,12 @@ pub(crate) fn seal_header(
     public.fill(0);
     public[..SALT_LEN].copy_from_slice(salt);
     let sealed = &mut public[SEALED_AT..];
-    for (place, seq) in sealed.chunks_exact_mut(8).zip([head.seq, head.durable, head.replay_from]) {
+    let numbers = [head.seq, head.durable, head.replay_from, head.sweep_until];
+    for (place, seq) in sealed.chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&seq.0.to_le_bytes());
     }
-    sealed[24..56].copy_from_slice(&head.previous);
-    sealed[56..88].copy_from_slice(&head.mac);
+    sealed[32..64].copy_from_slice(&head.previous);
+    sealed[64..96].copy_from_slice(&head.mac);
     let (ids, tags) = sealed[NUMBERS_LEN..].split_at_mut(8 * head.slots.ids.len());
     write_ids(ids, head.slots.ids.iter().chain(&head.slots.ids_before));
     for (place, tag) in tags.chunks_exact_mut(TAG_LEN).zip(&head.slots.tags) {
@@ -224,8 +227,9 @@ impl Header {
             seq: seq_at(0),
             durable: seq_at(8),
             replay_from: seq_at(16),
-            previous: sealed[24..56].try_into().expect("a hash"),
-            mac: sealed[56..88].try_into().expect("a hash"),
+            sweep_until: seq_at(24),
+            previous: sealed[32..64].try_into().expect("a hash"),
+            mac: sealed[64..96].try_into().expect("a hash"),
             slots: Slots {
                 ids: read_ids(ids),
                 ids_before: read_ids(ids_before),
@@ -237,6 +241,7 @@ impl Header {
             && head.replay_from <= head.seq
             && head.seq.0 - head.replay_from.0 < u64::from(geometry.units())
             && head.seq.0 - head.durable.0 < u64::from(geometry.units())
+            && head.sweep_until.0 <= head.seq.0.saturating_add(u64::from(geometry.units()))
             && head.seq.0 < SEQ_MAX;
         sound.then(|| Self { salt, head, block: Box::new(*block) })
     }

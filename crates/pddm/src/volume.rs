@@ -6,14 +6,15 @@ use tacita_block::{
     self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape,
 };
 
-use crate::engine::{Engine, HIDDEN_WAITING_MAX};
+use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Level, Place};
 use crate::leak::{Leak, planted};
-use crate::level::{OpenLevel, SlotTable};
-use crate::map::PositionMap;
+use crate::level::OpenLevel;
 use crate::sequencer::Goal;
-use crate::unit::{Block, Header, seal_number};
+use crate::session::HiddenFlush;
+use crate::slots::unreadable;
+use crate::stage::Staged;
 
 const BLOCK_LEN_BYTES: u32 = 4096;
 /// Zeros of this length at once need no room: whoever makes a file system writes many.
@@ -27,18 +28,32 @@ const RUNS_AHEAD: usize = 4;
 pub struct Volume {
     engine: Arc<Engine>,
     level: Level,
-    /// Whether `flush` waits until everything is on the medium.
-    patient: bool,
+    hidden_flush: HiddenFlush,
 }
 
 impl Volume {
-    pub(crate) const fn new(engine: Arc<Engine>, level: Level, patient: bool) -> Self {
-        Self { engine, level, patient }
+    pub(crate) const fn new(engine: Arc<Engine>, level: Level, hidden_flush: HiddenFlush) -> Self {
+        Self { engine, level, hidden_flush }
     }
 
     /// Which volume it is.
     pub const fn level(&self) -> Level {
         self.level
+    }
+
+    /// What waits to be written, in blocks.
+    pub fn waiting_blocks(&self) -> usize {
+        self.open().stage().waiting()
+    }
+
+    /// How much may wait before writers do, in blocks.
+    pub fn queue_blocks(&self) -> usize {
+        self.engine.queue_max()
+    }
+
+    /// Blocks that cannot be read until they are written again.
+    pub fn lost_blocks(&self) -> u32 {
+        self.open().map.lost()
     }
 
     fn open(&self) -> &OpenLevel {
@@ -52,6 +67,9 @@ impl Volume {
 
     fn write_blocks(&self, first: u32, buf: &[u8]) -> Result<()> {
         self.engine.writable()?;
+        if self.level == Level::PUBLIC {
+            self.engine.note_public_change();
+        }
         if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
             let count = u32::try_from(buf.len() / BLOCK_LEN).expect("within the volume");
             return self.drop_blocks(first..first + count);
@@ -73,7 +91,7 @@ impl Volume {
             let waiting = {
                 let mut stage = open.stage();
                 for (id, content) in (first..).zip(blocks.chunks_exact(BLOCK_LEN)) {
-                    stage.put(id, Some(Arc::from(content)));
+                    stage.put(id, Arc::from(content));
                 }
                 stage.waiting()
             };
@@ -90,18 +108,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Hidden blocks wait for public ones to come by.
+    /// Hidden blocks wait for public ones to come by. What fills the queue ends an epoch.
     fn write_hidden(&self, first: u32, buf: &[u8]) -> Result<()> {
         let open = self.open();
         for (id, content) in (first..).zip(buf.chunks_exact(BLOCK_LEN)) {
-            let mut stage = open.stage();
-            while stage.waiting() >= HIDDEN_WAITING_MAX {
-                self.engine.writable()?;
-                let wait = std::time::Duration::from_millis(500);
-                let waited = open.room.wait_timeout(stage, wait);
-                stage = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            }
-            stage.put(id, Some(Arc::from(content)));
+            self.engine.await_room(open)?.put(id, Arc::from(content));
         }
         Ok(())
     }
@@ -112,9 +123,16 @@ impl Volume {
             let stage = open.stage();
             let slots = (first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
             let place = |(id, slot): (u32, &mut [u8])| {
-                if let Some(content) = stage.get(id) {
-                    slot.copy_from_slice(&content[..]);
-                    return Place::NOWHERE;
+                match stage.get(id) {
+                    Some(Staged::Content(content)) => {
+                        slot.copy_from_slice(&content[..]);
+                        return Place::NOWHERE;
+                    }
+                    Some(Staged::Zeros) => {
+                        slot.fill(0);
+                        return Place::NOWHERE;
+                    }
+                    None => {}
                 }
                 let place = open.map.get(id);
                 if place == Place::NOWHERE {
@@ -153,10 +171,10 @@ impl Volume {
     fn read_run(&self, first: u32, place: Place, buf: &mut [u8]) -> Result<()> {
         if place.is_stored() {
             let (unit, block) = self.engine.geometry().split(place);
-            let table = self.table(unit, false);
-            if let Ok(Some(table)) = &table
-                && self.read_slots(unit, block, buf).is_ok()
-                && self.open_slots(table, block, first, buf)
+            let (engine, open) = (&self.engine, self.open());
+            if let Ok(Some(table)) = engine.table(open, unit, false)
+                && engine.read_slots(unit, block, buf).is_ok()
+                && engine.open_slots(open, &table, block, first, buf)
             {
                 return Ok(());
             }
@@ -173,9 +191,16 @@ impl Volume {
     fn read_block(&self, id: u32, buf: &mut [u8]) -> Result<()> {
         let open = self.open();
         loop {
-            if let Some(content) = open.stage().get(id) {
-                buf.copy_from_slice(&content[..]);
-                return Ok(());
+            match open.stage().get(id) {
+                Some(Staged::Content(content)) => {
+                    buf.copy_from_slice(&content[..]);
+                    return Ok(());
+                }
+                Some(Staged::Zeros) => {
+                    buf.fill(0);
+                    return Ok(());
+                }
+                None => {}
             }
             let place = open.map.get(id);
             if place == Place::NOWHERE {
@@ -185,91 +210,34 @@ impl Volume {
             if place == Place::LOST {
                 return Err(unreadable(id));
             }
-            let (unit, block) = self.engine.geometry().split(place);
-            open.cache.forget(unit);
-            let table = self.table(unit, true)?;
-            self.read_slots(unit, block, buf)?;
-            if let Some(table) = &table {
-                let slot = block - self.engine.geometry().slots(self.level).start;
-                if table.ids[slot as usize] != id && open.map.get(id) == place {
-                    // It was discarded, and a power cut undid that before the slot was used again.
-                    buf.fill(0);
-                    return Ok(());
-                }
-                if self.open_slots(table, block, id, buf) {
-                    return Ok(());
-                }
-            }
+            open.cache.forget(self.engine.geometry().split(place).0);
+            let read = self.engine.read_stored(open, id, place, buf);
             if open.map.get(id) == place {
-                return Err(unreadable(id));
+                return read;
             }
         }
     }
 
-    /// What is needed to read slots of a unit; `None` if its header is damaged, or tells nothing of
-    /// this level.
-    fn table(&self, unit: u32, fresh: bool) -> Result<Option<Arc<SlotTable>>> {
+    /// Makes blocks read as zeros. Nothing of it reaches the device but the map, in its turn.
+    fn drop_blocks(&self, range: std::ops::Range<u32>) -> Result<()> {
+        self.engine.writable()?;
         let open = self.open();
-        if !fresh && let Some(table) = open.cache.get(unit) {
-            return Ok(Some(table));
-        }
-        let geometry = self.engine.geometry();
-        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        self.read_slots(unit, 0, &mut block[..])?;
-        let header: Option<Header> = self.engine.log.open(unit, &block);
-        let table = header.and_then(|header| {
-            let slots = header.slots(geometry, self.level, &open.master)?;
-            Some(Arc::new(SlotTable::new(&open.master, &header.salt, slots)))
-        });
-        if let Some(table) = &table {
-            open.cache.put(unit, Arc::clone(table));
-        }
-        Ok(table)
-    }
-
-    /// Reads blocks of a unit, on its way or on the device.
-    fn read_slots(&self, unit: u32, block: u32, buf: &mut [u8]) -> Result<()> {
-        if let Ok(writer) = self.engine.writer()
-            && writer.read(unit, block, buf)
+        // First what is staged: it moves into the map, and not the other way.
+        if !open.stage().holds_any(&range)
+            && range.clone().all(|id| open.map.get(id) == Place::NOWHERE)
         {
             return Ok(());
         }
-        Ok(self.engine.log.device.read(self.engine.log.block_of(unit, block), buf)?)
-    }
-
-    fn open_slots(&self, table: &SlotTable, block: u32, first: u32, buf: &mut [u8]) -> bool {
-        let start = (block - self.engine.geometry().slots(self.level).start) as usize;
-        let mut slots = (start..).zip(first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
-        let opening = table.opening();
-        slots.all(|((slot, id), bytes)| {
-            let tag = &table.tags[slot];
-            opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
-        })
-    }
-
-    /// Makes blocks read as zeros. Nothing of it reaches the device but the map, with the next
-    /// flush.
-    fn drop_blocks(&self, range: std::ops::Range<u32>) -> Result<()> {
-        let head = self.engine.head()?;
-        let open = self.open();
-        let mut stage = open.stage();
-        let mut pages = std::collections::BTreeSet::new();
-        for id in range.clone() {
-            stage.discard(id);
-            if open.map.get(id) != Place::NOWHERE {
-                open.map.set(id, Place::NOWHERE);
-                pages.insert(PositionMap::page_of_block(id));
-            }
+        if self.level == Level::PUBLIC {
+            self.engine.note_public_change();
+            open.stage().drop_blocks(range);
+        } else {
+            self.engine.await_room(open)?.drop_blocks(range);
         }
-        for page in pages {
-            stage.put(open.map.page_id(page), None);
-        }
-        drop(stage);
         if planted(Leak::ForwardedDiscard) && self.level != Level::PUBLIC {
             let log = &self.engine.log;
             log.device.discard(BlockRange { start: log.geometry.unit_start(0), count: 1 })?;
         }
-        drop(head);
         Ok(())
     }
 
@@ -281,8 +249,14 @@ impl Volume {
         if planted(Leak::FlushWrites) {
             return self.engine.beat();
         }
-        let ticket = self.open().stage().queued();
-        if self.patient { self.engine.wait_durable(self.level, ticket) } else { Ok(()) }
+        if planted(Leak::OpenEpochs) {
+            return Ok(());
+        }
+        let epoch = self.open().stage().close_epoch();
+        match self.hidden_flush {
+            HiddenFlush::Ordered => Ok(()),
+            HiddenFlush::Durable => self.engine.wait_durable(self.level, epoch),
+        }
     }
 }
 
@@ -291,11 +265,6 @@ impl Engine {
     fn hidden_is_full(&self) -> bool {
         self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 8)
     }
-}
-
-fn unreadable(id: u32) -> Error {
-    let source = block::Error::new(block::Kind::Io, format!("block {id} cannot be read: damaged"));
-    source.into()
 }
 
 /// The device's own kind where it is the cause.
@@ -342,7 +311,10 @@ impl BlockDevice for Volume {
         let stage = open.stage();
         let hole = |id: u64| {
             let id = u32::try_from(id).expect("within the volume");
-            open.map.get(id) == Place::NOWHERE && stage.get(id).is_none()
+            match stage.get(id) {
+                Some(staged) => staged == Staged::Zeros,
+                None => open.map.get(id) == Place::NOWHERE,
+            }
         };
         let (start, end) = (range.start.0, range.start.0 + range.count);
         let first = start < end && hole(start);

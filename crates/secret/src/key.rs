@@ -1,18 +1,20 @@
-//! Keys of 32 bytes: locked in memory, zeroed when dropped, never printed.
+//! Keys of 32 bytes: kept from swap and dumps, zeroed when dropped, never printed.
 
 use std::fmt;
 
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
-use crate::{Prf, random};
+use crate::prf::derive;
+use crate::slab::Place;
 
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
 
 /// A secret of 32 bytes.
 ///
-/// It lies in memory that is kept from swap where the system allows it, and is zeroed on drop.
-pub struct Key(Box<[u8; KEY_LEN]>);
+/// It lies with all others in one place that is kept from swap and core dumps where the system allows
+/// it, and is zeroed on drop.
+pub struct Key(Place);
 
 impl Key {
     /// A new key from the operating system.
@@ -20,51 +22,38 @@ impl Key {
     /// # Errors
     /// If the operating system has no random source.
     pub fn random() -> std::io::Result<Self> {
-        Ok(Self::take(&mut random()?))
+        let mut place = Place::new();
+        getrandom::fill(place.bytes_mut()).map_err(std::io::Error::other)?;
+        Ok(Self(place))
     }
 
     /// Takes the bytes over and zeroes where they were.
     pub fn take(bytes: &mut [u8; KEY_LEN]) -> Self {
-        let mut place = Box::new([0; KEY_LEN]);
-        lock(&place);
-        place.copy_from_slice(bytes);
+        let mut place = Place::new();
+        place.bytes_mut().copy_from_slice(bytes);
         bytes.zeroize();
         Self(place)
     }
 
-    /// A key for one purpose, `domain`, and one place, `parts`. Such keys are many and short-lived:
-    /// they are zeroed, but not locked.
+    /// A key for one purpose, `domain`, and one place, `parts`.
     #[must_use]
     pub fn derive(&self, domain: u8, parts: &[&[u8]]) -> Self {
-        let mut value = Zeroizing::new(Prf::new(*self.0).value(domain, parts));
-        let mut place = Box::new([0; KEY_LEN]);
-        std::mem::swap(&mut *place, &mut *value);
-        Self(place)
-    }
-
-    /// A random key that is used up at once: zeroed, but not locked.
-    #[must_use]
-    pub fn passing(bytes: &mut [u8; KEY_LEN]) -> Self {
-        let mut place = Box::new([0; KEY_LEN]);
-        std::mem::swap(&mut *place, bytes);
+        let mut place = Place::new();
+        derive(self.expose(), domain, parts, place.bytes_mut());
         Self(place)
     }
 
     /// The bytes, to be stored sealed.
-    pub const fn expose(&self) -> &[u8; KEY_LEN] {
-        &self.0
+    pub fn expose(&self) -> &[u8; KEY_LEN] {
+        self.0.bytes()
     }
 }
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        Self::take(&mut Zeroizing::new(*self.0))
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        self.0.zeroize();
+        let mut place = Place::new();
+        place.bytes_mut().copy_from_slice(self.expose());
+        Self(place)
     }
 }
 
@@ -72,15 +61,6 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[secret]")
     }
-}
-
-/// Keeps the pages of a key out of swap. They stay locked until the allocator gives them back: other
-/// keys may lie there.
-#[allow(unsafe_code, reason = "JUSTIFICATION: mlock has no safe form")]
-fn lock(place: &[u8; KEY_LEN]) {
-    // SAFETY: the range is that of a live array; locking changes none of its bytes.
-    // Where the limit of locked memory is reached the key still works.
-    let _ = unsafe { rustix::mm::mlock(place.as_ptr().cast_mut().cast(), KEY_LEN) };
 }
 
 #[cfg(test)]

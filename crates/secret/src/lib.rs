@@ -11,6 +11,7 @@ mod noise;
 mod password;
 mod prf;
 mod sealing;
+mod slab;
 
 pub use key::{KEY_LEN, Key};
 pub use noise::Noise;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use zeroize::Zeroize;
+
 /// A BLAKE3 output of 32 bytes.
 pub type Digest = [u8; 32];
 
@@ -22,12 +24,9 @@ impl Prf {
 
     /// The value at `domain`, `parts`.
     pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(&[domain]);
-        for part in parts {
-            hasher.update(part);
-        }
-        hasher.finalize().into()
+        let mut value = [0; 32];
+        derive(&self.key, domain, parts, &mut value);
+        value
     }
 
     /// Fills `out` from place `offset` on of the endless stream at `domain`: bytes that nobody
@@ -45,6 +44,19 @@ impl fmt::Debug for Prf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[secret]")
     }
+}
+
+/// Puts the value at `domain`, `parts` under `key` into `value`, and leaves nothing of the key behind.
+pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]], value: &mut Digest) {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(&[domain]);
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut output = hasher.finalize_xof();
+    output.fill(value);
+    output.zeroize();
+    hasher.zeroize();
 }
 
 /// Unkeyed BLAKE3 of `bytes`: a checksum, no authentication.

@@ -51,6 +51,7 @@ pub struct DeviceFiles {
 struct DeviceFile {
     name: OsString,
     device: ByteDevice<Arc<dyn BlockDevice>>,
+    may_wait: bool,
 }
 
 impl DeviceFiles {
@@ -74,16 +75,30 @@ impl DeviceFiles {
             if files.iter().any(|file| file.name == name) {
                 return Err(Error::new(Kind::Exists, "two devices have the same name"));
             }
-            files.push(DeviceFile { name, device: ByteDevice::new(device) });
+            files.push(DeviceFile { name, device: ByteDevice::new(device), may_wait: false });
         }
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         Ok(Self { files, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
+    /// Says which files' changes may wait for those of other files.
+    #[must_use]
+    pub fn waiting(mut self, may_wait: impl Fn(&OsStr) -> bool) -> Self {
+        for file in &mut self.files {
+            file.may_wait = may_wait(&file.name);
+        }
+        self
+    }
+
     /// How to mount them: no regular sync, for a device is flushed when somebody asks for it, and
     /// at the end.
     pub fn mount_options() -> MountOptions {
-        MountOptions { sync_interval: std::time::Duration::ZERO, ..MountOptions::default() }
+        MountOptions {
+            sync_interval: std::time::Duration::ZERO,
+            // Changes that wait must leave room for those that they wait for.
+            background_max: u16::MAX,
+            ..MountOptions::default()
+        }
     }
 
     fn index_of(node: NodeId) -> Option<usize> {
@@ -289,6 +304,11 @@ impl FileSystem for DeviceFiles {
             files_free: 0,
             name_len_max: u32::try_from(NAME_LEN_MAX).unwrap_or(u32::MAX),
         })
+    }
+
+    fn may_wait(&self, node: NodeId) -> bool {
+        let file = Self::index_of(node).and_then(|index| self.files.get(index));
+        file.is_some_and(|file| file.may_wait)
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {

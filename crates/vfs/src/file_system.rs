@@ -420,6 +420,12 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Io`].
     fn stats(&self) -> Result<FsStats>;
 
+    /// Whether writing, zeroing or putting `node` on the medium may wait for what other requests bring
+    /// about: then it must not occupy a thread that serves those.
+    fn may_wait(&self, _node: NodeId) -> bool {
+        false
+    }
+
     /// `fsync` of a file or directory, with the guarantee that the mount asked for.
     ///
     /// # Errors

@@ -10,8 +10,10 @@
 
 mod adapter;
 mod backing;
+mod changes;
 mod convert;
 mod entries;
+mod hands;
 mod invalidator;
 mod marks;
 mod mount;

@@ -57,7 +57,7 @@ pub(crate) fn run(size_bytes: u64) -> Result<Vec<Record>> {
     let keys = [Key::random()?, Key::random()?];
     let [public_key, hidden_key] = keys.each_ref().map(Unlock::Wrap);
     init(&device, &Parameters::default(), public_key, &[hidden_key], Entropy::default())?;
-    let options = Options { patient: false, ..Options::default() };
+    let options = Options::default();
     let session = Session::open(&device, hidden_key, options)?;
     let volume = |level| session.volume(level).context("the volume is not open");
     let (public, hidden) = (volume(Level::PUBLIC)?, volume(Level::hidden(1))?);

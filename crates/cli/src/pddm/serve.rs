@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use tacita_block::{Access, BlockDevice};
 use tacita_nbd::{Export, Listener, Server};
-use tacita_pddm::{Heartbeat, Options, Session, Unlock};
+use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Session, Unlock};
 use tacita_secret::Password;
 use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
 use tacita_vfs::fuse::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
@@ -15,7 +16,7 @@ use tacita_vfs::{DeviceFiles, Posix, SystemClock};
 
 use super::control::Control;
 use super::{failure, name_of, open_device};
-use crate::arguments::Pddm as Command;
+use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
 
 /// How long clients have to take their last answers.
@@ -75,10 +76,21 @@ struct Open {
     control: Control,
     serving: Serving,
     interrupts: Interrupts,
+    read_only: bool,
 }
 
 fn start(command: &Command, password: &Password) -> Outcome<Open> {
-    let Command::Open { device: path, front, read_only, public_only, relaxed, .. } = command else {
+    let Command::Open {
+        device: path,
+        front,
+        read_only,
+        public_only,
+        search,
+        hidden_flush,
+        queue,
+        ..
+    } = command
+    else {
         unreachable!("called for open");
     };
     keep_memory_private();
@@ -89,7 +101,12 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let options = Options {
         read_only: *read_only,
         public_only: *public_only,
-        patient: !relaxed,
+        search: *search,
+        hidden_flush: match hidden_flush {
+            HiddenFlushName::Ordered => HiddenFlush::Ordered,
+            HiddenFlushName::Durable => HiddenFlush::Durable,
+        },
+        queue_bytes: *queue,
         ..Options::default()
     };
     let session = Session::open(&device, Unlock::Password(password), options);
@@ -112,7 +129,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         }
         (None, Some(dir)) => {
             let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
-            let files = files.map_err(|e| exit::of_mount(&e))?;
+            let files = files.map_err(|e| exit::of_mount(&e))?.waiting(|name| name != "public");
             let mount_options = MountOptions {
                 read_only: *read_only,
                 fs_name: "tacita-pddm".to_owned(),
@@ -127,16 +144,17 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     };
     let control = Control::start(place, Arc::clone(&session))?;
     let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session)) };
-    Ok(Open { session, heartbeat, control, serving, interrupts })
+    Ok(Open { session, heartbeat, control, serving, interrupts, read_only: *read_only })
 }
 
 impl Open {
     /// Serves until it is to stop; then everything public is made durable.
     fn run(self) -> Outcome<()> {
-        let Self { session, heartbeat, control, serving, interrupts } = self;
+        let Self { session, heartbeat, control, serving, interrupts, read_only } = self;
         let served = match serving {
             Serving::Nbd(server) => {
                 interrupts.wait();
+                session.cut_hidden(true);
                 server.stop(PATIENCE);
                 Ok(())
             }
@@ -145,11 +163,27 @@ impl Open {
             }
         };
         drop(heartbeat);
-        let closed = session.close().map_err(|e| Failure::new(exit::DEVICE, e.to_string()));
-        let ended = served.and(closed);
-        control.finish(&ended);
+        session.cut_hidden(true);
+        let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());
+        let swept = if control.serves_no_more() && !read_only {
+            session.sweep(&mut |_, _| true).map(drop).map_err(failed)
+        } else {
+            Ok(())
+        };
+        let dropped = dropped(&session);
+        let ended = served.and(swept).and(session.close().map_err(failed));
+        control.finish(&ended, &dropped);
         ended
     }
+}
+
+/// What waits on hidden volumes and goes with the session.
+fn dropped(session: &Session) -> Value {
+    let volumes = session.volumes().into_iter().filter(|volume| volume.level() != Level::PUBLIC);
+    let waiting = volumes.map(|volume| (name_of(volume.level()), volume.waiting_blocks()));
+    let waiting = waiting.filter(|(_, blocks)| *blocks > 0);
+    let waiting = waiting.map(|(name, blocks)| json!({ "name": name, "blocks": blocks }));
+    waiting.collect()
 }
 
 /// No core dumps, and no looking from other processes of the same user.

@@ -100,7 +100,7 @@ fn travel(path: &Path, name: &'static str, has_hidden: bool) -> Outcome<World> {
     init(&device, &parameters, Unlock::Password(&public), unlocks, entropy(0, world))
         .map_err(of)?;
     let own = if has_hidden { &hidden } else { &public };
-    let options = Options { patient: false, entropy: entropy(1, world), ..Options::default() };
+    let options = Options { entropy: entropy(1, world), ..Options::default() };
     let session = Session::open(&device, Unlock::Password(own), options).map_err(of)?;
     let mut copies = Vec::new();
     for day in 0..DAYS {

@@ -14,6 +14,7 @@ use tacita_block::{BlockDevice, ByteDevice};
 use super::pace::Pace;
 use super::workers::{Job, Workers};
 use crate::input::Input;
+use crate::memory::Memory;
 use crate::protocol::{CMD_READ, Errno};
 use crate::reply::{READ_HEAD_LEN_MAX_BYTES, push_read_error, push_read_head, push_simple};
 use crate::request::{Operation, REQUEST_LEN_BYTES, Request, Terms, Work, errno_of};
@@ -34,23 +35,36 @@ const LAST_LEN_MAX_BYTES: usize = COLLECTED_LEN_MAX_BYTES as usize + READ_HEAD_L
 
 pub(super) type Device = ByteDevice<Arc<dyn BlockDevice>>;
 
+/// What is served to a client.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'c> {
+    pub(super) device: &'c Device,
+    /// For the content of all requests to this export.
+    pub(super) memory: &'c Arc<Memory>,
+    pub(super) terms: Terms,
+}
+
 /// Serves requests until the client leaves, or breaks the protocol or the connection, or the server
 /// stops; returns when all that has begun is done.
 pub(super) fn serve(
     socket: &Socket,
     input: Input<'_>,
-    device: &Device,
-    terms: Terms,
+    served: Served<'_>,
     stopping: &AtomicBool,
+    has_left: impl FnOnce(),
 ) -> io::Result<()> {
     let pace = Pace::new();
-    let workers = Workers::new(socket, device, terms, &pace);
+    let Served { device, terms, .. } = served;
+    let workers = Workers::new(socket, served, &pace);
     std::thread::scope(|scope| {
         let _end = workers.end_at_last();
         let hand_over = |job| workers.hand_over(job, scope);
         let out = Vec::with_capacity(BATCH_LEN_BYTES + LAST_LEN_MAX_BYTES);
-        Receiver { input, device, terms, stopping, pace: &pace, workers: &workers, out }
-            .run(&hand_over)
+        let receiver =
+            Receiver { input, device, terms, stopping, pace: &pace, workers: &workers, out };
+        let done = receiver.run(&hand_over);
+        has_left();
+        done
     })
 }
 
@@ -119,7 +133,7 @@ impl Receiver<'_> {
             Operation::Write => {
                 // Answers must not wait for a payload, nor for room.
                 self.send()?;
-                let mut job = self.workers.job(work, len);
+                let mut job = self.workers.job(work, len)?;
                 if !self.input.take(&mut job.content[..len])? {
                     return Ok(false);
                 }
@@ -127,12 +141,12 @@ impl Receiver<'_> {
             }
             Operation::Read => {
                 self.send()?;
-                let job = self.workers.job(work, len);
+                let job = self.workers.job(work, len)?;
                 self.serve_or_hand_over(job, &work, hand_over)?;
             }
             _ => {
                 self.send()?;
-                hand_over(self.workers.job(work, 0));
+                hand_over(self.workers.job(work, 0)?);
             }
         }
         Ok(true)

@@ -3,15 +3,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
+use std::time::Duration;
 
 use rustix::net::Shutdown;
 use tacita_block::{AlignedBuf, ByteExtent};
 
 use super::pace::Pace;
-use super::requests::Device;
+use super::requests::{Device, Served};
 use crate::buffers::{Buffers, allocated};
+use crate::memory::{Memory, Taken};
 use crate::protocol::PAYLOAD_LEN_MAX_BYTES;
 use crate::reply::{push_extents, push_read_error, push_read_head, push_simple};
 use crate::request::{Operation, Terms, Work, errno_of};
@@ -32,16 +34,21 @@ const EXTENTS_MAX: usize = 1024;
 /// Zeros written at once in bytes; more gain nothing.
 const ZEROES_LEN_BYTES: u64 = 1 << 20;
 
+/// How often whoever waits for room looks whether the client is still there.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// A request to be served, with room for its content.
 pub(super) struct Job {
     work: Work,
     /// What is to be written, or room for what is read; longer than either.
     pub(super) content: AlignedBuf,
+    _taken: Taken,
 }
 
 pub(super) struct Workers<'c> {
     socket: &'c Socket,
     device: &'c Device,
+    memory: &'c Arc<Memory>,
     terms: Terms,
     pace: &'c Pace,
     buffers: Buffers,
@@ -69,15 +76,12 @@ struct State {
 pub(super) struct End<'w, 'c>(&'w Workers<'c>);
 
 impl<'c> Workers<'c> {
-    pub(super) fn new(
-        socket: &'c Socket,
-        device: &'c Device,
-        terms: Terms,
-        pace: &'c Pace,
-    ) -> Self {
+    pub(super) fn new(socket: &'c Socket, served: Served<'c>, pace: &'c Pace) -> Self {
+        let Served { device, memory, terms } = served;
         Self {
             socket,
             device,
+            memory,
             terms,
             pace,
             buffers: Buffers::default(),
@@ -92,20 +96,47 @@ impl<'c> Workers<'c> {
         End(self)
     }
 
-    /// A job with so much content, when there is room for it. A single job always has room.
-    pub(super) fn job(&self, work: Work, content_len: usize) -> Job {
+    /// A job with so much content, when there is room for it. A single job always has room on its
+    /// connection.
+    ///
+    /// # Errors
+    /// If the client leaves before.
+    pub(super) fn job(&self, work: Work, content_len: usize) -> io::Result<Job> {
         let content_len = allocated(content_len);
-        let has_none = |state: &mut State| {
-            state.jobs > 0
-                && (state.jobs >= JOBS_MAX
-                    || state.content_len + content_len > CONTENT_LEN_MAX_BYTES)
-        };
-        let waited = self.room.wait_while(self.lock(), has_none);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while state.jobs > 0
+            && (state.jobs >= JOBS_MAX || state.content_len + content_len > CONTENT_LEN_MAX_BYTES)
+        {
+            let waited = self.room.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.still_there()?;
+        }
         state.jobs += 1;
         state.content_len += content_len;
         drop(state);
-        Job { work, content: self.buffers.take(content_len) }
+        let taken = loop {
+            if let Some(taken) = self.memory.take(content_len, LOOK) {
+                break taken;
+            }
+            if let Err(gone) = self.still_there() {
+                self.forget(content_len);
+                return Err(gone);
+            }
+        };
+        Ok(Job { work, content: self.buffers.take(content_len), _taken: taken })
+    }
+
+    fn still_there(&self) -> io::Result<()> {
+        if self.socket.is_gone() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    /// A job is no more.
+    fn forget(&self, content_len: usize) {
+        let mut state = self.lock();
+        state.jobs -= 1;
+        state.content_len -= content_len;
+        drop(state);
+        self.room.notify_one();
     }
 
     /// Hands a job to a worker, to a new one if all are busy.
@@ -164,14 +195,16 @@ impl<'c> Workers<'c> {
 
     /// Serves a job and answers it.
     pub(super) fn serve(&self, mut job: Job) -> io::Result<()> {
-        let sent = self.serve_and_send(&mut job);
+        // What only a client that has left wanted to know, nobody does.
+        let changes = !matches!(
+            job.work.operation,
+            Operation::Read | Operation::BlockStatus { .. } | Operation::Flush
+        );
+        let sent = if changes { Ok(()) } else { self.still_there() }
+            .and_then(|()| self.serve_and_send(&mut job));
         let content_len = job.content.len();
         self.buffers.give_back(job.content);
-        let mut state = self.lock();
-        state.jobs -= 1;
-        state.content_len -= content_len;
-        drop(state);
-        self.room.notify_one();
+        self.forget(content_len);
         sent
     }
 

@@ -40,6 +40,11 @@ impl GatedDevice {
         drop(self.0.changed.wait_while(state, |state| state.waiting < count).unwrap());
     }
 
+    /// How many requests have come to the gate.
+    pub(crate) fn waited(&self) -> usize {
+        self.0.state.lock().unwrap().waiting
+    }
+
     fn pass(&self) {
         let mut state = self.0.state.lock().unwrap();
         state.waiting += 1;

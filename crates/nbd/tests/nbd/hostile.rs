@@ -20,6 +20,7 @@ use crate::devices::memory;
 /// Little patience, so that tests need little too.
 const HASTY: Limits = Limits {
     connections: 32,
+    content_len_bytes: 256 << 20,
     negotiation: Duration::from_millis(300),
     request: Duration::from_millis(300),
 };

@@ -104,8 +104,14 @@ fn exports_must_make_sense() {
 fn too_many_clients_are_turned_away() {
     let limits = Limits { connections: 3, ..Limits::default() };
     let served = Served::with_limits(vec![export()], limits);
-    let mut clients: Vec<_> = (0..3).map(|_| served.simple()).collect();
+    let silent: Vec<_> = (0..3).map(|_| served.greeted()).collect();
     assert!(served.connect().is_closed());
+    drop(silent);
+    while served.server.connections() > 0 {
+        std::thread::yield_now();
+    }
+    let mut clients: Vec<_> = (0..3).map(|_| served.simple()).collect();
+    assert!(served.simple().is_closed());
     assert_eq!(clients[2].read(0, 1), [0]);
     drop(clients.pop());
     while served.server.connections() > 2 {

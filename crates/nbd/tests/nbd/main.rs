@@ -5,6 +5,7 @@
 mod client;
 mod devices;
 mod hostile;
+mod leaving;
 mod listening;
 mod programs;
 mod serving;

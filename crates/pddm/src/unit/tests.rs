@@ -37,6 +37,7 @@ fn head(geometry: &Geometry) -> Head {
         seq: Seq(70),
         durable: Seq(60),
         replay_from: Seq(50),
+        sweep_until: Seq(75),
         previous: [4; 32],
         mac: [5; 32],
         slots: slots(geometry.slot_count(Level::PUBLIC), 7),

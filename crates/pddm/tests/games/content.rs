@@ -9,8 +9,8 @@ use crate::worlds::{Scenario, play};
 
 const BLOCK: usize = 4096;
 const UNIT: usize = 8 * BLOCK;
-/// Of a unit of 4 public and 3 hidden slots with one class: 3 * 24 + 16 + 136 bytes.
-const HIDDEN_PART: usize = 224;
+/// Of a unit of 4 public and 3 hidden slots with one class: 3 * 24 + 16 + 144 bytes.
+const HIDDEN_PART: usize = 232;
 /// Chi-square of 4 KiB of noise over 256 values exceeds this once in 10^9.
 const CHI_MAX: f64 = 420.0;
 

@@ -8,7 +8,7 @@ use tacita_block::{BlockDevice, BlockNo, BlockRange, FaultDevice};
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, open, parameters, shape, volume,
+    BLOCK, blocks, content, entropy, env_number, make, make_room, open, parameters, shape, volume,
 };
 
 /// By level and block: all versions that may be read after a cut; `None` is zeros.
@@ -64,6 +64,7 @@ fn live(image: Vec<u8>, allowed: Allowed, seed: u64, steps: u64) -> Life {
                 let level = u8::from(rng.below(3) == 0);
                 let volume = volume(&session, level);
                 let id = rng.below(volume.geometry().blocks.min(90));
+                make_room(&session, &volume);
                 if op == 2 {
                     note(&mut allowed, (level, id), None);
                     volume.discard(BlockRange { start: BlockNo(id), count: 1 }).unwrap();

@@ -70,7 +70,7 @@ pub(crate) fn make(
 
 /// Opens with the password of a level.
 pub(crate) fn open(device: &Arc<dyn BlockDevice>, level: u8, entropy: Entropy) -> Session {
-    let options = Options { patient: false, entropy, ..Options::default() };
+    let options = Options { entropy, ..Options::default() };
     Session::open(device, Unlock::Wrap(&wrap(level)), options).unwrap()
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn open_if_there(
     level: u8,
     entropy: impl Fn() -> Entropy,
 ) -> (Session, u8) {
-    let options = Options { patient: false, entropy: entropy(), ..Options::default() };
+    let options = Options { entropy: entropy(), ..Options::default() };
     match Session::open(device, Unlock::Wrap(&wrap(level)), options) {
         Ok(session) => (session, level),
         Err(error) if error.kind() == Kind::NoVolume => (open(device, 0, entropy()), 0),
@@ -92,6 +92,19 @@ pub(crate) fn open_if_there(
 pub(crate) fn volume(session: &Session, level: u8) -> Volume {
     let level = if level == 0 { Level::PUBLIC } else { Level::hidden(level.into()) };
     session.volume(level).unwrap()
+}
+
+/// Whether a hidden volume has room for so many blocks, and would not make its writer wait for public
+/// traffic that never comes.
+pub(crate) fn has_room(volume: &Volume, blocks: u64) -> bool {
+    volume.waiting_blocks() + usize::try_from(blocks).unwrap() < volume.queue_blocks()
+}
+
+/// Writes units until a volume has room, where nothing else is to be compared.
+pub(crate) fn make_room(session: &Session, volume: &Volume) {
+    while volume.level() != Level::PUBLIC && !has_room(volume, 8) {
+        session.beat().unwrap();
+    }
 }
 
 /// A block that says what it is.

@@ -93,6 +93,20 @@ fn faults_that_a_cut_shows() {
     }
 }
 
+/// Promises on stale and damaged units, on public-only sessions and on hidden flushes.
+#[test]
+fn faults_that_break_promises() {
+    caught(Leak::StaleUnits, crate::stale::game);
+    caught(Leak::ForgottenPages, crate::stale::damaged_headers);
+    caught(Leak::ForgottenGap, |seed| crate::gap::game(seed, 5));
+    caught(Leak::OpenEpochs, crate::epochs::game);
+}
+
+#[test]
+fn a_change_of_password_that_shows() {
+    caught(Leak::QuietPassword, crate::maintenance::passwords);
+}
+
 #[test]
 fn salts_never_repeat() {
     assert_eq!(repeated_salts(3), Vec::<String>::new());

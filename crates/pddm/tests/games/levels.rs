@@ -9,7 +9,7 @@ use tacita_pddm::examine::{UnitView, examine};
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, make, open, parameters, shape, volume, wrap,
+    blocks, content, entropy, env_number, has_room, make, open, parameters, shape, volume, wrap,
 };
 
 /// One world: public traffic and traffic on the first hidden volume, the same in both; in one of
@@ -23,7 +23,8 @@ fn play(seed: u64, second: bool) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     for step in 0..240 {
         let (id, extra) = (rng.below(50), rng.below(20));
-        if second && rng.below(2) == 0 {
+        let has_room = |level| has_room(&volume(&session, level), 1);
+        if second && rng.below(2) == 0 && has_room(2) {
             volume(&session, 2).write(BlockNo(extra), &content(extra, step)).unwrap();
         }
         // The draws are the same in both worlds.
@@ -32,7 +33,9 @@ fn play(seed: u64, second: bool) -> Vec<u8> {
             0 => session.flush().unwrap(),
             1..5 => {
                 let id = id % 20;
-                volume(&session, 1).write(BlockNo(id), &content(id, step)).unwrap();
+                if has_room(1) {
+                    volume(&session, 1).write(BlockNo(id), &content(id, step)).unwrap();
+                }
             }
             _ => volume(&session, 0).write(BlockNo(id), &content(id, step)).unwrap(),
         }

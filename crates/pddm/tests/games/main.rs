@@ -10,11 +10,15 @@ mod content;
 mod crash;
 mod damage;
 mod devices;
+mod epochs;
+mod gap;
 mod guess;
 mod hostile;
 #[cfg(feature = "leaks")]
 mod leaks;
 mod levels;
+mod maintenance;
 mod model;
 mod oracle;
+mod stale;
 mod worlds;

@@ -8,7 +8,8 @@ use tacita_pddm::Session;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, memory, open, parameters, read, volume,
+    BLOCK, blocks, content, entropy, env_number, make, make_room, memory, open, parameters, read,
+    volume,
 };
 
 /// What a volume holds: version by block; absent blocks are zero.
@@ -43,6 +44,7 @@ fn game(seed: u64, units: u64, classes: u8, steps: u64) {
         let id = rng.below(if hot { count / 4 } else { count });
         let len = 1 + rng.below(6.min(count - id));
         let model = &mut models[usize::from(level)];
+        make_room(&session, &volume);
         match rng.below(24) {
             0 => session.flush().unwrap(),
             1 => session.beat().unwrap(),
@@ -102,6 +104,7 @@ fn many_short_sessions() {
             check(&session, level, model, &format!("session {round}"));
             let volume = volume(&session, level);
             let id = round * 7 % volume.geometry().blocks;
+            make_room(&session, &volume);
             if round % 4 == 3 {
                 let range = BlockRange { start: BlockNo(id), count: 1 };
                 volume.discard(range).unwrap();
@@ -138,6 +141,7 @@ fn many_threads_at_once() {
             } else if rng.below(200) == 0 {
                 session.flush().unwrap();
             } else {
+                make_room(&session, &volume);
                 volume.write(BlockNo(id), &content(id, step)).unwrap();
                 models[level].insert(id, step);
             }

@@ -147,6 +147,7 @@ fn a_hidden_block_waits_for_a_sweep_at_most() {
         let counts = [&public, &hidden].map(|volume| volume.geometry().blocks);
         let mut rng = Rng::new(seed);
         for id in 0..counts[1] {
+            crate::devices::make_room(&session, &hidden);
             write(&hidden, id, 1);
         }
         while session.written_units() < 3 * units {

@@ -10,8 +10,8 @@ use tacita_pddm::{Session, Unlock};
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, make, open, open_if_there, parameters, read, shape,
-    volume, wrap,
+    blocks, content, entropy, env_number, has_room, make, open, open_if_there, parameters, read,
+    shape, volume, wrap,
 };
 
 /// What is done in both worlds.
@@ -171,6 +171,9 @@ fn play_hidden(session: &Session, op: &Hidden, step: u64) {
     let volume = volume(session, 1);
     let count = volume.geometry().blocks;
     let clip = |id: u64, len: u64| (id % count, len.min(count - id % count));
+    if !has_room(&volume, 8) {
+        return;
+    }
     match op {
         Hidden::Write { id, len } => {
             let (id, len) = clip(*id, *len);
@@ -186,7 +189,7 @@ fn play_hidden(session: &Session, op: &Hidden, step: u64) {
 }
 
 /// Order, place and length of every write, and every flush and discard.
-fn write_log(device: &FaultDevice) -> Vec<(char, u64, u64)> {
+pub(crate) fn write_log(device: &FaultDevice) -> Vec<(char, u64, u64)> {
     let recording = device.recording();
     let line = |event: &Event| match event {
         Event::Write { offset, data } => ('w', *offset, data.len() as u64),
@@ -206,7 +209,7 @@ fn view(image: &[u8]) -> View {
 }
 
 /// What two images differ in beyond hidden slots, and what covers them; empty if nothing.
-fn public_difference(a: &[u8], b: &[u8]) -> Vec<String> {
+pub(crate) fn public_difference(a: &[u8], b: &[u8]) -> Vec<String> {
     let (va, vb) = (view(a), view(b));
     let mut found = Vec::new();
     if va.next != vb.next {

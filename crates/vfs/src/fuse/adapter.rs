@@ -7,15 +7,13 @@ use std::time::Duration;
 use fuser::{FopenFlags, InitFlags, KernelConfig, Version};
 
 use super::backing::Backings;
+use super::hands::Hands;
 use super::invalidator::Invalidator;
 use super::node_table::NodeTable;
 use crate::{FileSystem, NodeId, Posix, Result};
 
 /// Largest write in bytes: one request of the kernel at 4 KiB a page.
 const WRITE_LEN_MAX_BYTES: u32 = 1 << 20;
-
-/// Requests that the kernel sends ahead of answers.
-const BACKGROUND_COUNT_MAX: u16 = 64;
 
 /// File systems that may lie on top of one another beneath passthrough.
 const STACK_DEPTH_MAX: u32 = 1;
@@ -30,6 +28,7 @@ pub(super) struct Behaviour {
     pub(super) ttl: Duration,
     pub(super) writeback_cache: bool,
     pub(super) passthrough: bool,
+    pub(super) background_max: u16,
 }
 
 /// What outlives the session: how its last sync went.
@@ -59,6 +58,7 @@ pub(super) struct Adapter<F> {
     /// Whether the kernel agreed to passthrough.
     pub(super) passes_through: OnceLock<()>,
     outcome: Arc<Outcome>,
+    pub(super) hands: Hands,
 }
 
 impl<F: FileSystem> Adapter<F> {
@@ -71,6 +71,7 @@ impl<F: FileSystem> Adapter<F> {
             backings: Backings::default(),
             passes_through: OnceLock::new(),
             outcome: Arc::default(),
+            hands: Hands::default(),
         }
     }
 
@@ -102,7 +103,7 @@ impl<F: FileSystem> Adapter<F> {
         }
         config.set_max_write(WRITE_LEN_MAX_BYTES).map_err(refused)?;
         config
-            .set_max_background(BACKGROUND_COUNT_MAX)
+            .set_max_background(self.behaviour.background_max)
             .map_err(|limit| refused(u32::from(limit)))?;
         Ok(())
     }

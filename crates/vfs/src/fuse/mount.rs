@@ -55,6 +55,7 @@ pub fn mount<F: FileSystem>(
             ttl: options.ttl,
             writeback_cache: options.writeback_cache,
             passthrough: options.passthrough,
+            background_max: options.background_max,
         },
     );
     let outcome = adapter.outcome();
@@ -252,6 +253,11 @@ impl Interrupts {
         let signals = Signals::new(signals)
             .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
         Ok(Self { signals })
+    }
+
+    /// Whether one of them has come: for whoever works on until then.
+    pub fn pending(&mut self) -> bool {
+        self.signals.pending().next().is_some()
     }
 
     /// Returns when the first of them comes: for whoever serves something else than a mount.

@@ -14,6 +14,9 @@ const TTL_DEFAULT: Duration = Duration::from_hours(1);
 /// How often everything is put on the medium unless told otherwise.
 const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
+/// Requests that the kernel sends ahead of answers unless told otherwise.
+const BACKGROUND_MAX_DEFAULT: u16 = 64;
+
 /// How a file system is mounted. Permission bits are always checked by the kernel.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
@@ -35,6 +38,8 @@ pub struct MountOptions {
     /// The kernel may read and write lower files directly, where a system offers them and the
     /// privilege is there.
     pub passthrough: bool,
+    /// Requests that the kernel sends ahead of answers.
+    pub background_max: u16,
     /// Further options, as after `-o`.
     pub extra: Vec<String>,
     /// How often everything is put on the medium; zero for never.
@@ -54,6 +59,7 @@ impl Default for MountOptions {
             ttl: TTL_DEFAULT,
             writeback_cache: false,
             passthrough: false,
+            background_max: BACKGROUND_MAX_DEFAULT,
             extra: Vec::new(),
             sync_interval: SYNC_INTERVAL_DEFAULT,
             sync_when_quiet: None,

@@ -18,7 +18,7 @@ use super::convert;
 use super::convert::{caller, errno, from_request_time, kind_of_mode, set_time};
 use super::entries::GENERATION;
 use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, WriteMode};
-use crate::{Attr, FileSystem, Kind, NodeId, Opened, Reserve, Result, Seek, XattrMode};
+use crate::{Attr, FileSystem, Kind, NodeId, Opened, Result, Seek, XattrMode};
 
 /// Permission and set-id bits.
 const PERM_MASK: u32 = 0o7777;
@@ -86,19 +86,7 @@ impl<F: FileSystem> Adapter<F> {
     }
 }
 
-fn reserve_of_mode(mode: i32) -> Result<Reserve> {
-    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-    match mode & !libc::FALLOC_FL_KEEP_SIZE {
-        0 => Ok(Reserve::Allocate { keep_size }),
-        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Reserve::Punch),
-        libc::FALLOC_FL_ZERO_RANGE => Ok(Reserve::Zero { keep_size }),
-        libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Reserve::Collapse),
-        libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Reserve::Insert),
-        _ => Err(Kind::Unsupported.into()),
-    }
-}
-
-fn reply_empty(done: Result<()>, reply: ReplyEmpty) {
+pub(super) fn reply_empty(done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
         Err(e) => reply.error(errno(&e)),
@@ -322,7 +310,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -340,11 +328,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
             (false, _) => WriteMode::Privileged,
         };
-        match self.posix.write(HandleId(fh.0), offset, data, mode) {
-            // A request is at most as long as was settled, far below the limit of u32.
-            Ok(_) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
-            Err(e) => reply.error(errno(&e)),
-        }
+        self.write_content(ino.0, HandleId(fh.0), (offset, data), mode, reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -369,8 +353,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply_empty(self.posix.fsync(HandleId(fh.0)), reply);
+    fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.change_file(ino.0, move |posix| reply_empty(posix.fsync(HandleId(fh.0)), reply));
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -511,18 +495,15 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     fn fallocate(
         &self,
         req: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = reserve_of_mode(mode).and_then(|how| {
-            let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
-            self.posix.reserve(caller(req, 0), HandleId(fh.0), offset..end, how)
-        });
-        reply_empty(done, reply);
+        let range = (offset, length);
+        self.reserve_content(ino.0, HandleId(fh.0), caller(req, 0), range, mode, reply);
     }
 
     fn ioctl(

@@ -1,0 +1,96 @@
+//! `tacita pddm check`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tacita_block::{Access, BlockDevice};
+use tacita_pddm::{Level, Options, Session, Unlock, examine};
+use tacita_secret::Password;
+
+use super::{failure, name_of, only_if_wanted, open_device};
+use crate::arguments::Pddm as Command;
+use crate::exit::{self, Failure, Outcome};
+use crate::output;
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Check { device: path, password, repair, public_only, json } = command else {
+        unreachable!("called for check");
+    };
+    let access = if *repair { Access::ReadWrite } else { Access::ReadOnly };
+    let device = open_device(path, access)?;
+    let password = password.read("Password")?;
+    if *repair {
+        write_pages(path, &device, &password, *public_only)?;
+    }
+    let bar = output::progress("checking", device.geometry().len_bytes());
+    let with = Unlock::Password(&password);
+    let view = examine::examine(&device, with, &mut |bytes| bar.set_position(bytes))
+        .map_err(|e| failure(path, &e))?;
+    bar.finish_and_clear();
+    let lost = lost(path, &device, &password)?;
+    let damaged = view.damaged();
+    let unit_blocks = u64::from(view.geometry.unit_blocks());
+    let place = |unit: &u32| (u64::from(*unit) + 1) * unit_blocks * 4096;
+    let units = damaged.iter().map(|unit| json!({ "unit": unit, "offset": place(unit) }));
+    let whole = damaged.is_empty() && lost.is_empty();
+    let value = json!({
+        "whole": whole,
+        "units": view.geometry.units(),
+        "written": view.next,
+        "damaged": units.collect::<Vec<_>>(),
+        "lost": lost.iter().map(|(name, count)| json!({ "name": name, "blocks": count }))
+            .collect::<Vec<_>>(),
+    });
+    let mut text = String::new();
+    for unit in &damaged {
+        let _ =
+            writeln!(text, "{}: unit {unit} at byte {} is damaged", path.display(), place(unit));
+    }
+    for (name, count) in &lost {
+        let _ = writeln!(text, "{}: {name}: {count} blocks are lost", path.display());
+    }
+    if whole {
+        text = format!("{}: whole: {} units written so far\n", path.display(), view.next);
+    }
+    output::facts(*json, &value, &text)?;
+    if whole {
+        return Ok(());
+    }
+    let text = format!("{}: {} damaged units", path.display(), damaged.len());
+    let remedy = "blocks that are lost, or in damaged units, cannot be read until they are written \
+                  again; all others can";
+    Err(Failure::new(exit::WRONG, text).with_remedy(remedy))
+}
+
+/// Volumes that have lost blocks, of those that the password opens.
+fn lost(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    password: &Password,
+) -> Outcome<Vec<(String, u32)>> {
+    let options = Options { read_only: true, ..Options::default() };
+    let session = Session::open(device, Unlock::Password(password), options);
+    let volumes = session.map_err(|e| failure(path, &e))?.volumes();
+    let lost = volumes.iter().map(|volume| (name_of(volume.level()), volume.lost_blocks()));
+    Ok(lost.filter(|(_, count)| *count > 0).collect())
+}
+
+/// Damaged pages of maps were made again in memory when the session was opened: writes the public
+/// ones. Nothing is written where there are none.
+fn write_pages(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    password: &Password,
+    public_only: bool,
+) -> Outcome<()> {
+    let session = Session::open(device, Unlock::Password(password), Options::default());
+    let session = session.map_err(|e| failure(path, &e))?;
+    let public = session.volume(Level::PUBLIC).expect("it is always open");
+    if public.waiting_blocks() == 0 {
+        return Ok(());
+    }
+    only_if_wanted(&session, public_only)?;
+    session.close().map_err(|e| failure(path, &e))
+}

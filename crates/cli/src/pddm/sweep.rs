@@ -1,0 +1,82 @@
+//! `tacita pddm sweep`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tacita_block::Access;
+use tacita_pddm::{Level, Options, Session, Unlock};
+use tacita_vfs::fuse::Interrupts;
+
+use super::{control, failure, only_if_wanted, open_device};
+use crate::arguments::Pddm as Command;
+use crate::exit::{self, Failure, Outcome};
+use crate::output;
+
+/// Keeps to a number of bytes a second.
+pub(super) struct Pace {
+    rate: Option<u64>,
+    begun: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(rate: Option<u64>) -> Self {
+        Self { rate: rate.filter(|rate| *rate > 0), begun: Instant::now() }
+    }
+
+    /// Waits until so many bytes are due.
+    pub(super) fn keep(&self, bytes: u64) {
+        let Some(rate) = self.rate else { return };
+        #[allow(clippy::cast_precision_loss, reason = "bytes and seconds of people")]
+        let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+    }
+}
+
+/// How a sweep ended, as its exit code tells.
+pub(super) fn verdict(lost: u32) -> Outcome<()> {
+    if lost == 0 {
+        return Ok(());
+    }
+    let text = format!("{lost} blocks of the public volume are lost");
+    Err(Failure::new(exit::WRONG, text)
+        .with_remedy("they cannot be read until they are written again; all others can"))
+}
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Sweep { target, password, public_only, rate } = command else {
+        unreachable!("called for sweep");
+    };
+    if control::is_front(target) {
+        return control::sweep(target, *public_only, *rate);
+    }
+    let device = open_device(target, Access::ReadWrite)?;
+    let password = password.read("Password")?;
+    let options = Options { public_only: *public_only, ..Options::default() };
+    let session = Session::open(&device, Unlock::Password(&password), options);
+    let session = session.map_err(|e| failure(target, &e))?;
+    only_if_wanted(&session, *public_only)?;
+    sweep(target, &session, *rate)
+}
+
+fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
+    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
+    let mut interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
+    let bar = output::progress("sweeping", u64::from(session.geometry().units()) * unit_len);
+    let (pace, mut first) = (Pace::new(rate), None);
+    let whole = session.sweep(&mut |done, _| {
+        bar.set_position(done * unit_len);
+        pace.keep((done - *first.get_or_insert(done)) * unit_len);
+        !interrupts.pending()
+    });
+    let whole = whole.map_err(|e| failure(path, &e))?;
+    bar.finish_and_clear();
+    session.close().map_err(|e| failure(path, &e))?;
+    if !whole {
+        let text = format!("{}: interrupted; nothing is lost", path.display());
+        return Err(Failure::new(exit::WRONG, text)
+            .with_remedy("the next `tacita pddm sweep` goes on where this one was"));
+    }
+    verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
+}

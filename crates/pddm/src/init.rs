@@ -1,0 +1,100 @@
+//! Making a device.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo};
+use tacita_secret::Key;
+
+use crate::engine::Engine;
+use crate::entropy::Entropy;
+use crate::error::{Error, Kind, Result};
+use crate::geometry::{Geometry, Level, Parameters, Seq};
+use crate::keys::HiddenKeys;
+use crate::leak::{Leak, planted};
+use crate::level::{OpenLevel, Pages};
+use crate::log::Log;
+use crate::sequencer::{LevelHead, Sequencer};
+use crate::superblock::Superblock;
+use crate::tail::Ahead;
+use crate::unit::{Block, NO_ID};
+use crate::unlock::{Unlock, shape};
+
+/// Makes a device. What is on it is lost, though not overwritten: that is what `wipe` is for.
+///
+/// `hidden` has one entry a class, from the first on; classes left out have no volume.
+///
+/// # Errors
+/// [`Kind::Geometry`]; [`Kind::Device`].
+pub fn init(
+    device: &Arc<dyn BlockDevice>,
+    parameters: &Parameters,
+    public: Unlock<'_>,
+    hidden: &[Unlock<'_>],
+    mut entropy: Entropy,
+) -> Result<()> {
+    let mut parameters = *parameters;
+    if planted(Leak::CountedVolumes) {
+        parameters.heartbeat_ms += u32::try_from(hidden.len()).unwrap_or(0);
+    }
+    let geometry = Geometry::new(parameters, shape(&**device)?)?;
+    if hidden.len() > parameters.classes as usize {
+        let text = format!("more hidden passwords than classes: {}", parameters.classes);
+        return Err(Error::new(Kind::Geometry, text));
+    }
+    let salt = (entropy.public)()?;
+    let wrap_salt = (entropy.public)()?;
+    let master = Key::take(&mut (entropy.public)()?);
+    let wrap = public.wrap(&salt);
+    let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &master);
+    let mut levels = vec![Some(OpenLevel::new(&geometry, Level::PUBLIC, master.clone(), None, 0))];
+    let mut below = master.clone();
+    for level in geometry.levels().skip(1) {
+        let Some(unlock) = hidden.get(level.index() - 1) else {
+            levels.push(None);
+            continue;
+        };
+        let keys = HiddenKeys { wrap: unlock.wrap(&salt), master: entropy.hidden_key()?, below };
+        let master = keys.master.clone();
+        below = keys.master.clone();
+        levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys), 0)));
+    }
+    let log = Log { device: Arc::clone(device), geometry, public: master };
+    let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?)));
+    let head = Sequencer {
+        next: Seq(0),
+        durable: Seq(0),
+        unflushed: false,
+        sweep_until: Seq(0),
+        previous: [0; 32],
+        levels: heads.collect(),
+        entropy,
+        ahead: Ahead::new(),
+        cells: Vec::new(),
+    };
+    // Units are written in every world, so that there is a place for cells; two, so that one of them
+    // may be damaged.
+    let engine = Engine::new(log, Seq(0), levels, Some(head), usize::MAX);
+    engine.beat()?;
+    engine.beat()?;
+    write_superblock(&**device, &geometry, &superblock.encode())
+}
+
+pub(crate) fn write_superblock(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    block: &Block,
+) -> Result<()> {
+    // One after the other: a power cut leaves one of them whole.
+    for at in [geometry.second_superblock(), BlockNo(0)] {
+        device.write(at, block)?;
+        device.flush()?;
+    }
+    Ok(())
+}
+
+fn fresh_head(geometry: &Geometry, open: &OpenLevel) -> LevelHead {
+    let ids_before = vec![NO_ID; geometry.slot_count(open.level)];
+    let pages = Pages::new(vec![Seq(0); open.map.pages() as usize]);
+    LevelHead { ids_before, pages, passed: VecDeque::new() }
+}

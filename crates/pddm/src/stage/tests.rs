@@ -1,0 +1,86 @@
+use super::*;
+use crate::geometry::BLOCK_LEN;
+
+fn block(n: u8) -> Arc<[u8]> {
+    Arc::new([n; BLOCK_LEN])
+}
+
+fn holds(stage: &Stage, id: u32) -> Option<u8> {
+    stage.get(id).map(|staged| match staged {
+        Staged::Content(content) => content[0],
+        Staged::Zeros => 0,
+    })
+}
+
+fn settle(stage: &mut Stage, id: u32) {
+    let Some(Staged::Content(content)) = stage.get(id) else { panic!("it is there") };
+    let content = Arc::clone(content);
+    stage.settle(id, &content);
+}
+
+fn takes(stage: &mut Stage) -> Option<(u32, u8)> {
+    match stage.take()? {
+        Taken::Block(id, content) => Some((id, content[0])),
+        Taken::Page(page) => Some((page, u8::MAX)),
+    }
+}
+
+#[test]
+fn what_waits_is_taken_in_order_and_stays_readable() {
+    let mut stage = Stage::after(0);
+    stage.put(5, block(1));
+    stage.put(6, block(2));
+    stage.put(5, block(3));
+    assert_eq!(stage.waiting(), 2);
+    assert_eq!(takes(&mut stage), Some((5, 3)));
+    assert_eq!(holds(&stage, 5), Some(3));
+    stage.put(5, block(4));
+    settle(&mut stage, 5);
+    assert_eq!(holds(&stage, 5), Some(4), "it waits");
+    assert_eq!(takes(&mut stage), Some((6, 2)));
+    assert_eq!(takes(&mut stage), Some((5, 4)));
+    settle(&mut stage, 5);
+    settle(&mut stage, 6);
+    assert_eq!((holds(&stage, 5), takes(&mut stage), stage.waiting()), (None, None, 0));
+}
+
+#[test]
+fn an_epoch_leaves_before_the_next() {
+    let mut stage = Stage::after(7);
+    stage.put(1, block(1));
+    stage.put(2, block(2));
+    assert_eq!(stage.close_epoch(), 8);
+    assert_eq!(stage.close_epoch(), 8, "nothing has come");
+    stage.put(1, block(11));
+    assert_eq!((stage.complete(), stage.waiting(), holds(&stage, 1)), (7, 3, Some(11)));
+    assert_eq!([takes(&mut stage), takes(&mut stage)], [Some((1, 1)), Some((2, 2))]);
+    assert_eq!((stage.complete(), holds(&stage, 1)), (8, Some(11)));
+    assert_eq!(takes(&mut stage), Some((1, 11)));
+    assert_eq!(stage.complete(), 9);
+    // What comes now is of another epoch than what has left.
+    stage.put(3, block(3));
+    assert_eq!((stage.complete(), stage.close_epoch()), (9, 10));
+}
+
+#[test]
+fn what_is_dropped_leaves_before_what_was_written_after() {
+    let mut stage = Stage::after(0);
+    stage.put(4, block(1));
+    stage.close_epoch();
+    stage.put(5, block(2));
+    stage.drop_blocks(0..9);
+    assert_eq!([holds(&stage, 4), holds(&stage, 5), holds(&stage, 9)], [Some(0), Some(0), None]);
+    stage.put(5, block(3));
+    assert_eq!(holds(&stage, 5), Some(3));
+    assert_eq!(stage.take_drops(9), None, "the first epoch has not left");
+    assert_eq!(takes(&mut stage), Some((4, 1)));
+    assert_eq!(takes(&mut stage), None, "first what was dropped");
+    assert_eq!(stage.take_drops(6), Some(0..6));
+    stage.forget_taken(4);
+    stage.put_page(0);
+    assert_eq!(stage.complete(), 0);
+    assert_eq!((stage.take_drops(6), stage.take_drops(6)), (Some(6..9), None));
+    assert_eq!((takes(&mut stage), stage.complete()), (Some((0, u8::MAX)), 1));
+    assert_eq!((takes(&mut stage), stage.complete()), (Some((5, 3)), 2));
+    assert_eq!((holds(&stage, 4), holds(&stage, 5)), (None, Some(3)));
+}

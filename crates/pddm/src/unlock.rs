@@ -1,0 +1,192 @@
+//! From a password to the volumes it opens.
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo};
+use tacita_secret::{Key, Password};
+
+use crate::error::{Error, Kind, Result};
+use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
+use crate::keys::{Cell, HiddenKeys};
+use crate::log::Log;
+use crate::recovery::End;
+use crate::superblock::Superblock;
+use crate::unit::Block;
+
+/// What opens a volume.
+#[derive(Debug, Clone, Copy)]
+pub enum Unlock<'a> {
+    /// Its password.
+    Password(&'a Password),
+    /// The key made from the password: spares tests the time that this takes.
+    #[doc(hidden)]
+    Wrap(&'a Key),
+}
+
+impl Unlock<'_> {
+    pub(crate) fn wrap(&self, salt: &[u8; 32]) -> Key {
+        match self {
+            Self::Password(password) => password.stretch(salt),
+            Self::Wrap(key) => (*key).clone(),
+        }
+    }
+}
+
+pub(crate) fn no_volume() -> Error {
+    let text = "no volume opens with this password: it is wrong, there is no such volume, or the \
+                superblock is damaged";
+    Error::new(Kind::NoVolume, text)
+}
+
+pub(crate) fn shape(device: &dyn BlockDevice) -> Result<u64> {
+    let shape = device.geometry();
+    if shape.block_len_bytes as usize != BLOCK_LEN {
+        let text = format!("the device must be opened in blocks of {BLOCK_LEN} bytes");
+        return Err(Error::new(Kind::Geometry, text));
+    }
+    Ok(shape.blocks)
+}
+
+/// A device that has grown keeps its second superblock where it was: it is looked for before so many
+/// ends of whole MiB.
+const GROWN_ENDS: u64 = 64 << 10;
+const MIB_BLOCKS: u64 = 256;
+
+/// The superblock, or its copy at the end: that of the device, or of the device as it was.
+pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
+    let blocks = shape(device)?;
+    if blocks == 0 {
+        return Ok(None);
+    }
+    let whole = (blocks - 1) / MIB_BLOCKS;
+    let ends = (whole.saturating_sub(GROWN_ENDS) + 1..=whole).rev();
+    let ends = ends.map(|end| end * MIB_BLOCKS - 1);
+    for at in [0, blocks - 1].into_iter().chain(ends) {
+        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+        device.read(BlockNo(at), &mut block[..])?;
+        if let Some(superblock) = Superblock::decode(&block) {
+            return Ok(Some(superblock));
+        }
+    }
+    Ok(None)
+}
+
+/// What a password opens.
+pub(crate) struct Opened {
+    pub(crate) log: Log,
+    pub(crate) end: End,
+    pub(crate) superblock: Superblock,
+    /// By level from the public one on.
+    pub(crate) keys: Vec<Option<HiddenKeys>>,
+}
+
+/// Which volumes are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// Hidden ones stay closed.
+    pub(crate) public_only: bool,
+    /// A password that opens the public volume is tried on all cells, and not only on the newest.
+    pub(crate) search: bool,
+}
+
+/// The highest volume that the password opens, and all below it.
+pub(crate) fn unlock(
+    device: &Arc<dyn BlockDevice>,
+    with: Unlock<'_>,
+    wanted: Wanted,
+) -> Result<Opened> {
+    let superblock = read_superblock(&**device)?;
+    let salt = superblock.as_ref().map_or([0; 32], |superblock| superblock.salt);
+    let wrap = with.wrap(&salt);
+    let superblock = superblock.ok_or_else(no_volume)?;
+    let geometry = superblock.geometry;
+    let here = shape(&**device)?;
+    let log = |public: Key| Log { device: Arc::clone(device), geometry, public };
+    let (log, mut found) = match superblock.master(&wrap) {
+        Some(master) => (log(master), None),
+        None if here < geometry.device_blocks() => return Err(no_volume()),
+        None => {
+            let all = 0..geometry.units();
+            let cell = find_cell(&log(Key::take(&mut [0; 32])), &wrap, all)?;
+            let (level, keys, master) = cell.ok_or_else(no_volume)?;
+            (log(master), Some((level, keys)))
+        }
+    };
+    if here < geometry.device_blocks() {
+        let text = format!(
+            "the device has {here} blocks, but had {} at init; nothing has been changed",
+            geometry.device_blocks()
+        );
+        return Err(Error::new(Kind::TooShort, text));
+    }
+    let hidden = found.as_ref().map(|(level, keys)| (*level, &keys.master));
+    let end = log.end(hidden)?;
+    if found.is_none() {
+        // It may open a hidden volume as well, and would destroy it.
+        let units = newest_units(&geometry, end.next, wanted.search);
+        found = find_cell(&log, &wrap, units)?.map(|(level, keys, _)| (level, keys));
+    }
+    let mut keys: Vec<Option<HiddenKeys>> = geometry.levels().map(|_| None).collect();
+    if let Some((level, found)) = found.filter(|_| !wanted.public_only) {
+        let mut master = found.master;
+        let below: Vec<Level> = geometry.levels().skip(1).take(level.index()).collect();
+        for level in below.into_iter().rev() {
+            let Some((_, cell)) = log.newest_cell(&end, level, &master)? else { break };
+            master = cell.keys.below.clone();
+            keys[level.index()] = Some(cell.keys);
+        }
+    }
+    Ok(Opened { log, end, superblock, keys })
+}
+
+/// The newest two gaps of units, or all.
+fn newest_units(geometry: &Geometry, next: Seq, all: bool) -> impl Iterator<Item = u32> + use<> {
+    let units = u64::from(geometry.units());
+    let count = if all { units } else { units.min(2 * u64::from(geometry.gap())) };
+    let geometry = *geometry;
+    (next.0.saturating_sub(count)..next.0).rev().map(move |seq| geometry.unit_of(Seq(seq)))
+}
+
+/// Looks for a cell that the password opens, in these units, and goes down from there to the public
+/// master key. All of them are looked at before it is said that there is none.
+fn find_cell(
+    log: &Log,
+    wrap: &Key,
+    units: impl Iterator<Item = u32>,
+) -> Result<Option<(Level, HiddenKeys, Key)>> {
+    let geometry = &log.geometry;
+    for unit in units {
+        log.will_read_headers(Seq(unit.into()), Seq(geometry.units().into()));
+        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+        log.device.read(geometry.unit_start(unit), &mut block[..])?;
+        let salt = block[..32].try_into().expect("a salt");
+        let cells: Vec<_> = crate::unit::cells(geometry, &block).collect();
+        // The highest first.
+        for (level, bytes) in geometry.levels().skip(1).zip(&cells).collect::<Vec<_>>().iter().rev()
+        {
+            let Ok(cell) = Cell::open_by_wrap(bytes, &salt, wrap) else { continue };
+            let mut below = cell.keys.below.clone();
+            let mut whole = true;
+            for bytes in cells[..level.index() - 1].iter().rev() {
+                match Cell::open_by_master(bytes, &salt, &below) {
+                    Ok(lower) => below = lower.keys.below,
+                    Err(_) => whole = false,
+                }
+            }
+            if whole {
+                return Ok(Some((*level, cell.keys, below)));
+            }
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// The log as a password shows it, the number of the unit to be written next, and keys by level.
+pub(crate) fn open_log(
+    device: &Arc<dyn BlockDevice>,
+    with: Unlock<'_>,
+) -> Result<(Log, u64, Vec<Option<HiddenKeys>>)> {
+    let opened = unlock(device, with, Wanted::default())?;
+    Ok((opened.log, opened.end.next.0, opened.keys))
+}

@@ -1,0 +1,187 @@
+//! Changes of passwords and sweeps: the same writes whatever is hidden.
+
+use std::sync::Arc;
+
+use tacita_block::{BlockDevice, BlockNo, FaultDevice};
+use tacita_pddm::{Kind, Level, Unlock, change_password};
+use tacita_secret::Password;
+use tacita_testkit::history::Rng;
+
+use crate::devices::{
+    blocks, content, entropy, env_number, has_room, make, open, parameters, read, shape, volume,
+    wrap,
+};
+use crate::worlds::{public_difference, write_log};
+
+const UNITS: u64 = 44;
+
+/// A world with some public traffic, and hidden traffic if there is a hidden volume.
+fn world(seed: u64, hidden: u8) -> Arc<FaultDevice> {
+    let device = Arc::new(FaultDevice::new(shape(blocks(UNITS))));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), hidden, entropy(seed, seed * 2 + u64::from(hidden)));
+    let session = open(&dynamic, hidden, entropy(seed + 1, seed * 2 + 5 + u64::from(hidden)));
+    let mut rng = Rng::new(seed);
+    for step in 0..rng.below(120) {
+        let id = rng.below(60);
+        volume(&session, 0).write(BlockNo(id), &content(id, step)).unwrap();
+        if hidden > 0 && has_room(&volume(&session, 1), 8) {
+            volume(&session, 1).write(BlockNo(id % 20), &content(id % 20, step)).unwrap();
+        }
+        if step % 9 == 0 {
+            session.flush().unwrap();
+        }
+    }
+    session.close().unwrap();
+    device
+}
+
+/// What tells a change of the public password from one of the hidden password.
+pub(crate) fn passwords(seed: u64) -> Vec<String> {
+    let devices = [0u8, 1].map(|hidden| {
+        let device = world(seed, hidden);
+        let dynamic: Arc<dyn BlockDevice> = device.clone();
+        let (old, new) = (wrap(hidden), wrap(50));
+        let random = entropy(seed + 2, seed * 2 + 9 + u64::from(hidden));
+        change_password(&dynamic, Unlock::Wrap(&old), None, Unlock::Wrap(&new), random).unwrap();
+        if hidden == 0 {
+            // And back, so that both can be compared under one password; in the other world once
+            // more, too.
+            let random = entropy(seed + 3, seed);
+            change_password(&dynamic, Unlock::Wrap(&new), None, Unlock::Wrap(&old), random)
+        } else {
+            let random = entropy(seed + 3, seed + 77);
+            change_password(&dynamic, Unlock::Wrap(&new), None, Unlock::Wrap(&old), random)
+        }
+        .unwrap();
+        device
+    });
+    compare(&devices)
+}
+
+fn compare(devices: &[Arc<FaultDevice>; 2]) -> Vec<String> {
+    let mut found = Vec::new();
+    if write_log(&devices[0]) != write_log(&devices[1]) {
+        found.push("the write logs differ".to_owned());
+    }
+    if found.is_empty() {
+        found.extend(public_difference(&devices[0].content(), &devices[1].content()));
+    }
+    found
+}
+
+#[test]
+fn nobody_can_tell_whose_password_changed() {
+    for seed in 0..env_number("TACITA_GAMES", 20) {
+        assert_eq!(passwords(seed), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_password_opens_one_volume_and_is_not_empty() {
+    let device = world(5, 1);
+    let device: Arc<dyn BlockDevice> = device;
+    let content = || {
+        let mut all = vec![0; usize::try_from(device.geometry().len_bytes()).unwrap()];
+        device.read(BlockNo(0), &mut all).unwrap();
+        all
+    };
+    let before = content();
+    for volume in [None, Some(Level::PUBLIC), Some(Level::hidden(1))] {
+        for taken in [wrap(0), wrap(1)] {
+            let (with, new) = (wrap(1), Unlock::Wrap(&taken));
+            let changed = change_password(&device, Unlock::Wrap(&with), volume, new, entropy(1, 1));
+            assert_eq!(changed.unwrap_err().kind(), Kind::Password, "{volume:?}");
+        }
+        let (with, empty) = (wrap(1), Password::new(Vec::new()));
+        let empty = Unlock::Password(&empty);
+        let changed = change_password(&device, Unlock::Wrap(&with), volume, empty, entropy(1, 1));
+        assert_eq!(changed.unwrap_err().kind(), Kind::Password, "{volume:?}");
+    }
+    assert!(content() == before, "nothing is written");
+}
+
+/// A public password that becomes the hidden one without anybody knowing: the hidden volume is what
+/// opens, so that it is not destroyed.
+#[test]
+fn the_highest_volume_opens() {
+    let device: Arc<dyn BlockDevice> = world(6, 1);
+    let (public, hidden) = (wrap(0), wrap(1));
+    change_password(&device, Unlock::Wrap(&public), None, Unlock::Wrap(&hidden), entropy(1, 1))
+        .unwrap();
+    let session = open(&device, 1, entropy(2, 2));
+    assert_eq!(session.volumes().len(), 2);
+}
+
+/// A sweep in a world with a busy hidden volume and in one without: the same round, and all that
+/// waited is on the device.
+#[test]
+fn a_sweep_is_one_round_in_every_world() {
+    for seed in 0..env_number("TACITA_GAMES", 12) {
+        let devices = [0u8, 1].map(|hidden| {
+            let device = world(seed, hidden);
+            let dynamic: Arc<dyn BlockDevice> = device.clone();
+            let random = entropy(seed + 2, seed + u64::from(hidden));
+            let session = open(&dynamic, hidden, random);
+            let mut written = 0;
+            if hidden > 0 {
+                while has_room(&volume(&session, 1), 2) && written < 60 {
+                    let bytes = content(written, 99);
+                    volume(&session, 1).write(BlockNo(written), &bytes).unwrap();
+                    volume(&session, 1).flush().unwrap();
+                    written += 1;
+                }
+                assert!(written > 8, "{written}");
+            }
+            let before = session.written_units();
+            // Interrupted, closed, and taken up where it was.
+            let mut left = 3;
+            assert!(
+                !session
+                    .sweep(&mut |_, _| {
+                        left -= 1;
+                        left > 0
+                    })
+                    .unwrap()
+            );
+            assert!(session.written_units() < before + UNITS);
+            assert!(session.sweep(&mut |_, _| true).unwrap());
+            assert_eq!(session.written_units(), before + UNITS);
+            assert!(session.volumes().iter().all(|volume| volume.waiting_blocks() == 0));
+            session.close().unwrap();
+            drop(session);
+            let session = open(&dynamic, hidden, entropy(seed + 3, seed + 3));
+            for id in 0..written {
+                assert!(read(&volume(&session, 1), id) == content(id, 99), "block {id}");
+            }
+            device
+        });
+        assert_eq!(compare(&devices), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_interrupted_sweep_goes_on_in_another_session() {
+    let device: Arc<dyn BlockDevice> = world(3, 0);
+    let session = open(&device, 0, entropy(1, 1));
+    let end = session.written_units() + UNITS;
+    assert!(!session.sweep(&mut |_, _| false).unwrap());
+    session.close().unwrap();
+    drop(session);
+    let session = open(&device, 0, entropy(2, 2));
+    assert!(session.sweep(&mut |_, _| true).unwrap());
+    assert_eq!(session.written_units(), end);
+}
+
+/// On a device that has grown the second superblock is where it was.
+#[test]
+fn a_grown_device_keeps_its_second_superblock() {
+    let device = Arc::new(FaultDevice::new(shape(512)));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), 1, entropy(1, 1));
+    let mut image = device.content();
+    image.resize(image.len() + (7 << 20) + 4096, 0);
+    image[..4096].fill(0);
+    let grown: Arc<dyn BlockDevice> = Arc::new(FaultDevice::from_bytes(image, 4096).unwrap());
+    assert_eq!(open(&grown, 1, entropy(2, 2)).volumes().len(), 2);
+}
