@@ -39,6 +39,8 @@ pub enum Mutant {
     UnflushedPass,
     /// Directories are not written before they are freed.
     UnflushedDirectory,
+    /// Whoever opens a file while it loses its name is served what is being overwritten.
+    LatecomersUnhooked,
     /// The journal is not erased.
     JournalStays,
 }

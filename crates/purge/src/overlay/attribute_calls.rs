@@ -24,27 +24,29 @@ impl Overlay {
         if node == self.table.root.id && name == STATUS_ATTRIBUTE {
             return Ok(self.status().to_string().into_bytes());
         }
-        let node = self.table.get(node)?;
-        // The kernel asks for the capabilities of every file that is written for the first time.
-        let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
-        let value = match open {
-            Some(file) => attributes::value_of_open(&file, name),
-            None => attributes::value(node.fd(), name),
-        };
-        value.map_err(missing)
+        self.ask_living(node, |node| {
+            // The kernel asks for the capabilities of every file that is written for the first time.
+            let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
+            let value = match open {
+                Some(file) => attributes::value_of_open(&file, name),
+                None => attributes::value(node.fd(), name),
+            };
+            value.map_err(missing)
+        })
     }
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
-        let node = self.table.get(node)?;
-        let mut names = attributes::names(node.fd()).map_err(refused)?;
-        names.retain(|name| {
-            if node.is_opaque && name == LINK_ATTRIBUTE {
-                return false;
-            }
-            let name = name.to_string_lossy();
-            SHOWN.iter().any(|space| name.starts_with(space))
-        });
-        Ok(names)
+        self.ask_living(node, |node| {
+            let mut names = attributes::names(node.fd()).map_err(refused)?;
+            names.retain(|name| {
+                if node.is_opaque && name == LINK_ATTRIBUTE {
+                    return false;
+                }
+                let name = name.to_string_lossy();
+                SHOWN.iter().any(|space| name.starts_with(space))
+            });
+            Ok(names)
+        })
     }
 
     pub(super) fn set_attribute(
@@ -58,7 +60,7 @@ impl Overlay {
             return Ok(self.finish()?);
         }
         check_settable(name)?;
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let flags = match mode {
             XattrMode::Any => XattrFlags::empty(),
             XattrMode::Create => XattrFlags::CREATE,
@@ -76,7 +78,7 @@ impl Overlay {
 
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
         check_settable(name)?;
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         if !planted(Mutant::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }

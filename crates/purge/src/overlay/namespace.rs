@@ -95,9 +95,10 @@ impl Overlay {
 
     /// Gives a node another name.
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
-        let (node, dir) = (self.table.get(node)?, self.folder_for(dir, name)?);
+        let (node, dir) = (self.living(node)?, self.folder_for(dir, name)?);
         let path = attributes::path_of(node.fd());
         linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
+        node.set_place(dir.id, name);
         let stat = node.stat().map_err(refused)?;
         Ok(self.shown(&node, &stat))
     }
@@ -193,8 +194,8 @@ impl Overlay {
             let (other, _) = victim.ok_or(Kind::NotFound)?;
             let flags = RenameFlags::EXCHANGE;
             renameat_with(from_dir.fd(), from.1, to_dir.fd(), to.1, flags).map_err(refused)?;
-            node.set_place(to_dir.id, to.1);
-            other.set_place(from_dir.id, from.1);
+            node.move_place((&from_dir, from.1), (&to_dir, to.1));
+            other.move_place((&to_dir, to.1), (&from_dir, from.1));
             return Ok(Some(other.id));
         }
         let plain = || renameat(from_dir.fd(), from.1, to_dir.fd(), to.1).map_err(refused);
@@ -209,7 +210,7 @@ impl Overlay {
             }
             None => plain()?,
         }
-        node.set_place(to_dir.id, to.1);
+        node.move_place((&from_dir, from.1), (&to_dir, to.1));
         if moved || victim.is_some() {
             self.name_is_gone(&from_dir, from.1);
         }
@@ -226,6 +227,7 @@ impl Overlay {
     ) -> Result<()> {
         let spool = &self.purger.spool;
         let seq = spool.next();
+        let _gap = self.open_gap();
         renameat(dir.fd(), name, spool.dir(), seq.name().as_str()).map_err(refused)?;
         if let Err(e) = rename() {
             renameat(spool.dir(), seq.name().as_str(), dir.fd(), name).map_err(refused)?;
@@ -269,6 +271,7 @@ impl Overlay {
             Ok(()) => {}
             // Without links the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
+                let _gap = self.open_gap();
                 renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
                     .map_err(|errno| self.kept((dir, stat), &method, errno))?;
                 if let Err(e) = rename() {
@@ -301,13 +304,7 @@ impl Overlay {
         let Ok(node) = self.table.get(node) else {
             return Ok(());
         };
-        let job = {
-            let mut state = node.state();
-            if state.handles > 0 {
-                return Ok(());
-            }
-            state.job.take()
-        };
+        let job = node.state().begin_purge();
         match job {
             Some(job) => Ok(self.purger.accept(job)?),
             None => Ok(()),
@@ -316,7 +313,7 @@ impl Overlay {
 
     /// Hands over what a node that nobody refers to any more leaves to be purged.
     pub(super) fn hand_over(&self, node: &Node) {
-        let job = node.state().job.take();
+        let job = node.state().begin_purge();
         if let Some(job) = job
             && let Err(e) = self.purger.accept(job)
         {

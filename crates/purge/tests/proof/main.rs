@@ -8,6 +8,7 @@ mod command;
 mod crash;
 mod image;
 mod judges;
+mod latecomers;
 mod matrix;
 mod model;
 #[cfg(feature = "mutants")]
