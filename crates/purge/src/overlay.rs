@@ -197,7 +197,7 @@ impl Overlay {
     /// Counts, what is pending, and the last verdicts.
     pub fn status(&self) -> Value {
         let (queued, later) = self.purger.waiting();
-        let mut status = self.purger.statistics.json();
+        let mut status = self.purger.statistics.json(&self.purger.verdicts_pending());
         let medium = &self.purger.medium;
         let more = json!({
             "file_system": medium.fs,

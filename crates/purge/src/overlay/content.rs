@@ -242,6 +242,7 @@ impl Overlay {
         let statistics = &self.purger.statistics;
         statistics.cuts.add(1);
         statistics.bytes_deleted.add(lost);
+        statistics.count(&verdict);
         statistics.tell(&verdict);
         if medium.journals_data {
             self.purger.touch(None);

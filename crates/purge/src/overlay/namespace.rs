@@ -1,6 +1,6 @@
 //! Making names, taking them away, and moving them.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl Overlay {
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
-                await_purge(&node, &stat, (seq, method), vec![Arc::clone(&dir)]);
+                let lost = (Arc::clone(&dir), name.to_owned());
+                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost));
             }
             kind => {
                 self.count_link(&node, &stat);
@@ -149,7 +150,7 @@ impl Overlay {
             // The namespace is locked above, so nobody sees them.
             crate::names::cover(&self.purger.medium, dir.fd(), name.len());
         }
-        self.purger.touch(Some(dir));
+        self.purger.touch(Some((dir, name)));
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
@@ -261,6 +262,8 @@ impl Overlay {
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
+        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
+        let lost = (Arc::clone(dir), name.to_owned());
         let linked = if self.purger.medium.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
@@ -278,8 +281,7 @@ impl Overlay {
                     renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
                     return Err(e);
                 }
-                let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-                await_purge(victim, stat, (seq, method), parents);
+                await_purge(victim, stat, (seq, method), (parents, lost));
                 return Ok(());
             }
             Err(e) => return Err(refused(e)),
@@ -294,8 +296,7 @@ impl Overlay {
             return Err(e);
         }
         step(Step::Spooled);
-        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-        await_purge(victim, stat, (seq, method), parents);
+        await_purge(victim, stat, (seq, method), (parents, lost));
         Ok(())
     }
 
@@ -388,7 +389,12 @@ fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
 }
 
 /// Notes that a node in the spool is to be purged when nobody has it open.
-fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents: Vec<Arc<Node>>) {
+fn await_purge(
+    node: &Node,
+    stat: &Statx,
+    (seq, method): (Seq, Method),
+    (parents, lost): (Vec<Arc<Node>>, (Arc<Node>, OsString)),
+) {
     let mut state = node.state();
     state.nameless = true;
     state.job = Some(Job {
@@ -397,6 +403,7 @@ fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents:
         size: stat.stx_size,
         method,
         parents,
+        lost: Some(lost),
         passes_done: 0,
         hold_until: 0,
         is_known_to_fail: false,

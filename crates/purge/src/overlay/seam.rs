@@ -163,7 +163,8 @@ impl FileSystem for Overlay {
             let entry = entry.map_err(refused)?;
             let name = entry.file_name().to_bytes();
             let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(name);
-            if name == "." || name == ".." || self.is_hidden(dir, name) {
+            let is_filler = self.purger.spool.is_filler(entry.ino());
+            if name == "." || name == ".." || is_filler || self.is_hidden(dir, name) {
                 continue;
             }
             let listed = Entry {

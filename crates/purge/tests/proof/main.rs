@@ -6,6 +6,7 @@ mod acts;
 mod command;
 #[cfg(feature = "mutants")]
 mod crash;
+mod folders;
 mod image;
 mod judges;
 mod latecomers;

@@ -94,7 +94,7 @@ fn purged(test: &str, fs: Fs, asynchronous: bool, methods: &[&str]) {
     check_with_fsck(&image);
 }
 
-fn check_with_fsck(image: &Image) {
+pub(crate) fn check_with_fsck(image: &Image) {
     let path = image.path();
     let path = path.to_str().unwrap();
     let checked = match image.fs {

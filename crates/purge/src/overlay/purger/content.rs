@@ -152,7 +152,6 @@ impl Purger {
             self.spool.remove(job.seq, false)?;
         }
         step(Step::Freed);
-        self.touch(None);
         verdict.removed = true;
         verdict.name = Part::Pending;
         verdict.journal = match self.medium.judge_journal() {
@@ -161,7 +160,8 @@ impl Purger {
         };
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size);
-        self.statistics.tell(&verdict);
+        self.statistics.count(&verdict);
+        self.judge_later(job, verdict);
         Ok(())
     }
 
