@@ -6,6 +6,7 @@ pub(crate) mod fillers;
 pub(crate) mod folder;
 mod hash;
 mod superblock;
+pub(crate) mod values;
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -58,16 +59,26 @@ impl<'a> Volume<'a> {
         self.superblock.block_len
     }
 
+    /// Where the inode of that number lies; `None` where nobody can tell.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub(crate) fn inode_place(&self, number: u64) -> Result<Option<u64>> {
+        let Some((at, len)) = self.superblock.descriptor(number) else {
+            return Ok(None);
+        };
+        let descriptor = read(self.medium, at, len.min(DESCRIPTOR_LEN_MAX))?;
+        Ok(Some(self.superblock.inode(number, &descriptor)))
+    }
+
     /// The inode of that number as it is on the device; `None` where its place is not known.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
     pub(crate) fn inode(&self, number: u64) -> Result<Option<Vec<u8>>> {
-        let Some((at, len)) = self.superblock.descriptor(number) else {
+        let Some(at) = self.inode_place(number)? else {
             return Ok(None);
         };
-        let descriptor = read(self.medium, at, len.min(DESCRIPTOR_LEN_MAX))?;
-        let at = self.superblock.inode(number, &descriptor);
         read(self.medium, at, self.superblock.inode_len).map(Some)
     }
 

@@ -45,6 +45,10 @@ pub enum Mutant {
     FillersUnhooked,
     /// Folders are not looked at on the device.
     FoldersUnseen,
+    /// Values of attributes may move while they are overwritten.
+    ValuesMove,
+    /// Values of attributes are not looked at on the device.
+    ValuesUnseen,
     /// The journal is not erased.
     JournalStays,
 }

@@ -13,8 +13,10 @@ use super::seam::refused;
 use super::table::Node;
 use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
 use crate::attributes;
+use crate::attributes::Overwritten;
 use crate::mutant::{Mutant, planted};
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::verdict::{Content, Part, Verdict};
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
 const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
@@ -95,19 +97,28 @@ impl Overlay {
             // Links, pipes and devices are never opened; nothing of their attributes is promised.
             return Ok(());
         }
-        if !attributes::is_data(name) || self.decide_in_place(node, 0).is_none() {
+        let method = self.decide_in_place(node, 0).filter(|_| attributes::is_data(name));
+        let Some(method) = method else {
             return Ok(());
-        }
+        };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let synced = match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(e) => return Err(refused(e)),
         };
-        if attributes::overwrite_value(node.fd(), &synced, name)? {
-            // A block that is freed is not written in place any more.
-            self.purger.medium.flush_journal(&synced)?;
-            self.purger.statistics.attributes.add(1);
-            self.purger.touch(None);
+        let overwritten = attributes::overwrite_values(&self.purger.medium, &synced, &[name])?;
+        if overwritten == Overwritten::Nothing {
+            return Ok(());
+        }
+        self.purger.statistics.attributes.add(1);
+        self.purger.touch(None);
+        if let part @ Part::Left(_) = overwritten.judge(&self.purger.medium) {
+            let stat = node.stat().map_err(refused)?;
+            let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
+            verdict.content = Content::NothingStored;
+            verdict.attributes = part;
+            verdict.removed = true;
+            self.purger.statistics.tell(&verdict);
         }
         Ok(())
     }

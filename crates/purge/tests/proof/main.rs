@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 mod acts;
+mod attributes;
 mod command;
 #[cfg(feature = "mutants")]
 mod crash;

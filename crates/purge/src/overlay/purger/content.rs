@@ -13,6 +13,7 @@ use tacita_vfs::NodeId;
 
 use super::epoch::flush;
 use super::{Job, Purger, lock};
+use crate::attributes::Overwritten;
 use crate::erasure::{Erasure, Fate};
 use crate::error::During;
 use crate::mutant::{Mutant, Step, planted, step};
@@ -128,11 +129,15 @@ impl Purger {
 
     /// Clears the attributes of a file whose content is gone, and removes it from the spool.
     pub(super) fn let_go(&self, job: &Job, file: &File, mut verdict: Verdict) -> Result<()> {
-        let has_attributes =
-            !planted(Mutant::AttributesUnhooked) && attributes::overwrite_all(file)?;
+        let overwritten = if planted(Mutant::AttributesUnhooked) {
+            Overwritten::Nothing
+        } else {
+            attributes::overwrite_all(&self.medium, file)?
+        };
+        let has_attributes = overwritten != Overwritten::Nothing;
         if has_attributes {
             self.statistics.attributes.add(1);
-            verdict.attributes = match attributes::judge(&self.medium) {
+            verdict.attributes = match overwritten.judge(&self.medium) {
                 Part::Done => Part::Pending,
                 other => other,
             };
