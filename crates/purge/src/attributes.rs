@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{
     XattrFlags, fgetxattr, fsync, getxattr, getxattr_query, listxattr, listxattr_query,
@@ -12,15 +13,21 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
+use crate::ext4::Volume;
+use crate::ext4::values::{Values, value_len_for};
 use crate::medium::Medium;
+use crate::mutant::{Mutant, planted};
 use crate::verdict::Part;
-use crate::{Error, Result};
+use crate::{Error, Result, names};
 
 /// Keeps the block of attributes alive until the others have been cleared out of it.
 const PLACEHOLDER: &str = "user.0";
 
 /// Length of its value: more than fits into an inode of the usual size.
 const PLACEHOLDER_LEN: usize = 200;
+
+/// Length of the name of what takes up the room in an inode, without its name space.
+const PLACE_TAKER_LEN: usize = 12;
 
 /// Most values are not longer.
 const VALUE_LEN_USUAL: usize = 256;
@@ -104,14 +111,111 @@ pub(crate) fn is_data(name: &OsStr) -> bool {
     NAME_SPACES.iter().any(|space| name.as_bytes().starts_with(space))
 }
 
-/// Puts as many random bytes in the place of a value; nothing if there is none. `synced` is the
-/// same file, open for reading at least.
-pub(crate) fn overwrite_value(file: impl AsFd, synced: &File, name: &OsStr) -> Result<bool> {
-    if !overwrite(&file, name)? {
-        return Ok(false);
+/// Puts as many random bytes in the place of values, and looks whether they are gone from the
+/// device. `synced` is the file, open for reading at least.
+///
+/// A value that lies in the block of attributes would be put into the inode if there were room, and
+/// be left in the block. So that room is taken up first.
+///
+/// # Errors
+/// [`crate::Kind::Io`]; [`crate::Kind::NoSpace`].
+pub(crate) fn overwrite_values(
+    medium: &Medium,
+    synced: &File,
+    names: &[&OsStr],
+) -> Result<Overwritten> {
+    let volume = Volume::of(medium)?;
+    let before = match &volume {
+        None => None,
+        Some(volume) => {
+            settle(medium, synced)?;
+            let number = synced.metadata().during("asking for a file's number")?.ino();
+            Values::of(volume, number)?
+        }
+    };
+    let mut place_taker = None;
+    if let Some(before) = &before
+        && !planted(Mutant::ValuesMove)
+        && names.iter().any(|name| before.would_move(name))
+    {
+        place_taker = take_room(synced, before.room)?;
     }
-    fsync(synced).during("writing an attribute back")?;
-    Ok(true)
+    let mut any = false;
+    for name in names {
+        any |= overwrite(synced, name)?;
+    }
+    if any {
+        settle(medium, synced)?;
+    }
+    if let Some(name) = place_taker {
+        remove(synced, OsStr::new(&name)).during("removing an attribute")?;
+    }
+    if !any {
+        return Ok(Overwritten::Nothing);
+    }
+    let (Some(volume), Some(before)) = (volume, before) else {
+        return Ok(Overwritten::Unseen);
+    };
+    for name in names {
+        if before.has_own_inode(name) {
+            return Ok(Overwritten::Left(
+                "a value has an inode of its own, which no call overwrites",
+            ));
+        }
+        if !planted(Mutant::ValuesUnseen) && before.is_left(&volume, name)? {
+            return Ok(Overwritten::Left("a value is on the device still"));
+        }
+    }
+    Ok(Overwritten::Gone)
+}
+
+/// What became of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overwritten {
+    /// There were none.
+    Nothing,
+    /// Overwritten, and gone from the device.
+    Gone,
+    /// Overwritten; the device was not looked at.
+    Unseen,
+    /// Not reached, with the reason.
+    Left(&'static str),
+}
+
+impl Overwritten {
+    /// What can be said of it once the journal has been dealt with.
+    pub(crate) fn judge(self, medium: &Medium) -> Part {
+        match self {
+            Self::Nothing => Part::None,
+            Self::Left(why) => Part::Left(why.to_owned()),
+            Self::Unseen if medium.is_ext() => {
+                Part::Left("overwritten, but only root can look whether it is gone".to_owned())
+            }
+            Self::Gone | Self::Unseen => judge(medium),
+        }
+    }
+}
+
+/// Takes up the room in an inode with an attribute of ours; its name.
+fn take_room(file: &File, room: usize) -> Result<Option<String>> {
+    let rest = names::random_name(PLACE_TAKER_LEN)?;
+    let Some(len) = value_len_for(room, rest.len()) else {
+        return Ok(None);
+    };
+    let name = format!("user.{rest}");
+    match set(file, OsStr::new(&name), &vec![b'0'; len], XattrFlags::CREATE) {
+        Ok(()) => Ok(Some(name)),
+        Err(e) => {
+            log::debug!("an attribute may be left where it was: {e}");
+            Ok(None)
+        }
+    }
+}
+
+/// Puts a file's attributes in place.
+fn settle(medium: &Medium, file: &File) -> Result<()> {
+    fsync(file).during("writing attributes back")?;
+    medium.flush_journal(file)
 }
 
 fn overwrite(file: impl AsFd, name: &OsStr) -> Result<bool> {
@@ -133,20 +237,17 @@ fn noise(len: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Overwrites the values of all attributes of a file that is about to go; whether it has any.
+/// Overwrites the values of all attributes of a file that is about to go.
 ///
-/// Before [`clear_names`] may follow, what was written has to be in place: the block that held
-/// the values is freed then, and a freed block is not written any more.
-pub(crate) fn overwrite_all(file: &File) -> Result<bool> {
+/// Only then may [`clear_names`] follow: it frees the block that held the values.
+pub(crate) fn overwrite_all(medium: &Medium, file: &File) -> Result<Overwritten> {
     let names = names(file).during("listing attributes")?;
-    let mut any = false;
-    for name in names.iter().filter(|name| is_data(name)) {
-        any |= overwrite(file, name)?;
+    let data: Vec<&OsStr> =
+        names.iter().map(OsString::as_os_str).filter(|name| is_data(name)).collect();
+    if data.is_empty() {
+        return Ok(Overwritten::Nothing);
     }
-    if any {
-        fsync(file).during("writing attributes back")?;
-    }
-    Ok(any)
+    overwrite_values(medium, file, &data)
 }
 
 /// Removes all attributes of a file that is about to go, so that their names are cleared too.
@@ -171,17 +272,18 @@ pub(crate) fn clear_names(file: &File) -> Result<()> {
 
 /// Both, with the journal put in place after each.
 pub(crate) fn erase_all(medium: &Medium, file: &File) -> Result<Part> {
-    if !overwrite_all(file)? {
+    let overwritten = overwrite_all(medium, file)?;
+    if overwritten == Overwritten::Nothing {
         return Ok(Part::None);
     }
     medium.flush_journal(file)?;
     clear_names(file)?;
     medium.flush_journal(file)?;
-    Ok(judge(medium))
+    Ok(overwritten.judge(medium))
 }
 
 /// What can be said of overwritten attributes.
-pub(crate) fn judge(medium: &Medium) -> Part {
+fn judge(medium: &Medium) -> Part {
     if matches!(medium.judge_journal(), Part::Left(_)) {
         let why = "overwritten, but old values may stay in the journal";
         return Part::Left(why.to_owned());

@@ -7,7 +7,9 @@
 mod attributes;
 mod erasure;
 mod error;
+mod ext4;
 mod extents;
+mod handle;
 mod kernel;
 mod medium;
 mod method;

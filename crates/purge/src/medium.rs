@@ -221,6 +221,11 @@ impl Medium {
         self.raw.as_ref()
     }
 
+    /// Whether it is one of ext2, ext3 and ext4, served by ext4's driver.
+    pub(crate) fn is_ext(&self) -> bool {
+        self.names == Names::Cleared
+    }
+
     /// Whether another machine may keep the files.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.in_place, InPlace::Unknown(NETWORK | STRANGE))

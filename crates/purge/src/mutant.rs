@@ -39,6 +39,16 @@ pub enum Mutant {
     UnflushedPass,
     /// Directories are not written before they are freed.
     UnflushedDirectory,
+    /// Whoever opens a file while it loses its name is served what is being overwritten.
+    LatecomersUnhooked,
+    /// Names that are left in folders that live on are not cleared.
+    FillersUnhooked,
+    /// Folders are not looked at on the device.
+    FoldersUnseen,
+    /// Values of attributes may move while they are overwritten.
+    ValuesMove,
+    /// Values of attributes are not looked at on the device.
+    ValuesUnseen,
     /// The journal is not erased.
     JournalStays,
 }
@@ -62,6 +72,8 @@ pub enum Step {
     AttributesDone,
     /// It has been removed from the spool.
     Freed,
+    /// A folder that lives on is full of fillers.
+    Filled,
     /// Directories have been flushed, the journal not yet.
     Flushed,
     /// Everything is done.
@@ -69,7 +81,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// All of them, in order.
+    /// Those that every purge comes by, in order.
     pub const ALL: [Self; 10] = [
         Self::Spooled,
         Self::Linked,

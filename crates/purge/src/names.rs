@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::error::During;
 use crate::medium::{Medium, Names};
+use crate::verdict::Part;
 use crate::{Error, Result};
 
 /// Names that are put into freed places: the first free place that fits need not be the right one.
@@ -32,10 +33,27 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
 
 /// A name of `len` bytes that says nothing.
 pub(crate) fn random_name(len: usize) -> Result<String> {
-    let key = tacita_secret::random().during("asking for random bytes")?;
-    let mut bytes = vec![0_u8; len];
-    tacita_secret::Prf::new(key).stream(0, 0, &mut bytes);
-    Ok(bytes.iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect())
+    Ok(Letters::new()?.name(len))
+}
+
+/// Names that say nothing, one after the other.
+pub(crate) struct Letters {
+    stream: tacita_secret::Prf,
+    used: u64,
+}
+
+impl Letters {
+    pub(crate) fn new() -> Result<Self> {
+        let key = tacita_secret::random().during("asking for random bytes")?;
+        Ok(Self { stream: tacita_secret::Prf::new(key), used: 0 })
+    }
+
+    pub(crate) fn name(&mut self, len: usize) -> String {
+        let mut bytes = vec![0_u8; len];
+        self.stream.stream(0, self.used, &mut bytes);
+        self.used += len as u64;
+        bytes.iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect()
+    }
 }
 
 /// Takes a name away so that it is not left in its directory.
@@ -128,4 +146,15 @@ pub(crate) fn flush_folder(dir: impl AsFd) -> Result<()> {
     }
     let dir = reopen_folder(dir).during("opening a folder")?;
     fsync(dir).during("writing a folder back")
+}
+
+/// What can be said of names whose folder was looked at: whether nothing of them is left there.
+pub(crate) fn judge(medium: &Medium, clean: Option<bool>) -> Part {
+    let why = match clean {
+        Some(true) => return Part::Done,
+        Some(false) => "something of it is left in its folder, where nothing clears it",
+        None if !medium.is_ext() => "covered by others, but its place may have been missed",
+        None => "cleared, but copies may be left in its folder: only root can look at the device",
+    };
+    Part::Left(why.to_owned())
 }

@@ -7,6 +7,7 @@
 mod attribute_calls;
 mod content;
 mod kept;
+mod latecomer;
 mod marks;
 mod namespace;
 mod opaque;
@@ -19,7 +20,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct Overlay {
     purger: Arc<Purger>,
     policy: Policy,
     passthrough: bool,
+    /// Shared by those who look again for a name, exclusive while a name stands for nothing.
+    gap: RwLock<()>,
     /// User and group of what this process makes.
     ids: (u32, u32),
     worker: Option<JoinHandle<()>>,
@@ -166,6 +169,7 @@ impl Overlay {
             purger,
             policy: options.policy,
             passthrough: options.passthrough,
+            gap: RwLock::default(),
             ids: (geteuid().as_raw(), getegid().as_raw()),
             worker: Some(worker),
         })
@@ -193,7 +197,7 @@ impl Overlay {
     /// Counts, what is pending, and the last verdicts.
     pub fn status(&self) -> Value {
         let (queued, later) = self.purger.waiting();
-        let mut status = self.purger.statistics.json();
+        let mut status = self.purger.statistics.json(&self.purger.verdicts_pending());
         let medium = &self.purger.medium;
         let more = json!({
             "file_system": medium.fs,

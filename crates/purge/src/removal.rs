@@ -1,10 +1,12 @@
 //! Purging and removing what is named by a path, without a mount.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,6 +18,9 @@ use rustix::io::Errno;
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
+use crate::ext4::Volume;
+use crate::ext4::fillers;
+use crate::ext4::folder::Wanted;
 use crate::medium::{Medium, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
@@ -40,7 +45,7 @@ pub struct RemovalOptions {
 pub struct Removal {
     options: RemovalOptions,
     places: HashMap<(u32, u32), Place>,
-    verdicts: Vec<((u32, u32), Verdict)>,
+    verdicts: Vec<Told>,
     /// Emptied folders by depth: the deepest go first.
     folders: BTreeMap<usize, Vec<Emptied>>,
     failure: Option<Kind>,
@@ -51,8 +56,20 @@ pub struct Removal {
 struct Place {
     medium: Rc<Medium>,
     any: OwnedFd,
-    /// Folders that lost names.
-    touched: Vec<(u64, OwnedFd)>,
+    /// Folders that lost names, by their inode numbers.
+    touched: HashMap<u64, (File, Wanted)>,
+}
+
+/// What was seen of folders, by device and inode number: whether nothing of a name is left.
+type Looked = HashMap<((u32, u32), u64), Option<bool>>;
+
+/// A verdict, and what has to be known before it is final.
+#[derive(Debug)]
+struct Told {
+    device: (u32, u32),
+    /// Inode number of the folder that it was removed from.
+    folder: u64,
+    verdict: Verdict,
 }
 
 #[derive(Debug)]
@@ -109,7 +126,8 @@ impl Removal {
         let method = self.options.method.to_string();
         let mut verdict = Verdict::new(Some(path.display().to_string()), inode, size, method);
         verdict.content = Content::Kept(error.to_string());
-        self.verdicts.push((stat.map_or((0, 0), device), verdict));
+        let device = stat.map_or((0, 0), device);
+        self.verdicts.push(Told { device, folder: 0, verdict });
     }
 
     fn purge_entry(
@@ -153,8 +171,8 @@ impl Removal {
         }
         match self.purge_one(&medium, dir, (&entry, name), path, &stat) {
             Ok(verdict) => {
-                self.touch(dir, &stat)?;
-                self.verdicts.push((device(&stat), verdict));
+                let folder = self.touch(dir, name, &stat)?;
+                self.verdicts.push(Told { device: device(&stat), folder, verdict });
             }
             Err(error) => self.keep(path, Some(&stat), &error),
         }
@@ -264,22 +282,26 @@ impl Removal {
         }
         let any = names::reopen_folder(dir).during("opening a folder")?;
         let medium = Rc::new(Medium::beneath(&any)?);
-        let place = Place { medium: Rc::clone(&medium), any, touched: Vec::new() };
+        let place = Place { medium: Rc::clone(&medium), any, touched: HashMap::new() };
         self.places.insert(device(stat), place);
         Ok(medium)
     }
 
-    /// Remembers that `dir` has lost a name.
-    fn touch(&mut self, dir: &OwnedFd, of: &Statx) -> Result<()> {
+    /// Remembers that `dir` has lost a name; its inode number.
+    fn touch(&mut self, dir: &OwnedFd, name: &OsStr, of: &Statx) -> Result<u64> {
         let stat = statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::INO)
             .during("asking for a folder's number")?;
-        if let Some(place) = self.places.get_mut(&device(of))
-            && place.touched.iter().all(|(ino, _)| *ino != stat.stx_ino)
-        {
-            let dir = names::reopen_folder(dir).during("opening a folder")?;
-            place.touched.push((stat.stx_ino, dir));
+        if let Some(place) = self.places.get_mut(&device(of)) {
+            let (_, wanted) = match place.touched.entry(stat.stx_ino) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let dir = names::reopen_folder(dir).during("opening a folder")?;
+                    new.insert((File::from(dir), Wanted::default()))
+                }
+            };
+            wanted.names.insert(name.to_owned());
         }
-        Ok(())
+        Ok(stat.stx_ino)
     }
 
     /// Removes emptied folders, writes back what lost names, erases journals, and gives the
@@ -295,17 +317,35 @@ impl Removal {
                 self.remove_folder(&emptied)?;
             }
         }
+        self.flush_places(false)?;
+        let looked = self.look_at_places()?;
         self.flush_places(true)?;
+        for place in self.places.values_mut() {
+            place.touched.clear();
+        }
         let verdicts = std::mem::take(&mut self.verdicts);
-        let judged = verdicts.into_iter().map(|(number, mut verdict)| {
-            if verdict.removed
-                && let Some(place) = self.places.get(&number)
+        let judged = verdicts.into_iter().map(|mut told| {
+            if told.verdict.removed
+                && let Some(place) = self.places.get(&told.device)
             {
-                judge_rest(&place.medium, &mut verdict);
+                told.verdict.journal = place.medium.judge_journal();
+                let clean = looked.get(&(told.device, told.folder)).copied().flatten();
+                told.verdict.name = names::judge(&place.medium, clean);
             }
-            verdict
+            told.verdict
         });
         Ok(judged.collect())
+    }
+
+    /// Looks at all folders that lost names, and clears them; whether nothing is left in each.
+    fn look_at_places(&self) -> Result<Looked> {
+        let mut looked = HashMap::new();
+        for (device, place) in &self.places {
+            for (ino, (folder, wanted)) in &place.touched {
+                looked.insert((*device, *ino), clear_of_names(&place.medium, folder, wanted)?);
+            }
+        }
+        Ok(looked)
     }
 
     fn remove_folder(&mut self, emptied: &Emptied) -> Result<()> {
@@ -319,11 +359,16 @@ impl Removal {
             self.keep(&emptied.path, Some(&emptied.stat), &error);
             return Ok(());
         }
+        let mut left = None;
         if medium.names == Names::Covered {
             names::fill(&emptied.folder);
         }
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
+            let any = Wanted { any: true, ..Wanted::default() };
+            if clear_of_names(&medium, &file, &any)? == Some(false) {
+                left = Some("something of the names in it is left, where nothing clears it");
+            }
             attributes::erase_all(&medium, &file)?;
         }
         if let Err(error) = names::remove(&medium, &*emptied.parent, &emptied.name, true) {
@@ -334,21 +379,24 @@ impl Removal {
             self.keep(&emptied.path, Some(&emptied.stat), &error);
             return Ok(());
         }
-        self.touch(&emptied.parent, &emptied.stat)?;
+        let folder = self.touch(&emptied.parent, &emptied.name, &emptied.stat)?;
         let shown = Some(emptied.path.display().to_string());
         let method = self.options.method.to_string();
         let mut verdict = Verdict::new(shown, emptied.stat.stx_ino, 0, method);
-        verdict.content = Content::NothingStored;
+        verdict.content = match left {
+            None => Content::NothingStored,
+            Some(why) => Content::NotInPlace(why.to_owned()),
+        };
         verdict.removed = true;
         verdict.name = Part::Done;
-        self.verdicts.push((device(&emptied.stat), verdict));
+        self.verdicts.push(Told { device: device(&emptied.stat), folder, verdict });
         Ok(())
     }
 
     fn flush_places(&mut self, erase: bool) -> Result<()> {
         for place in self.places.values_mut() {
-            for (_, dir) in place.touched.drain(..) {
-                match names::flush_folder(&dir) {
+            for (dir, _) in place.touched.values() {
+                match names::flush_folder(dir) {
                     // It is gone, after it was flushed.
                     Err(e) if e.errno() == Some(Errno::NOENT) => {}
                     other => other?,
@@ -364,13 +412,24 @@ impl Removal {
     }
 }
 
-/// What can be said of name and journal when everything has been flushed.
-fn judge_rest(medium: &Medium, verdict: &mut Verdict) {
-    verdict.journal = medium.judge_journal();
-    if medium.names == Names::Covered {
-        let why = "covered by others, but its place may have been missed";
-        verdict.name = Part::Left(why.to_owned());
+/// Clears a folder of names; whether nothing of them is left, `None` where nobody can tell.
+fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<bool>> {
+    let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
+    if !linked {
+        // It has been removed as well, and was dealt with as a whole.
+        return Ok(Some(true));
     }
+    let Some(volume) = Volume::of(medium)? else {
+        return Ok(None);
+    };
+    // A file without a name of its own.
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut source = || {
+        let file = openat(folder, ".", flags, Mode::RUSR | Mode::WUSR).map(File::from);
+        file.during("making a file to fill a folder with")
+    };
+    let settle = || medium.flush_journal(folder);
+    fillers::clear(&volume, folder, wanted, &mut source, &settle)
 }
 
 /// What becomes of the target of a symbolic link, which no call can overwrite.

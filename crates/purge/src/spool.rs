@@ -6,12 +6,14 @@
 //! mount is purged. An entry that has another name (a rename that replaces it was cut short) only
 //! loses its name in the spool. Records tell how far a purge had come, and nothing else.
 
+mod fillers;
 pub mod record;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
@@ -72,6 +74,8 @@ pub(crate) struct Spool {
     dir: OwnedFd,
     records: Option<File>,
     slots: Mutex<Slots>,
+    /// Inode number of the file of fillers, 0 as long as there is none.
+    fillers: AtomicU64,
 }
 
 /// An opened spool and what was in it.
@@ -112,7 +116,8 @@ impl Spool {
             Err(e) => return Err(Error::of_kernel(e, "locking the spool")),
         }
         let records = open_records(&dir);
-        let mut spool = Self { dir, records, slots: Mutex::default() };
+        let mut spool = Self { dir, records, slots: Mutex::default(), fillers: AtomicU64::new(0) };
+        spool.recover_fillers();
         let (interrupted, known) = spool.read_records();
         let left_over = spool.list(known)?;
         spool.set_in_use(true);
@@ -180,7 +185,7 @@ impl Spool {
             let entry = entry.during("listing the spool")?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(seq) = name.parse::<u64>() else {
-                if ![".", "..", RECORDS_NAME].contains(&name.as_str()) {
+                if ![".", "..", RECORDS_NAME, fillers::FILLERS_NAME].contains(&name.as_str()) {
                     log::warn!("spool: {name} is not ours and stays");
                 }
                 continue;
@@ -270,6 +275,7 @@ impl Spool {
     /// files keep the folder.
     pub(crate) fn leave(&self, root: BorrowedFd<'_>) {
         self.set_in_use(false);
+        self.remove_fillers();
         let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())
             .and_then(|()| unlinkat(root, SPOOL_NAME, AtFlags::REMOVEDIR));
         if let Err(e) = removed {

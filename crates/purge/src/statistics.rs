@@ -32,6 +32,8 @@ pub(crate) struct Statistics {
     pub(crate) links: Counter,
     pub(crate) epochs: Counter,
     pub(crate) recovered: Counter,
+    /// Folders in which something of a name is left.
+    pub(crate) names_left: Counter,
     last: Mutex<VecDeque<Value>>,
     report: Mutex<Option<File>>,
 }
@@ -56,8 +58,8 @@ impl Statistics {
         Self { report: Mutex::new(report), ..Self::default() }
     }
 
-    /// Counts a verdict.
-    pub(crate) fn tell(&self, verdict: &Verdict) {
+    /// Counts a verdict's content, which is known before the rest of it.
+    pub(crate) fn count(&self, verdict: &Verdict) {
         let counter = match verdict.content {
             Content::Verified(_) => &self.verified,
             Content::InPlace => &self.in_place,
@@ -69,6 +71,10 @@ impl Statistics {
         counter.add(1);
         self.bytes_overwritten.add(verdict.overwritten);
         self.bytes_in_memory.add(verdict.in_memory);
+    }
+
+    /// Tells a verdict that is final.
+    pub(crate) fn tell(&self, verdict: &Verdict) {
         let value = verdict.json();
         if let Some(report) = &mut *self.report.lock().unwrap_or_else(PoisonError::into_inner)
             && let Err(e) = writeln!(report, "{value}")
@@ -82,9 +88,12 @@ impl Statistics {
         last.push_back(value);
     }
 
-    /// Everything, for programs.
-    pub(crate) fn json(&self) -> Value {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Everything, for programs; verdicts that are not final come last.
+    pub(crate) fn json(&self, pending: &[Verdict]) -> Value {
+        let told = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = told.into_iter().chain(pending.iter().map(Verdict::json));
+        let all: Vec<Value> = all.collect();
+        let last = &all[all.len().saturating_sub(VERDICTS_KEPT)..];
         json!({
             "files": self.files.get(),
             "folders": self.folders.get(),
@@ -102,7 +111,8 @@ impl Statistics {
             "long_links": self.links.get(),
             "epochs": self.epochs.get(),
             "recovered": self.recovered.get(),
-            "last": last.iter().collect::<Vec<_>>(),
+            "names_left": self.names_left.get(),
+            "last": last,
         })
     }
 }

@@ -341,7 +341,7 @@ impl FileSystem for MemoryFs {
 
     fn open(&self, _: NodeId, _: bool) -> Result<Opened> {
         let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Opened { backing: backing.clone(), drop_cache: false })
+        Ok(Opened { backing: backing.clone(), ..Opened::default() })
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -13,8 +13,10 @@ use super::seam::refused;
 use super::table::Node;
 use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
 use crate::attributes;
+use crate::attributes::Overwritten;
 use crate::mutant::{Mutant, planted};
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::verdict::{Content, Part, Verdict};
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
 const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
@@ -24,27 +26,29 @@ impl Overlay {
         if node == self.table.root.id && name == STATUS_ATTRIBUTE {
             return Ok(self.status().to_string().into_bytes());
         }
-        let node = self.table.get(node)?;
-        // The kernel asks for the capabilities of every file that is written for the first time.
-        let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
-        let value = match open {
-            Some(file) => attributes::value_of_open(&file, name),
-            None => attributes::value(node.fd(), name),
-        };
-        value.map_err(missing)
+        self.ask_living(node, |node| {
+            // The kernel asks for the capabilities of every file that is written for the first time.
+            let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
+            let value = match open {
+                Some(file) => attributes::value_of_open(&file, name),
+                None => attributes::value(node.fd(), name),
+            };
+            value.map_err(missing)
+        })
     }
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
-        let node = self.table.get(node)?;
-        let mut names = attributes::names(node.fd()).map_err(refused)?;
-        names.retain(|name| {
-            if node.is_opaque && name == LINK_ATTRIBUTE {
-                return false;
-            }
-            let name = name.to_string_lossy();
-            SHOWN.iter().any(|space| name.starts_with(space))
-        });
-        Ok(names)
+        self.ask_living(node, |node| {
+            let mut names = attributes::names(node.fd()).map_err(refused)?;
+            names.retain(|name| {
+                if node.is_opaque && name == LINK_ATTRIBUTE {
+                    return false;
+                }
+                let name = name.to_string_lossy();
+                SHOWN.iter().any(|space| name.starts_with(space))
+            });
+            Ok(names)
+        })
     }
 
     pub(super) fn set_attribute(
@@ -58,7 +62,7 @@ impl Overlay {
             return Ok(self.finish()?);
         }
         check_settable(name)?;
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let flags = match mode {
             XattrMode::Any => XattrFlags::empty(),
             XattrMode::Create => XattrFlags::CREATE,
@@ -76,7 +80,7 @@ impl Overlay {
 
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
         check_settable(name)?;
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         if !planted(Mutant::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
@@ -93,19 +97,28 @@ impl Overlay {
             // Links, pipes and devices are never opened; nothing of their attributes is promised.
             return Ok(());
         }
-        if !attributes::is_data(name) || self.decide_in_place(node, 0).is_none() {
+        let method = self.decide_in_place(node, 0).filter(|_| attributes::is_data(name));
+        let Some(method) = method else {
             return Ok(());
-        }
+        };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let synced = match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(e) => return Err(refused(e)),
         };
-        if attributes::overwrite_value(node.fd(), &synced, name)? {
-            // A block that is freed is not written in place any more.
-            self.purger.medium.flush_journal(&synced)?;
-            self.purger.statistics.attributes.add(1);
-            self.purger.touch(None);
+        let overwritten = attributes::overwrite_values(&self.purger.medium, &synced, &[name])?;
+        if overwritten == Overwritten::Nothing {
+            return Ok(());
+        }
+        self.purger.statistics.attributes.add(1);
+        self.purger.touch(None);
+        if let part @ Part::Left(_) = overwritten.judge(&self.purger.medium) {
+            let stat = node.stat().map_err(refused)?;
+            let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
+            verdict.content = Content::NothingStored;
+            verdict.attributes = part;
+            verdict.removed = true;
+            self.purger.statistics.tell(&verdict);
         }
         Ok(())
     }

@@ -31,9 +31,20 @@ impl Overlay {
     /// Opens the lower file, which all handles share.
     pub(super) fn open_file(&self, node: NodeId, write: bool) -> Result<Opened> {
         let node = self.table.get(node)?;
+        match self.open_unless_purging(&node, write)? {
+            Some(opened) => Ok(opened),
+            None => self.open_stand_in(&node, write),
+        }
+    }
+
+    /// Opens the lower file of a node, unless its purge has begun.
+    pub(super) fn open_unless_purging(&self, node: &Node, write: bool) -> Result<Option<Opened>> {
         // Asked before the lock, which no call to the lower file system should be made under.
         let perm = node.stat().map_err(refused)?.stx_mode & 0o7777;
         let mut state = node.state();
+        if state.purging && !planted(Mutant::LatecomersUnhooked) {
+            return Ok(None);
+        }
         let fits = state.file.as_ref().is_some_and(|(_, writable, _)| *writable || !write);
         if !fits {
             let direct = match &state.file {
@@ -41,7 +52,7 @@ impl Overlay {
                 Some((_, _, direct)) => *direct,
                 None => self.passthrough && perm & SET_ID == 0,
             };
-            let file = Arc::new(reopen(&node, write)?);
+            let file = Arc::new(reopen(node, write)?);
             state.file = Some((file, write, direct));
         }
         state.handles += 1;
@@ -49,7 +60,7 @@ impl Overlay {
             Some((file, _, true)) => Some(Arc::clone(file)),
             _ => None,
         };
-        Ok(Opened { backing, drop_cache: false })
+        Ok(Some(Opened { backing, ..Opened::default() }))
     }
 
     /// Makes a file and opens it, without asking for it again.
@@ -65,17 +76,28 @@ impl Overlay {
         state.handles += 1;
         let backing = direct.then(|| Arc::clone(&file));
         state.file = Some((file, true, direct));
-        Ok((node.id, attr, Opened { backing, drop_cache: false }))
+        Ok((node.id, attr, Opened { backing, ..Opened::default() }))
     }
 
     /// One handle fewer; a file without a name is purged with the last.
     pub(super) fn close_file(&self, node: NodeId) {
-        let Ok(node) = self.table.get(node) else {
-            return;
-        };
+        if let Ok(node) = self.table.get(node) {
+            self.close_node(&node);
+        }
+    }
+
+    fn close_node(&self, node: &Node) {
         let job = {
             let mut state = node.state();
             state.handles = state.handles.saturating_sub(1);
+            let stand_in = state.stand_in.clone();
+            if state.handles == 0 {
+                state.stand_in = None;
+            }
+            if let Some(stand_in) = stand_in {
+                drop(state);
+                return self.close_node(&stand_in);
+            }
             if state.handles > 0 {
                 return;
             }
@@ -85,7 +107,7 @@ impl Overlay {
             {
                 let _ = self.purger.spool.remove(job.seq, false);
             }
-            state.job.take()
+            state.begin_purge()
         };
         if let Some(job) = job
             && let Err(e) = self.purger.accept(job)
@@ -106,7 +128,7 @@ impl Overlay {
     }
 
     pub(super) fn read_file(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let file = Self::file_of(&node, false)?;
         let mut done = 0;
         while done < buf.len() {
@@ -121,14 +143,14 @@ impl Overlay {
     }
 
     pub(super) fn write_file(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let file = Self::file_of(&node, true)?;
         file.write_all_at(data, offset).map_err(|e| refused(errno_of(&e)))
     }
 
     /// Changes attributes; what is cut off is purged first.
     pub(super) fn apply(&self, node: NodeId, change: &Change) -> Result<Attr> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         if let Some(size) = change.size {
             self.resize(&node, size)?;
         }
@@ -169,7 +191,7 @@ impl Overlay {
         range: Range<u64>,
         how: Reserve,
     ) -> Result<()> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let file = Self::file_of(&node, true)?;
         let keep = |keep_size: bool| {
             if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }
@@ -220,6 +242,7 @@ impl Overlay {
         let statistics = &self.purger.statistics;
         statistics.cuts.add(1);
         statistics.bytes_deleted.add(lost);
+        statistics.count(&verdict);
         statistics.tell(&verdict);
         if medium.journals_data {
             self.purger.touch(None);

@@ -45,6 +45,7 @@ impl Overlay {
         log::warn!("inode {}: kept: {why}", stat.stx_ino);
         let mut verdict = Verdict::new(None, stat.stx_ino, stat.stx_size, method.to_string());
         verdict.content = Content::Kept(why.to_owned());
+        self.purger.statistics.count(&verdict);
         self.purger.statistics.tell(&verdict);
     }
 }

@@ -24,13 +24,13 @@ const SETTABLE: IFlags = IFlags::SECURE_REMOVAL
 impl Overlay {
     /// The marks of a file or folder.
     pub(super) fn marks_of(&self, node: NodeId) -> Result<u32> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         Ok(ioctl_getflags(open(&node)?).map_err(refused)?.bits())
     }
 
     /// Sets marks; refuses a change of any that are not to be set from here.
     pub(super) fn set_marks_of(&self, node: NodeId, marks: u32) -> Result<()> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let file = open(&node)?;
         let marks = IFlags::from_bits_retain(marks);
         let changed = ioctl_getflags(&file).map_err(refused)?.symmetric_difference(marks);

@@ -1,6 +1,6 @@
 //! Making names, taking them away, and moving them.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -95,9 +95,10 @@ impl Overlay {
 
     /// Gives a node another name.
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
-        let (node, dir) = (self.table.get(node)?, self.folder_for(dir, name)?);
+        let (node, dir) = (self.living(node)?, self.folder_for(dir, name)?);
         let path = attributes::path_of(node.fd());
         linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
+        node.set_place(dir.id, name);
         let stat = node.stat().map_err(refused)?;
         Ok(self.shown(&node, &stat))
     }
@@ -124,7 +125,8 @@ impl Overlay {
                 renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
-                await_purge(&node, &stat, (seq, method), vec![Arc::clone(&dir)]);
+                let lost = (Arc::clone(&dir), name.to_owned());
+                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost));
             }
             kind => {
                 self.count_link(&node, &stat);
@@ -148,7 +150,7 @@ impl Overlay {
             // The namespace is locked above, so nobody sees them.
             crate::names::cover(&self.purger.medium, dir.fd(), name.len());
         }
-        self.purger.touch(Some(dir));
+        self.purger.touch(Some((dir, name)));
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
@@ -193,8 +195,8 @@ impl Overlay {
             let (other, _) = victim.ok_or(Kind::NotFound)?;
             let flags = RenameFlags::EXCHANGE;
             renameat_with(from_dir.fd(), from.1, to_dir.fd(), to.1, flags).map_err(refused)?;
-            node.set_place(to_dir.id, to.1);
-            other.set_place(from_dir.id, from.1);
+            node.move_place((&from_dir, from.1), (&to_dir, to.1));
+            other.move_place((&to_dir, to.1), (&from_dir, from.1));
             return Ok(Some(other.id));
         }
         let plain = || renameat(from_dir.fd(), from.1, to_dir.fd(), to.1).map_err(refused);
@@ -209,7 +211,7 @@ impl Overlay {
             }
             None => plain()?,
         }
-        node.set_place(to_dir.id, to.1);
+        node.move_place((&from_dir, from.1), (&to_dir, to.1));
         if moved || victim.is_some() {
             self.name_is_gone(&from_dir, from.1);
         }
@@ -226,6 +228,7 @@ impl Overlay {
     ) -> Result<()> {
         let spool = &self.purger.spool;
         let seq = spool.next();
+        let _gap = self.open_gap();
         renameat(dir.fd(), name, spool.dir(), seq.name().as_str()).map_err(refused)?;
         if let Err(e) = rename() {
             renameat(spool.dir(), seq.name().as_str(), dir.fd(), name).map_err(refused)?;
@@ -259,6 +262,8 @@ impl Overlay {
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
+        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
+        let lost = (Arc::clone(dir), name.to_owned());
         let linked = if self.purger.medium.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
@@ -269,14 +274,14 @@ impl Overlay {
             Ok(()) => {}
             // Without links the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
+                let _gap = self.open_gap();
                 renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
                     .map_err(|errno| self.kept((dir, stat), &method, errno))?;
                 if let Err(e) = rename() {
                     renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
                     return Err(e);
                 }
-                let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-                await_purge(victim, stat, (seq, method), parents);
+                await_purge(victim, stat, (seq, method), (parents, lost));
                 return Ok(());
             }
             Err(e) => return Err(refused(e)),
@@ -291,8 +296,7 @@ impl Overlay {
             return Err(e);
         }
         step(Step::Spooled);
-        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-        await_purge(victim, stat, (seq, method), parents);
+        await_purge(victim, stat, (seq, method), (parents, lost));
         Ok(())
     }
 
@@ -301,13 +305,7 @@ impl Overlay {
         let Ok(node) = self.table.get(node) else {
             return Ok(());
         };
-        let job = {
-            let mut state = node.state();
-            if state.handles > 0 {
-                return Ok(());
-            }
-            state.job.take()
-        };
+        let job = node.state().begin_purge();
         match job {
             Some(job) => Ok(self.purger.accept(job)?),
             None => Ok(()),
@@ -316,7 +314,7 @@ impl Overlay {
 
     /// Hands over what a node that nobody refers to any more leaves to be purged.
     pub(super) fn hand_over(&self, node: &Node) {
-        let job = node.state().job.take();
+        let job = node.state().begin_purge();
         if let Some(job) = job
             && let Err(e) = self.purger.accept(job)
         {
@@ -391,7 +389,12 @@ fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
 }
 
 /// Notes that a node in the spool is to be purged when nobody has it open.
-fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents: Vec<Arc<Node>>) {
+fn await_purge(
+    node: &Node,
+    stat: &Statx,
+    (seq, method): (Seq, Method),
+    (parents, lost): (Vec<Arc<Node>>, (Arc<Node>, OsString)),
+) {
     let mut state = node.state();
     state.nameless = true;
     state.job = Some(Job {
@@ -400,6 +403,7 @@ fn await_purge(node: &Node, stat: &Statx, (seq, method): (Seq, Method), parents:
         size: stat.stx_size,
         method,
         parents,
+        lost: Some(lost),
         passes_done: 0,
         hold_until: 0,
         is_known_to_fail: false,

@@ -8,6 +8,7 @@ mod content;
 mod epoch;
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,6 +54,8 @@ pub(crate) struct Job {
     pub(super) method: Method,
     /// Folders that the loss of its name is to be durable in before it is overwritten.
     pub(super) parents: Vec<Arc<Node>>,
+    /// The folder that it was deleted from, and its name there, if that was in this mount.
+    pub(super) lost: Option<(Arc<Node>, OsString)>,
     pub(super) passes_done: u8,
     /// Seconds since 1970 until which it is held (method f), else 0.
     pub(super) hold_until: i64,
@@ -150,6 +153,7 @@ impl Purger {
                         size: record.size,
                         method: record.method,
                         parents: Vec::new(),
+                        lost: None,
                         passes_done: record.passes_done,
                         hold_until: record.hold_until,
                         is_known_to_fail: false,
@@ -226,6 +230,7 @@ impl Purger {
                 return;
             }
         }
+        self.statistics.count(&verdict);
         self.statistics.tell(&verdict);
     }
 
@@ -359,6 +364,7 @@ impl Job {
             size: self.size,
             method: self.method.clone(),
             parents: Vec::new(),
+            lost: self.lost.clone(),
             passes_done: self.passes_done,
             hold_until: self.hold_until,
             is_known_to_fail: self.is_known_to_fail,

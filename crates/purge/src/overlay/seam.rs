@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags, fstatvfs, openat2, readlinkat, seek, statx,
+    AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags, fstatvfs, openat2, seek, statx,
 };
 use tacita_vfs::{
     Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
@@ -74,7 +74,7 @@ impl FileSystem for Overlay {
     }
 
     fn attr(&self, node: NodeId) -> Result<Attr> {
-        let node = self.table.get(node)?;
+        let node = self.shown_for(node)?;
         let stat = node.stat().map_err(refused)?;
         Ok(self.shown(&node, &stat))
     }
@@ -163,7 +163,8 @@ impl FileSystem for Overlay {
             let entry = entry.map_err(refused)?;
             let name = entry.file_name().to_bytes();
             let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(name);
-            if name == "." || name == ".." || self.is_hidden(dir, name) {
+            let is_filler = self.purger.spool.is_filler(entry.ino());
+            if name == "." || name == ".." || is_filler || self.is_hidden(dir, name) {
                 continue;
             }
             let listed = Entry {
@@ -185,16 +186,7 @@ impl FileSystem for Overlay {
     }
 
     fn read_link(&self, node: NodeId) -> Result<OsString> {
-        use std::os::unix::ffi::OsStringExt;
-        let node = self.table.get(node)?;
-        if node.kind != FileType::Symlink {
-            return Err(Kind::Invalid.into());
-        }
-        if node.is_opaque {
-            return Self::opaque_target(&node);
-        }
-        let target = readlinkat(node.fd(), "", Vec::new()).map_err(refused)?;
-        Ok(OsString::from_vec(target.into_bytes()))
+        self.target_of(node)
     }
 
     fn open(&self, node: NodeId, write: bool) -> Result<Opened> {
@@ -218,7 +210,7 @@ impl FileSystem for Overlay {
     }
 
     fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         let file = Self::file_of(&node, false)?;
         let to = match what {
             Seek::Data => SeekFrom::Data(offset),
@@ -265,7 +257,7 @@ impl FileSystem for Overlay {
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
-        let node = self.table.get(node)?;
+        let node = self.living(node)?;
         if node.kind == FileType::Directory {
             if node.state().nameless {
                 return Ok(());

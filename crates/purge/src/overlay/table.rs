@@ -39,7 +39,28 @@ pub(super) struct State {
     pub(super) job: Option<Job>,
     /// It has lost its last name.
     pub(super) nameless: bool,
+    /// Its purge has begun: whoever comes now is too late.
+    pub(super) purging: bool,
+    /// What latecomers have open in its place.
+    pub(super) stand_in: Option<Arc<Node>>,
 }
+
+impl State {
+    /// The purge of a node that nobody has open begins, if it is to be purged.
+    pub(super) fn begin_purge(&mut self) -> Option<Job> {
+        if self.handles > 0 {
+            return None;
+        }
+        self.purging |= self.job.is_some();
+        self.job.take()
+    }
+}
+
+/// Where a node was seen: a folder, and its name there.
+pub(super) type Place = (NodeId, OsString);
+
+/// Names of a node that are remembered, which somebody may still be on the way with.
+const FORMER_PLACES_MAX: usize = 4;
 
 /// A node of the lower tree.
 #[derive(Debug)]
@@ -50,8 +71,8 @@ pub(crate) struct Node {
     /// A regular file that stands for a link.
     pub(super) is_opaque: bool,
     fd: OwnedFd,
-    /// The folder it was last seen in, and its name there.
-    place: Mutex<(NodeId, OsString)>,
+    /// Where it was last seen, behind its other names.
+    places: Mutex<Vec<Place>>,
     state: Mutex<State>,
     /// The value of the attribute that names a method, once it has been asked for.
     policy: Mutex<KnownPolicy>,
@@ -70,13 +91,13 @@ enum KnownPolicy {
 }
 
 impl Node {
-    fn new(stat: &Statx, fd: OwnedFd, place: (NodeId, OsString), is_opaque: bool) -> Self {
+    fn new(stat: &Statx, fd: OwnedFd, place: Place, is_opaque: bool) -> Self {
         Self {
             id: NodeId(stat.stx_ino),
             kind: if is_opaque { FileType::Symlink } else { file_type(stat) },
             is_opaque,
             fd,
-            place: Mutex::new(place),
+            places: Mutex::new(vec![place]),
             state: Mutex::default(),
             policy: Mutex::default(),
         }
@@ -132,14 +153,34 @@ impl Node {
     }
 
     pub(super) fn set_place(&self, dir: NodeId, name: &OsStr) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if place.0 != dir || place.1 != name {
-            *place = (dir, name.to_owned());
+        let mut places = self.places();
+        let is_here = |place: &Place| place.0 == dir && place.1 == name;
+        if !places.last().is_some_and(is_here) {
+            places.retain(|place| !is_here(place));
+            if places.len() == FORMER_PLACES_MAX {
+                places.remove(0);
+            }
+            places.push((dir, name.to_owned()));
         }
     }
 
-    pub(super) fn place(&self) -> (NodeId, OsString) {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// One of its names has been moved: nobody can look for it under the old one any more.
+    pub(super) fn move_place(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) {
+        self.places().retain(|place| place.0 != from.0.id || place.1 != from.1);
+        self.set_place(to.0.id, to.1);
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.places().last().cloned().unwrap_or_else(|| (self.id, OsString::new()))
+    }
+
+    /// Where it was seen, the last place first.
+    pub(super) fn places_seen(&self) -> Vec<Place> {
+        self.places().iter().rev().cloned().collect()
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,9 +236,10 @@ impl Table {
         Ok((node, stat))
     }
 
-    /// Lets go of a node.
+    /// Lets go of a node, unless latecomers of another one have it open.
     pub(super) fn remove(&self, id: NodeId) {
-        if id != self.root.id {
+        let is_open = self.get(id).is_ok_and(|node| node.state().handles > 0);
+        if id != self.root.id && !is_open {
             self.shard(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         }
     }

@@ -21,6 +21,16 @@ pub(crate) enum Fs {
     Ext4Writeback,
     /// Without a journal.
     Ext4Plain,
+    /// Large values of attributes have inodes of their own.
+    Ext4EaInode,
+    /// Small files and folders lie in their inodes.
+    Ext4Inline,
+    /// Blocks are given out in clusters.
+    Ext4Bigalloc,
+    /// Names may be compared folded.
+    Ext4Casefold,
+    /// Small changes go to a journal of their own.
+    Ext4FastCommit,
     Xfs,
     Btrfs,
 }
@@ -40,6 +50,21 @@ impl Fs {
             }
             Self::Ext4Plain => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "^has_journal"], "loop", 32)
+            }
+            Self::Ext4EaInode => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "ea_inode"], "loop", 48)
+            }
+            Self::Ext4Inline => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "inline_data"], "loop", 48)
+            }
+            Self::Ext4Bigalloc => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "bigalloc"], "loop", 64)
+            }
+            Self::Ext4Casefold => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "casefold"], "loop", 48)
+            }
+            Self::Ext4FastCommit => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "fast_commit"], "loop", 48)
             }
             Self::Xfs => ("mkfs.xfs", &["-q", "-f"], "loop", 320),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"], "loop", 128),

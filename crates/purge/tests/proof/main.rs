@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 mod acts;
+mod attributes;
 mod command;
 #[cfg(feature = "mutants")]
 mod crash;
+mod folders;
 mod image;
 mod judges;
+mod latecomers;
 mod matrix;
 mod model;
 #[cfg(feature = "mutants")]

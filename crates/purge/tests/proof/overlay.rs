@@ -35,6 +35,8 @@ impl Mounted {
         let options = MountOptions {
             allow_other: true,
             passthrough,
+            // What waits for a request within another one needs a thread that is free.
+            threads: 4,
             sync_interval: Duration::ZERO,
             extra: vec!["dev,suid".to_owned()],
             ..MountOptions::default()

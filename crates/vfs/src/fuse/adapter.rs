@@ -10,7 +10,7 @@ use super::backing::Backings;
 use super::hands::Hands;
 use super::invalidator::Invalidator;
 use super::node_table::NodeTable;
-use crate::{FileSystem, NodeId, Posix, Result};
+use crate::{FileSystem, NodeId, Opened, Posix, Result};
 
 /// Largest write in bytes: one request of the kernel at 4 KiB a page.
 const WRITE_LEN_MAX_BYTES: u32 = 1 << 20;
@@ -122,9 +122,11 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// Flags of an open regular file.
-    pub(super) fn open_flags(&self, drop_cache: bool) -> FopenFlags {
+    pub(super) fn open_flags(&self, opened: &Opened) -> FopenFlags {
         let mut flags = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        if !drop_cache {
+        if opened.stands_in {
+            flags |= FopenFlags::FOPEN_DIRECT_IO;
+        } else if !opened.drop_cache {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if !self.behaviour.writeback_cache {

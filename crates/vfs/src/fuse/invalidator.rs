@@ -5,29 +5,31 @@
 //! ours. Where a program must not see an answer before the caches are right, the worker gets the
 //! reply to send afterwards.
 
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-use fuser::{INodeNo, Notifier, ReplyEmpty};
+use fuser::{INodeNo, Notifier};
 
 /// Offset that stands for "attributes only".
 const ATTRIBUTES_ONLY: i64 = -1;
 
+/// An answer that is sent when the caches are right.
+type Answer = Box<dyn FnOnce() + Send>;
+
 /// What to do.
-#[derive(Debug)]
 enum Word {
     /// Drop the cached pages of a node from an offset on.
     Pages(u64, i64),
     /// Forget the attributes of nodes, then answer.
-    Attributes(Vec<u64>, ReplyEmpty),
+    Attributes(Vec<u64>, Answer),
     /// No more words follow.
     Stop,
 }
 
 /// Tells the kernel what to drop.
-#[derive(Debug)]
 pub(super) struct Invalidator {
     words: Mutex<Sender<Word>>,
     waiting: Mutex<Option<Receiver<Word>>>,
@@ -62,9 +64,13 @@ impl Invalidator {
         self.say(Word::Pages(number, i64::try_from(from).unwrap_or(i64::MAX)));
     }
 
-    /// Attributes of nodes are dropped, then `reply` says that all went well.
-    pub(super) fn attributes_then_ok(&self, numbers: Vec<u64>, reply: ReplyEmpty) {
-        self.say(Word::Attributes(numbers, reply));
+    /// Attributes of nodes are dropped, then the answer is sent.
+    pub(super) fn attributes_then(
+        &self,
+        numbers: Vec<u64>,
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        self.say(Word::Attributes(numbers, Box::new(answer)));
     }
 
     /// Ends the worker.
@@ -83,10 +89,16 @@ impl Invalidator {
     fn say(&self, word: Word) {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(unheard) = words.send(word)
-            && let Word::Attributes(_, reply) = unheard.0
+            && let Word::Attributes(_, answer) = unheard.0
         {
-            reply.ok();
+            answer();
         }
+    }
+}
+
+impl fmt::Debug for Invalidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invalidator").finish_non_exhaustive()
     }
 }
 
@@ -94,11 +106,11 @@ fn work(words: &Receiver<Word>, notifier: &Notifier) {
     while let Ok(word) = words.recv() {
         match word {
             Word::Pages(number, from) => tell(notifier, number, from),
-            Word::Attributes(numbers, reply) => {
+            Word::Attributes(numbers, answer) => {
                 for number in numbers {
                     tell(notifier, number, ATTRIBUTES_ONLY);
                 }
-                reply.ok();
+                answer();
             }
             Word::Stop => break,
         }

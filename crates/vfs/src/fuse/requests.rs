@@ -248,7 +248,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         match self.rename_nodes(req, (parent, name), (newparent, newname), flags) {
             Ok(stale) if stale.is_empty() => reply.ok(),
-            Ok(stale) => self.invalidator.attributes_then_ok(stale, reply),
+            Ok(stale) => self.invalidator.attributes_then(stale, move || reply.ok()),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -282,10 +282,15 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Err(e) => return reply.error(errno(&e)),
         };
         let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
-        let handle = FileHandle(handle.0);
-        match backing {
+        let (handle, flags) = (FileHandle(handle.0), self.open_flags(&opened));
+        let answer = move || match backing {
             Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
-            None => reply.opened(handle, self.open_flags(opened.drop_cache)),
+            None => reply.opened(handle, flags),
+        };
+        if opened.stands_in {
+            self.invalidator.attributes_then(vec![ino.0], answer);
+        } else {
+            answer();
         }
     }
 
@@ -487,7 +492,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let flags = FopenFlags::empty();
             reply.created_passthrough(&ttl, &attr, GENERATION, handle, flags, &id);
         } else {
-            let flags = self.open_flags(opened.drop_cache);
+            let flags = self.open_flags(&opened);
             reply.created(&ttl, &attr, GENERATION, handle, flags);
         }
     }

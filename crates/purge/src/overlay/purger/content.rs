@@ -13,6 +13,7 @@ use tacita_vfs::NodeId;
 
 use super::epoch::flush;
 use super::{Job, Purger, lock};
+use crate::attributes::Overwritten;
 use crate::erasure::{Erasure, Fate};
 use crate::error::During;
 use crate::mutant::{Mutant, Step, planted, step};
@@ -128,11 +129,15 @@ impl Purger {
 
     /// Clears the attributes of a file whose content is gone, and removes it from the spool.
     pub(super) fn let_go(&self, job: &Job, file: &File, mut verdict: Verdict) -> Result<()> {
-        let has_attributes =
-            !planted(Mutant::AttributesUnhooked) && attributes::overwrite_all(file)?;
+        let overwritten = if planted(Mutant::AttributesUnhooked) {
+            Overwritten::Nothing
+        } else {
+            attributes::overwrite_all(&self.medium, file)?
+        };
+        let has_attributes = overwritten != Overwritten::Nothing;
         if has_attributes {
             self.statistics.attributes.add(1);
-            verdict.attributes = match attributes::judge(&self.medium) {
+            verdict.attributes = match overwritten.judge(&self.medium) {
                 Part::Done => Part::Pending,
                 other => other,
             };
@@ -152,7 +157,6 @@ impl Purger {
             self.spool.remove(job.seq, false)?;
         }
         step(Step::Freed);
-        self.touch(None);
         verdict.removed = true;
         verdict.name = Part::Pending;
         verdict.journal = match self.medium.judge_journal() {
@@ -161,7 +165,8 @@ impl Purger {
         };
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size);
-        self.statistics.tell(&verdict);
+        self.statistics.count(&verdict);
+        self.judge_later(job, verdict);
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! The end of an epoch: names, attributes and the journal, all together.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,40 +11,82 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
-use super::{Purger, lock};
+use super::{Job, Purger, lock};
+use crate::ext4::Volume;
+use crate::ext4::fillers;
+use crate::ext4::folder::Wanted;
 use crate::medium::Names;
-use crate::mutant::{Step, step};
+use crate::mutant::{Mutant, Step, planted, step};
 use crate::overlay::table::Node;
 use crate::spool::Seq;
+use crate::verdict::{Part, Verdict};
 use crate::{Kind, Result, attributes, names};
 
 /// What the end of the epoch has to deal with.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     pub(super) any: bool,
-    folders: HashMap<NodeId, Arc<Node>>,
+    folders: HashMap<NodeId, (Arc<Node>, Wanted)>,
     /// Folders, and files whose attributes were overwritten: their blocks are freed when what
     /// stands in the journal has been put in place, for a freed block is not.
     pub(super) removed: Vec<(Seq, bool)>,
+    /// Verdicts that are final when the folders have been looked at.
+    verdicts: Vec<(Verdict, Option<(NodeId, OsString)>)>,
     pub(super) since: Option<Instant>,
 }
+
+/// What was seen of folders: whether nothing of a name is left.
+type Looked = HashMap<NodeId, Option<bool>>;
 
 impl Touched {
     /// Whether there is nothing to deal with.
     pub(super) fn is_empty(&self) -> bool {
         !self.any && self.folders.is_empty() && self.removed.is_empty()
     }
+
+    fn lose(&mut self, folder: &Arc<Node>, name: &OsStr) {
+        let (_, wanted) = self
+            .folders
+            .entry(folder.id)
+            .or_insert_with(|| (Arc::clone(folder), Wanted::default()));
+        wanted.names.insert(name.to_owned());
+    }
+
+    /// Takes in what could not be dealt with.
+    fn take_back(&mut self, old: Self) {
+        self.any = true;
+        self.since = old.since.or(self.since);
+        self.removed.extend(old.removed);
+        self.verdicts.extend(old.verdicts);
+        for (folder, wanted) in old.folders.into_values() {
+            for name in &wanted.names {
+                self.lose(&folder, name);
+            }
+        }
+    }
 }
 
 impl Purger {
     /// A folder has lost a name, or something else is to be cleared out of the journal.
-    pub(in crate::overlay) fn touch(&self, folder: Option<&Arc<Node>>) {
+    pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
         let mut touched = lock(&self.touched);
         touched.any = true;
         touched.since.get_or_insert_with(Instant::now);
-        if let Some(folder) = folder {
-            touched.folders.entry(folder.id).or_insert_with(|| Arc::clone(folder));
+        if let Some((folder, name)) = lost {
+            touched.lose(folder, name);
         }
+    }
+
+    /// A file is gone; what can be said of its name is known at the end of the epoch.
+    pub(super) fn judge_later(&self, job: &Job, verdict: Verdict) {
+        self.touch(job.lost.as_ref().map(|(folder, name)| (folder, name.as_os_str())));
+        let lost = job.lost.as_ref().map(|(folder, name)| (folder.id, name.clone()));
+        lock(&self.touched).verdicts.push((verdict, lost));
+    }
+
+    /// Verdicts that are not final yet.
+    pub(in crate::overlay) fn verdicts_pending(&self) -> Vec<Verdict> {
+        lock(&self.touched).verdicts.iter().map(|(verdict, _)| verdict.clone()).collect()
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
@@ -64,27 +108,44 @@ impl Purger {
         if touched.is_empty() {
             return Ok(());
         }
-        let done = self.clear_names(&touched);
-        if done.is_err() {
-            let mut now = lock(&self.touched);
-            now.any = true;
-            now.since = touched.since.or(now.since);
-            now.removed.append(&mut touched.removed);
-            now.folders.extend(touched.folders);
-        } else {
-            self.statistics.epochs.add(1);
+        let looked = match self.clear_names(&touched) {
+            Ok(looked) => looked,
+            Err(e) => {
+                lock(&self.touched).take_back(touched);
+                return Err(e);
+            }
+        };
+        for (mut verdict, lost) in touched.verdicts.drain(..) {
+            verdict.name = self.judge_name(&looked, lost.as_ref());
+            for part in [&mut verdict.attributes, &mut verdict.journal] {
+                if *part == Part::Pending {
+                    *part = Part::Done;
+                }
+            }
+            self.statistics.tell(&verdict);
         }
-        done
+        self.statistics.epochs.add(1);
+        Ok(())
     }
 
-    fn clear_names(&self, touched: &Touched) -> Result<()> {
-        for folder in touched.folders.values() {
+    /// What can be said of a name whose folder has been looked at.
+    fn judge_name(&self, looked: &Looked, lost: Option<&(NodeId, OsString)>) -> Part {
+        let Some((folder, _)) = lost else {
+            let why =
+                "an earlier mount took it away, so its folder is not known and was not looked at";
+            return Part::Left(why.to_owned());
+        };
+        names::judge(&self.medium, looked.get(folder).copied().flatten())
+    }
+
+    fn clear_names(&self, touched: &Touched) -> Result<Looked> {
+        for (folder, _) in touched.folders.values() {
             flush(folder)?;
         }
-        let has_files = touched.removed.iter().any(|(_, folder)| !folder);
-        if has_files {
+        if !touched.folders.is_empty() || !touched.removed.is_empty() {
             self.medium.flush_journal(&self.root)?;
         }
+        let looked = self.look_at_folders(touched)?;
         for (seq, folder) in &touched.removed {
             if *folder {
                 self.clear_folder(*seq)?;
@@ -100,7 +161,36 @@ impl Purger {
             self.statistics.folders.add(u64::from(*folder));
         }
         step(Step::Erased);
-        Ok(())
+        Ok(looked)
+    }
+
+    /// Looks at folders that live on, and clears what names have left there.
+    fn look_at_folders(&self, touched: &Touched) -> Result<Looked> {
+        let mut looked = Looked::new();
+        for (id, (node, wanted)) in &touched.folders {
+            let clean = match names::reopen_folder(node.fd()) {
+                Ok(folder) => self.clear_of(&File::from(folder), wanted)?,
+                // It has been removed as well, and is dealt with as a whole.
+                Err(Errno::NOENT) => Some(true),
+                Err(_) => None,
+            };
+            self.statistics.names_left.add(u64::from(clean == Some(false)));
+            looked.insert(*id, clean);
+        }
+        Ok(looked)
+    }
+
+    /// Clears a folder of names; whether nothing of them is left, `None` where nobody can tell.
+    fn clear_of(&self, folder: &File, wanted: &Wanted) -> Result<Option<bool>> {
+        if planted(Mutant::FoldersUnseen) {
+            return Ok(Some(true));
+        }
+        let Some(volume) = Volume::of(&self.medium)? else {
+            return Ok(None);
+        };
+        let mut source = || self.spool.fillers_for(folder.as_fd());
+        let settle = || self.medium.flush_journal(&self.root);
+        fillers::clear(&volume, folder, wanted, &mut source, &settle)
     }
 
     /// Clears what a removed folder has held.
@@ -114,6 +204,9 @@ impl Purger {
             names::fill(&folder);
         }
         let folder = File::from(folder);
+        let any = Wanted { any: true, ..Wanted::default() };
+        let clean = self.clear_of(&folder, &any)?;
+        self.statistics.names_left.add(u64::from(clean == Some(false)));
         attributes::erase_all(&self.medium, &folder)?;
         names::flush_folder(&folder)
     }

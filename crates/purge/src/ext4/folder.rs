@@ -1,0 +1,288 @@
+//! A folder's blocks as they are on the device: which names are left in them beside those that live.
+//!
+//! The driver clears an entry that it removes, but when it splits a full block it leaves what moves
+//! to the other one as it was: in the room behind the last entry, which counts as free. So the free
+//! room is searched, gap by gap.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+
+use super::hash::Hash;
+use super::{CASEFOLD_MARK, INDEX_MARK, INLINE_MARK, Volume, marks};
+use crate::Result;
+use crate::extents::Map;
+
+/// Length of what precedes a name in its entry.
+const HEAD_LEN: usize = 8;
+
+/// The least that an entry takes.
+pub(super) const ENTRY_LEN_MIN: usize = 12;
+
+/// Length of the checksum at the end of a block, which looks like an entry.
+const CHECKSUM_LEN: usize = 12;
+
+/// Where the head of an index lies in the first block of a folder.
+const INDEX_HEAD: usize = 24;
+
+/// The least of the end of a name that is taken for it.
+const TAIL_LEN_MIN: usize = 4;
+
+/// Bits of a number of a block in an index.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// Which names are looked for.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Wanted {
+    /// Names that were removed.
+    pub(crate) names: HashSet<OsString>,
+    /// Any name at all: the folder goes.
+    pub(crate) any: bool,
+}
+
+/// Room in a block that no entry uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// What an entry of the driver's would find there, in bytes.
+    pub(super) room: usize,
+    /// Whether something of a name is in it.
+    pub(super) is_dirty: bool,
+}
+
+/// A block that holds names, or as many of them as names are put into in order.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    pub(super) gaps: Vec<Gap>,
+    /// Names with such hashes belong here.
+    pub(super) hashes: Range<u64>,
+}
+
+/// What was seen of a folder.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// How names find their block; `None` where they take the first room there is.
+    pub(super) hash: Option<Hash>,
+    pub(super) leaves: Vec<Leaf>,
+    /// Names that no filler reaches.
+    pub(super) is_left_elsewhere: bool,
+}
+
+impl Seen {
+    /// Whether anything was found.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.is_left_elsewhere || self.leaves.iter().any(Leaf::is_dirty)
+    }
+}
+
+impl Leaf {
+    pub(super) fn is_dirty(&self) -> bool {
+        self.gaps.iter().any(|gap| gap.is_dirty)
+    }
+}
+
+/// Looks at a folder, which has been written to its place; `None` where it cannot be looked at.
+///
+/// # Errors
+/// [`crate::Kind::Io`].
+pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
+    let marks = marks(folder);
+    if marks & INLINE_MARK != 0 {
+        return look_inline(volume, folder, wanted);
+    }
+    let Some(map) = Map::of(folder)? else {
+        return Ok(None);
+    };
+    let block_len = usize::try_from(volume.block_len()).unwrap_or(0);
+    let mut blocks = Vec::new();
+    for extent in &map.extents {
+        let len = usize::try_from(extent.len).unwrap_or(0);
+        let bytes = volume.read(extent.physical, len)?;
+        blocks.extend(bytes.chunks(block_len).map(<[u8]>::to_vec));
+    }
+    let mut living = HashSet::new();
+    for block in &blocks {
+        living.extend(entries(block, volume).filter_map(|entry| entry.name(block)));
+    }
+    // Names that are back are no secret, and the folded form of a name is not known here.
+    let names = wanted.names.iter().map(|name| name.as_bytes());
+    let names = names.filter(|name| !living.contains(name)).collect();
+    let any = wanted.any || marks & CASEFOLD_MARK != 0 && !wanted.names.is_empty();
+    let search = Search { names, any };
+    let indexed = marks & INDEX_MARK != 0 && blocks.len() > 1;
+    if !indexed {
+        let gaps = blocks.iter().flat_map(|block| search.gaps(block, volume)).collect();
+        let leaves = vec![Leaf { gaps, hashes: 0..u64::MAX }];
+        return Ok(Some(Seen { hash: None, leaves, is_left_elsewhere: false }));
+    }
+    let Some((hash, tree)) = index(&blocks) else {
+        return Ok(None);
+    };
+    let mut seen = Seen { hash: Some(hash), leaves: Vec::new(), is_left_elsewhere: false };
+    let mut reached = HashSet::new();
+    for (number, hashes) in tree {
+        reached.insert(number);
+        if let Some(block) = blocks.get(number) {
+            seen.leaves.push(Leaf { gaps: search.gaps(block, volume), hashes });
+        }
+    }
+    // Blocks of the index itself are not filled, but looked at as well.
+    let others = blocks.iter().enumerate().filter(|(number, _)| !reached.contains(number));
+    let only_names = Search { names: search.names.clone(), any: false };
+    for (_, block) in others {
+        seen.is_left_elsewhere |= only_names.gaps(block, volume).iter().any(|gap| gap.is_dirty);
+    }
+    Ok(Some(seen))
+}
+
+/// A folder in its inode: no filler is put there, for it might move the folder out of it.
+fn look_inline(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
+    use crate::error::During;
+    use std::os::unix::fs::MetadataExt;
+    let number = folder.metadata().during("asking for a folder's number")?.ino();
+    let Some(inode) = volume.inode(number)? else {
+        return Ok(None);
+    };
+    let is_there = |name: &OsStr| find(&inode, name.as_bytes());
+    let is_left_elsewhere = wanted.names.iter().any(|name| is_there(name));
+    Ok(Some(Seen { hash: None, leaves: Vec::new(), is_left_elsewhere }))
+}
+
+/// Whether some bytes are among others.
+pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> bool {
+    !wanted.is_empty() && bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// An entry of a block.
+#[derive(Debug, Clone, Copy)]
+struct DirEntry {
+    at: usize,
+    len: usize,
+    name_len: usize,
+    is_used: bool,
+}
+
+impl DirEntry {
+    fn name(self, block: &[u8]) -> Option<&[u8]> {
+        let start = self.at + HEAD_LEN;
+        self.is_used.then(|| block.get(start..start + self.name_len)).flatten()
+    }
+
+    /// What it needs of its length.
+    fn need(self) -> usize {
+        if self.is_used { (HEAD_LEN + self.name_len).next_multiple_of(4) } else { 0 }
+    }
+}
+
+/// The entries of a block, as far as they make sense.
+fn entries(block: &[u8], volume: &Volume<'_>) -> impl Iterator<Item = DirEntry> {
+    let checksum = if volume.superblock.has_checksums { CHECKSUM_LEN } else { 0 };
+    let end = block.len().saturating_sub(checksum);
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let head = block.get(at..at + HEAD_LEN).filter(|_| at + ENTRY_LEN_MIN <= end)?;
+        let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let len = match u16::from_le_bytes([head[4], head[5]]) {
+            // Blocks of 64 KiB.
+            0 | u16::MAX => block.len(),
+            len => usize::from(len),
+        };
+        let len = len.min(end - at);
+        let entry = DirEntry { at, len, name_len: usize::from(head[6]), is_used: inode != 0 };
+        at += len.max(ENTRY_LEN_MIN);
+        Some(entry)
+    })
+}
+
+/// What is looked for in gaps.
+struct Search<'a> {
+    names: HashSet<&'a [u8]>,
+    any: bool,
+}
+
+impl Search<'_> {
+    fn gaps(&self, block: &[u8], volume: &Volume<'_>) -> Vec<Gap> {
+        entries(block, volume)
+            .map(|entry| {
+                let from = entry.at + if entry.is_used { entry.need() } else { HEAD_LEN };
+                let to = entry.at + entry.len;
+                let is_dirty = self.is_in(block, from.min(to)..to);
+                Gap { room: entry.len.saturating_sub(entry.need()), is_dirty }
+            })
+            .collect()
+    }
+
+    /// Whether the room holds a name: with the head of an entry, or the end of one at its begin.
+    fn is_in(&self, block: &[u8], room: Range<usize>) -> bool {
+        let Some(bytes) = block.get(room.clone()).filter(|bytes| bytes.iter().any(|b| *b != 0))
+        else {
+            return false;
+        };
+        if self.any {
+            return true;
+        }
+        let with_head = (0..bytes.len().saturating_sub(HEAD_LEN)).step_by(4).any(|at| {
+            let start = at + HEAD_LEN;
+            let name = bytes.get(start..start + usize::from(bytes[at + 6]));
+            name.is_some_and(|name| self.names.contains(name))
+        });
+        with_head || self.names.iter().any(|name| begins_with_tail(bytes, name))
+    }
+}
+
+/// Whether bytes begin with the end of a name, or all of it.
+fn begins_with_tail(bytes: &[u8], name: &[u8]) -> bool {
+    let least = TAIL_LEN_MIN.min(name.len());
+    bytes.len() >= least && (0..=name.len() - least).any(|from| bytes.starts_with(&name[from..]))
+}
+
+/// A part of an index: the number of its block, and the hashes that belong there.
+type Branch = (usize, Range<u64>);
+
+/// The hash of an indexed folder, and its leaves with the hashes that belong there.
+fn index(blocks: &[Vec<u8>]) -> Option<(Hash, Vec<Branch>)> {
+    let root = blocks.first()?;
+    let head = root.get(INDEX_HEAD..INDEX_HEAD + HEAD_LEN)?;
+    let hash = Hash::of(head[4])?;
+    let mut nodes = parts(root, INDEX_HEAD + usize::from(head[5]), 0..u64::from(u32::MAX) + 1)?;
+    for _ in 0..head[6] {
+        let below =
+            nodes.into_iter().map(|(number, hashes)| parts(blocks.get(number)?, HEAD_LEN, hashes));
+        nodes = below.collect::<Option<Vec<_>>>()?.concat();
+    }
+    Some((hash, nodes))
+}
+
+/// The parts of a node of an index: the numbers of their blocks, and their hashes.
+fn parts(block: &[u8], at: usize, hashes: Range<u64>) -> Option<Vec<Branch>> {
+    let word = |at: usize| {
+        let bytes = block.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let count = usize::from(u16::try_from(word(at)? >> 16).ok()?);
+    let mut parts: Vec<Branch> = Vec::new();
+    for index in 0..count {
+        let place = at + 8 * index;
+        let start = if index == 0 { hashes.start } else { u64::from(word(place)? & !1) };
+        let number = usize::try_from(word(place + 4)? & BLOCK_MASK).ok()?;
+        if let Some(last) = parts.last_mut() {
+            last.1.end = start;
+        }
+        parts.push((number, start..hashes.end));
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_name_is_known_again() {
+        assert!(begins_with_tail(b"name\0\0", b"secretname"));
+        assert!(begins_with_tail(b"a\0\0\0", b"a"));
+        assert!(!begins_with_tail(b"ame\0", b"secretname"), "as good as anything");
+        assert!(!begins_with_tail(b"\0\0\0\0", b"secretname"));
+    }
+}
