@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tacita_block::{Access, BlockDevice, BlockNo, FileDevice};
+use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions};
 use tacita_pddm::{Entropy, Geometry, Parameters, Unlock, init};
 use tacita_secret::Password;
 
@@ -37,8 +37,10 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let blocks = device.geometry().blocks;
     let geometry = Geometry::new(parameters, blocks).map_err(|e| failure(path, &e))?;
     let unlocks: Vec<Unlock<'_>> = hidden.iter().map(Unlock::Password).collect();
-    let made = init(&device, &parameters, Unlock::Password(&public), &unlocks, Entropy::default());
+    let blocks: Arc<dyn BlockDevice> = device.clone();
+    let made = init(&blocks, &parameters, Unlock::Password(&public), &unlocks, Entropy::default());
     made.map_err(|e| failure(path, &e))?;
+    device.publish().map_err(|e| exit::of_device(path, &e))?;
     report(path, &geometry, *json)
 }
 
@@ -103,11 +105,13 @@ fn passwords(
     Ok((first, others))
 }
 
-fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<dyn BlockDevice>> {
+/// What becomes the device: a new file has no name until it is finished.
+fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice>> {
     let failed = |e: tacita_block::Error| exit::of_device(path, &e);
     if !path.exists() {
         let size = size.unwrap_or_default();
-        return Ok(Arc::new(FileDevice::create(path, size, 4096).map_err(failed)?));
+        let made = FileOptions::new(4096).create_unpublished(path, size);
+        return Ok(Arc::new(made.map_err(failed)?));
     }
     let device = FileDevice::open(path, Access::ReadWrite, 4096).map_err(failed)?;
     let here = device.geometry();

@@ -1,4 +1,4 @@
-//! What the hifs commands promise however they end: a command that makes a file is finished or has
+//! What the commands promise however they end: a command that makes a file is finished or has
 //! made none, durable is what is said to be, and nobody waits for ever.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
@@ -78,11 +78,14 @@ fn interrupted_commands_leave_all_or_nothing() {
     let whole = fs::read(&source).unwrap();
     let made = dir.path().join("made");
     let (image, picture, out) = (made.join("image"), made.join("picture"), made.join("out"));
-    let commands: [&[&str]; 4] = [
+    let password = dir.path().join("password");
+    fs::write(&password, "a password\n").unwrap();
+    let commands: [&[&str]; 5] = [
         &["hifs", "format", path(&image), "--size", "32M"],
         &["hifs", "pack", path(&folder), path(&image), "--size", "32M", "--seed", "00"],
         &["hifs", "unpack", path(&source), path(&out)],
         &["hifs", "map", path(&source), "--svg", path(&picture)],
+        &["pddm", "init", path(&image), "--size", "64M", "--password-file", path(&password)],
     ];
     let mut rng = Rng::new(u64::from(std::process::id()));
     let (mut finished, mut absent) = (0, 0);
@@ -113,6 +116,11 @@ fn interrupted_commands_leave_all_or_nothing() {
             } else {
                 finished += 1;
                 match arguments[1] {
+                    "init" => {
+                        let check = ["pddm", "check", path(&image)];
+                        let password = ["--password-file", path(&password)];
+                        expect(0, &[&check[..], &password[..]].concat());
+                    }
                     "format" => drop(expect(0, &["hifs", "check", path(&image)])),
                     "pack" => assert!(fs::read(&image).unwrap() == whole, "{what}"),
                     "unpack" => {
@@ -173,6 +181,10 @@ fn a_full_disk_leaves_nothing() {
     assert_eq!(names(disk.0.path()), [""; 0]);
     fs::write(at("ballast"), vec![1; 4 << 20]).unwrap_err();
     expect(6, &["hifs", "map", path(&source), "--svg", path(&picture)]);
+    let password = dir.path().join("password");
+    fs::write(&password, "a password\n").unwrap();
+    let init = ["pddm", "init", path(&image), "--size", "64M"];
+    expect(6, &[&init[..], &["--password-file", path(&password)]].concat());
     assert_eq!(names(disk.0.path()), ["ballast"]);
     // What an image is made of cannot fill it half: too small an image is none.
     let small = dir.path().join("small.img");
