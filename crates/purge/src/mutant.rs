@@ -29,8 +29,8 @@ pub enum Mutant {
     AttributesUnhooked,
     /// A removed directory is freed at once.
     DirectoryUnhooked,
-    /// What lies behind the end of a file keeps its content.
-    SlackUnhooked,
+    /// What is only in memory is not overwritten there.
+    MemoryUnhooked,
     /// What an interrupted mount left in the spool stays there.
     RecoveryUnhooked,
     /// The last pass is read back through the cache.
