@@ -20,7 +20,7 @@ use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
 use crate::ext4::Volume;
 use crate::ext4::fillers;
-use crate::ext4::folder::Wanted;
+use crate::ext4::folder::{Left, Wanted};
 use crate::medium::{Medium, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
@@ -60,8 +60,8 @@ struct Place {
     touched: HashMap<u64, (File, Wanted)>,
 }
 
-/// What was seen of folders, by device and inode number: whether nothing of a name is left.
-type Looked = HashMap<((u32, u32), u64), Option<bool>>;
+/// What was seen of folders, by device and inode number; `None` where nobody can tell.
+type Looked = HashMap<((u32, u32), u64), Option<Left>>;
 
 /// A verdict, and what has to be known before it is final.
 #[derive(Debug)]
@@ -69,6 +69,7 @@ struct Told {
     device: (u32, u32),
     /// Inode number of the folder that it was removed from.
     folder: u64,
+    name: OsString,
     verdict: Verdict,
 }
 
@@ -127,7 +128,7 @@ impl Removal {
         let mut verdict = Verdict::new(Some(path.display().to_string()), inode, size, method);
         verdict.content = Content::Kept(error.to_string());
         let device = stat.map_or((0, 0), device);
-        self.verdicts.push(Told { device, folder: 0, verdict });
+        self.verdicts.push(Told { device, folder: 0, name: OsString::new(), verdict });
     }
 
     fn purge_entry(
@@ -172,7 +173,12 @@ impl Removal {
         match self.purge_one(&medium, dir, (&entry, name), path, &stat) {
             Ok(verdict) => {
                 let folder = self.touch(dir, name, &stat)?;
-                self.verdicts.push(Told { device: device(&stat), folder, verdict });
+                self.verdicts.push(Told {
+                    device: device(&stat),
+                    folder,
+                    name: name.to_owned(),
+                    verdict,
+                });
             }
             Err(error) => self.keep(path, Some(&stat), &error),
         }
@@ -329,8 +335,8 @@ impl Removal {
                 && let Some(place) = self.places.get(&told.device)
             {
                 told.verdict.journal = place.medium.judge_journal();
-                let clean = looked.get(&(told.device, told.folder)).copied().flatten();
-                told.verdict.name = names::judge(&place.medium, clean);
+                let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
+                told.verdict.name = names::judge(&place.medium, &told.name, left);
             }
             told.verdict
         });
@@ -366,7 +372,7 @@ impl Removal {
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            if clear_of_names(&medium, &file, &any)? == Some(false) {
+            if clear_of_names(&medium, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
                 left = Some("something of the names in it is left, where nothing clears it");
             }
             attributes::erase_all(&medium, &file)?;
@@ -389,7 +395,12 @@ impl Removal {
         };
         verdict.removed = true;
         verdict.name = Part::Done;
-        self.verdicts.push(Told { device: device(&emptied.stat), folder, verdict });
+        self.verdicts.push(Told {
+            device: device(&emptied.stat),
+            folder,
+            name: emptied.name.clone(),
+            verdict,
+        });
         Ok(())
     }
 
@@ -412,12 +423,12 @@ impl Removal {
     }
 }
 
-/// Clears a folder of names; whether nothing of them is left, `None` where nobody can tell.
-fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<bool>> {
+/// Clears a folder of names; what is left of them, `None` where nobody can tell.
+fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
     let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
     if !linked {
         // It has been removed as well, and was dealt with as a whole.
-        return Ok(Some(true));
+        return Ok(Some(Left::default()));
     }
     let Some(volume) = Volume::of(medium)? else {
         return Ok(None);
