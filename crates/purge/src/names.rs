@@ -79,7 +79,7 @@ pub(crate) fn remove(
 }
 
 /// Gives an entry a random name of the same length; `None` if no such name is free.
-fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
+pub(crate) fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
     for _ in 0..COVER_COUNT {
         let other = random_name(name.len())?;
         match renameat_with(&dir, name, &dir, other.as_str(), RenameFlags::NOREPLACE) {

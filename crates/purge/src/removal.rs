@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, accessat,
-    openat, openat2, statx,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
+    StatxFlags, accessat, openat, openat2, renameat_with, statx,
 };
 use rustix::io::Errno;
 
@@ -23,6 +23,7 @@ use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
 use crate::medium::{Medium, Names};
 use crate::method::Method;
+use crate::mutant::{Mutant, Step, planted, step};
 use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result, attributes, names, obstacle};
 
@@ -170,7 +171,8 @@ impl Removal {
             }
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
-        match self.purge_one(&medium, dir, (&entry, name), path, &stat) {
+        step(Step::Found);
+        match self.purge_aside(&medium, dir, (&entry, name), path) {
             Ok(verdict) => {
                 let folder = self.touch(dir, name, &stat)?;
                 self.verdicts.push(Told {
@@ -214,6 +216,33 @@ impl Removal {
             stat,
         });
         Ok(())
+    }
+
+    /// Purges what a name stands for under another name that nobody knows: so nobody can put a new
+    /// file in its place meanwhile, or give it a second name.
+    fn purge_aside(
+        &self,
+        medium: &Medium,
+        dir: &OwnedFd,
+        (entry, name): (&OwnedFd, &OsStr),
+        path: &Path,
+    ) -> Result<Verdict> {
+        let flags = AtFlags::EMPTY_PATH;
+        let again = || {
+            statx(entry, "", flags, StatxFlags::BASIC_STATS).during("asking for what it is by now")
+        };
+        let aside = if planted(Mutant::AsideUnhooked) { None } else { names::replace(dir, name)? };
+        let Some(aside) = aside.as_deref().map(OsStr::new) else {
+            return self.purge_one(medium, dir, (entry, name), path, &again()?);
+        };
+        let purged = is_named(dir, aside, entry)
+            .and_then(|()| self.purge_one(medium, dir, (entry, aside), path, &again()?));
+        if purged.is_err()
+            && let Err(e) = renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE)
+        {
+            log::warn!("{}: kept as {}: {e}", path.display(), aside.display());
+        }
+        purged
     }
 
     fn purge_one(
@@ -475,6 +504,20 @@ fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
         return Err(Error::new(Kind::NotPermitted, text));
     }
     Ok(())
+}
+
+/// Refuses if a name does not stand for that file any more.
+fn is_named(dir: &OwnedFd, name: &OsStr, entry: &OwnedFd) -> Result<()> {
+    let numbers = |stat: &Statx| (device(stat), stat.stx_ino);
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+    let ask = |file: &OwnedFd, name: &OsStr| statx(file, name, flags, StatxFlags::INO);
+    let held = ask(entry, OsStr::new("")).during("asking for its number")?;
+    let found = ask(dir, name).during("asking for what has its name")?;
+    if numbers(&held) == numbers(&found) {
+        return Ok(());
+    }
+    let text = "another program has put another file in its place; nothing was overwritten";
+    Err(Error::new(Kind::InUse, text))
 }
 
 /// Opens for writing what is held by its number only; nothing else can be meant.

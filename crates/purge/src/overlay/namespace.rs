@@ -122,7 +122,8 @@ impl Overlay {
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
                 self.check_purgeable(&node, &stat, &method)?;
                 let seq = self.purger.spool.next();
-                renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
+                let spool = self.purger.spool.dir();
+                self.with_room(|| renameat(dir.fd(), name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 let lost = (Arc::clone(&dir), name.to_owned());
@@ -142,6 +143,20 @@ impl Overlay {
         }
         self.name_is_gone(&dir, name);
         Ok(node.id)
+    }
+
+    /// Does something that needs room for a name in the spool. On a full file system what waits
+    /// there is purged first: deleting is what one does then.
+    fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        match act() {
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                if let Err(e) = self.purger.drain() {
+                    log::warn!("the spool cannot be emptied: {e}");
+                }
+                act()
+            }
+            done => done,
+        }
     }
 
     /// A name has left a folder.
@@ -268,7 +283,8 @@ impl Overlay {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
         } else {
-            linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty())
+            let link = || linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty());
+            self.with_room(link)
         };
         match linked {
             Ok(()) => {}

@@ -252,6 +252,31 @@ fn a_full_file_system_can_be_purged() {
     assert_eq!(image.count(LOST), 0);
 }
 
+/// In the background too: where the spool has no room for another name, what is in it goes first.
+#[test]
+fn a_full_file_system_can_be_emptied_in_the_background() {
+    let _turn = turn();
+    let test = "a_full_file_system_can_be_emptied_in_the_background";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let mounted = Mounted::new(&image, options("e", true));
+    // More names than the one block of a fresh spool holds.
+    let path = |number: u64| mounted.dir.join(format!("file-{number}"));
+    for number in 0..1500 {
+        fs::write(path(number), "x").unwrap();
+    }
+    // To the last block, which only root may have, of the lower file system itself.
+    let filler = File::create(image.dir().join("filler")).unwrap();
+    while std::io::Write::write(&mut &filler, &[7; 4096]).is_ok() {}
+    filler.sync_all().unwrap();
+    for number in 0..1500 {
+        fs::remove_file(path(number)).unwrap();
+    }
+    mounted.end();
+}
+
 /// What never reached the device costs no write.
 #[test]
 fn temporary_files_cost_no_write() {
