@@ -235,7 +235,7 @@ impl<'a> Erasure<'a> {
     pub(crate) fn judge(&self) -> Result<Content> {
         if self.shared > 0 {
             let why = format!("{} bytes are shared with another file and stay", self.shared);
-            return Ok(Content::NotInPlace(why));
+            return Ok(Content::Shared(why));
         }
         if self.targets.extents.is_empty() {
             return Ok(Content::NothingStored);

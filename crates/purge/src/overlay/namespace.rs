@@ -16,11 +16,10 @@ use super::purger::Job;
 use super::seam::refused;
 use super::table::{Node, file_type};
 use super::{Overlay, opaque};
-use crate::extents::{Map, State};
 use crate::medium::Names;
 use crate::method::Method;
 use crate::mutant::{Mutant, Step, planted, step};
-use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
+use crate::policy::POLICY_ATTRIBUTE;
 use crate::spool::Seq;
 use crate::{attributes, obstacle};
 
@@ -120,7 +119,6 @@ impl Overlay {
                 self.purger.add_folder(seq);
             }
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
-                self.check_purgeable(&node, &stat, &method)?;
                 let seq = self.purger.spool.next();
                 let spool = self.purger.spool.dir();
                 self.with_room(|| renameat(dir.fd(), name, spool, seq.name().as_str()))
@@ -173,20 +171,6 @@ impl Overlay {
         if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
             self.purger.statistics.links.add(1);
         }
-    }
-
-    /// Refuses what overwriting would not reach, if files are rather to stay then.
-    fn check_purgeable(&self, node: &Node, stat: &Statx, method: &Method) -> Result<()> {
-        if self.policy.on_failure == OnFailure::Warn || stat.stx_size == 0 {
-            return Ok(());
-        }
-        if self.purger.medium.fs != "xfs" {
-            // No other file system here shares extents.
-            return Ok(());
-        }
-        let file = Self::file_of(node, false)?;
-        let map = Map::of(&file)?.unwrap_or_default();
-        if map.any(State::Shared) { Err(self.kept_shared(stat, method)) } else { Ok(()) }
     }
 
     /// Moves a name, or trades two. What is replaced goes into the spool.
@@ -269,7 +253,6 @@ impl Overlay {
             self.count_link(victim, stat);
             return rename();
         };
-        self.check_purgeable(victim, stat, &method)?;
         if obstacle::of_file(stat).is_some() {
             // The rename would fail, and a swap file's second name would have to stay.
             return Err(self.kept((dir, stat), &method, Errno::PERM));
