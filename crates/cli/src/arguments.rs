@@ -447,7 +447,8 @@ pub(crate) enum Purge {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
         /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the
-        /// legacy NISPOM patterns c, d, e, h
+        /// legacy NISPOM patterns c, d, e, h; f holds files for as long as they were kept, which
+        /// only a mount can do
         #[arg(long, default_value = "clear")]
         method: tacita_purge::Method,
         /// Folders with everything in them
@@ -461,7 +462,8 @@ pub(crate) enum Purge {
         json: bool,
     },
     /// Does overwriting reach the old blocks here? Exit 0 yes, 7 no, with the reason
-    Suits {
+    #[command(alias = "suits")]
+    Probe {
         /// A folder, or a file in it
         path: PathBuf,
         /// Print as JSON

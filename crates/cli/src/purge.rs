@@ -12,8 +12,8 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
 /// What can be done where overwriting does not help.
-const ELSEWHERE: &str = "encrypt what is stored there and destroy the keys; `tacita dnefs` is to do \
-                         that for flash. --anyway overwrites all the same, and its verdicts say so";
+const ELSEWHERE: &str = "encrypt what is stored there and destroy the keys; --anyway overwrites all \
+                         the same, and its verdicts say so";
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
@@ -23,7 +23,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
                 RemovalOptions { method: method.clone(), recursive: *recursive, anyway: *anyway };
             file(paths, options, *json)
         }
-        Command::Suits { path, json } => suits(path, *json),
+        Command::Probe { path, json } => probe(path, *json),
         Command::Status { dir, finish, json } => status::run(dir, *finish, *json),
     }
 }
@@ -49,7 +49,7 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     })
 }
 
-fn suits(path: &Path, json: bool) -> Outcome<()> {
+fn probe(path: &Path, json: bool) -> Outcome<()> {
     let found = Suitability::of(path).map_err(|e| of_purge(&e))?;
     output::facts(json, &found.json(), &found.text())?;
     match found.reason() {

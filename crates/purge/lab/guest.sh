@@ -64,7 +64,7 @@ delete() {
 modprobe fuse
 mount_lower "$1"
 if [ "$2" = refused ]; then
-    for command in "suits $lower" "mount $lower $upper"; do
+    for command in "probe $lower" "mount $lower $upper"; do
         status=0
         tacita purge $command > /tmp/said 2>&1 || status=$?
         cat /tmp/said
@@ -90,7 +90,7 @@ else
         grep -q 'purge on the server' /tmp/said
         anyway=--anyway
     else
-        echo "suits: $(tacita purge suits $lower | tail -1)" || true
+        echo "suits: $(tacita purge probe $lower | tail -1)" || true
     fi
     tacita purge mount $lower $upper $2 $anyway
     delete $upper

@@ -14,7 +14,7 @@ use tacita_block::AlignedBuf;
 use tacita_secret::Prf;
 
 use crate::error::During;
-use crate::extents::{Map, State};
+use crate::extents::{Extent, Map, State};
 use crate::kernel;
 use crate::medium::Medium;
 use crate::method::{Method, Pattern};
@@ -90,20 +90,57 @@ impl<'a> Erasure<'a> {
             overwritten: 0,
         };
         let mut map = erasure.look(fate)?;
-        let memory = map.only(|state| state == State::InMemory);
-        if !memory.extents.is_empty() {
-            erasure.write(&memory, Pattern::Byte(0), 0, &mut |_| ())?;
-            map = erasure.look(fate)?;
-            erasure.in_memory = map.only(|state| state == State::InMemory).len_bytes();
+        if !planted(Mutant::MemoryUnhooked) {
+            let memory = map.only(|state| state == State::InMemory);
+            let hidden = erasure.hidden_memory(&map, fate)?;
+            for part in [&memory, &hidden] {
+                erasure.write(part, Pattern::Byte(0), 0, &mut |_| ())?;
+            }
+            if !hidden.extents.is_empty() && !erasure.journaled {
+                // Only then it is known where all of it lies.
+                fdatasync(file).during("writing a file back")?;
+            }
+            if !memory.extents.is_empty() || !hidden.extents.is_empty() {
+                map = erasure.look(fate)?;
+            }
         }
+        erasure.in_memory = map.only(|state| state == State::InMemory).len_bytes();
         erasure.shared = map.only(|state| state == State::Shared).len_bytes();
         for state in [State::Packed, State::Encoded] {
             if map.any(state) {
                 erasure.odd = Some(state);
             }
         }
-        erasure.targets = map.only(|state| !matches!(state, State::InMemory | State::Shared));
+        let is_stored =
+            |state| !matches!(state, State::InMemory | State::Shared | State::Unwritten);
+        erasure.targets = map.only(is_stored);
         Ok(erasure)
+    }
+
+    /// What may be in memory though the map of extents does not say so, and would be written by the
+    /// first flush: the rest of a file that has just grown out of its inode, what was written into
+    /// promised room, and what passes through the journal.
+    fn hidden_memory(&self, map: &Map, fate: &Fate) -> Result<Map> {
+        let mut hidden = Map::default();
+        if map.any(State::Packed) {
+            let size = self.file.metadata().during("asking for a file's size")?.len();
+            let range = match fate {
+                Fate::Dies => 0..size,
+                Fate::Keeps(range) => range.start..range.end.min(size),
+            };
+            let (logical, len) = (range.start, range.end.saturating_sub(range.start));
+            hidden.extents.push(Extent { logical, physical: 0, len, state: State::InMemory });
+            return Ok(hidden);
+        }
+        if map.any(State::Unwritten) {
+            let unwritten = map.only(|state| state == State::Unwritten);
+            hidden = Map::of_data(self.file)?.common(&unwritten);
+        }
+        if self.journaled {
+            // It is not put in place before the loss of its name, for the journal keeps the order.
+            hidden.extents.extend(map.only(|state| state == State::Stored).extents);
+        }
+        Ok(hidden)
     }
 
     /// Where what is to be overwritten lies.
@@ -115,10 +152,6 @@ impl<'a> Erasure<'a> {
             Map::of_data(self.file)?
         };
         match fate {
-            Fate::Dies if planted(Mutant::SlackUnhooked) => {
-                let size = self.file.metadata().during("asking for a file's size")?.len();
-                Ok(map.within(&(0..size)))
-            }
             Fate::Dies => Ok(map),
             Fate::Keeps(range) => Ok(map.within(range)),
         }
@@ -202,7 +235,7 @@ impl<'a> Erasure<'a> {
     pub(crate) fn judge(&self) -> Result<Content> {
         if self.shared > 0 {
             let why = format!("{} bytes are shared with another file and stay", self.shared);
-            return Ok(Content::NotInPlace(why));
+            return Ok(Content::Shared(why));
         }
         if self.targets.extents.is_empty() {
             return Ok(Content::NothingStored);

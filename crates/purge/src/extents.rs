@@ -29,6 +29,9 @@ pub enum State {
     Stored,
     /// In memory only; nothing of it has reached the device.
     InMemory,
+    /// Promised room on the device that reads as zeros: nothing has been written there, as far as the
+    /// file system knows.
+    Unwritten,
     /// On the device, but shared with another file.
     Shared,
     /// In the inode, or packed with other data.
@@ -53,6 +56,8 @@ impl Extent {
             State::Packed
         } else if has(kernel::EXTENT_ENCODED | kernel::EXTENT_UNKNOWN) {
             State::Encoded
+        } else if has(kernel::EXTENT_UNWRITTEN) {
+            State::Unwritten
         } else {
             State::Stored
         };
@@ -184,6 +189,18 @@ impl Map {
         let mut map = Self::default();
         for extent in &self.extents {
             if let Some(part) = extent.within(range) {
+                map.push(part);
+            }
+        }
+        map
+    }
+
+    /// The parts that lie within extents of `other` too.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        let mut map = Self::default();
+        for extent in &other.extents {
+            for part in self.within(&(extent.logical..extent.end())).extents {
                 map.push(part);
             }
         }

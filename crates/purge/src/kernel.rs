@@ -19,6 +19,8 @@ pub(crate) const EXTENT_DELALLOC: u32 = 0x0004;
 pub(crate) const EXTENT_ENCODED: u32 = 0x0008;
 /// Not at block boundaries: packed with other data.
 pub(crate) const EXTENT_NOT_ALIGNED: u32 = 0x0100;
+/// Room that has been promised; nothing has been written there.
+pub(crate) const EXTENT_UNWRITTEN: u32 = 0x0800;
 /// In the inode.
 pub(crate) const EXTENT_INLINE: u32 = 0x0200;
 /// Packed into a block with other files.

@@ -29,8 +29,8 @@ pub enum Mutant {
     AttributesUnhooked,
     /// A removed directory is freed at once.
     DirectoryUnhooked,
-    /// What lies behind the end of a file keeps its content.
-    SlackUnhooked,
+    /// What is only in memory is not overwritten there.
+    MemoryUnhooked,
     /// What an interrupted mount left in the spool stays there.
     RecoveryUnhooked,
     /// The last pass is read back through the cache.
@@ -49,6 +49,8 @@ pub enum Mutant {
     ValuesMove,
     /// Values of attributes are not looked at on the device.
     ValuesUnseen,
+    /// A file that is purged by its path keeps its name meanwhile.
+    AsideUnhooked,
     /// The journal is not erased.
     JournalStays,
 }
@@ -72,6 +74,8 @@ pub enum Step {
     AttributesDone,
     /// It has been removed from the spool.
     Freed,
+    /// What a path names has been looked up, and nothing of it has been touched.
+    Found,
     /// A folder that lives on is full of fillers.
     Filled,
     /// Directories have been flushed, the journal not yet.

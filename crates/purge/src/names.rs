@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
+use crate::ext4::folder::Left;
 use crate::medium::{Medium, Names};
 use crate::verdict::Part;
 use crate::{Error, Result};
@@ -78,7 +79,7 @@ pub(crate) fn remove(
 }
 
 /// Gives an entry a random name of the same length; `None` if no such name is free.
-fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
+pub(crate) fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
     for _ in 0..COVER_COUNT {
         let other = random_name(name.len())?;
         match renameat_with(&dir, name, &dir, other.as_str(), RenameFlags::NOREPLACE) {
@@ -148,11 +149,11 @@ pub(crate) fn flush_folder(dir: impl AsFd) -> Result<()> {
     fsync(dir).during("writing a folder back")
 }
 
-/// What can be said of names whose folder was looked at: whether nothing of them is left there.
-pub(crate) fn judge(medium: &Medium, clean: Option<bool>) -> Part {
-    let why = match clean {
-        Some(true) => return Part::Done,
-        Some(false) => "something of it is left in its folder, where nothing clears it",
+/// What can be said of a name, by what is left in its folder.
+pub(crate) fn judge(medium: &Medium, name: &std::ffi::OsStr, left: Option<&Left>) -> Part {
+    let why = match left {
+        Some(left) if !left.has(name) => return Part::Done,
+        Some(_) => "something of it is left in its folder, where nothing clears it",
         None if !medium.is_ext() => "covered by others, but its place may have been missed",
         None => "cleared, but copies may be left in its folder: only root can look at the device",
     };

@@ -247,6 +247,12 @@ impl Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
+        // A file that was closed in the last moment.
+        if !self.purger.is_idle()
+            && let Err(e) = self.purger.drain()
+        {
+            log::warn!("something is left for the next mount: {e}");
+        }
         self.purger.stop();
         if let Some(worker) = self.worker.take() {
             // A panic there has been printed already.

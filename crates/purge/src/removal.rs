@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, accessat,
-    openat, openat2, statx,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
+    StatxFlags, accessat, openat, openat2, renameat_with, statx,
 };
 use rustix::io::Errno;
 
@@ -20,9 +20,10 @@ use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
 use crate::ext4::Volume;
 use crate::ext4::fillers;
-use crate::ext4::folder::Wanted;
+use crate::ext4::folder::{Left, Wanted};
 use crate::medium::{Medium, Names};
 use crate::method::Method;
+use crate::mutant::{Mutant, Step, planted, step};
 use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result, attributes, names, obstacle};
 
@@ -60,8 +61,8 @@ struct Place {
     touched: HashMap<u64, (File, Wanted)>,
 }
 
-/// What was seen of folders, by device and inode number: whether nothing of a name is left.
-type Looked = HashMap<((u32, u32), u64), Option<bool>>;
+/// What was seen of folders, by device and inode number; `None` where nobody can tell.
+type Looked = HashMap<((u32, u32), u64), Option<Left>>;
 
 /// A verdict, and what has to be known before it is final.
 #[derive(Debug)]
@@ -69,6 +70,7 @@ struct Told {
     device: (u32, u32),
     /// Inode number of the folder that it was removed from.
     folder: u64,
+    name: OsString,
     verdict: Verdict,
 }
 
@@ -127,7 +129,7 @@ impl Removal {
         let mut verdict = Verdict::new(Some(path.display().to_string()), inode, size, method);
         verdict.content = Content::Kept(error.to_string());
         let device = stat.map_or((0, 0), device);
-        self.verdicts.push(Told { device, folder: 0, verdict });
+        self.verdicts.push(Told { device, folder: 0, name: OsString::new(), verdict });
     }
 
     fn purge_entry(
@@ -169,10 +171,16 @@ impl Removal {
             }
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
-        match self.purge_one(&medium, dir, (&entry, name), path, &stat) {
+        step(Step::Found);
+        match self.purge_aside(&medium, dir, (&entry, name), path) {
             Ok(verdict) => {
                 let folder = self.touch(dir, name, &stat)?;
-                self.verdicts.push(Told { device: device(&stat), folder, verdict });
+                self.verdicts.push(Told {
+                    device: device(&stat),
+                    folder,
+                    name: name.to_owned(),
+                    verdict,
+                });
             }
             Err(error) => self.keep(path, Some(&stat), &error),
         }
@@ -208,6 +216,33 @@ impl Removal {
             stat,
         });
         Ok(())
+    }
+
+    /// Purges what a name stands for under another name that nobody knows: so nobody can put a new
+    /// file in its place meanwhile, or give it a second name.
+    fn purge_aside(
+        &self,
+        medium: &Medium,
+        dir: &OwnedFd,
+        (entry, name): (&OwnedFd, &OsStr),
+        path: &Path,
+    ) -> Result<Verdict> {
+        let flags = AtFlags::EMPTY_PATH;
+        let again = || {
+            statx(entry, "", flags, StatxFlags::BASIC_STATS).during("asking for what it is by now")
+        };
+        let aside = if planted(Mutant::AsideUnhooked) { None } else { names::replace(dir, name)? };
+        let Some(aside) = aside.as_deref().map(OsStr::new) else {
+            return self.purge_one(medium, dir, (entry, name), path, &again()?);
+        };
+        let purged = is_named(dir, aside, entry)
+            .and_then(|()| self.purge_one(medium, dir, (entry, aside), path, &again()?));
+        if purged.is_err()
+            && let Err(e) = renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE)
+        {
+            log::warn!("{}: kept as {}: {e}", path.display(), aside.display());
+        }
+        purged
     }
 
     fn purge_one(
@@ -329,8 +364,8 @@ impl Removal {
                 && let Some(place) = self.places.get(&told.device)
             {
                 told.verdict.journal = place.medium.judge_journal();
-                let clean = looked.get(&(told.device, told.folder)).copied().flatten();
-                told.verdict.name = names::judge(&place.medium, clean);
+                let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
+                told.verdict.name = names::judge(&place.medium, &told.name, left);
             }
             told.verdict
         });
@@ -366,7 +401,7 @@ impl Removal {
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            if clear_of_names(&medium, &file, &any)? == Some(false) {
+            if clear_of_names(&medium, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
                 left = Some("something of the names in it is left, where nothing clears it");
             }
             attributes::erase_all(&medium, &file)?;
@@ -389,7 +424,12 @@ impl Removal {
         };
         verdict.removed = true;
         verdict.name = Part::Done;
-        self.verdicts.push(Told { device: device(&emptied.stat), folder, verdict });
+        self.verdicts.push(Told {
+            device: device(&emptied.stat),
+            folder,
+            name: emptied.name.clone(),
+            verdict,
+        });
         Ok(())
     }
 
@@ -412,12 +452,12 @@ impl Removal {
     }
 }
 
-/// Clears a folder of names; whether nothing of them is left, `None` where nobody can tell.
-fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<bool>> {
+/// Clears a folder of names; what is left of them, `None` where nobody can tell.
+fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
     let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
     if !linked {
         // It has been removed as well, and was dealt with as a whole.
-        return Ok(Some(true));
+        return Ok(Some(Left::default()));
     }
     let Some(volume) = Volume::of(medium)? else {
         return Ok(None);
@@ -464,6 +504,20 @@ fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
         return Err(Error::new(Kind::NotPermitted, text));
     }
     Ok(())
+}
+
+/// Refuses if a name does not stand for that file any more.
+fn is_named(dir: &OwnedFd, name: &OsStr, entry: &OwnedFd) -> Result<()> {
+    let numbers = |stat: &Statx| (device(stat), stat.stx_ino);
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+    let ask = |file: &OwnedFd, name: &OsStr| statx(file, name, flags, StatxFlags::INO);
+    let held = ask(entry, OsStr::new("")).during("asking for its number")?;
+    let found = ask(dir, name).during("asking for what has its name")?;
+    if numbers(&held) == numbers(&found) {
+        return Ok(());
+    }
+    let text = "another program has put another file in its place; nothing was overwritten";
+    Err(Error::new(Kind::InUse, text))
 }
 
 /// Opens for writing what is held by its number only; nothing else can be meant.

@@ -65,7 +65,7 @@ impl Statistics {
             Content::InPlace => &self.in_place,
             Content::NothingStored => &self.never_stored,
             Content::Unproven(_) => &self.unproven,
-            Content::NotInPlace(_) => &self.not_in_place,
+            Content::Shared(_) | Content::NotInPlace(_) => &self.not_in_place,
             Content::Kept(_) => &self.kept,
         };
         counter.add(1);

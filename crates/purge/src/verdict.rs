@@ -29,6 +29,8 @@ pub enum Content {
     NothingStored,
     /// Overwritten, but it cannot be shown that the old places were reached.
     Unproven(String),
+    /// Another file has the same blocks: they live on with it.
+    Shared(String),
     /// The old places were not reached.
     NotInPlace(String),
     /// Not overwritten.
@@ -79,7 +81,7 @@ pub struct Verdict {
 
 /// Risk of media that write elsewhere.
 const FLASH: &str = "flash: the device may keep old copies that cannot be addressed; where that \
-                     matters, encrypt, and destroy keys (dnefs)";
+                     matters, encrypt, and destroy the keys";
 
 impl Verdict {
     /// A verdict with nothing done yet.
@@ -181,6 +183,7 @@ impl Content {
             Self::InPlace => ("overwritten in place", None),
             Self::NothingStored => ("never stored", None),
             Self::Unproven(why) => ("overwritten, place not proven", Some(why)),
+            Self::Shared(why) => ("shared", Some(why)),
             Self::NotInPlace(why) => ("not in place", Some(why)),
             Self::Kept(why) => ("kept", Some(why)),
         }
@@ -197,6 +200,7 @@ impl Content {
             Self::InPlace => format!("overwritten in place ({method}), not read back"),
             Self::NothingStored => "nothing of its content was stored".to_owned(),
             Self::Unproven(why) => format!("overwritten ({method}), place not proven: {why}"),
+            Self::Shared(why) => format!("NOT overwritten where it is shared: {why}"),
             Self::NotInPlace(why) => format!("NOT overwritten in place: {why}"),
             Self::Kept(why) => format!("KEPT: {why}"),
         }

@@ -99,8 +99,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     if overlay.medium().flash {
         eprintln!(
             "tacita: {}: the device does not rotate: flash may keep old copies of what is \
-             overwritten\n  what must not be found there needs encryption, and keys that are destroyed: \
-             `tacita dnefs` is to do that",
+             overwritten\n  what must not be found there needs encryption, and keys that are destroyed",
             arguments.lower.display()
         );
     }

@@ -80,16 +80,17 @@ fn a_file_is_purged_with_a_verdict() {
 }
 
 #[test]
-fn suits_answers_by_its_exit_code() {
+fn probe_answers_by_its_exit_code() {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
-        let told = tacita(&["purge", "suits", "/dev/shm"]);
+        let told = tacita(&["purge", "probe", "/dev/shm"]);
         assert_eq!(code(&told), 7, "{}", said(&told));
-        assert!(said(&told).contains("dnefs"), "it says what to do instead: {}", said(&told));
+        assert!(said(&told).contains("destroy"), "it says what to do instead: {}", said(&told));
     }
-    assert_eq!(code(&tacita(&["purge", "suits", "/no/such/folder"])), 2);
-    let Some(image) = Image::new("suits_answers_by_its_exit_code") else { return };
-    let told = tacita(&["purge", "suits", "--json", image.lower().to_str().unwrap()]);
+    assert_eq!(code(&tacita(&["purge", "probe", "/no/such/folder"])), 2);
+    assert_eq!(code(&tacita(&["purge", "suits", "/no/such/folder"])), 2, "its old name");
+    let Some(image) = Image::new("probe_answers_by_its_exit_code") else { return };
+    let told = tacita(&["purge", "probe", "--json", image.lower().to_str().unwrap()]);
     let facts = json(&told);
     assert_eq!(facts["probe"], "verified in place");
     assert_eq!(code(&told), if facts["flash"] == true { 7 } else { 0 }, "{}", said(&told));

@@ -30,7 +30,7 @@ fn a_read_only_folder_is_refused() {
     let refused = tacita(&["purge", "file", text(&path)]);
     assert_refused(&refused, 7, "1 of 1", "remount,rw");
     assert!(said(&refused).contains("Read-only file system"), "{}", said(&refused));
-    let refused = tacita(&["purge", "suits", text(&image.lower())]);
+    let refused = tacita(&["purge", "probe", text(&image.lower())]);
     assert_refused(&refused, 7, "Read-only file system", "remount,rw");
     assert_eq!(fs::read_to_string(&path).unwrap(), "it stays; ".repeat(500));
 }
@@ -260,13 +260,13 @@ fn a_swap_file_in_use_stays_and_says_why() {
 fn unsuitable_places_are_refused_and_point_elsewhere() {
     let test = "unsuitable_places_are_refused_and_point_elsewhere";
     let refused = |dir: &Path, upper: &Path, name: &str, told: &str| {
-        let suits = tacita(&["purge", "suits", text(dir)]);
-        assert_refused(&suits, 7, name, "dnefs");
-        assert_eq!(json(&tacita(&["purge", "suits", "--json", text(dir)]))["suits"], false);
-        assert_refused(&tacita(&["purge", "mount", text(dir), text(upper)]), 7, name, "dnefs");
+        let suits = tacita(&["purge", "probe", text(dir)]);
+        assert_refused(&suits, 7, name, "destroy");
+        assert_eq!(json(&tacita(&["purge", "probe", "--json", text(dir)]))["suits"], false);
+        assert_refused(&tacita(&["purge", "mount", text(dir), text(upper)]), 7, name, "destroy");
         let path = dir.join("file");
         write(&path, "not overwritten; ");
-        assert_refused(&tacita(&["purge", "file", text(&path)]), 7, "1 of 1", "dnefs");
+        assert_refused(&tacita(&["purge", "file", text(&path)]), 7, "1 of 1", "destroy");
         assert_eq!(fs::read_to_string(&path).unwrap(), "not overwritten; ".repeat(500));
         let done = tacita(&["purge", "file", "--json", "--anyway", text(&path)]);
         assert_eq!((code(&done), &json(&done)["content"]), (1, &told.into()), "{}", said(&done));
@@ -311,18 +311,18 @@ fn unsuitable_places_are_refused_and_point_elsewhere() {
 fn flash_is_told_of_everywhere() {
     let test = "flash_is_told_of_everywhere";
     let Some(image) = Image::new(test) else { return };
-    let device = json(&tacita(&["purge", "suits", "--json", text(&image.lower())]));
+    let device = json(&tacita(&["purge", "probe", "--json", text(&image.lower())]));
     let device = device["device"].as_str().unwrap().trim_start_matches("/dev/").to_owned();
     let rotates = format!("/sys/block/{device}/queue/rotational");
     if fs::write(&rotates, "0").is_err() {
         eprintln!("SKIPPED: {test}: {rotates} cannot be written");
         return;
     }
-    let suits = tacita(&["purge", "suits", text(&image.lower())]);
-    assert_refused(&suits, 7, "does not rotate", "dnefs");
+    let suits = tacita(&["purge", "probe", text(&image.lower())]);
+    assert_refused(&suits, 7, "does not rotate", "destroy");
     let mounted = image.purge_mount(&[]);
     assert_eq!(code(&mounted), 0, "{}", said(&mounted));
-    assert!(said(&mounted).contains("dnefs"), "{}", said(&mounted));
+    assert!(said(&mounted).contains("destroy"), "{}", said(&mounted));
     write(&image.upper().join("file"), "overwritten at least; ");
     fs::remove_file(image.upper().join("file")).unwrap();
     let status = status_with_verdict(&image.upper());
@@ -331,10 +331,10 @@ fn flash_is_told_of_everywhere() {
         (&status["flash"], &verdict["content"]),
         (&true.into(), &"verified in place".into())
     );
-    assert!(verdict["risks"][0].as_str().unwrap().contains("dnefs"), "{verdict}");
+    assert!(verdict["risks"][0].as_str().unwrap().contains("destroy"), "{verdict}");
     assert_eq!(code(&image.umount()), 0);
     fs::write(&rotates, "1").unwrap();
-    let suits = tacita(&["purge", "suits", text(&image.lower())]);
+    let suits = tacita(&["purge", "probe", text(&image.lower())]);
     assert_eq!(code(&suits), 0, "{}", said(&suits));
 }
 

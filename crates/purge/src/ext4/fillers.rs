@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, linkat, unlinkat};
 use rustix::io::Errno;
 
 use super::Volume;
-use super::folder::{ENTRY_LEN_MIN, Gap, Leaf, Seen, Wanted, look};
+use super::folder::{ENTRY_LEN_MIN, Gap, Leaf, Left, Seen, Wanted, look};
 use crate::attributes::path_of;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::{Error, Result, names};
@@ -31,7 +31,7 @@ const TRIES_PER_LEAF: usize = 64;
 /// How often a folder is filled, if somebody puts names there meanwhile.
 const ROUNDS_MAX: usize = 3;
 
-/// Looks at a folder and clears what is found; whether nothing is left, `None` where nobody can tell.
+/// Looks at a folder and clears what is found; what is left then, `None` where nobody can tell.
 /// `source` is the file that fillers are names of; `settle` puts what was changed in place.
 ///
 /// # Errors
@@ -42,13 +42,13 @@ pub(crate) fn clear(
     wanted: &Wanted,
     source: &mut dyn FnMut() -> Result<File>,
     settle: &dyn Fn() -> Result<()>,
-) -> Result<Option<bool>> {
+) -> Result<Option<Left>> {
     for _ in 0..ROUNDS_MAX {
         let Some(seen) = look(volume, folder, wanted)? else {
             return Ok(None);
         };
-        if !seen.is_dirty() {
-            return Ok(Some(true));
+        if !seen.leaves.iter().any(Leaf::is_dirty) {
+            return Ok(Some(seen.left));
         }
         if planted(Mutant::FillersUnhooked) {
             break;
@@ -57,8 +57,7 @@ pub(crate) fn clear(
         names::flush_folder(folder)?;
         settle()?;
     }
-    let seen = look(volume, folder, wanted)?;
-    Ok(seen.map(|seen| !seen.is_dirty()))
+    Ok(look(volume, folder, wanted)?.map(|seen| seen.left))
 }
 
 fn fill(volume: &Volume<'_>, folder: &File, seen: &Seen, source: &File) -> Result<()> {

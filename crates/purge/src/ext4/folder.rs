@@ -4,7 +4,7 @@
 //! to the other one as it was: in the room behind the last entry, which counts as free. So the free
 //! room is searched, gap by gap.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::ops::Range;
@@ -65,14 +65,27 @@ pub(crate) struct Seen {
     /// How names find their block; `None` where they take the first room there is.
     pub(super) hash: Option<Hash>,
     pub(super) leaves: Vec<Leaf>,
-    /// Names that no filler reaches.
-    pub(super) is_left_elsewhere: bool,
+    /// What was found, anywhere in the folder.
+    pub(super) left: Left,
 }
 
-impl Seen {
-    /// Whether anything was found.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.is_left_elsewhere || self.leaves.iter().any(Leaf::is_dirty)
+/// What of names is left in a folder.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    names: HashSet<OsString>,
+    /// Something that could be of any name.
+    any: bool,
+}
+
+impl Left {
+    /// Whether nothing at all is left.
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.any && self.names.is_empty()
+    }
+
+    /// Whether something of that name may be left.
+    pub(crate) fn has(&self, name: &OsStr) -> bool {
+        self.any || self.names.contains(name)
     }
 }
 
@@ -107,31 +120,33 @@ pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Resul
     }
     // Names that are back are no secret, and the folded form of a name is not known here.
     let names = wanted.names.iter().map(|name| name.as_bytes());
-    let names = names.filter(|name| !living.contains(name)).collect();
+    let names = names.filter(|name| !living.contains(name));
     let any = wanted.any || marks & CASEFOLD_MARK != 0 && !wanted.names.is_empty();
-    let search = Search { names, any };
+    let search = Search::new(names, any);
     let indexed = marks & INDEX_MARK != 0 && blocks.len() > 1;
     if !indexed {
-        let gaps = blocks.iter().flat_map(|block| search.gaps(block, volume)).collect();
+        let mut left = Left::default();
+        let gaps = blocks.iter().flat_map(|block| search.gaps(block, volume, &mut left)).collect();
         let leaves = vec![Leaf { gaps, hashes: 0..u64::MAX }];
-        return Ok(Some(Seen { hash: None, leaves, is_left_elsewhere: false }));
+        return Ok(Some(Seen { hash: None, leaves, left }));
     }
     let Some((hash, tree)) = index(&blocks) else {
         return Ok(None);
     };
-    let mut seen = Seen { hash: Some(hash), leaves: Vec::new(), is_left_elsewhere: false };
+    let mut seen = Seen { hash: Some(hash), leaves: Vec::new(), left: Left::default() };
     let mut reached = HashSet::new();
     for (number, hashes) in tree {
         reached.insert(number);
         if let Some(block) = blocks.get(number) {
-            seen.leaves.push(Leaf { gaps: search.gaps(block, volume), hashes });
+            let gaps = search.gaps(block, volume, &mut seen.left);
+            seen.leaves.push(Leaf { gaps, hashes });
         }
     }
     // Blocks of the index itself are not filled, but looked at as well.
     let others = blocks.iter().enumerate().filter(|(number, _)| !reached.contains(number));
-    let only_names = Search { names: search.names.clone(), any: false };
+    let only_names = Search { any: false, ..search.clone() };
     for (_, block) in others {
-        seen.is_left_elsewhere |= only_names.gaps(block, volume).iter().any(|gap| gap.is_dirty);
+        only_names.gaps(block, volume, &mut seen.left);
     }
     Ok(Some(seen))
 }
@@ -144,9 +159,10 @@ fn look_inline(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Op
     let Some(inode) = volume.inode(number)? else {
         return Ok(None);
     };
-    let is_there = |name: &OsStr| find(&inode, name.as_bytes());
-    let is_left_elsewhere = wanted.names.iter().any(|name| is_there(name));
-    Ok(Some(Seen { hash: None, leaves: Vec::new(), is_left_elsewhere }))
+    let is_there = |name: &&OsString| find(&inode, name.as_bytes());
+    let names = wanted.names.iter().filter(is_there).cloned().collect();
+    let left = Left { names, any: false };
+    Ok(Some(Seen { hash: None, leaves: Vec::new(), left }))
 }
 
 /// Whether some bytes are among others.
@@ -196,38 +212,65 @@ fn entries(block: &[u8], volume: &Volume<'_>) -> impl Iterator<Item = DirEntry> 
 }
 
 /// What is looked for in gaps.
+#[derive(Clone)]
 struct Search<'a> {
-    names: HashSet<&'a [u8]>,
+    /// Names by what they begin with.
+    by_begin: HashMap<&'a [u8], Vec<&'a [u8]>>,
+    /// Names that are shorter than that.
+    short: HashSet<&'a [u8]>,
     any: bool,
 }
 
-impl Search<'_> {
-    fn gaps(&self, block: &[u8], volume: &Volume<'_>) -> Vec<Gap> {
+impl<'a> Search<'a> {
+    fn new(names: impl Iterator<Item = &'a [u8]>, any: bool) -> Self {
+        let mut search = Self { by_begin: HashMap::new(), short: HashSet::new(), any };
+        for name in names {
+            match name.get(..TAIL_LEN_MIN) {
+                Some(begin) => search.by_begin.entry(begin).or_default().push(name),
+                None => {
+                    search.short.insert(name);
+                }
+            }
+        }
+        search
+    }
+
+    /// The gaps of a block; what is found in them goes into `left`.
+    fn gaps(&self, block: &[u8], volume: &Volume<'_>, left: &mut Left) -> Vec<Gap> {
         entries(block, volume)
             .map(|entry| {
                 let from = entry.at + if entry.is_used { entry.need() } else { HEAD_LEN };
                 let to = entry.at + entry.len;
-                let is_dirty = self.is_in(block, from.min(to)..to);
+                let is_dirty = self.look_in(block, from.min(to)..to, left);
                 Gap { room: entry.len.saturating_sub(entry.need()), is_dirty }
             })
             .collect()
     }
 
-    /// Whether the room holds a name: with the head of an entry, or the end of one at its begin.
-    fn is_in(&self, block: &[u8], room: Range<usize>) -> bool {
-        let Some(bytes) = block.get(room.clone()).filter(|bytes| bytes.iter().any(|b| *b != 0))
-        else {
+    /// Whether the room holds a name, or at its begin the end of one. Of an entry that stood there
+    /// anything may be overwritten from its begin on, its head before its name.
+    fn look_in(&self, block: &[u8], room: Range<usize>, left: &mut Left) -> bool {
+        let Some(bytes) = block.get(room).filter(|bytes| bytes.iter().any(|b| *b != 0)) else {
             return false;
         };
         if self.any {
+            left.any = true;
             return true;
         }
-        let with_head = (0..bytes.len().saturating_sub(HEAD_LEN)).step_by(4).any(|at| {
-            let start = at + HEAD_LEN;
-            let name = bytes.get(start..start + usize::from(bytes[at + 6]));
-            name.is_some_and(|name| self.names.contains(name))
-        });
-        with_head || self.names.iter().any(|name| begins_with_tail(bytes, name))
+        let mut found: Vec<&[u8]> = Vec::new();
+        for at in (0..bytes.len()).step_by(4) {
+            let rest = &bytes[at..];
+            let same = rest.get(..TAIL_LEN_MIN).and_then(|begin| self.by_begin.get(begin));
+            found.extend(same.into_iter().flatten().filter(|name| rest.starts_with(name)));
+            let name_len = rest.get(6).map_or(0, |len| usize::from(*len));
+            let name = rest.get(HEAD_LEN..HEAD_LEN + name_len);
+            found.extend(name.filter(|name| self.short.contains(name)));
+        }
+        let all = self.short.iter().chain(self.by_begin.values().flatten());
+        found.extend(all.filter(|name| begins_with_tail(bytes, name)));
+        let is_dirty = !found.is_empty();
+        left.names.extend(found.into_iter().map(|name| OsStr::from_bytes(name).to_owned()));
+        is_dirty
     }
 }
 
@@ -277,6 +320,25 @@ fn parts(block: &[u8], at: usize, hashes: Range<u64>) -> Option<Vec<Branch>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_known_whatever_of_its_head_is_left() {
+        let names: [&[u8]; 2] = [b"secretname", b"abc"];
+        let search = Search::new(names.into_iter(), false);
+        let is_in = |bytes: &[u8], from: usize| {
+            let mut left = Left::default();
+            let is_dirty = search.look_in(bytes, from..bytes.len(), &mut left);
+            assert_eq!(is_dirty, !left.is_nothing());
+            is_dirty
+        };
+        let whole = b"\x07\0\0\0\x14\0\x0a\x01secretname\0\0";
+        for from in (0..=12).step_by(4) {
+            assert!(is_in(whole, from), "from {from} on");
+        }
+        assert!(is_in(b"\x07\0\0\0\x0c\0\x03\x01abc\0", 0), "a short one");
+        assert!(!is_in(b"\x07\0\0\0\x14\0\x0a\x01othername_\0\0", 0));
+        assert!(!is_in(&[0; 20], 0));
+    }
 
     #[test]
     fn the_end_of_a_name_is_known_again() {

@@ -12,9 +12,9 @@ use crate::method::Method;
 use crate::obstacle;
 use crate::verdict::{Content, Verdict};
 
-/// Why files with shared extents stay.
+/// Why a part of a file with shared extents stays.
 const SHARED: &str = "it shares blocks with another file and cannot be purged while it does; \
-                      --on-failure warn deletes it all the same";
+                      --on-failure warn cuts it all the same";
 
 impl Overlay {
     /// The lower file system refuses to let a name go.
@@ -35,7 +35,7 @@ impl Overlay {
         tacita_vfs::Error::new(Kind::NotPermitted, why)
     }
 
-    /// The policy keeps a file that shares extents with another one.
+    /// The policy keeps what would be cut off a file that shares extents with another one.
     pub(super) fn kept_shared(&self, stat: &Statx, method: &Method) -> tacita_vfs::Error {
         self.tell_kept(stat, method, SHARED);
         tacita_vfs::Error::new(Kind::NotPermitted, SHARED)

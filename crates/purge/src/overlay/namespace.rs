@@ -16,11 +16,10 @@ use super::purger::Job;
 use super::seam::refused;
 use super::table::{Node, file_type};
 use super::{Overlay, opaque};
-use crate::extents::{Map, State};
 use crate::medium::Names;
 use crate::method::Method;
 use crate::mutant::{Mutant, Step, planted, step};
-use crate::policy::{OnFailure, POLICY_ATTRIBUTE};
+use crate::policy::POLICY_ATTRIBUTE;
 use crate::spool::Seq;
 use crate::{attributes, obstacle};
 
@@ -120,9 +119,9 @@ impl Overlay {
                 self.purger.add_folder(seq);
             }
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
-                self.check_purgeable(&node, &stat, &method)?;
                 let seq = self.purger.spool.next();
-                renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
+                let spool = self.purger.spool.dir();
+                self.with_room(|| renameat(dir.fd(), name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 let lost = (Arc::clone(&dir), name.to_owned());
@@ -144,6 +143,20 @@ impl Overlay {
         Ok(node.id)
     }
 
+    /// Does something that needs room for a name in the spool. On a full file system what waits
+    /// there is purged first: deleting is what one does then.
+    fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        match act() {
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                if let Err(e) = self.purger.drain() {
+                    log::warn!("the spool cannot be emptied: {e}");
+                }
+                act()
+            }
+            done => done,
+        }
+    }
+
     /// A name has left a folder.
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
         if self.purger.medium.names == Names::Covered {
@@ -158,20 +171,6 @@ impl Overlay {
         if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
             self.purger.statistics.links.add(1);
         }
-    }
-
-    /// Refuses what overwriting would not reach, if files are rather to stay then.
-    fn check_purgeable(&self, node: &Node, stat: &Statx, method: &Method) -> Result<()> {
-        if self.policy.on_failure == OnFailure::Warn || stat.stx_size == 0 {
-            return Ok(());
-        }
-        if self.purger.medium.fs != "xfs" {
-            // No other file system here shares extents.
-            return Ok(());
-        }
-        let file = Self::file_of(node, false)?;
-        let map = Map::of(&file)?.unwrap_or_default();
-        if map.any(State::Shared) { Err(self.kept_shared(stat, method)) } else { Ok(()) }
     }
 
     /// Moves a name, or trades two. What is replaced goes into the spool.
@@ -254,7 +253,6 @@ impl Overlay {
             self.count_link(victim, stat);
             return rename();
         };
-        self.check_purgeable(victim, stat, &method)?;
         if obstacle::of_file(stat).is_some() {
             // The rename would fail, and a swap file's second name would have to stay.
             return Err(self.kept((dir, stat), &method, Errno::PERM));
@@ -268,7 +266,8 @@ impl Overlay {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
         } else {
-            linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty())
+            let link = || linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty());
+            self.with_room(link)
         };
         match linked {
             Ok(()) => {}

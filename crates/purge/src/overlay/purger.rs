@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, syncfs};
@@ -89,6 +89,8 @@ pub(super) struct Purger {
     queue: Mutex<Queue>,
     wake: Condvar,
     batch: Mutex<()>,
+    /// Shared by those who purge at once, in threads of their own.
+    at_work: RwLock<()>,
     touched: Mutex<Touched>,
     stop: AtomicBool,
 }
@@ -116,6 +118,7 @@ impl Purger {
             queue: Mutex::default(),
             wake: Condvar::new(),
             batch: Mutex::default(),
+            at_work: RwLock::default(),
             touched: Mutex::default(),
             stop: AtomicBool::new(false),
         }
@@ -184,6 +187,7 @@ impl Purger {
             }
             return Ok(());
         }
+        let _at_work = self.at_work.read().unwrap_or_else(PoisonError::into_inner);
         self.run(vec![job], PATIENCE)
     }
 
@@ -269,6 +273,8 @@ impl Purger {
     /// The first failure.
     pub(super) fn drain(&self) -> Result<()> {
         let mut failure = None;
+        // What has begun comes to its end first.
+        drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
         {
             // What the thread has in hand comes back first.
             let _batch = lock(&self.batch);

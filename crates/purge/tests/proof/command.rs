@@ -169,6 +169,52 @@ fn shared_blocks_are_told() {
     assert_eq!(failure, Some(Kind::Unpurgeable), "{verdicts:?}");
     assert_eq!(fs::read(&two).unwrap(), fill(LOST, 100_000));
     let (verdicts, _) = purge(&[&one], RemovalOptions { anyway: true, ..plain() });
-    assert!(matches!(verdicts[0].content, Content::NotInPlace(_)), "{verdicts:?}");
+    assert!(matches!(verdicts[0].content, Content::Shared(_)), "{verdicts:?}");
     assert_eq!(fs::read(&two).unwrap(), fill(LOST, 100_000));
+}
+
+/// While a file is purged by its path, another program puts a new one there, or gives it a second
+/// name: the new one lives, and a file that lives on is not touched.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_path_is_tied_to_its_file() {
+    use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+    let _turn = turn();
+    let race = |wanted: Step, replaces: bool, mutants: &[Mutant]| {
+        let image = Image::new("a_path_is_tied_to_its_file", Fs::Ext4)?;
+        let (path, new) = (image.dir().join("file"), image.dir().join("new"));
+        let second = image.dir().join("second");
+        fs::write(&path, fill(LOST, 9000)).unwrap();
+        fs::write(&new, "new").unwrap();
+        image.remount();
+        let (from, link) = (path.clone(), second.clone());
+        plant(mutants);
+        at_each_step(move |step| {
+            if step == wanted && replaces {
+                let _ = fs::rename(&new, &from);
+            } else if step == wanted {
+                let _ = fs::hard_link(&from, &link);
+            }
+        });
+        let (verdicts, _) = purge(&[&path], plain());
+        at_each_step(|_| ());
+        plant(&[]);
+        let is_whole = |path: &Path| fs::read(path).is_ok_and(|seen| seen == fill(LOST, 9000));
+        let second_is_whole = !second.exists() || is_whole(&second);
+        let new_lives = !replaces || fs::read(&path).is_ok_and(|seen| seen == b"new");
+        Some((new_lives && second_is_whole, verdicts[0].holds()))
+    };
+    for (step, replaces, held) in [
+        (Step::Found, true, false),
+        (Step::Found, false, false),
+        (Step::HalfPass, true, true),
+        (Step::HalfPass, false, true),
+    ] {
+        let Some(seen) = race(step, replaces, &[]) else { return };
+        assert_eq!(seen, (true, held), "{step:?}, replaced {replaces}");
+    }
+    let (lives, _) = race(Step::HalfPass, true, &[Mutant::AsideUnhooked]).unwrap();
+    assert!(!lives, "a new file that is removed is not caught");
+    let (whole, _) = race(Step::HalfPass, false, &[Mutant::AsideUnhooked]).unwrap();
+    assert!(!whole, "a second name that is overwritten is not caught");
 }

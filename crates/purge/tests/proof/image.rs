@@ -31,6 +31,8 @@ pub(crate) enum Fs {
     Ext4Casefold,
     /// Small changes go to a journal of their own.
     Ext4FastCommit,
+    /// Blocks are given out when they are written to: only so files are journaled one by one.
+    Ext4Immediate,
     Xfs,
     Btrfs,
 }
@@ -65,6 +67,9 @@ impl Fs {
             }
             Self::Ext4FastCommit => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "fast_commit"], "loop", 48)
+            }
+            Self::Ext4Immediate => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop,nodelalloc", 48)
             }
             Self::Xfs => ("mkfs.xfs", &["-q", "-f"], "loop", 320),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"], "loop", 128),

@@ -12,6 +12,7 @@ mod image;
 mod judges;
 mod latecomers;
 mod matrix;
+mod memory;
 mod model;
 #[cfg(feature = "mutants")]
 mod mutants;

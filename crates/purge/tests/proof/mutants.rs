@@ -103,42 +103,6 @@ fn collapsing_unhooked_is_caught() {
     assert!(left(&[Mutant::CollapseUnhooked]).unwrap() > 0);
 }
 
-/// What lies behind the end of a file: blocks that somebody else has left, here.
-#[test]
-fn slack_left_out_is_caught() {
-    let _turn = turn();
-    if skip_without_fuse("slack_left_out_is_caught") {
-        return;
-    }
-    let left = |mutants: &[Mutant]| {
-        let image = Image::new("slack_left_out_is_caught", Fs::Ext4)?;
-        let victim = image.dir().join("victim");
-        std::fs::write(&victim, fill("LOST-Slack-m-", 8 << 20)).unwrap();
-        image.remount();
-        std::fs::remove_file(&victim).unwrap();
-        image.remount();
-        let planted = Planted::new(mutants);
-        let mounted = Mounted::new(&image, options("clear", false));
-        let path = mounted.dir.join("grows");
-        let file = std::fs::File::create(&path).unwrap();
-        // All the room there is, behind an end at 0.
-        let mut len = 40 << 20;
-        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
-        while rustix::fs::fallocate(&file, keep, 0, len).is_err() {
-            len -= 64 << 10;
-        }
-        drop(file);
-        std::fs::remove_file(&path).unwrap();
-        mounted.end();
-        drop(planted);
-        image.unmount();
-        Some(image.count("LOST-Slack-m-"))
-    };
-    let Some(without) = left(&[]) else { return };
-    let with = left(&[Mutant::SlackUnhooked]).unwrap();
-    assert!(with > 1000 && without < with / 2, "{without} without the fault, {with} with it");
-}
-
 /// A pass that never left the cache must not be called verified; reading back through the cache
 /// would do so.
 #[test]

@@ -14,7 +14,7 @@ use tacita_vfs::NodeId;
 use super::{Job, Purger, lock};
 use crate::ext4::Volume;
 use crate::ext4::fillers;
-use crate::ext4::folder::Wanted;
+use crate::ext4::folder::{Left, Wanted};
 use crate::medium::Names;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::overlay::table::Node;
@@ -35,8 +35,8 @@ pub(super) struct Touched {
     pub(super) since: Option<Instant>,
 }
 
-/// What was seen of folders: whether nothing of a name is left.
-type Looked = HashMap<NodeId, Option<bool>>;
+/// What was seen of folders; `None` where nobody can tell.
+type Looked = HashMap<NodeId, Option<Left>>;
 
 impl Touched {
     /// Whether there is nothing to deal with.
@@ -130,12 +130,12 @@ impl Purger {
 
     /// What can be said of a name whose folder has been looked at.
     fn judge_name(&self, looked: &Looked, lost: Option<&(NodeId, OsString)>) -> Part {
-        let Some((folder, _)) = lost else {
+        let Some((folder, name)) = lost else {
             let why =
                 "an earlier mount took it away, so its folder is not known and was not looked at";
             return Part::Left(why.to_owned());
         };
-        names::judge(&self.medium, looked.get(folder).copied().flatten())
+        names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
     }
 
     fn clear_names(&self, touched: &Touched) -> Result<Looked> {
@@ -168,22 +168,27 @@ impl Purger {
     fn look_at_folders(&self, touched: &Touched) -> Result<Looked> {
         let mut looked = Looked::new();
         for (id, (node, wanted)) in &touched.folders {
-            let clean = match names::reopen_folder(node.fd()) {
+            let left = match names::reopen_folder(node.fd()) {
                 Ok(folder) => self.clear_of(&File::from(folder), wanted)?,
                 // It has been removed as well, and is dealt with as a whole.
-                Err(Errno::NOENT) => Some(true),
+                Err(Errno::NOENT) => Some(Left::default()),
                 Err(_) => None,
             };
-            self.statistics.names_left.add(u64::from(clean == Some(false)));
-            looked.insert(*id, clean);
+            self.count_left(left.as_ref());
+            looked.insert(*id, left);
         }
         Ok(looked)
     }
 
-    /// Clears a folder of names; whether nothing of them is left, `None` where nobody can tell.
-    fn clear_of(&self, folder: &File, wanted: &Wanted) -> Result<Option<bool>> {
+    fn count_left(&self, left: Option<&Left>) {
+        let is_left = left.is_some_and(|left| !left.is_nothing());
+        self.statistics.names_left.add(u64::from(is_left));
+    }
+
+    /// Clears a folder of names; what is left of them, `None` where nobody can tell.
+    fn clear_of(&self, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
         if planted(Mutant::FoldersUnseen) {
-            return Ok(Some(true));
+            return Ok(Some(Left::default()));
         }
         let Some(volume) = Volume::of(&self.medium)? else {
             return Ok(None);
@@ -205,8 +210,7 @@ impl Purger {
         }
         let folder = File::from(folder);
         let any = Wanted { any: true, ..Wanted::default() };
-        let clean = self.clear_of(&folder, &any)?;
-        self.statistics.names_left.add(u64::from(clean == Some(false)));
+        self.count_left(self.clear_of(&folder, &any)?.as_ref());
         attributes::erase_all(&self.medium, &folder)?;
         names::flush_folder(&folder)
     }
