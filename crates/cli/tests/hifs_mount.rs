@@ -69,8 +69,18 @@ fn succeed(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Both this program and a second reader, written from the specification alone, find every block
+/// where it must be.
 fn check(image: &Path) {
+    const READER: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../hifs/tests/second_reader/read_image.py");
     succeed(&["hifs", "check", image.to_str().unwrap()]);
+    let Ok(output) = Command::new("python3").arg(READER).arg(image).output() else {
+        eprintln!("SKIPPED: the second reader of HIFS: no python3");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the second reader says: {said}");
 }
 
 /// Whether a program is there; says loudly that it is not.

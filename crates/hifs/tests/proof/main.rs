@@ -20,4 +20,5 @@ mod metamorphic;
 mod mutants;
 mod paper;
 mod permutation;
+mod second_reader;
 mod strict;
