@@ -28,6 +28,8 @@ struct Queue {
     /// How many of them the thread may write: one more is announced only.
     ready: usize,
     failed: bool,
+    /// Why, for the first who asks.
+    cause: Option<tacita_block::Error>,
     closing: bool,
 }
 
@@ -35,6 +37,16 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+}
+
+impl Queue {
+    fn outcome(&mut self) -> Result<()> {
+        match self.cause.take() {
+            Some(cause) => Err(cause.into()),
+            None if self.failed => Err(write_failed()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Shared {
@@ -119,7 +131,7 @@ impl Writer {
         while queue.runs.len() >= IN_FLIGHT_MAX && !queue.failed {
             queue = self.shared.wait(queue);
         }
-        if queue.failed { Err(write_failed()) } else { Ok(()) }
+        queue.outcome()
     }
 
     /// Returns when nothing is on its way.
@@ -131,7 +143,7 @@ impl Writer {
         while !queue.runs.is_empty() && !queue.failed {
             queue = self.shared.wait(queue);
         }
-        if queue.failed { Err(write_failed()) } else { Ok(()) }
+        queue.outcome()
     }
 
     /// Copies blocks of a unit that is on its way; false if it is not.
@@ -184,11 +196,14 @@ fn write_all(shared: &Shared, device: &dyn BlockDevice, buffers: &Buffers, faile
         let written = device.write(run.start, &run.bytes);
         let mut queue = shared.lock();
         queue.ready -= 1;
-        if written.is_ok() {
-            queue.runs.pop_front();
-        } else {
-            // What is on its way stays readable; it never gets to the device.
-            queue.failed = true;
+        let is_written = written.is_ok();
+        match written {
+            Ok(()) => drop(queue.runs.pop_front()),
+            Err(cause) => {
+                // What is on its way stays readable; it never gets to the device.
+                queue.failed = true;
+                queue.cause = Some(cause);
+            }
         }
         shared.changed.notify_all();
         drop(queue);
@@ -196,7 +211,7 @@ fn write_all(shared: &Shared, device: &dyn BlockDevice, buffers: &Buffers, faile
         if let Some(run) = Arc::into_inner(run) {
             buffers.give(run.bytes);
         }
-        if written.is_err() {
+        if !is_written {
             failed();
             return;
         }
