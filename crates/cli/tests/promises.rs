@@ -426,3 +426,50 @@ fn a_mount_held_elsewhere_is_told() {
     let said = expect(2, &["sync", path(mounted.dir())]);
     assert!(said.contains(path(mounted.dir())), "{said}");
 }
+
+/// Programs that work at the same time, in folders of their own and in one together, leave the
+/// image that `pack` makes of what they have left.
+#[test]
+fn several_programs_leave_what_pack_makes() {
+    const PROGRAM: &str = r#"
+        set -e
+        me=$1
+        mkdir "own$me"
+        for n in $(seq 40); do
+            head -c $((n * 700 + 1)) /dev/urandom > "own$me/$n"
+            cp "own$me/$n" "shared/$me-$n"
+            [ $((n % 3)) != 0 ] || mv "shared/$me-$n" "shared/moved-$me-$n"
+            [ $((n % 4)) != 0 ] || ln "own$me/$n" "shared/link-$me-$n"
+            [ $((n % 5)) != 0 ] || rm "own$me/$n"
+            [ $((n % 7)) != 0 ] || sync -d "own$me/1" "shared"
+            truncate -s $((n * 100)) "own$me/1"
+        done
+    "#;
+    let test = "several_programs_leave_what_pack_makes";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, Duration::from_mins(5));
+    let dir = tempfile::tempdir().unwrap();
+    let (image, packed) = (dir.path().join("image"), dir.path().join("packed"));
+    expect(0, &["hifs", "format", path(&image), "--size", "32M", "--seed", "00"]);
+    let guard = MountGuard::new().unwrap();
+    expect(0, &["hifs", "mount", path(&image), path(guard.path())]);
+    fs::create_dir(guard.path().join("shared")).unwrap();
+    let programs: Vec<Child> = (0..4)
+        .map(|n| {
+            Command::new("sh")
+                .args(["-c", PROGRAM, "program", &n.to_string()])
+                .current_dir(guard.path())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut program in programs {
+        assert!(program.wait().unwrap().success());
+    }
+    let shape = ["--size", "32M", "--seed", "00"];
+    expect(0, &[&["hifs", "pack", path(guard.path()), path(&packed)][..], &shape].concat());
+    expect(0, &["umount", path(guard.path())]);
+    assert!(fs::read(&image).unwrap() == fs::read(&packed).unwrap());
+}
