@@ -9,10 +9,10 @@ fn main() -> std::io::Result<()> {
     std::fs::create_dir_all("corpus/journal")?;
     // One bit of a superblock, a map and a page, under right checksums.
     std::fs::write("corpus/image_open/superblock", [0, 1, 24, 0, 1, 3])?;
-    std::fs::write("corpus/image_open/map", [74, 1, 0, 0, 2, 1, 1])?;
-    std::fs::write("corpus/image_open/page", [76, 1, 60, 0, 2, 1, 1])?;
+    std::fs::write("corpus/image_open/map", [78, 1, 0, 0, 2, 1, 1])?;
+    std::fs::write("corpus/image_open/page", [80, 1, 60, 0, 2, 1, 1])?;
     // A run of zeros in a group.
-    let mut record = vec![1, 0, 3, 0, 0, 0, 1, 0, 0, 0, 90];
+    let mut record = vec![1, 0, 3, 0, 0, 0, 1, 0, 0, 0, 94];
     record.resize(34, 0);
     std::fs::write("corpus/journal/zero", record)?;
     for (target, seeds) in [
