@@ -17,6 +17,10 @@ use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
 
+/// Threads that serve requests. A purge holds the one that it is asked for in until it is done, and
+/// mostly waits for the device meanwhile: so more than there are cores.
+const THREAD_COUNT: usize = 16;
+
 /// What a running mount consists of.
 type Started = (Mount, Interrupts, Arc<Posix<Overlay>>);
 
@@ -110,6 +114,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         subtype: "purge".to_owned(),
         passthrough: !arguments.no_passthrough,
         extra: arguments.options.clone(),
+        threads: THREAD_COUNT,
         // The overlay keeps its own time.
         sync_interval: Duration::ZERO,
         ..MountOptions::default()
