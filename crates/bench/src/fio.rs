@@ -28,6 +28,8 @@ pub(crate) const RAND_OVERWRITE: Job =
 pub(crate) const NEW_DATA: Job =
     Job { name: "new-data.fio", text: include_str!("../../../fio/new-data.fio") };
 
+pub(crate) const READ_BESIDE: Job =
+    Job { name: "read-beside.fio", text: include_str!("../../../fio/read-beside.fio") };
 pub(crate) const NBD: Job = Job { name: "nbd.fio", text: include_str!("../../../fio/nbd.fio") };
 
 /// What a job did.
@@ -37,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) bytes: u64,
     /// Reads and writes.
     pub(crate) requests: u64,
+    /// Reads alone.
+    pub(crate) reads: u64,
     /// From the first request to the last, or to the end of the sync.
     pub(crate) runtime_ms: u64,
 }
@@ -58,7 +62,7 @@ fn parse(output: &str) -> Result<Outcome> {
     let start = output.find('{').context("no JSON from fio")?;
     let value: Value = serde_json::from_str(&output[start..]).context("bad JSON from fio")?;
     let jobs = value["jobs"].as_array().context("no jobs in fio's JSON")?;
-    let mut total = Outcome { bytes: 0, requests: 0, runtime_ms: 0 };
+    let mut total = Outcome { bytes: 0, requests: 0, reads: 0, runtime_ms: 0 };
     for job in jobs {
         if job["error"].as_u64() != Some(0) {
             bail!("fio reports error {}", job["error"]);
@@ -70,6 +74,7 @@ fn parse(output: &str) -> Result<Outcome> {
             };
             total.bytes += field("io_bytes")?;
             total.requests += field("total_ios")?;
+            total.reads += if direction == "read" { field("total_ios")? } else { 0 };
             total.runtime_ms = total.runtime_ms.max(field("runtime")?);
         }
     }
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn reads_what_a_job_did() {
-        let expected = Outcome { bytes: 67_108_864, requests: 2048, runtime_ms: 811 };
+        let expected = Outcome { bytes: 67_108_864, requests: 2048, reads: 0, runtime_ms: 811 };
         assert_eq!(parse(JSON).unwrap(), expected);
     }
 

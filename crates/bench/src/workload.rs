@@ -64,10 +64,12 @@ impl Profile {
     /// What is measured, in groups that belong together: what one makes, the next removes.
     pub(crate) fn groups(self) -> &'static [&'static [Workload]] {
         use Workload::{
-            CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, SeqRead,
+            CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, ReadBeside, SeqRead,
         };
         match self {
-            Self::Db => &[&[SeqRead], &[RandRead], &[RandOverwrite], &[NewData, Delete]],
+            Self::Db => {
+                &[&[SeqRead], &[RandRead], &[ReadBeside], &[RandOverwrite], &[NewData, Delete]]
+            }
             Self::Web => &[
                 &[SeqRead],
                 &[RandRead],
@@ -86,6 +88,8 @@ pub(crate) enum Workload {
     SeqRead,
     /// Requests at random places, caches cold.
     RandRead,
+    /// The same past the caches, while another program writes and syncs.
+    ReadBeside,
     /// Requests at random places of files that keep their size, synced.
     RandOverwrite,
     /// New large or web files, synced.
@@ -103,6 +107,7 @@ impl Workload {
         match self {
             Self::SeqRead => "seq-read",
             Self::RandRead => "rand-read",
+            Self::ReadBeside => "read-beside",
             Self::RandOverwrite => "rand-overwrite",
             Self::NewData => "new-data",
             Self::Delete => "delete",
@@ -114,7 +119,7 @@ impl Workload {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::SeqRead | Self::NewData | Self::Delete => "MiB/s",
-            Self::RandRead | Self::RandOverwrite => "IOPS",
+            Self::RandRead | Self::ReadBeside | Self::RandOverwrite => "IOPS",
             Self::CreateSmall | Self::DeleteSmall => "files/s",
         }
     }
@@ -239,6 +244,10 @@ impl Files {
         Ok(match workload {
             Workload::SeqRead => mib_per_s(job(fio::SEQ_READ, amounts.seq_read_bytes)?),
             Workload::RandRead => iops(job(fio::RAND_READ, amounts.rand_read_bytes)?),
+            Workload::ReadBeside => {
+                let done = job(fio::READ_BESIDE, amounts.rand_read_bytes)?;
+                real(done.reads) * 1000.0 / real(done.runtime_ms)
+            }
             Workload::RandOverwrite => iops(job(fio::RAND_OVERWRITE, amounts.overwrite_bytes)?),
             Workload::NewData => {
                 fs::create_dir(&new)?;
