@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -335,6 +335,13 @@ impl Mounted {
 /// What a program calls, and how.
 type Promise = (&'static str, fn(&Mounted));
 
+fn written_with(mounted: &Mounted, flags: rustix::fs::OFlags) {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).custom_flags(flags.bits().cast_signed());
+    let mut file = options.open(mounted.dir().join("file")).unwrap();
+    std::io::Write::write_all(&mut file, b"x").unwrap();
+}
+
 /// Every call that promises durability keeps it through a kill, in both modes.
 #[test]
 fn what_counts_as_durable_survives_a_kill() {
@@ -342,7 +349,9 @@ fn what_counts_as_durable_survives_a_kill() {
         return;
     }
     let _watchdog = Watchdog::start("durable", Duration::from_mins(5));
-    let promises: [Promise; 4] = [
+    let promises: [Promise; 6] = [
+        ("O_SYNC", |mounted| written_with(mounted, rustix::fs::OFlags::SYNC)),
+        ("O_DSYNC", |mounted| written_with(mounted, rustix::fs::OFlags::DSYNC)),
         ("fsync of the file", |mounted| {
             let file = fs::File::create(mounted.dir().join("file")).unwrap();
             file.sync_all().unwrap();

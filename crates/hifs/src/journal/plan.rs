@@ -128,9 +128,8 @@ impl Plan {
         for (table, cells) in self.tables() {
             let cell_blocks = u64::from(geometry.cell_blocks(table));
             for target in &cells.targets {
-                let changed = target.blocks.len() as u64;
-                let moves = target.base != Some(target.to);
-                let blocks = if moves && changed > 0 { cell_blocks } else { changed };
+                // One that changes where it is may take what another would have moved from.
+                let blocks = if target.blocks.is_empty() { 0 } else { cell_blocks };
                 content += blocks;
                 records += blocks.max(1);
             }
