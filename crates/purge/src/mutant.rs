@@ -53,6 +53,8 @@ pub enum Mutant {
     AsideUnhooked,
     /// The journal is not erased.
     JournalStays,
+    /// The journal is not looked at on the device.
+    JournalUnseen,
 }
 
 /// A step of purging at which the process can be made to end.

@@ -108,8 +108,8 @@ impl Purger {
         if touched.is_empty() {
             return Ok(());
         }
-        let looked = match self.clear_names(&touched) {
-            Ok(looked) => looked,
+        let (looked, journal) = match self.clear_names(&touched) {
+            Ok(seen) => seen,
             Err(e) => {
                 lock(&self.touched).take_back(touched);
                 return Err(e);
@@ -117,10 +117,11 @@ impl Purger {
         };
         for (mut verdict, lost) in touched.verdicts.drain(..) {
             verdict.name = self.judge_name(&looked, lost.as_ref());
-            for part in [&mut verdict.attributes, &mut verdict.journal] {
-                if *part == Part::Pending {
-                    *part = Part::Done;
-                }
+            if verdict.attributes == Part::Pending {
+                verdict.attributes = Part::Done;
+            }
+            if verdict.journal == Part::Pending {
+                verdict.journal = journal.clone();
             }
             self.statistics.tell(&verdict);
         }
@@ -138,7 +139,8 @@ impl Purger {
         names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
     }
 
-    fn clear_names(&self, touched: &Touched) -> Result<Looked> {
+    /// Clears folders and the journal; what was seen of them.
+    fn clear_names(&self, touched: &Touched) -> Result<(Looked, Part)> {
         for (folder, _) in touched.folders.values() {
             flush(folder)?;
         }
@@ -155,13 +157,13 @@ impl Purger {
         }
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
-        self.medium.erase_journal(&self.root)?;
+        let journal = self.medium.erase_journal(&self.root)?;
         for (seq, folder) in &touched.removed {
             self.spool.remove(*seq, *folder)?;
             self.statistics.folders.add(u64::from(*folder));
         }
         step(Step::Erased);
-        Ok(looked)
+        Ok((looked, journal))
     }
 
     /// Looks at folders that live on, and clears what names have left there.
