@@ -228,6 +228,12 @@ impl Medium {
         self.names == Names::Cleared
     }
 
+    /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
+    /// numbered in memory, do not.
+    pub(crate) fn has_lasting_handles(&self) -> bool {
+        matches!(self.fs.as_str(), "ext2" | "ext3" | "ext4" | "xfs")
+    }
+
     /// Whether another machine may keep the files.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.in_place, InPlace::Unknown(NETWORK | STRANGE))

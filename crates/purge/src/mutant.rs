@@ -55,6 +55,8 @@ pub enum Mutant {
     JournalStays,
     /// The journal is not looked at on the device.
     JournalUnseen,
+    /// Descriptors of nodes are never closed while the kernel remembers them.
+    DescriptorsStay,
 }
 
 /// A step of purging at which the process can be made to end.

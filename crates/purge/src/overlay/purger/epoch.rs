@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
 use super::{Job, Purger, lock};
+use crate::error::During;
 use crate::ext4::Volume;
 use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
@@ -170,10 +171,10 @@ impl Purger {
     fn look_at_folders(&self, touched: &Touched) -> Result<Looked> {
         let mut looked = Looked::new();
         for (id, (node, wanted)) in &touched.folders {
-            let left = match names::reopen_folder(node.fd()) {
+            let left = match node.fd().and_then(names::reopen_folder) {
                 Ok(folder) => self.clear_of(&File::from(folder), wanted)?,
                 // It has been removed as well, and is dealt with as a whole.
-                Err(Errno::NOENT) => Some(Left::default()),
+                Err(Errno::NOENT | Errno::STALE) => Some(Left::default()),
                 Err(_) => None,
             };
             self.count_left(left.as_ref());
@@ -220,7 +221,11 @@ impl Purger {
 
 /// Writes a folder back; one that is gone has nothing to write.
 pub(super) fn flush(folder: &Node) -> Result<()> {
-    match names::flush_folder(folder.fd()) {
+    let folder = match folder.fd() {
+        Err(Errno::STALE) => return Ok(()),
+        other => other.during("opening a folder")?,
+    };
+    match names::flush_folder(folder) {
         Err(e) if e.errno() == Some(Errno::NOENT) => Ok(()),
         other => other,
     }
