@@ -1,8 +1,10 @@
 //! Extended attributes: their values are overwritten before they go, for no file system does it.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 
@@ -38,23 +40,37 @@ const VALUE_LEN_MAX: usize = 1 << 16;
 /// Name spaces whose values are somebody's data; the others are the kernel's own.
 const NAME_SPACES: [&[u8]; 2] = [b"user.", b"trusted."];
 
+/// The kernel's own name for a file, as long as that is open.
+pub(crate) struct PathOf<'a> {
+    text: CString,
+    _open: PhantomData<BorrowedFd<'a>>,
+}
+
+impl Deref for PathOf<'_> {
+    type Target = CStr;
+
+    fn deref(&self) -> &CStr {
+        &self.text
+    }
+}
+
 /// The kernel's own name for an open file, by which calls that take paths can mean only it.
-pub(crate) fn path_of(file: impl AsFd) -> CString {
+pub(crate) fn path_of(file: &impl AsFd) -> PathOf<'_> {
     let text = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    CString::new(text).unwrap_or_default()
+    PathOf { text: CString::new(text).unwrap_or_default(), _open: PhantomData }
 }
 
 /// The names of all attributes of an open file or folder.
 pub(crate) fn names(file: impl AsFd) -> rustix::io::Result<Vec<OsString>> {
-    let path = path_of(file);
+    let path = path_of(&file);
     loop {
-        let len = match listxattr_query(&path) {
+        let len = match listxattr_query(&*path) {
             Ok(0) | Err(Errno::OPNOTSUPP | Errno::PERM) => return Ok(Vec::new()),
             Ok(len) => len,
             Err(e) => return Err(e),
         };
         let mut list = vec![0_u8; len];
-        match listxattr(&path, &mut list[..]) {
+        match listxattr(&*path, &mut list[..]) {
             Ok(len) => {
                 list.truncate(len);
                 let names = list.split(|b| *b == 0).filter(|name| !name.is_empty());
@@ -69,8 +85,8 @@ pub(crate) fn names(file: impl AsFd) -> rustix::io::Result<Vec<OsString>> {
 
 /// The value of an attribute.
 pub(crate) fn value(file: impl AsFd, name: &OsStr) -> rustix::io::Result<Vec<u8>> {
-    let path = path_of(file);
-    read_value(&|value| getxattr(&path, name, value))
+    let path = path_of(&file);
+    read_value(&|value| getxattr(&*path, name, value))
 }
 
 /// The same of a file that is open for reading or writing, which needs no path.
@@ -98,12 +114,12 @@ pub(crate) fn set(
     value: &[u8],
     flags: XattrFlags,
 ) -> rustix::io::Result<()> {
-    setxattr(path_of(file), name, value, flags)
+    setxattr(&*path_of(&file), name, value, flags)
 }
 
 /// Removes an attribute.
 pub(crate) fn remove(file: impl AsFd, name: &OsStr) -> rustix::io::Result<()> {
-    removexattr(path_of(file), name)
+    removexattr(&*path_of(&file), name)
 }
 
 /// Whether the attribute holds somebody's data.
@@ -219,14 +235,14 @@ fn settle(medium: &Medium, file: &File) -> Result<()> {
 }
 
 fn overwrite(file: impl AsFd, name: &OsStr) -> Result<bool> {
-    let path = path_of(file);
-    let len = match getxattr_query(&path, name) {
+    let path = path_of(&file);
+    let len = match getxattr_query(&*path, name) {
         Ok(len) => len,
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(false),
         Err(e) => return Err(Error::of_kernel(e, "reading an attribute")),
     };
     let noise = noise(len)?;
-    setxattr(&path, name, &noise, XattrFlags::REPLACE).during("overwriting an attribute")?;
+    setxattr(&*path, name, &noise, XattrFlags::REPLACE).during("overwriting an attribute")?;
     Ok(true)
 }
 
@@ -257,12 +273,12 @@ pub(crate) fn overwrite_all(medium: &Medium, file: &File) -> Result<Overwritten>
 /// are overwritten already.
 pub(crate) fn clear_names(file: &File) -> Result<()> {
     let names = names(file).during("listing attributes")?;
-    let path = path_of(file);
-    if let Err(e) = setxattr(&path, PLACEHOLDER, &[b'0'; PLACEHOLDER_LEN], XattrFlags::empty()) {
+    let path = path_of(&file);
+    if let Err(e) = setxattr(&*path, PLACEHOLDER, &[b'0'; PLACEHOLDER_LEN], XattrFlags::empty()) {
         log::debug!("names of attributes may stay: {e}");
     }
     for name in names.iter().filter(|name| is_data(name) && name.as_os_str() != PLACEHOLDER) {
-        match removexattr(&path, name.as_os_str()) {
+        match removexattr(&*path, name.as_os_str()) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(e) => return Err(Error::of_kernel(e, "removing an attribute")),
         }

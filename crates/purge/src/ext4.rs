@@ -5,6 +5,7 @@
 pub(crate) mod fillers;
 pub(crate) mod folder;
 mod hash;
+pub(crate) mod journal;
 mod superblock;
 pub(crate) mod values;
 

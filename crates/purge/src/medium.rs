@@ -10,7 +10,9 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 
 use crate::error::During;
+use crate::ext4::journal;
 use crate::kernel::{self, Checkpoint};
+use crate::mutant::{Mutant, planted};
 use crate::verdict::{Content, Part};
 use crate::{Error, Kind, Result};
 
@@ -226,6 +228,12 @@ impl Medium {
         self.names == Names::Cleared
     }
 
+    /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
+    /// numbered in memory, do not.
+    pub(crate) fn has_lasting_handles(&self) -> bool {
+        matches!(self.fs.as_str(), "ext2" | "ext3" | "ext4" | "xfs")
+    }
+
     /// Whether another machine may keep the files.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.in_place, InPlace::Unknown(NETWORK | STRANGE))
@@ -284,7 +292,7 @@ impl Medium {
         kernel::checkpoint(any_file, Checkpoint::Flush).during("putting the journal in place")
     }
 
-    /// What can be said of the journal once it has been erased, where that can be.
+    /// What can be said of the journal before it is looked at: `Done` where it can be erased.
     pub(crate) fn judge_journal(&self) -> Part {
         let why = match self.journal {
             Journal::None => return Part::None,
@@ -298,16 +306,18 @@ impl Medium {
         Part::Left(why.to_owned())
     }
 
-    /// Overwrites the journal with zeros; whether that could be done.
-    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<bool> {
+    /// Overwrites the journal with zeros, where that can be; what was seen of it then.
+    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<Part> {
         if self.journal != Journal::Erasable {
-            return Ok(self.journal == Journal::None);
+            return Ok(self.judge_journal());
         }
-        if crate::mutant::planted(crate::mutant::Mutant::JournalStays) {
-            return Ok(true);
-        }
-        kernel::checkpoint(any_file, Checkpoint::Erase).during("erasing the journal")?;
-        Ok(true)
+        let erase = || {
+            if planted(Mutant::JournalStays) {
+                return Ok(());
+            }
+            kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
+        };
+        journal::erase(self, &erase)
     }
 }
 

@@ -53,6 +53,10 @@ pub enum Mutant {
     AsideUnhooked,
     /// The journal is not erased.
     JournalStays,
+    /// The journal is not looked at on the device.
+    JournalUnseen,
+    /// Descriptors of nodes are never closed while the kernel remembers them.
+    DescriptorsStay,
 }
 
 /// A step of purging at which the process can be made to end.

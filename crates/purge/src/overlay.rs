@@ -6,6 +6,7 @@
 
 mod attribute_calls;
 mod content;
+mod descriptors;
 mod kept;
 mod latecomer;
 mod marks;
@@ -18,7 +19,7 @@ mod table;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
@@ -48,7 +49,8 @@ pub const FINISH_ATTRIBUTE: &str = "user.tacita.purge.finish";
 /// How often names and journal are dealt with unless told otherwise.
 const EPOCH_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Open files that the overlay would like to have: one for each node that the kernel remembers.
+/// Open files that the overlay would like to have: for those of programs, and for nodes, which it
+/// can close and open again.
 const FILES_WANTED: u64 = 1 << 20;
 
 /// How an overlay works.
@@ -135,8 +137,9 @@ impl Overlay {
             medium.check()?;
         }
         raise_file_limit();
-        let table = Table::new(root, options.opaque_links).during("opening the lower folder")?;
-        let opened = Spool::open(table.root.fd())?;
+        let table =
+            Table::new(root, &medium, options.opaque_links).during("opening the lower folder")?;
+        let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
         let manner = Manner {
             asynchronous: options.asynchronous,
             epoch: options.epoch,
@@ -228,7 +231,10 @@ impl Overlay {
             if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
                 return false;
             }
-            let again = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());
+            let again = |flags| {
+                let fd = node.fd()?;
+                openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty())
+            };
             again(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
                 .and_then(ioctl_getflags)
                 .is_ok_and(|flags| flags.contains(IFlags::SECURE_REMOVAL))
@@ -258,8 +264,10 @@ impl Drop for Overlay {
             // A panic there has been printed already.
             let _ = worker.join();
         }
-        if self.purger.is_idle() {
-            self.purger.spool.leave(self.table.root.fd());
+        if self.purger.is_idle()
+            && let Ok(root) = self.table.root.fd()
+        {
+            self.purger.spool.leave(root.as_fd());
         }
     }
 }
@@ -270,8 +278,7 @@ impl fmt::Debug for Overlay {
     }
 }
 
-/// Asks for as many open files as may be had. With fewer the overlay works as long as the kernel
-/// remembers fewer nodes.
+/// Asks for as many open files as may be had.
 fn raise_file_limit() {
     let now = getrlimit(Resource::Nofile);
     let raised = |maximum: u64| {

@@ -59,6 +59,8 @@ struct Place {
     any: OwnedFd,
     /// Folders that lost names, by their inode numbers.
     touched: HashMap<u64, (File, Wanted)>,
+    /// What was last seen of its journal.
+    journal: Part,
 }
 
 /// What was seen of folders, by device and inode number; `None` where nobody can tell.
@@ -317,7 +319,12 @@ impl Removal {
         }
         let any = names::reopen_folder(dir).during("opening a folder")?;
         let medium = Rc::new(Medium::beneath(&any)?);
-        let place = Place { medium: Rc::clone(&medium), any, touched: HashMap::new() };
+        let place = Place {
+            medium: Rc::clone(&medium),
+            any,
+            touched: HashMap::new(),
+            journal: Part::Pending,
+        };
         self.places.insert(device(stat), place);
         Ok(medium)
     }
@@ -363,7 +370,7 @@ impl Removal {
             if told.verdict.removed
                 && let Some(place) = self.places.get(&told.device)
             {
-                told.verdict.journal = place.medium.judge_journal();
+                told.verdict.journal = place.journal.clone();
                 let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
                 told.verdict.name = names::judge(&place.medium, &told.name, left);
             }
@@ -443,7 +450,7 @@ impl Removal {
                 }
             }
             if erase {
-                place.medium.erase_journal(&place.any)?;
+                place.journal = place.medium.erase_journal(&place.any)?;
             } else {
                 place.medium.flush_journal(&place.any)?;
             }

@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, CWD, linkat, unlinkat};
 use rustix::io::Errno;
@@ -96,8 +95,8 @@ fn belongs(volume: &Volume<'_>, seen: &Seen, leaf: &Leaf, name: &str) -> bool {
 
 /// Puts one filler in; where there is no room any more, somebody else has taken it.
 fn put((folder, source): (&File, &File), name: &str) -> Result<bool> {
-    let path = path_of(source.as_fd());
-    match linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW) {
+    let path = path_of(source);
+    match linkat(CWD, &*path, folder, name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST | Errno::NOSPC | Errno::DQUOT | Errno::MLINK) => Ok(false),
         Err(e) => Err(Error::of_kernel(e, "filling a folder")),

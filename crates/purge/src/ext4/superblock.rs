@@ -33,6 +33,8 @@ pub(super) struct Superblock {
     pub(super) has_checksums: bool,
     /// What hashes of names begin with.
     pub(super) hash_seed: [u32; 4],
+    /// The inode of the journal; 0 where it has none here.
+    pub(super) journal_inode: u64,
     first_block: u64,
     inodes_per_group: u64,
     descriptor_len: usize,
@@ -68,6 +70,7 @@ impl Superblock {
             inode_len,
             has_checksums: u32_at(bytes, 0x64) & CHECKSUMS != 0,
             hash_seed: [0xEC, 0xF0, 0xF4, 0xF8].map(|at| u32_at(bytes, at)),
+            journal_inode: u64::from(u32_at(bytes, 0xE0)),
             first_block: u64::from(u32_at(bytes, 0x14)),
             inodes_per_group,
             descriptor_len,

@@ -31,7 +31,7 @@ impl Overlay {
             let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
             let value = match open {
                 Some(file) => attributes::value_of_open(&file, name),
-                None => attributes::value(node.fd(), name),
+                None => node.fd().and_then(|fd| attributes::value(fd, name)),
             };
             value.map_err(missing)
         })
@@ -39,7 +39,7 @@ impl Overlay {
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
         self.ask_living(node, |node| {
-            let mut names = attributes::names(node.fd()).map_err(refused)?;
+            let mut names = node.fd().and_then(attributes::names).map_err(refused)?;
             names.retain(|name| {
                 if node.is_opaque && name == LINK_ATTRIBUTE {
                     return false;
@@ -71,7 +71,7 @@ impl Overlay {
         if mode != XattrMode::Create && !planted(Mutant::SetAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        let set = attributes::set(node.fd(), name, value, flags).map_err(missing);
+        let set = node.fd().and_then(|fd| attributes::set(fd, name, value, flags)).map_err(missing);
         if name == POLICY_ATTRIBUTE {
             node.forget_policy();
         }
@@ -84,7 +84,7 @@ impl Overlay {
         if !planted(Mutant::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        let removed = attributes::remove(node.fd(), name).map_err(missing);
+        let removed = node.fd().and_then(|fd| attributes::remove(fd, name)).map_err(missing);
         if name == POLICY_ATTRIBUTE {
             node.forget_policy();
         }
@@ -102,7 +102,8 @@ impl Overlay {
             return Ok(());
         };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let synced = match openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()) {
+        let fd = node.fd().map_err(refused)?;
+        let synced = match openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(e) => return Err(refused(e)),
         };

@@ -154,15 +154,16 @@ impl Overlay {
         if let Some(size) = change.size {
             self.resize(&node, size)?;
         }
-        let path = attributes::path_of(node.fd());
+        let fd = node.fd().map_err(refused)?;
+        let path = attributes::path_of(&fd);
         if change.uid.is_some() || change.gid.is_some() {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH).map_err(refused)?;
+            chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(refused)?;
         }
         // A link's own bits mean nothing, and lower file systems refuse to change them.
         if let Some(perm) = change.perm.filter(|_| node.kind != FileType::Symlink) {
             let mode = Mode::from_raw_mode(perm.into());
-            chmodat(CWD, &path, mode, AtFlags::empty()).map_err(refused)?;
+            chmodat(CWD, &*path, mode, AtFlags::empty()).map_err(refused)?;
         }
         set_times(&node, change)?;
         let stat = node.stat().map_err(refused)?;
@@ -258,7 +259,8 @@ fn reopen(node: &Node, write: bool) -> Result<File> {
     if node.lower_kind() != FileType::File {
         return Err(Kind::Invalid.into());
     }
-    let open = |flags| openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty());
+    let fd = node.fd().map_err(refused)?;
+    let open = |flags| openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty());
     let opened = match open(flags) {
         // An append-only file, or an immutable one, which is refused again.
         Err(Errno::PERM) if write => open(flags | OFlags::APPEND),
@@ -283,6 +285,7 @@ fn set_times(node: &Node, change: &Change) -> Result<()> {
     };
     let times =
         Timestamps { last_access: time(change.atime), last_modification: time(change.mtime) };
-    let path = attributes::path_of(node.fd());
-    utimensat(CWD, &path, &times, AtFlags::empty()).map_err(refused)
+    let fd = node.fd().map_err(refused)?;
+    let path = attributes::path_of(&fd);
+    utimensat(CWD, &*path, &times, AtFlags::empty()).map_err(refused)
 }

@@ -110,7 +110,8 @@ impl Overlay {
             if node.is_opaque {
                 return Self::opaque_target(node);
             }
-            let target = readlinkat(node.fd(), "", Vec::new()).map_err(refused)?;
+            let target = node.fd().and_then(|fd| readlinkat(fd, "", Vec::new()));
+            let target = target.map_err(refused)?;
             Ok(OsString::from_vec(target.into_bytes()))
         })
     }

@@ -46,5 +46,6 @@ fn open(node: &Node) -> Result<OwnedFd> {
         return Err(Kind::Unsupported.into());
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    openat(CWD, attributes::path_of(node.fd()), flags, Mode::empty()).map_err(refused)
+    let fd = node.fd().map_err(refused)?;
+    openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()).map_err(refused)
 }

@@ -1,6 +1,6 @@
 //! Making names, taking them away, and moving them.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -34,22 +34,24 @@ impl Overlay {
             return Ok((node.id, attr));
         }
         let dir = self.folder_for(dir, name)?;
+        let fd = dir.fd().map_err(refused)?;
         let medium = &self.purger.medium;
         match new.kind {
-            FileType::Directory => mkdirat(dir.fd(), name, Mode::RWXU).map_err(refused)?,
+            FileType::Directory => mkdirat(fd, name, Mode::RWXU).map_err(refused)?,
             FileType::Symlink
                 if self.table.has_opaque && opaque::leaves(medium, new.target.len()) =>
             {
                 self.make_opaque(&dir, name, &new.target)?;
             }
             FileType::Symlink => {
-                symlinkat(new.target.as_os_str(), dir.fd(), name).map_err(refused)?;
+                symlinkat(new.target.as_os_str(), fd, name).map_err(refused)?;
             }
-            kind => mknodat(dir.fd(), name, lower_type(kind), PRIVATE, device(new.rdev))
-                .map_err(refused)?,
+            kind => {
+                mknodat(fd, name, lower_type(kind), PRIVATE, device(new.rdev)).map_err(refused)?;
+            }
         }
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
-            let stat = dress(&node, attributes::path_of(node.fd()), stat, new)?;
+            let stat = dress(&node, &attributes::path_of(&node.fd()?), stat, new)?;
             if new.kind == FileType::Directory {
                 hand_down(&dir, &node);
             }
@@ -69,13 +71,14 @@ impl Overlay {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let ours = (new.uid, new.gid) == self.ids;
         let mode = if ours { Mode::from_raw_mode(new.perm.into()) } else { PRIVATE };
-        let file = openat(dir.fd(), name, flags, mode).map(File::from).map_err(refused)?;
+        let opened = dir.fd().and_then(|dir| openat(dir, name, flags, mode));
+        let file = opened.map(File::from).map_err(refused)?;
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
             if fstat(&file)?.st_ino != stat.stx_ino {
                 // Somebody else works in the lower folder.
                 return Err(Errno::STALE);
             }
-            let stat = dress(&node, attributes::path_of(&file), stat, new)?;
+            let stat = dress(&node, &attributes::path_of(&file), stat, new)?;
             node.has_no_policy();
             let attr = self.shown(&node, &stat);
             Ok((node, attr))
@@ -95,8 +98,9 @@ impl Overlay {
     /// Gives a node another name.
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
         let (node, dir) = (self.living(node)?, self.folder_for(dir, name)?);
-        let path = attributes::path_of(node.fd());
-        linkat(CWD, path, dir.fd(), name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
+        let (fd, to) = (node.fd().map_err(refused)?, dir.fd().map_err(refused)?);
+        let path = attributes::path_of(&fd);
+        linkat(CWD, &*path, to, name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
         node.set_place(dir.id, name);
         let stat = node.stat().map_err(refused)?;
         Ok(self.shown(&node, &stat))
@@ -109,19 +113,23 @@ impl Overlay {
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
             return take_away_plainly(&dir, name, &node);
         };
+        let from = dir.fd().map_err(refused)?;
+        // Open until it is known whether it has a name left.
+        let _open = node.fd().map_err(refused)?;
         match node.lower_kind() {
             FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
-                renameat(dir.fd(), name, self.purger.spool.dir(), seq.name().as_str())
+                renameat(&from, name, self.purger.spool.dir(), seq.name().as_str())
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 node.state().nameless = true;
+                node.stays_open();
                 self.purger.add_folder(seq);
             }
             FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
                 let seq = self.purger.spool.next();
                 let spool = self.purger.spool.dir();
-                self.with_room(|| renameat(dir.fd(), name, spool, seq.name().as_str()))
+                self.with_room(|| renameat(&from, name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 let lost = (Arc::clone(&dir), name.to_owned());
@@ -136,7 +144,7 @@ impl Overlay {
                 if planted(Mutant::DirectoryUnhooked) {
                     self.purger.untouch(node.id);
                 }
-                unlinkat(dir.fd(), name, flags).map_err(refused)?;
+                unlinkat(&from, name, flags).map_err(refused)?;
             }
         }
         self.name_is_gone(&dir, name);
@@ -161,7 +169,10 @@ impl Overlay {
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
         if self.purger.medium.names == Names::Covered {
             // The namespace is locked above, so nobody sees them.
-            crate::names::cover(&self.purger.medium, dir.fd(), name.len());
+            match dir.fd() {
+                Ok(dir) => crate::names::cover(&self.purger.medium, dir, name.len()),
+                Err(e) => log::warn!("a name is not covered: {e}"),
+            }
         }
         self.purger.touch(Some((dir, name)));
     }
@@ -190,15 +201,22 @@ impl Overlay {
             Err(Errno::NOENT) => None,
             Err(e) => return Err(refused(e)),
         };
+        // Open until it is known whether it has a name left.
+        let _open = match &victim {
+            Some((victim, _)) => Some(victim.fd().map_err(refused)?),
+            None => None,
+        };
+        let from_fd = from_dir.fd().map_err(refused)?;
+        let to_fd = to_dir.fd().map_err(refused)?;
         if exchange == Exchange::Yes {
             let (other, _) = victim.ok_or(Kind::NotFound)?;
             let flags = RenameFlags::EXCHANGE;
-            renameat_with(from_dir.fd(), from.1, to_dir.fd(), to.1, flags).map_err(refused)?;
+            renameat_with(from_fd, from.1, to_fd, to.1, flags).map_err(refused)?;
             node.move_place((&from_dir, from.1), (&to_dir, to.1));
             other.move_place((&to_dir, to.1), (&from_dir, from.1));
             return Ok(Some(other.id));
         }
-        let plain = || renameat(from_dir.fd(), from.1, to_dir.fd(), to.1).map_err(refused);
+        let plain = || renameat(&from_fd, from.1, &to_fd, to.1).map_err(refused);
         let moved = self.decide(&from_dir, from.1, &node, 0).is_some();
         match &victim {
             Some((victim, stat)) if victim.kind == FileType::Directory => {
@@ -227,13 +245,15 @@ impl Overlay {
     ) -> Result<()> {
         let spool = &self.purger.spool;
         let seq = spool.next();
+        let fd = dir.fd().map_err(refused)?;
         let _gap = self.open_gap();
-        renameat(dir.fd(), name, spool.dir(), seq.name().as_str()).map_err(refused)?;
+        renameat(&fd, name, spool.dir(), seq.name().as_str()).map_err(refused)?;
         if let Err(e) = rename() {
-            renameat(spool.dir(), seq.name().as_str(), dir.fd(), name).map_err(refused)?;
+            renameat(spool.dir(), seq.name().as_str(), &fd, name).map_err(refused)?;
             return Err(e);
         }
         victim.state().nameless = true;
+        victim.stays_open();
         self.purger.add_folder(seq);
         Ok(())
     }
@@ -260,13 +280,14 @@ impl Overlay {
         let spool = &self.purger.spool;
         let seq = spool.next();
         let seq_name = seq.name();
+        let fd = dir.fd().map_err(refused)?;
         let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
         let lost = (Arc::clone(dir), name.to_owned());
         let linked = if self.purger.medium.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
         } else {
-            let link = || linkat(dir.fd(), name, spool.dir(), seq_name.as_str(), AtFlags::empty());
+            let link = || linkat(&fd, name, spool.dir(), seq_name.as_str(), AtFlags::empty());
             self.with_room(link)
         };
         match linked {
@@ -274,10 +295,10 @@ impl Overlay {
             // Without links the victim is moved away first.
             Err(Errno::PERM | Errno::OPNOTSUPP) => {
                 let _gap = self.open_gap();
-                renameat(dir.fd(), name, spool.dir(), seq_name.as_str())
+                renameat(&fd, name, spool.dir(), seq_name.as_str())
                     .map_err(|errno| self.kept((dir, stat), &method, errno))?;
                 if let Err(e) = rename() {
-                    renameat(spool.dir(), seq_name.as_str(), dir.fd(), name).map_err(refused)?;
+                    renameat(spool.dir(), seq_name.as_str(), &fd, name).map_err(refused)?;
                     return Err(e);
                 }
                 await_purge(victim, stat, (seq, method), (parents, lost));
@@ -328,18 +349,18 @@ fn unmake(dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs:
         FileType::Directory => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),
     };
-    if let Err(e) = unlinkat(dir.fd(), name, flags) {
+    if let Err(e) = dir.fd().and_then(|dir| unlinkat(dir, name, flags)) {
         log::warn!("a new name that is of no use stays: {e}");
     }
     refused(errno)
 }
 
 /// Gives a new node its owner and permissions. `path` is the kernel's own name for it.
-fn dress(node: &Node, path: CString, stat: Statx, new: &NewNode) -> rustix::io::Result<Statx> {
+fn dress(node: &Node, path: &CStr, stat: Statx, new: &NewNode) -> rustix::io::Result<Statx> {
     let owned = (stat.stx_uid, stat.stx_gid) == (new.uid, new.gid);
     if !owned {
         let (uid, gid) = (Uid::from_raw(new.uid), Gid::from_raw(new.gid));
-        chownat(node.fd(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+        chownat(node.fd()?, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
     if new.kind != FileType::Symlink && (!owned || stat.stx_mode & 0o7777 != new.perm) {
         chmodat(CWD, path, Mode::from_raw_mode(new.perm.into()), AtFlags::empty())?;
@@ -353,7 +374,9 @@ fn dress(node: &Node, path: CString, stat: Statx, new: &NewNode) -> rustix::io::
 fn hand_down(dir: &Node, folder: &Node) {
     let name = OsStr::new(POLICY_ATTRIBUTE);
     if let Some(value) = dir.policy()
-        && let Err(e) = attributes::set(folder.fd(), name, &value, XattrFlags::empty())
+        && let Err(e) = folder
+            .fd()
+            .and_then(|folder| attributes::set(folder, name, &value, XattrFlags::empty()))
     {
         log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
     }
@@ -376,11 +399,12 @@ fn device(rdev: u32) -> u64 {
 }
 
 fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
+    let _open = node.fd().map_err(refused)?;
     let flags = match node.kind {
         FileType::Directory => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),
     };
-    unlinkat(dir.fd(), name, flags).map_err(refused)?;
+    dir.fd().and_then(|dir| unlinkat(dir, name, flags)).map_err(refused)?;
     if node.kind == FileType::Directory {
         node.state().nameless = true;
     }
@@ -394,6 +418,7 @@ fn await_purge(
     (seq, method): (Seq, Method),
     (parents, lost): (Vec<Arc<Node>>, (Arc<Node>, OsString)),
 ) {
+    node.stays_open();
     let mut state = node.state();
     state.nameless = true;
     state.job = Some(Job {

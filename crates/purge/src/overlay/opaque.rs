@@ -71,7 +71,7 @@ impl Overlay {
             .and_then(|()| fchmod(&file, Mode::from_raw_mode(LINK_MODE.into())))
             .and_then(|()| {
                 let flags = RenameFlags::NOREPLACE;
-                renameat_with(spool.dir(), seq.as_str(), dir.fd(), name, flags)
+                renameat_with(spool.dir(), seq.as_str(), dir.fd()?, name, flags)
             });
         if made.is_err() {
             // Nobody has seen it, and nothing of it has been written back.

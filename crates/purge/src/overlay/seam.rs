@@ -153,7 +153,7 @@ impl FileSystem for Overlay {
         if node.state().nameless {
             return Ok(());
         }
-        let folder = names::reopen_folder(node.fd()).map_err(refused)?;
+        let folder = node.fd().and_then(names::reopen_folder).map_err(refused)?;
         if from > 0 {
             seek(&folder, SeekFrom::Start(from)).map_err(refused)?;
         }
@@ -244,7 +244,7 @@ impl FileSystem for Overlay {
     }
 
     fn stats(&self) -> Result<FsStats> {
-        let stat = fstatvfs(self.table.root.fd()).map_err(refused)?;
+        let stat = self.table.root.fd().and_then(fstatvfs).map_err(refused)?;
         Ok(FsStats {
             block_len_bytes: u32::try_from(stat.f_frsize).unwrap_or(4096),
             blocks: stat.f_blocks,
@@ -262,7 +262,7 @@ impl FileSystem for Overlay {
             if node.state().nameless {
                 return Ok(());
             }
-            return Ok(names::flush_folder(node.fd())?);
+            return Ok(names::flush_folder(node.fd().map_err(refused)?)?);
         }
         let file = Self::file_of(&node, false)?;
         rustix::fs::fsync(&*file).map_err(refused)

@@ -1,13 +1,13 @@
 //! Nodes of the lower tree that somebody refers to.
 //!
-//! A node is held by an open descriptor that can be used for nothing but naming it (`O_PATH`): so
-//! no rename below can make it mean another file, and its inode number, which is the node's, is
-//! not given to another one.
+//! A node is held by a descriptor that can be used for nothing but naming it (`O_PATH`), or by the
+//! handle of its file: so no rename below can make it mean another file, nor can its inode number,
+//! which is the node's, if that is given to another one.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
 
 use crate::attributes;
+use crate::medium::Medium;
+use crate::overlay::descriptors::{Descriptor, Descriptors};
 use crate::overlay::opaque;
 use crate::overlay::purger::Job;
 use crate::policy::POLICY_ATTRIBUTE;
@@ -70,7 +72,7 @@ pub(crate) struct Node {
     pub(super) kind: FileType,
     /// A regular file that stands for a link.
     pub(super) is_opaque: bool,
-    fd: OwnedFd,
+    descriptor: Arc<Descriptor>,
     /// Where it was last seen, behind its other names.
     places: Mutex<Vec<Place>>,
     state: Mutex<State>,
@@ -91,12 +93,12 @@ enum KnownPolicy {
 }
 
 impl Node {
-    fn new(stat: &Statx, fd: OwnedFd, place: Place, is_opaque: bool) -> Self {
+    fn new(stat: &Statx, descriptor: Arc<Descriptor>, place: Place, is_opaque: bool) -> Self {
         Self {
             id: NodeId(stat.stx_ino),
             kind: if is_opaque { FileType::Symlink } else { file_type(stat) },
             is_opaque,
-            fd,
+            descriptor,
             places: Mutex::new(vec![place]),
             state: Mutex::default(),
             policy: Mutex::default(),
@@ -112,7 +114,10 @@ impl Node {
     pub(super) fn policy(&self) -> Option<Vec<u8>> {
         let mut known = self.known_policy();
         if matches!(*known, KnownPolicy::Nothing) {
-            *known = match attributes::value(&self.fd, OsStr::new(POLICY_ATTRIBUTE)) {
+            *known = match self
+                .fd()
+                .and_then(|fd| attributes::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
+            {
                 Ok(value) => KnownPolicy::Value(value),
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
                 Err(_) => KnownPolicy::Nothing,
@@ -144,12 +149,21 @@ impl Node {
         if self.is_opaque { FileType::File } else { self.kind }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// What names it to the lower file system.
+    ///
+    /// # Errors
+    /// [`Errno::STALE`] if it is gone there; that too many files are open.
+    pub(super) fn fd(&self) -> rustix::io::Result<Arc<OwnedFd>> {
+        self.descriptor.get()
+    }
+
+    /// It has lost its last name: nothing but its descriptor keeps its number from being used again.
+    pub(super) fn stays_open(&self) {
+        self.descriptor.keep();
     }
 
     pub(super) fn stat(&self) -> rustix::io::Result<Statx> {
-        statx(&self.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        statx(self.fd()?, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
     }
 
     pub(super) fn set_place(&self, dir: NodeId, name: &OsStr) {
@@ -191,15 +205,22 @@ pub(super) struct Table {
     /// Whether files that stand for links are shown as such.
     pub(super) has_opaque: bool,
     shards: [RwLock<HashMap<NodeId, Arc<Node>>>; SHARD_COUNT],
+    descriptors: Arc<Descriptors>,
 }
 
 impl Table {
-    pub(super) fn new(root: OwnedFd, has_opaque: bool) -> rustix::io::Result<Self> {
+    pub(super) fn new(
+        root: OwnedFd,
+        medium: &Medium,
+        has_opaque: bool,
+    ) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
-        let root = Arc::new(Node::new(&stat, root, (id, OsString::new()), false));
+        let descriptors = Descriptors::new(&root, medium);
+        let descriptor = descriptors.hold(Arc::new(root));
+        let root = Arc::new(Node::new(&stat, descriptor, (id, OsString::new()), false));
         let shards = Default::default();
-        let table = Self { root: Arc::clone(&root), has_opaque, shards };
+        let table = Self { root: Arc::clone(&root), has_opaque, shards, descriptors };
         table.shard(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, root);
         Ok(table)
     }
@@ -217,20 +238,26 @@ impl Table {
     /// The node of that name in `dir`.
     pub(super) fn find(&self, dir: &Node, name: &OsStr) -> rustix::io::Result<(Arc<Node>, Statx)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match openat2(dir.fd(), name, flags, Mode::empty(), BENEATH) {
+        let fd = match openat2(dir.fd()?, name, flags, Mode::empty(), BENEATH) {
             // What is mounted below the lower tree is not part of it.
             Err(Errno::XDEV) => return Err(Errno::NOENT),
-            other => other?,
+            other => Arc::new(other?),
         };
         let stat = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
+        // A node that has been closed takes the descriptor, if it is the same file.
+        let is_it = |node: &&Arc<Node>| node.descriptor.adopt(&fd);
         let known = self.shard(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-        let node = known.unwrap_or_else(|| {
+        let node = known.filter(|node| is_it(&node)).unwrap_or_else(|| {
             let is_opaque = self.has_opaque && opaque::is(&fd, &stat);
             let mut shard = self.shard(id).write().unwrap_or_else(PoisonError::into_inner);
-            let place = (dir.id, name.to_owned());
-            let fresh = || Arc::new(Node::new(&stat, fd, place, is_opaque));
-            Arc::clone(shard.entry(id).or_insert_with(fresh))
+            shard.get(&id).filter(is_it).cloned().unwrap_or_else(|| {
+                let descriptor = self.descriptors.hold(Arc::clone(&fd));
+                let place = (dir.id, name.to_owned());
+                let fresh = Arc::new(Node::new(&stat, descriptor, place, is_opaque));
+                shard.insert(id, Arc::clone(&fresh));
+                fresh
+            })
         });
         node.set_place(dir.id, name);
         Ok((node, stat))

@@ -11,6 +11,8 @@ mod folders;
 mod image;
 mod judges;
 mod latecomers;
+#[cfg(feature = "mutants")]
+mod limits;
 mod matrix;
 mod memory;
 mod model;

@@ -1,7 +1,9 @@
 //! Each planted fault must be seen in the raw image, or in a verdict that claims too much.
 
-use tacita_purge::Overlay;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tacita_purge::mutant::{Mutant, plant};
+use tacita_purge::{Overlay, Part, Removal, RemovalOptions};
 use tacita_testkit::skip_without_fuse;
 use tacita_vfs::{FileSystem, Reserve};
 
@@ -73,6 +75,96 @@ fn every_hook_left_out_is_caught() {
     // Looking at a folder on the device has it written there, too.
     let both = [Mutant::UnflushedDirectory, Mutant::FoldersUnseen];
     assert_eq!(is_left(Fs::Ext4Plain, Act::EmptyTree, &both), Some(true), "{both:?}");
+}
+
+/// How many of the verdicts on some deleted files hold, and whether a name of theirs is left in the
+/// image, where the journal is the only place for it.
+fn held_and_left(fs: Fs, by_path: bool, mutants: &[Mutant]) -> Option<((usize, usize), bool)> {
+    let image = Image::new("a_journal_that_is_left_is_told", fs)?;
+    let names: Vec<String> =
+        (0..20).map(|number| format!("secretname-Journal-{number}-")).collect();
+    for name in &names {
+        std::fs::write(image.dir().join(name), fill("LOST-Journal-m-", 4 << 10)).unwrap();
+    }
+    image.remount();
+    let planted = Planted::new(mutants);
+    let verdicts: Vec<serde_json::Value> = if by_path {
+        let mut removal = Removal::new(RemovalOptions::default());
+        for name in &names {
+            removal.purge(&image.dir().join(name)).unwrap();
+        }
+        removal.finish().unwrap().iter().map(tacita_purge::Verdict::json).collect()
+    } else {
+        let mounted = Mounted::new(&image, options("clear", false));
+        for name in &names {
+            std::fs::remove_file(mounted.dir.join(name)).unwrap();
+        }
+        mounted.overlay().finish().unwrap();
+        let status = mounted.overlay().status();
+        mounted.end();
+        status["last"].as_array().unwrap().clone()
+    };
+    drop(planted);
+    image.unmount();
+    for verdict in &verdicts {
+        let is_left = verdict["journal"]["left"].is_string();
+        assert_eq!(verdict["holds"] == true, verdict["journal"] == "done", "{verdict:#}");
+        assert!(is_left || verdict["journal"] == "done", "{verdict:#}");
+    }
+    let held = verdicts.iter().filter(|verdict| verdict["holds"] == true).count();
+    Some(((held, verdicts.len()), image.count("secretname-Journal-") > 0))
+}
+
+/// That the call which erases the journal succeeds is no reason for a verdict to hold.
+#[test]
+fn a_journal_that_is_left_is_told() {
+    let _turn = turn();
+    if skip_without_fuse("a_journal_that_is_left_is_told") {
+        return;
+    }
+    // Where the journal lies is told by extents, or by numbers of blocks.
+    for (fs, by_path) in [(Fs::Ext4, false), (Fs::Ext4, true), (Fs::Ext3, true)] {
+        let Some((without, left)) = held_and_left(fs, by_path, &[]) else { return };
+        assert!(without.0 == without.1 && without.1 > 0 && !left, "{fs:?}: {without:?}");
+        let stays = held_and_left(fs, by_path, &[Mutant::JournalStays]).unwrap();
+        assert!(stays.0.0 == 0 && stays.1, "{fs:?}: told {stays:?}");
+        let unseen = [Mutant::JournalStays, Mutant::JournalUnseen];
+        let unseen = held_and_left(fs, by_path, &unseen).unwrap();
+        assert!(unseen.0.0 == unseen.0.1 && unseen.1, "{fs:?}: not looking is caught: {unseen:?}");
+    }
+}
+
+/// Others write to the file system meanwhile, and so into the journal: that is no trace.
+#[test]
+fn a_journal_in_use_is_not_taken_for_one_that_is_left() {
+    let _turn = turn();
+    let test = "a_journal_in_use_is_not_taken_for_one_that_is_left";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let busy = image.dir().join("busy");
+    std::fs::create_dir(&busy).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let file = std::fs::File::create(busy.join("file")).unwrap();
+                file.sync_all().unwrap();
+                std::fs::remove_file(busy.join("file")).unwrap();
+            }
+        });
+        for round in 0..20 {
+            let path = image.dir().join(format!("secretname-Busy-{round}-"));
+            std::fs::write(&path, fill("LOST-Busy-m-", 4 << 10)).unwrap();
+            let mut removal = Removal::new(RemovalOptions::default());
+            removal.purge(&path).unwrap();
+            let verdicts = removal.finish().unwrap();
+            let is_done = verdicts.iter().all(|verdict| verdict.journal == Part::Done);
+            if !is_done {
+                stop.store(true, Ordering::Relaxed);
+            }
+            assert!(is_done, "{verdicts:#?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 /// The kernel hands no such request to a mount; whoever uses the seam can make one.

@@ -1,6 +1,6 @@
 //! An overlay on an image, mounted in this process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +28,13 @@ pub(crate) fn options(method: &str, asynchronous: bool) -> OverlayOptions {
 
 impl Mounted {
     pub(crate) fn new(image: &Image, options: OverlayOptions) -> Self {
-        let dir = image.mount_dir();
+        Self::at(&image.dir(), image.mount_dir(), options)
+    }
+
+    /// One of any folder.
+    pub(crate) fn at(lower: &Path, dir: PathBuf, options: OverlayOptions) -> Self {
         let passthrough = options.passthrough;
-        let overlay = Overlay::open(&image.dir(), options).unwrap();
+        let overlay = Overlay::open(lower, options).unwrap();
         let posix = Arc::new(Posix::new(overlay, SystemClock));
         let options = MountOptions {
             allow_other: true,

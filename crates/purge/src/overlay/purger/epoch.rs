@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
 use super::{Job, Purger, lock};
+use crate::error::During;
 use crate::ext4::Volume;
 use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
@@ -108,8 +109,8 @@ impl Purger {
         if touched.is_empty() {
             return Ok(());
         }
-        let looked = match self.clear_names(&touched) {
-            Ok(looked) => looked,
+        let (looked, journal) = match self.clear_names(&touched) {
+            Ok(seen) => seen,
             Err(e) => {
                 lock(&self.touched).take_back(touched);
                 return Err(e);
@@ -117,10 +118,11 @@ impl Purger {
         };
         for (mut verdict, lost) in touched.verdicts.drain(..) {
             verdict.name = self.judge_name(&looked, lost.as_ref());
-            for part in [&mut verdict.attributes, &mut verdict.journal] {
-                if *part == Part::Pending {
-                    *part = Part::Done;
-                }
+            if verdict.attributes == Part::Pending {
+                verdict.attributes = Part::Done;
+            }
+            if verdict.journal == Part::Pending {
+                verdict.journal = journal.clone();
             }
             self.statistics.tell(&verdict);
         }
@@ -138,7 +140,8 @@ impl Purger {
         names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
     }
 
-    fn clear_names(&self, touched: &Touched) -> Result<Looked> {
+    /// Clears folders and the journal; what was seen of them.
+    fn clear_names(&self, touched: &Touched) -> Result<(Looked, Part)> {
         for (folder, _) in touched.folders.values() {
             flush(folder)?;
         }
@@ -155,23 +158,23 @@ impl Purger {
         }
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
-        self.medium.erase_journal(&self.root)?;
+        let journal = self.medium.erase_journal(&self.root)?;
         for (seq, folder) in &touched.removed {
             self.spool.remove(*seq, *folder)?;
             self.statistics.folders.add(u64::from(*folder));
         }
         step(Step::Erased);
-        Ok(looked)
+        Ok((looked, journal))
     }
 
     /// Looks at folders that live on, and clears what names have left there.
     fn look_at_folders(&self, touched: &Touched) -> Result<Looked> {
         let mut looked = Looked::new();
         for (id, (node, wanted)) in &touched.folders {
-            let left = match names::reopen_folder(node.fd()) {
+            let left = match node.fd().and_then(names::reopen_folder) {
                 Ok(folder) => self.clear_of(&File::from(folder), wanted)?,
                 // It has been removed as well, and is dealt with as a whole.
-                Err(Errno::NOENT) => Some(Left::default()),
+                Err(Errno::NOENT | Errno::STALE) => Some(Left::default()),
                 Err(_) => None,
             };
             self.count_left(left.as_ref());
@@ -218,7 +221,11 @@ impl Purger {
 
 /// Writes a folder back; one that is gone has nothing to write.
 pub(super) fn flush(folder: &Node) -> Result<()> {
-    match names::flush_folder(folder.fd()) {
+    let folder = match folder.fd() {
+        Err(Errno::STALE) => return Ok(()),
+        other => other.during("opening a folder")?,
+    };
+    match names::flush_folder(folder) {
         Err(e) if e.errno() == Some(Errno::NOENT) => Ok(()),
         other => other,
     }

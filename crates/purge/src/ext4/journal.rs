@@ -1,0 +1,210 @@
+//! The journal as it is on the device: whether erasing it has left anything there.
+//!
+//! While it is looked at the kernel goes on writing to it for other programs, so it need not be
+//! empty. What is found is therefore erased once more: whatever is as it was even then has not been
+//! reached, for the rest was overwritten by zeros, or by what the kernel has written since.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use super::Volume;
+use crate::Result;
+use crate::medium::Medium;
+use crate::mutant::{Mutant, planted};
+use crate::verdict::Part;
+
+/// How often it is erased at most: what others write may by chance be the same twice.
+const ERASURES_MAX: usize = 4;
+
+/// Bytes that are read at once; a multiple of every length of blocks.
+const READ_LEN: u64 = 1 << 20;
+
+/// The longest block there is, of zeros.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// An inode whose place is told by extents.
+const EXTENTS_MARK: u32 = 0x8_0000;
+
+/// What a node of a tree of extents begins with.
+const EXTENTS_MAGIC: u16 = 0xF30A;
+
+/// Length of the head of such a node, and of each entry.
+const EXTENT_LEN: usize = 12;
+
+/// The longest extent that has been written to; longer ones have not.
+const EXTENT_BLOCKS_MAX: u64 = 1 << 15;
+
+/// Levels of a tree of extents, and of blocks of numbers of blocks.
+const DEPTH_MAX: usize = 5;
+
+/// Where an inode tells its place, and how long that is.
+const PLACE: Range<usize> = 0x28..0x64;
+
+/// Numbers of blocks of content in an inode; those behind them are of blocks of numbers.
+const DIRECT_COUNT: usize = 12;
+
+/// Erases the journal by `erase`, and says what was seen on the device.
+///
+/// # Errors
+/// [`crate::Kind::Io`], and those of `erase`.
+pub(crate) fn erase(medium: &Medium, erase: &dyn Fn() -> Result<()>) -> Result<Part> {
+    erase()?;
+    if planted(Mutant::JournalUnseen) {
+        return Ok(Part::Done);
+    }
+    let left = |why: &str| Ok(Part::Left(why.to_owned()));
+    let Some(volume) = Volume::of(medium)? else {
+        return left("it was erased, but the device cannot be read here, so it was not looked at");
+    };
+    let Some(pieces) = pieces(&volume)? else {
+        return left("it was erased, but it lies where it could not be looked at");
+    };
+    let state = RandomState::new();
+    let mut found = look(&volume, &pieces, &state)?;
+    for _ in 1..ERASURES_MAX {
+        if found.is_empty() {
+            return Ok(Part::Done);
+        }
+        erase()?;
+        let again = look(&volume, &pieces, &state)?;
+        if !again.iter().any(|(at, hash)| found.get(at) == Some(hash)) {
+            return Ok(Part::Done);
+        }
+        found = again;
+    }
+    if found.is_empty() {
+        return Ok(Part::Done);
+    }
+    log::warn!("{} blocks of the journal are as they were before it was erased", found.len());
+    left("it was erased, but blocks of it are as they were before")
+}
+
+/// What is not zero, by its place.
+fn look(
+    volume: &Volume<'_>,
+    pieces: &[Range<u64>],
+    state: &RandomState,
+) -> Result<HashMap<u64, u64>> {
+    let block_len = usize::try_from(volume.block_len()).unwrap_or(ZEROS.len());
+    let mut found = HashMap::new();
+    for piece in pieces {
+        let mut at = piece.start;
+        while at < piece.end {
+            let len = READ_LEN.min(piece.end - at);
+            let bytes = volume.read(at, usize::try_from(len).unwrap_or(0))?;
+            for (number, block) in (0..).zip(bytes.chunks(block_len)) {
+                if *block != ZEROS[..block.len()] {
+                    found.insert(at + number * volume.block_len(), state.hash_one(block));
+                }
+            }
+            at += len;
+        }
+    }
+    Ok(found)
+}
+
+/// Where the journal lies on the device, without its first block, which tells that it is empty;
+/// `None` where nobody can tell, or it lies on another device.
+fn pieces(volume: &Volume<'_>) -> Result<Option<Vec<Range<u64>>>> {
+    let number = volume.superblock.journal_inode;
+    if number == 0 {
+        return Ok(None);
+    }
+    let Some(inode) = volume.inode(number)? else {
+        return Ok(None);
+    };
+    let place = &inode[PLACE];
+    let mut blocks = Blocks { volume, ranges: Vec::new() };
+    let is_known = if u32_at(&inode, 0x20) & EXTENTS_MARK != 0 {
+        blocks.take_extents(place, DEPTH_MAX)?
+    } else {
+        blocks.take_numbers(place)?
+    };
+    let mut ranges = blocks.ranges;
+    if let Some(first) = ranges.first_mut() {
+        first.start += 1;
+    }
+    let len = volume.block_len();
+    let bytes = ranges.iter().filter(|range| !range.is_empty());
+    let bytes: Vec<_> = bytes.map(|range| range.start * len..range.end * len).collect();
+    Ok((is_known && !bytes.is_empty()).then_some(bytes))
+}
+
+/// Blocks of a file, in its order.
+struct Blocks<'a> {
+    volume: &'a Volume<'a>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Blocks<'_> {
+    fn push(&mut self, range: Range<u64>) {
+        match self.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.ranges.push(range),
+        }
+    }
+
+    fn block(&self, number: u64) -> Result<Vec<u8>> {
+        let len = self.volume.block_len();
+        self.volume.read(number * len, usize::try_from(len).unwrap_or(0))
+    }
+
+    /// Takes in what a node of a tree of extents tells; whether it could be understood.
+    fn take_extents(&mut self, node: &[u8], levels: usize) -> Result<bool> {
+        let (count, depth) = (usize::from(u16_at(node, 2)), u16_at(node, 6));
+        let Some(entries) = node.get(EXTENT_LEN..EXTENT_LEN * (count + 1)) else {
+            return Ok(false);
+        };
+        if u16_at(node, 0) != EXTENTS_MAGIC || levels == 0 {
+            return Ok(false);
+        }
+        for entry in entries.chunks(EXTENT_LEN) {
+            if depth == 0 {
+                let len = u64::from(u16_at(entry, 4));
+                let len = if len > EXTENT_BLOCKS_MAX { len - EXTENT_BLOCKS_MAX } else { len };
+                let start = u64::from(u16_at(entry, 6)) << 32 | u64::from(u32_at(entry, 8));
+                self.push(start..start + len);
+            } else {
+                let child = u64::from(u16_at(entry, 8)) << 32 | u64::from(u32_at(entry, 4));
+                let child = self.block(child)?;
+                if !self.take_extents(&child, levels - 1)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same of an inode that tells numbers of blocks, as those of ext3 do.
+    fn take_numbers(&mut self, place: &[u8]) -> Result<bool> {
+        for (index, number) in place.chunks(4).enumerate() {
+            self.take_number(u32_at(number, 0), (index + 1).saturating_sub(DIRECT_COUNT))?;
+        }
+        Ok(true)
+    }
+
+    fn take_number(&mut self, number: u32, levels: usize) -> Result<()> {
+        let number = u64::from(number);
+        if number == 0 {
+            return Ok(());
+        }
+        if levels == 0 {
+            self.push(number..number + 1);
+            return Ok(());
+        }
+        for below in self.block(number)?.chunks(4) {
+            self.take_number(u32_at(below, 0), levels - 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..at + 4);
+    bytes.map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
