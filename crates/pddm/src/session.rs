@@ -178,10 +178,10 @@ impl Session {
         self.engine.units_last_minute()
     }
 
-    /// Hidden requests that wait end with an error, and others do not begin to wait: the session is
-    /// about to end. `false` lets them wait again.
-    pub fn cut_hidden(&self, cut: bool) {
-        self.engine.set_cut(cut);
+    /// Requests on hidden volumes end with an error from now on, those that wait too: the session is
+    /// about to end.
+    pub fn cut_hidden(&self) {
+        self.engine.cut_hidden();
     }
 
     /// Grows with every change of the public volume: what the heartbeat follows.
