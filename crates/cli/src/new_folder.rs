@@ -72,7 +72,7 @@ impl NewFolder {
 
     fn watch_for_signals(&self) -> io::Result<()> {
         let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-        let interrupts = Interrupts::watch(&signals).map_err(io::Error::other)?;
+        let mut interrupts = Interrupts::watch(&signals).map_err(io::Error::other)?;
         let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
         std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
             interrupts.wait();

@@ -5,6 +5,7 @@ mod close;
 mod control;
 mod create;
 mod serve;
+mod serving;
 mod sweep;
 
 use std::path::Path;

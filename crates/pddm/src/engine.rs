@@ -220,6 +220,7 @@ impl Engine {
     pub(crate) fn wait_durable(&self, level: Level, epoch: u64) -> Result<()> {
         let mut progress = self.progress();
         while progress.durable[level.index()] < epoch {
+            self.writable()?;
             self.not_cut()?;
             // A failure of the writer is noticed by looking now and then.
             let waited = self.progressed.wait_timeout(progress, LOOK);
@@ -236,6 +237,7 @@ impl Engine {
         let mut stage = open.stage();
         while stage.waiting() >= self.queue_max {
             stage.close_epoch();
+            self.writable()?;
             self.not_cut()?;
             let waited = open.room.wait_timeout(stage, LOOK);
             stage = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -243,17 +245,17 @@ impl Engine {
         Ok(stage)
     }
 
-    fn not_cut(&self) -> Result<()> {
-        self.writable()?;
+    /// Hidden requests are still served.
+    pub(crate) fn not_cut(&self) -> Result<()> {
         if self.cut.load(Ordering::SeqCst) {
             return Err(Error::new(Kind::Cut, "the device is being closed"));
         }
         Ok(())
     }
 
-    /// Hidden requests wait no more, or may wait again.
-    pub(crate) fn set_cut(&self, cut: bool) {
-        self.cut.store(cut, Ordering::SeqCst);
+    /// Hidden requests fail from now on, those that wait too.
+    pub(crate) fn cut_hidden(&self) {
+        self.cut.store(true, Ordering::SeqCst);
         self.progressed.notify_all();
         self.levels.iter().flatten().for_each(|open| open.room.notify_all());
     }

@@ -9,7 +9,7 @@ use tacita_secret::Key;
 use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{Geometry, Level, Parameters, Seq};
+use crate::geometry::{BLOCK_LEN, Geometry, Level, Parameters, Seq};
 use crate::keys::HiddenKeys;
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, Pages};
@@ -80,14 +80,33 @@ pub fn init(
     write_superblock(&**device, &geometry, &superblock.encode())
 }
 
+/// Writes all superblocks; on a device that has grown there is one in its last block, too.
 pub(crate) fn write_superblock(
     device: &dyn BlockDevice,
     geometry: &Geometry,
     block: &Block,
 ) -> Result<()> {
+    let last = BlockNo(shape(device)? - 1);
+    let grown = (last != geometry.second_superblock()).then_some(last);
     // One after the other: a power cut leaves one of them whole.
-    for at in [geometry.second_superblock(), BlockNo(0)] {
+    for at in grown.into_iter().chain([geometry.second_superblock(), BlockNo(0)]) {
         device.write(at, block)?;
+        device.flush()?;
+    }
+    Ok(())
+}
+
+/// Puts a copy of the superblock in the last block of a device that has grown since it was opened
+/// last. Nothing that is hidden has a part in it.
+pub(crate) fn follow_growth(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let last = BlockNo(shape(device)? - 1);
+    if last == superblock.geometry.second_superblock() {
+        return Ok(());
+    }
+    let (block, mut found) = (superblock.encode(), Box::new([0; BLOCK_LEN]));
+    device.read(last, &mut found[..])?;
+    if found != block {
+        device.write(last, &block[..])?;
         device.flush()?;
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::{Kind, Result};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
+use crate::init::follow_growth;
 use crate::keys::{CellNumbers, HiddenKeys};
 use crate::level::OpenLevel;
 use crate::log::Log;
@@ -73,7 +74,10 @@ impl Session {
     /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         let wanted = Wanted { public_only: options.public_only, search: options.search };
-        let Opened { log, end, keys, .. } = unlock(device, with, wanted)?;
+        let Opened { log, end, superblock, keys } = unlock(device, with, wanted)?;
+        if !options.read_only {
+            follow_growth(&**device, &superblock)?;
+        }
         Self::start(log, &end, keys, options)
     }
 
@@ -178,10 +182,10 @@ impl Session {
         self.engine.units_last_minute()
     }
 
-    /// Hidden requests that wait end with an error, and others do not begin to wait: the session is
-    /// about to end. `false` lets them wait again.
-    pub fn cut_hidden(&self, cut: bool) {
-        self.engine.set_cut(cut);
+    /// Requests on hidden volumes end with an error from now on, those that wait too: the session is
+    /// about to end.
+    pub fn cut_hidden(&self) {
+        self.engine.cut_hidden();
     }
 
     /// Grows with every change of the public volume: what the heartbeat follows.

@@ -47,8 +47,8 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<u64> {
     Ok(shape.blocks)
 }
 
-/// A device that has grown keeps its second superblock where it was: it is looked for before so many
-/// ends of whole MiB.
+/// A device that has grown, and was not opened for writing since, has its second superblock where it
+/// was: it is looked for before so many ends of whole MiB.
 const GROWN_ENDS: u64 = 64 << 10;
 const MIB_BLOCKS: u64 = 256;
 

@@ -60,12 +60,18 @@ impl Volume {
         self.engine.level(self.level)
     }
 
+    /// Hidden volumes are cut off before the session ends.
+    fn served(&self) -> Result<()> {
+        if self.level == Level::PUBLIC { Ok(()) } else { self.engine.not_cut() }
+    }
+
     fn first_id(&self, at: BlockNo, len_bytes: usize) -> block::Result<u32> {
         self.geometry().byte_range(at, len_bytes)?;
         Ok(u32::try_from(at.0).expect("within the volume"))
     }
 
     fn write_blocks(&self, first: u32, buf: &[u8]) -> Result<()> {
+        self.served()?;
         self.engine.writable()?;
         if self.level == Level::PUBLIC {
             self.engine.note_public_change();
@@ -118,6 +124,7 @@ impl Volume {
     }
 
     fn read_blocks(&self, first: u32, buf: &mut [u8]) -> Result<()> {
+        self.served()?;
         let open = self.open();
         let places: Vec<Place> = {
             let stage = open.stage();
@@ -220,6 +227,7 @@ impl Volume {
 
     /// Makes blocks read as zeros. Nothing of it reaches the device but the map, in its turn.
     fn drop_blocks(&self, range: std::ops::Range<u32>) -> Result<()> {
+        self.served()?;
         self.engine.writable()?;
         let open = self.open();
         // First what is staged: it moves into the map, and not the other way.
@@ -242,6 +250,7 @@ impl Volume {
     }
 
     fn flush_volume(&self) -> Result<()> {
+        self.served()?;
         self.engine.writable()?;
         if self.level == Level::PUBLIC {
             return self.engine.flush_public();

@@ -1,22 +1,20 @@
 //! `tacita pddm close`: what waits on hidden volumes is swept onto the device or dropped, as its owner
 //! says; the same is asked and done whether there is any.
 
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use super::control::{connect, request};
 use crate::arguments::Rest;
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
-
-/// How long a mount may take to go.
-const WAIT_MAX: Duration = Duration::from_secs(8);
-/// How long the daemon may take to say that it serves no more.
-const WORD_MAX: Duration = Duration::from_secs(1);
 
 /// What is done with what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,33 +39,24 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
         }
     };
     let mut stream = connect(front)?;
+    let daemon = daemon(&stream);
     let word = if wish == Wish::Sweep { "sweep" } else { "drop" };
-    if front.is_dir() {
-        stream.write_all(format!("end {word}\n").as_bytes())?;
-        if let Err(error) = tacita_vfs::daemon::unmount_within(front, WAIT_MAX)
-            && !serves_no_more(&stream)
-        {
-            // Whoever uses the folder goes on using it.
-            let _ = request(front, "stay\n");
-            return Err(exit::of_mount(&error));
-        }
-    } else {
-        stream.write_all(format!("close {word}\n").as_bytes())?;
-    }
+    stream.write_all(format!("close {word}\n").as_bytes())?;
     let mut reply = String::new();
-    stream.set_read_timeout(None)?;
     stream.read_to_string(&mut reply)?;
-    ended(&reply, json)
+    let ended = ended(&reply, json);
+    if ended.as_ref().err().is_none_or(|failure| failure.code != exit::BUSY)
+        && let Some(daemon) = daemon
+    {
+        // Its last words come a moment before the device is free.
+        let _ = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], None);
+    }
+    ended
 }
 
-/// Whether the daemon has nothing left to do but to end.
-fn serves_no_more(stream: &UnixStream) -> bool {
-    let mut line = String::new();
-    let timed = stream.set_read_timeout(Some(WORD_MAX)).and_then(|()| stream.try_clone());
-    // One byte at a time: what follows is read by others.
-    timed.is_ok_and(|stream| {
-        BufReader::with_capacity(1, stream).read_line(&mut line).is_ok_and(|len| len > 0)
-    })
+/// The process at the other end.
+fn daemon(stream: &UnixStream) -> Option<OwnedFd> {
+    pidfd_open(socket_peercred(stream).ok()?.pid, PidfdFlags::empty()).ok()
 }
 
 /// How it ended, in the daemon's last words.

@@ -6,11 +6,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tacita_pddm::{Level, Session};
 
+use super::serving::Call;
 use super::sweep::{Pace, verdict};
 use super::{name_of, only_if_wanted};
 use crate::exit::{self, Failure, Outcome};
@@ -47,8 +49,8 @@ fn place(front: &Path) -> Outcome<PathBuf> {
 }
 
 impl Control {
-    /// Answers from now on.
-    pub(super) fn start(front: &Path, session: Arc<Session>) -> Outcome<Self> {
+    /// Answers from now on; `calls` hears of those who want it closed.
+    pub(super) fn start(front: &Path, session: Arc<Session>, calls: Sender<Call>) -> Outcome<Self> {
         let path = place(front)?;
         // Whoever serves this front holds the front's own lock; what is left here is of the dead.
         let _ = std::fs::remove_file(&path);
@@ -57,23 +59,27 @@ impl Control {
         let own = Arc::clone(&ending);
         std::thread::Builder::new().name("tacita-control".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (session, own) = (Arc::clone(&session), Arc::clone(&own));
+                let (session, own, calls) = (Arc::clone(&session), Arc::clone(&own), calls.clone());
                 // A client that goes away, or has no thread, is no matter.
                 let _ = std::thread::Builder::new()
                     .name("tacita-answer".to_owned())
-                    .spawn(move || answer(stream, &session, &own));
+                    .spawn(move || answer(stream, &session, &own, &calls));
             }
         })?;
         Ok(Self { path, ending })
     }
 
-    /// Nobody is served any more. Returns whether to sweep.
-    pub(super) fn serves_no_more(&self) -> bool {
-        let mut ending = lock(&self.ending);
-        for stream in &mut ending.waiting {
-            let _ = stream.write_all(b"ended\n");
+    /// Whether what waits is to be swept onto the device.
+    pub(super) fn wants_sweep(&self) -> bool {
+        lock(&self.ending).sweep
+    }
+
+    /// Tells whoever waits that it goes on, and why.
+    pub(super) fn refuse(&self, why: &Failure) {
+        let line = json!({ "code": why.code, "failure": why.text() });
+        for mut stream in std::mem::take(&mut *lock(&self.ending)).waiting {
+            let _ = stream.write_all(format!("{line}\n").as_bytes());
         }
-        ending.sweep
     }
 
     /// Tells whoever waits how it ended, and what was dropped.
@@ -100,6 +106,7 @@ fn answer(
     mut stream: UnixStream,
     session: &Session,
     ending: &Mutex<Ending>,
+    calls: &Sender<Call>,
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(std::time::Duration::from_secs(2)))?;
     let mut line = String::new();
@@ -108,22 +115,13 @@ fn answer(
     match words[..] {
         ["status"] => stream.write_all(facts(session).to_string().as_bytes()),
         ["hidden"] => stream.write_all(hidden_facts(session).to_string().as_bytes()),
-        [how @ ("close" | "end"), rest] => {
-            // Hidden clients are cut first, in whatever they wait for.
-            session.cut_hidden(true);
-            let mut ending = lock(ending);
-            ending.sweep = rest == "sweep";
-            ending.waiting.push(stream);
-            if how == "end" {
-                return Ok(());
+        ["close", rest] => {
+            {
+                let mut ending = lock(ending);
+                ending.sweep = rest == "sweep";
+                ending.waiting.push(stream);
             }
-            let own = rustix::process::getpid();
-            Ok(rustix::process::kill_process(own, rustix::process::Signal::TERM)?)
-        }
-        ["stay"] => {
-            session.cut_hidden(false);
-            *lock(ending) = Ending::default();
-            stream.write_all(b"{}")
+            calls.send(Call::Close).map_err(std::io::Error::other)
         }
         ["sweep", wanted, rate] => {
             answer_sweep(&mut stream, session, wanted == "public-only", rate.parse().ok())

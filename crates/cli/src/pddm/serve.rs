@@ -1,36 +1,26 @@
 //! `tacita pddm open`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tacita_block::{Access, BlockDevice};
-use tacita_nbd::{Export, Listener, Server};
+use tacita_block::Access;
 use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Session, Unlock};
 use tacita_secret::Password;
 use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{DeviceFiles, Posix, SystemClock};
+use tacita_vfs::fuse::Interrupts;
 
 use super::control::Control;
+use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
 
-/// How long clients have to take their last answers.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Said whenever no hidden volume is opened, and there may be one or not.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
                            hidden volumes hold, if there are any";
-
-/// What serves.
-enum Serving {
-    Nbd(Server),
-    Fuse(Mount),
-}
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Open { password, foreground, .. } = command else {
@@ -75,7 +65,8 @@ struct Open {
     heartbeat: Option<Heartbeat>,
     control: Control,
     serving: Serving,
-    interrupts: Interrupts,
+    calls: Receiver<Call>,
+    front: PathBuf,
     read_only: bool,
 }
 
@@ -95,7 +86,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     };
     keep_memory_private();
     let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let mut interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
     let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = open_device(path, access)?;
     let options = Options {
@@ -109,63 +100,49 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         queue_bytes: *queue,
         ..Options::default()
     };
+    let (caller, calls) = channel();
     let session = Session::open(&device, Unlock::Password(password), options);
     let session = Arc::new(session.map_err(|e| failure(path, &e))?);
     let volumes = session.volumes();
     if volumes.len() == 1 && !read_only {
         eprintln!("{PUBLIC_ONLY}");
     }
-    let named = volumes.into_iter().map(|volume| {
-        let device: Arc<dyn BlockDevice> = Arc::new(volume.clone());
-        (name_of(volume.level()), device)
-    });
-    let (serving, place) = match (&front.nbd, &front.fuse) {
-        (Some(socket), _) => {
-            let exports =
-                named.map(|(name, device)| Export::new(name, device).read_only(*read_only));
-            let listener = Listener::unix(socket).map_err(|e| of_nbd(socket, &e))?;
-            let server = Server::start(exports.collect(), vec![listener]);
-            (Serving::Nbd(server.map_err(|e| of_nbd(socket, &e))?), socket)
+    let (serving, front) = Serving::start(volumes, front, *read_only, &caller)?;
+    let signalled = caller.clone();
+    std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+        loop {
+            interrupts.wait();
+            let _ = signalled.send(Call::Signal);
         }
-        (None, Some(dir)) => {
-            let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
-            let files = files.map_err(|e| exit::of_mount(&e))?.waiting(|name| name != "public");
-            let mount_options = MountOptions {
-                read_only: *read_only,
-                fs_name: "tacita-pddm".to_owned(),
-                subtype: "pddm".to_owned(),
-                ..DeviceFiles::mount_options()
-            };
-            let posix = Arc::new(Posix::new(files, SystemClock));
-            let mount = mount(posix, dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
-            (Serving::Fuse(mount), dir)
-        }
-        (None, None) => unreachable!("one of them is given"),
-    };
-    let control = Control::start(place, Arc::clone(&session))?;
+    })?;
+    let control = Control::start(&front, Arc::clone(&session), caller)?;
     let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session)) };
-    Ok(Open { session, heartbeat, control, serving, interrupts, read_only: *read_only })
+    let read_only = *read_only;
+    Ok(Open { session, heartbeat, control, serving, calls, front, read_only })
 }
 
 impl Open {
     /// Serves until it is to stop; then everything public is made durable.
     fn run(self) -> Outcome<()> {
-        let Self { session, heartbeat, control, serving, interrupts, read_only } = self;
-        let served = match serving {
-            Serving::Nbd(server) => {
-                interrupts.wait();
-                session.cut_hidden(true);
-                server.stop(PATIENCE);
-                Ok(())
+        let Self { session, heartbeat, control, serving, calls, front, read_only } = self;
+        let (mut unmounted, mut signals) = (false, 0);
+        for call in &calls {
+            unmounted = call == Call::Unmounted;
+            signals += u32::from(call == Call::Signal);
+            // Who signals twice means it.
+            if unmounted || signals > 1 || !serving.public_in_use() {
+                break;
             }
-            Serving::Fuse(mount) => {
-                run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e))
-            }
-        };
+            let public = front.join(name_of(Level::PUBLIC));
+            let why = Failure::new(exit::BUSY, format!("{}: in use", public.display()));
+            control.refuse(&why.with_remedy("nothing has been changed; close what uses it first"));
+        }
+        // Hidden clients go first, then the heartbeat, then all others.
+        session.cut_hidden();
         drop(heartbeat);
-        session.cut_hidden(true);
+        let served = serving.stop(unmounted);
         let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());
-        let swept = if control.serves_no_more() && !read_only {
+        let swept = if control.wants_sweep() && !read_only {
             session.sweep(&mut |_, _| true).map(drop).map_err(failed)
         } else {
             Ok(())
@@ -192,20 +169,4 @@ fn keep_memory_private() {
     // Where the system refuses, it is as it was.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-}
-
-fn of_nbd(socket: &Path, error: &tacita_nbd::Error) -> Failure {
-    let code = match error.kind() {
-        tacita_nbd::Kind::Busy => exit::BUSY,
-        tacita_nbd::Kind::Invalid | tacita_nbd::Kind::Exists => exit::USAGE,
-        _ => exit::DEVICE,
-    };
-    let text = error.to_string();
-    let name = socket.display().to_string();
-    let failure =
-        Failure::new(code, if text.contains(&name) { text } else { format!("{name}: {text}") });
-    if code == exit::BUSY {
-        return failure.with_remedy("`tacita pddm close SOCKET` first, or give another socket");
-    }
-    failure
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
-use tacita_pddm::{Kind, Level, Unlock, change_password};
+use tacita_pddm::{Kind, Level, Options, Session, Unlock, change_password};
 use tacita_secret::Password;
 use tacita_testkit::history::Rng;
 
@@ -173,7 +173,45 @@ fn an_interrupted_sweep_goes_on_in_another_session() {
     assert_eq!(session.written_units(), end);
 }
 
-/// On a device that has grown the second superblock is where it was.
+/// A device may grow by any number of blocks, and again: once it has been opened for writing, or its
+/// password been changed, its last block has the superblock that counts.
+#[test]
+fn a_second_superblock_follows_a_device_that_grows() {
+    let device = Arc::new(FaultDevice::new(shape(512)));
+    let dynamic: Arc<dyn BlockDevice> = device.clone();
+    make(&dynamic, &parameters(1), 1, entropy(1, 1));
+    let mut image = device.content();
+    let mut password = wrap(1);
+    for (growth, seed) in [(1, 3u8), (77, 5), (4096, 7), (300, 9)] {
+        image.resize(image.len() + growth * 4096, 0);
+        let grown = Arc::new(FaultDevice::from_bytes(image.clone(), 4096).unwrap());
+        let dynamic: Arc<dyn BlockDevice> = grown.clone();
+        let look = Options { read_only: true, ..Options::default() };
+        drop(Session::open(&dynamic, Unlock::Wrap(&password), look).unwrap());
+        assert!(grown.content() == image, "whoever only reads writes nothing");
+        let options = Options { entropy: entropy(seed.into(), 1), ..Options::default() };
+        drop(Session::open(&dynamic, Unlock::Wrap(&password), options).unwrap());
+        let written: Vec<bool> =
+            grown.content().chunks(4096).zip(image.chunks(4096)).map(|(a, b)| a != b).collect();
+        assert_eq!(written.iter().filter(|written| **written).count(), 1);
+        assert!(written.last().unwrap(), "nothing but the last block");
+        // Another password, and then the first superblock is lost.
+        let new = wrap(seed + 40);
+        let random = entropy(u64::from(seed) + 1, 2);
+        change_password(&dynamic, Unlock::Wrap(&password), None, Unlock::Wrap(&new), random)
+            .unwrap();
+        image = grown.content();
+        let mut damaged = image.clone();
+        damaged[..4096].fill(0);
+        let damaged: Arc<dyn BlockDevice> =
+            Arc::new(FaultDevice::from_bytes(damaged, 4096).unwrap());
+        let opens = |with| Session::open(&damaged, Unlock::Wrap(with), Options::default()).is_ok();
+        assert!(opens(&new), "{growth} blocks more");
+        password = new;
+    }
+}
+
+/// On a device that has grown and was not opened since the second superblock is where it was.
 #[test]
 fn a_grown_device_keeps_its_second_superblock() {
     let device = Arc::new(FaultDevice::new(shape(512)));

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Session};
@@ -159,6 +160,68 @@ impl Mount {
         self.finish()
     }
 
+    /// As [`Mount::wait`]. The serving lock stays held until the process ends, so whoever waits for it
+    /// knows that the caller has finished too.
+    ///
+    /// # Errors
+    /// As [`Mount::wait`].
+    pub fn wait_for_good(mut self) -> Result<()> {
+        let result = self.finish();
+        self.keep_lock();
+        result
+    }
+
+    /// Takes it out of sight, in use or not. Whoever uses it is served until the process ends, and
+    /// gets errors then: the caller has made durable what has to be, and ends soon.
+    ///
+    /// # Errors
+    /// [`Kind::NotPermitted`], [`Kind::Unsupported`], [`Kind::Io`]: it stays where it is.
+    pub fn leave(mut self) -> Result<()> {
+        match detach(&self.dir) {
+            // Somebody else has unmounted it.
+            Err(e) if e.kind() == Kind::NotFound => return self.wait_for_good(),
+            done => done?,
+        }
+        // Joining would wait for whoever uses it.
+        std::mem::forget(self.session.take());
+        if let Some(lock) = &mut self.lock {
+            lock.finish(None);
+        }
+        self.keep_lock();
+        Ok(())
+    }
+
+    /// Calls `ended` once the session has ended, be it by `umount`.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if there is no thread to be had.
+    pub fn when_ended(&mut self, ended: impl FnOnce() + Send + 'static) -> Result<()> {
+        let Some(session) = &mut self.session else {
+            ended();
+            return Ok(());
+        };
+        let (hand, take) = std::sync::mpsc::channel::<JoinHandle<io::Result<()>>>();
+        let watcher =
+            std::thread::Builder::new().name("tacita-served".to_owned()).spawn(move || {
+                let Ok(guard) = take.recv() else { return Ok(()) };
+                let result =
+                    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+                ended();
+                result
+            });
+        let watcher =
+            watcher.map_err(|e| Error::new(Kind::Io, "cannot watch the mount").because(e))?;
+        // It waits for its work, so that nothing is lost where it cannot be had.
+        let _ = hand.send(std::mem::replace(&mut session.guard, watcher));
+        Ok(())
+    }
+
+    fn keep_lock(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            lock.keep_until_exit();
+        }
+    }
+
     /// Unmounts it and waits until everything is on the medium.
     ///
     /// # Errors
@@ -260,8 +323,8 @@ impl Interrupts {
         self.signals.pending().next().is_some()
     }
 
-    /// Returns when the first of them comes: for whoever serves something else than a mount.
-    pub fn wait(mut self) {
+    /// Returns when the next of them comes: for whoever does not leave them to a mount.
+    pub fn wait(&mut self) {
         self.signals.forever().next();
     }
 }
@@ -286,7 +349,7 @@ fn unmount_patiently(dir: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Io`] if serving or the final sync failed.
-pub fn run_until_unmounted(mut mount: Mount, interrupts: Interrupts) -> Result<()> {
+pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
     let mut signals = interrupts.signals;
     let watch = signals.handle();
     let dir = mount.dir.clone();
@@ -302,12 +365,9 @@ pub fn run_until_unmounted(mut mount: Mount, interrupts: Interrupts) -> Result<(
             }
         })
         .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
-    let result = mount.finish();
+    let result = mount.wait_for_good();
     watch.close();
     // A panic there has been printed already.
     let _ = watcher.join();
-    if let Some(lock) = mount.lock.take() {
-        lock.keep_until_exit();
-    }
     result
 }

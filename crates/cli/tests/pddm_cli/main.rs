@@ -2,86 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod bench;
+mod closing;
+mod commands;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
-
-const TIME_MAX: Duration = Duration::from_mins(4);
-
-/// A device file, its passwords, and places.
-struct Bench {
-    folder: tempfile::TempDir,
-    _watchdog: Watchdog,
-}
-
-impl Bench {
-    fn new(test: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["public", "hidden", "second", "wrong"] {
-            fs::write(folder.path().join(name), format!("the {name} password\n")).unwrap();
-        }
-        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Makes a device with these hidden volumes.
-    fn init(&self, size: &str, hidden: &[&str], more: &[&str]) {
-        let (device, public) = (self.path("device"), self.path("public"));
-        let mut arguments =
-            vec!["pddm", "init", &device, "--size", size, "--password-file", &public];
-        let files: Vec<String> = hidden.iter().map(|name| self.path(name)).collect();
-        for file in &files {
-            arguments.extend(["--hidden-password-file", file]);
-        }
-        arguments.extend(more);
-        expect(0, &tacita(&arguments));
-    }
-
-    fn open(&self, password: &str, front: &[&str]) -> Output {
-        let (device, password) = (self.path("device"), self.path(password));
-        let mut arguments = vec!["pddm", "open", &device, "--password-file", &password];
-        arguments.extend(front);
-        tacita(&arguments)
-    }
-}
-
-fn tacita(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tacita"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-/// Checks the exit code; returns what was said.
-#[track_caller]
-fn expect(code: i32, output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    format!("{}{said}", String::from_utf8_lossy(&output.stdout))
-}
-
-/// Whether a program is there; says loudly that it is not.
-fn has(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: {test}: {program} is not installed");
-    }
-    found
-}
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use bench::{Bench, expect, has, run, tacita};
+use tacita_testkit::{MountGuard, skip_without_fuse};
 
 #[test]
 fn absurd_requests_are_usage_errors() {

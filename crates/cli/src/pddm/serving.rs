@@ -1,0 +1,136 @@
+//! What an open device is served by: NBD, or files of a folder.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use tacita_block::BlockDevice;
+use tacita_nbd::{Export, Listener, Server};
+use tacita_pddm::Volume;
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
+use tacita_vfs::{DeviceFiles, FileSystem, NodeId, Posix, SystemClock};
+
+use super::name_of;
+use crate::arguments::Front;
+use crate::exit::{self, Failure, Outcome};
+
+/// The name of the public file.
+const PUBLIC: &str = "public";
+/// How long clients have to take their last answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A public file counts as in use for a moment after the last program has closed it.
+const CLOSED_LOOKS: u32 = 40;
+const CLOSED_STEP: Duration = Duration::from_millis(50);
+
+/// What may end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// `tacita pddm close`.
+    Close,
+    /// SIGTERM and its like.
+    Signal,
+    /// Somebody has unmounted it.
+    Unmounted,
+}
+
+/// What serves.
+pub(super) enum Serving {
+    Nbd(Server),
+    Fuse { mount: Mount, files: Arc<Posix<DeviceFiles>>, public: NodeId },
+}
+
+impl Serving {
+    /// Serves volumes by the front that is given, and returns its path. `caller` hears of a folder
+    /// that is unmounted.
+    pub(super) fn start(
+        volumes: Vec<Volume>,
+        front: &Front,
+        read_only: bool,
+        caller: &Sender<Call>,
+    ) -> Outcome<(Self, PathBuf)> {
+        let named = volumes.into_iter().map(|volume| {
+            let device: Arc<dyn BlockDevice> = Arc::new(volume.clone());
+            (name_of(volume.level()), device)
+        });
+        match (&front.nbd, &front.fuse) {
+            (Some(socket), _) => {
+                let exports =
+                    named.map(|(name, device)| Export::new(name, device).read_only(read_only));
+                let listener = Listener::unix(socket).map_err(|e| of_nbd(socket, &e))?;
+                let server = Server::start(exports.collect(), vec![listener]);
+                Ok((Self::Nbd(server.map_err(|e| of_nbd(socket, &e))?), socket.clone()))
+            }
+            (None, Some(dir)) => {
+                let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
+                let serving = files.and_then(|files| Self::mount(files, dir, read_only, caller));
+                Ok((serving.map_err(|e| exit::of_mount(&e))?, dir.clone()))
+            }
+            (None, None) => unreachable!("one of them is given"),
+        }
+    }
+
+    fn mount(
+        files: DeviceFiles,
+        dir: &Path,
+        read_only: bool,
+        caller: &Sender<Call>,
+    ) -> tacita_vfs::Result<Self> {
+        let mount_options = MountOptions {
+            read_only,
+            fs_name: "tacita-pddm".to_owned(),
+            subtype: "pddm".to_owned(),
+            ..DeviceFiles::mount_options()
+        };
+        let (public, _) = files.lookup(files.root(), OsStr::new(PUBLIC))?;
+        let files = Arc::new(Posix::new(files.waiting(|name| name != PUBLIC), SystemClock));
+        let mut mount = mount(Arc::clone(&files), dir, &mount_options)?;
+        let caller = caller.clone();
+        // Nobody listens any more where it ends otherwise.
+        mount.when_ended(move || _ = caller.send(Call::Unmounted))?;
+        Ok(Self::Fuse { mount, files, public })
+    }
+
+    /// Whether a program has the public file open: that alone keeps a folder from being closed, for
+    /// anything else would tell what is open beside it.
+    pub(super) fn public_in_use(&self) -> bool {
+        let Self::Fuse { files, public, .. } = self else { return false };
+        (0..CLOSED_LOOKS).all(|_| {
+            let open = files.is_open(*public);
+            if open {
+                std::thread::sleep(CLOSED_STEP);
+            }
+            open
+        })
+    }
+
+    /// Nobody is served any more, or not for longer than the process lives.
+    pub(super) fn stop(self, unmounted: bool) -> Outcome<()> {
+        let done = match self {
+            Self::Nbd(server) => {
+                server.stop(PATIENCE);
+                Ok(())
+            }
+            Self::Fuse { mount, .. } if unmounted => mount.wait_for_good(),
+            Self::Fuse { mount, .. } => mount.leave(),
+        };
+        done.map_err(|e| exit::of_mount(&e))
+    }
+}
+
+fn of_nbd(socket: &Path, error: &tacita_nbd::Error) -> Failure {
+    let code = match error.kind() {
+        tacita_nbd::Kind::Busy => exit::BUSY,
+        tacita_nbd::Kind::Invalid | tacita_nbd::Kind::Exists => exit::USAGE,
+        _ => exit::DEVICE,
+    };
+    let text = error.to_string();
+    let name = socket.display().to_string();
+    let failure =
+        Failure::new(code, if text.contains(&name) { text } else { format!("{name}: {text}") });
+    if code == exit::BUSY {
+        return failure.with_remedy("`tacita pddm close SOCKET` first, or give another socket");
+    }
+    failure
+}

@@ -1,0 +1,81 @@
+//! A device file, its passwords, and the program run on them.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tacita_testkit::Watchdog;
+
+const TIME_MAX: Duration = Duration::from_mins(4);
+
+/// A device file, its passwords, and places.
+pub(crate) struct Bench {
+    pub(crate) folder: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    pub(crate) fn new(test: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["public", "hidden", "second", "wrong"] {
+            fs::write(folder.path().join(name), format!("the {name} password\n")).unwrap();
+        }
+        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes a device with these hidden volumes.
+    pub(crate) fn init(&self, size: &str, hidden: &[&str], more: &[&str]) {
+        let (device, public) = (self.path("device"), self.path("public"));
+        let mut arguments =
+            vec!["pddm", "init", &device, "--size", size, "--password-file", &public];
+        let files: Vec<String> = hidden.iter().map(|name| self.path(name)).collect();
+        for file in &files {
+            arguments.extend(["--hidden-password-file", file]);
+        }
+        arguments.extend(more);
+        expect(0, &tacita(&arguments));
+    }
+
+    pub(crate) fn open(&self, password: &str, front: &[&str]) -> Output {
+        let (device, password) = (self.path("device"), self.path(password));
+        let mut arguments = vec!["pddm", "open", &device, "--password-file", &password];
+        arguments.extend(front);
+        tacita(&arguments)
+    }
+}
+
+pub(crate) fn tacita(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Checks the exit code; returns what was said.
+#[track_caller]
+pub(crate) fn expect(code: i32, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    format!("{}{said}", String::from_utf8_lossy(&output.stdout))
+}
+
+/// Whether a program is there; says loudly that it is not.
+pub(crate) fn has(test: &str, program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: {test}: {program} is not installed");
+    }
+    found
+}
+
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

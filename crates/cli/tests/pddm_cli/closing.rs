@@ -1,0 +1,149 @@
+//! `close`: the same steps, words and exit code whatever is hidden, and whoever uses it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tacita_testkit::{MountGuard, skip_without_fuse};
+
+use crate::bench::{Bench, expect, tacita};
+
+/// A device in either world, as files of a folder; what its owner opens it with.
+fn worlds(test: &str, story: impl Fn(&Bench, &str, bool) -> String) {
+    let seen = [false, true].map(|hides| {
+        let bench = Bench::new(test);
+        let hidden: &[&str] = if hides { &["hidden"] } else { &[] };
+        bench.init("16M", hidden, &["--heartbeat", "0"]);
+        let guard = MountGuard::new().unwrap();
+        let dir = guard.path().to_str().unwrap();
+        let own = if hides { "hidden" } else { "public" };
+        expect(0, &bench.open(own, &["--fuse", dir]));
+        let said = story(&bench, dir, hides).replace(dir, "DIR");
+        let check =
+            ["pddm", "check", &bench.path("device"), "--password-file", &bench.path("public")];
+        said + &expect(0, &tacita(&check)).replace(&bench.path(""), "")
+    });
+    assert_eq!(seen[0], seen[1]);
+}
+
+fn file(dir: &str, name: &str) -> File {
+    OpenOptions::new().read(true).write(true).open(format!("{dir}/{name}")).unwrap()
+}
+
+/// Whoever uses a hidden file is cut off: the folder closes as if nobody did.
+#[test]
+fn a_hidden_file_in_use_is_cut_off() {
+    let test = "a_hidden_file_in_use_is_cut_off";
+    if skip_without_fuse(test) {
+        return;
+    }
+    worlds(test, |_, dir, hides| {
+        let public = file(dir, "public");
+        public.write_all_at(&[7; 4096], 0).unwrap();
+        public.sync_all().unwrap();
+        drop(public);
+        let used = hides.then(|| file(dir, "hidden"));
+        if let Some(used) = &used {
+            used.write_all_at(&[8; 4096], 0).unwrap();
+        }
+        let said = expect(0, &tacita(&["pddm", "close", "--drop", dir]));
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "it is no mount any more");
+        if let Some(used) = &used {
+            used.write_all_at(&[9; 4096], 0).and_then(|()| used.sync_all()).unwrap_err();
+        }
+        said
+    });
+}
+
+/// Whoever uses the public file keeps the folder open, and nothing has been done: in both worlds.
+#[test]
+fn a_public_file_in_use_is_left_alone() {
+    let test = "a_public_file_in_use_is_left_alone";
+    if skip_without_fuse(test) {
+        return;
+    }
+    worlds(test, |_, dir, hides| {
+        let public = file(dir, "public");
+        let mut used = hides.then(|| file(dir, "hidden"));
+        let refused = expect(5, &tacita(&["pddm", "close", "--sweep", dir]));
+        assert!(refused.contains("/public: in use"), "{refused}");
+        public.write_all_at(&[7; 4096], 0).unwrap();
+        public.sync_all().unwrap();
+        if let Some(used) = &mut used {
+            used.write_all(&[8; 4096]).unwrap();
+        }
+        drop(public);
+        refused + &expect(0, &tacita(&["pddm", "close", "--sweep", dir]))
+    });
+}
+
+/// A process in a mount namespace of its own, which ends with the test.
+struct Elsewhere(Child);
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Another mount namespace that has the folder, too, does not keep the daemon.
+#[test]
+fn another_namespace_does_not_hold_up_a_close() {
+    let test = "another_namespace_does_not_hold_up_a_close";
+    if skip_without_fuse(test) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: a mount namespace needs root");
+        return;
+    }
+    worlds(test, |bench, dir, hides| {
+        let ready = bench.path("ready");
+        let used = if hides { "hidden" } else { "." };
+        let script = format!("exec 3< {dir}/{used}; echo > {ready}; exec sleep 1000");
+        let mut holder = Command::new("unshare");
+        holder.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        let _holder = Elsewhere(holder.stdin(Stdio::null()).spawn().unwrap());
+        while !fs::exists(&ready).unwrap() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let begun = Instant::now();
+        let said = expect(0, &tacita(&["pddm", "close", "--drop", dir]));
+        // Without an end of its own it would last as long as the holder.
+        assert!(begun.elapsed() < Duration::from_secs(100));
+        expect(4, &tacita(&["pddm", "status", dir]));
+        said
+    });
+}
+
+/// A signal is `close --drop`, and the same in both worlds.
+#[test]
+fn a_signal_cuts_off_hidden_files() {
+    let test = "a_signal_cuts_off_hidden_files";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for hidden in [&[][..], &["hidden"]] {
+        let bench = Bench::new(test);
+        bench.init("16M", hidden, &["--heartbeat", "0"]);
+        let guard = MountGuard::new().unwrap();
+        let dir = guard.path().to_str().unwrap();
+        let password = bench.path(hidden.first().unwrap_or(&"public"));
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
+            .args(["pddm", "open", &bench.path("device"), "--fuse", dir, "--foreground"])
+            .args(["--password-file", &password])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        while tacita(&["pddm", "status", dir]).status.code() != Some(0) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _used = (!hidden.is_empty()).then(|| file(dir, "hidden"));
+        let pid = daemon.id().to_string();
+        assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+        assert!(daemon.wait().unwrap().success());
+    }
+}

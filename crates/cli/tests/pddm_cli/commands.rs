@@ -1,0 +1,176 @@
+//! Options that are needed rarely.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tacita_block::{Access, BlockDevice, FileDevice};
+use tacita_pddm::{Level, Unlock, examine};
+use tacita_secret::Password;
+use tacita_testkit::{MountGuard, skip_without_fuse};
+
+use crate::bench::{Bench, expect, has, run, tacita};
+
+fn written(bench: &Bench, more: &[&str]) -> u64 {
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let check = ["pddm", "check", &device, "--json", "--password-file", &public];
+    let output = tacita(&[&check[..], more].concat());
+    let facts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    facts["written"].as_u64().unwrap()
+}
+
+/// A damaged page of the public map is written again by `check --repair`, and by nothing less.
+#[test]
+fn a_damaged_page_is_repaired() {
+    let test = "a_damaged_page_is_repaired";
+    if !has(test, "qemu-io") {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let socket = bench.path("socket");
+    let uri = format!("nbd+unix:///public?socket={socket}");
+    expect(0, &bench.open("public", &["--nbd", &socket]));
+    // Enough for every page to have its turn.
+    let writes = ["-c", "write -P 7 0 4M", "-c", "write -P 8 0 4M", "-c", "flush"];
+    run("qemu-io", &[&["-f", "raw"][..], &writes, &[&uri]].concat());
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    let path = bench.path("device");
+    let device = FileDevice::open(&path, Access::ReadOnly, 4096).unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let password = Password::new(b"the public password".to_vec());
+    let view = examine::examine(&device, Unlock::Password(&password), &mut |_| {}).unwrap();
+    drop(device);
+    // The newest copy of the first page, and its block of the device.
+    let page = view.geometry.volume_blocks(Level::PUBLIC);
+    let slots = view.geometry.slots_per_unit(Level::PUBLIC) as usize;
+    let copies = view.units.iter().zip(0..).filter_map(|(unit, number)| {
+        let unit = unit.as_ref()?;
+        let slot = unit.ids[..slots].iter().rposition(|id| *id == page)?;
+        Some((unit.seq, number, slot as u64))
+    });
+    let (_, unit, slot): (u64, u64, u64) = copies.max().unwrap();
+    let at = ((unit + 1) * u64::from(view.geometry.unit_blocks()) + 1 + slot) * 4096;
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x55; 64], at).unwrap();
+    drop(file);
+    let before = written(&bench, &[]);
+    assert_eq!(before, written(&bench, &[]), "to look is not to write");
+    let told =
+        tacita(&["pddm", "check", &path, "--repair", "--password-file", &bench.path("public")]);
+    assert!(expect(2, &told).contains("--public-only"));
+    let after = written(&bench, &["--repair", "--public-only"]);
+    assert!(after > before, "{after}");
+    assert_eq!(after, written(&bench, &["--repair"]), "nothing is left to repair");
+}
+
+/// A password of both the public and a hidden volume opens the hidden one, too, where its last cells
+/// are old, if it is looked for.
+#[test]
+fn an_old_cell_is_found_by_a_search() {
+    let test = "an_old_cell_is_found_by_a_search";
+    if !has(test, "qemu-io") {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    let (device, public, hidden) =
+        (bench.path("device"), bench.path("public"), bench.path("hidden"));
+    // Whoever has the public password alone cannot be told that it is another's.
+    let passwd = ["pddm", "passwd", &device, "--password-file", &public];
+    expect(0, &tacita(&[&passwd[..], &["--new-password-file", &hidden]].concat()));
+    let socket = bench.path("socket");
+    let uri = format!("nbd+unix:///public?socket={socket}");
+    expect(0, &bench.open("hidden", &["--nbd", &socket, "--public-only"]));
+    run("qemu-io", &["-f", "raw", "-c", "write -P 7 0 2M", "-c", "flush", &uri]);
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    for (more, opens) in [(&[][..], false), (&["--search"], true)] {
+        let front = ["--nbd", &socket, "--read-only"];
+        expect(0, &bench.open("hidden", &[&front[..], more].concat()));
+        let said = expect(0, &tacita(&["pddm", "status", "--hidden", &socket]));
+        assert_eq!(said.contains("waiting_blocks"), opens, "{said}");
+        expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    }
+}
+
+/// What waits gets to the device when a folder is closed so.
+#[test]
+fn a_folder_is_closed_with_a_sweep() {
+    let test = "a_folder_is_closed_with_a_sweep";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    let content = vec![0x5c; 100 * 4096];
+    for (byte, how, kept) in [(0x5c, "--sweep", 0x5c), (0x6d, "--drop", 0x5c)] {
+        expect(0, &bench.open("hidden", &["--fuse", dir]));
+        let mut file = fs::OpenOptions::new().write(true).open(guard.join("hidden")).unwrap();
+        file.write_all(&vec![byte; content.len()]).unwrap();
+        drop(file);
+        expect(0, &tacita(&["pddm", "close", how, dir]));
+        expect(0, &bench.open("hidden", &["--fuse", dir, "--read-only"]));
+        let back = fs::read(guard.join("hidden")).unwrap();
+        assert!(back[..content.len()].iter().all(|byte| *byte == kept), "{how}");
+        expect(0, &tacita(&["pddm", "close", "--drop", dir]));
+    }
+}
+
+/// A sweep is no faster than it is told to be.
+#[test]
+fn a_sweep_keeps_to_its_rate() {
+    let bench = Bench::new("a_sweep_keeps_to_its_rate");
+    bench.init("8M", &[], &["--heartbeat", "0"]);
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let sweep = ["pddm", "sweep", &device, "--public-only", "--password-file", &public];
+    let begun = Instant::now();
+    expect(0, &tacita(&[&sweep[..], &["--rate", "1M"]].concat()));
+    // Seven MiB of units at least.
+    assert!(begun.elapsed() >= Duration::from_secs(6));
+}
+
+/// On a terminal `close` says what waits and asks.
+#[test]
+fn a_terminal_is_asked() {
+    let test = "a_terminal_is_asked";
+    if !has(test, "qemu-io") || !has(test, "script") {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    let socket = bench.path("socket");
+    let uri = format!("nbd+unix:///hidden?socket={socket}");
+    let ask = |answer: &str| {
+        let close = format!("{} pddm close {socket}", env!("CARGO_BIN_EXE_tacita"));
+        let mut terminal = Command::new("script")
+            .args(["-qec", &close, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let said = expect(0, &terminal.wait_with_output().unwrap());
+        assert!(said.contains("hidden: 10 blocks wait"), "{said}");
+        assert!(said.contains("[s]weep it onto the device, [d]rop it, or stay open?"), "{said}");
+        said
+    };
+    let io = |command: &str| run("qemu-io", &["-f", "raw", "-c", command, &uri]);
+    for (answer, closes, kept) in [("\n", false, 0), ("s\n", true, 7), ("d\n", true, 7)] {
+        expect(0, &bench.open("hidden", &["--nbd", &socket]));
+        io(if kept == 0 || answer == "s\n" { "write -P 7 0 40k" } else { "write -P 9 0 40k" });
+        let said = ask(answer);
+        assert_eq!(said.contains("10 blocks were dropped"), answer == "d\n", "{said}");
+        assert_eq!(tacita(&["pddm", "status", &socket]).status.code() != Some(0), closes);
+        if !closes {
+            expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+        }
+        expect(0, &bench.open("hidden", &["--nbd", &socket]));
+        let said = io(&format!("read -P {kept} 0 40k"));
+        assert!(!said.contains("verification failed"), "{answer}: {said}");
+        expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    }
+}
