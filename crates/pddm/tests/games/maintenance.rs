@@ -181,7 +181,7 @@ fn a_second_superblock_follows_a_device_that_grows() {
     let dynamic: Arc<dyn BlockDevice> = device.clone();
     make(&dynamic, &parameters(1), 1, entropy(1, 1));
     let mut image = device.content();
-    let mut password = wrap(1);
+    let mut password = wrap(0);
     for (growth, seed) in [(1, 3u8), (77, 5), (4096, 7), (300, 9)] {
         image.resize(image.len() + growth * 4096, 0);
         let grown = Arc::new(FaultDevice::from_bytes(image.clone(), 4096).unwrap());
