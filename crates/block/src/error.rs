@@ -1,7 +1,7 @@
 //! The one error of block devices.
 
 use std::borrow::Cow;
-use std::{fmt, io};
+use std::io;
 
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -27,7 +27,8 @@ pub enum Kind {
 }
 
 /// Kind, what was being done, and what lies beneath.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
@@ -55,17 +56,5 @@ impl Error {
     /// What went wrong, for `match`.
     pub const fn kind(&self) -> Kind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
     }
 }

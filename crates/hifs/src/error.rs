@@ -1,7 +1,6 @@
 //! The one error of HIFS.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// Result of a HIFS operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -27,7 +26,8 @@ pub enum Kind {
 }
 
 /// Kind, what was being done and where, and what lies beneath.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
@@ -70,17 +70,5 @@ impl From<Error> for tacita_vfs::Error {
             _ => tacita_vfs::Kind::Io,
         };
         Self::new(kind, error.context.clone()).because(error)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
     }
 }

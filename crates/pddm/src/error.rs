@@ -1,7 +1,6 @@
 //! The one error of PD-DM.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// Result of a PD-DM operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -28,7 +27,8 @@ pub enum Kind {
 }
 
 /// Kind, what was being done and where, and what lies beneath.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
@@ -61,17 +61,5 @@ impl From<tacita_block::Error> for Error {
 impl From<std::io::Error> for Error {
     fn from(source: std::io::Error) -> Self {
         tacita_block::Error::from_io("the random source failed", source).into()
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
     }
 }

@@ -60,6 +60,12 @@ pub enum Kind {
     TooManyOpen,
     /// No such open file, or not open for this.
     BadHandle,
+    /// What was waited for did not come in time.
+    TimedOut,
+    /// Nobody answers where the data is.
+    Unreachable,
+    /// A signal came before it was done; nothing has changed.
+    Interrupted,
 }
 
 impl Kind {
@@ -90,6 +96,9 @@ impl Kind {
             Self::Io | Self::Corrupt => libc::EIO,
             Self::TooManyOpen => libc::ENFILE,
             Self::BadHandle => libc::EBADF,
+            Self::TimedOut => libc::ETIMEDOUT,
+            Self::Unreachable => libc::EHOSTUNREACH,
+            Self::Interrupted => libc::EINTR,
         }
     }
 
@@ -120,13 +129,23 @@ impl Kind {
             libc::EUCLEAN => Self::Corrupt,
             libc::ENFILE | libc::EMFILE => Self::TooManyOpen,
             libc::EBADF => Self::BadHandle,
+            libc::ETIMEDOUT => Self::TimedOut,
+            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ECONNREFUSED => Self::Unreachable,
+            libc::EINTR => Self::Interrupted,
             _ => Self::Io,
         }
     }
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.errno()).fmt(f)
+    }
+}
+
 /// Kind, what was being done, and what lies beneath.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", if context.is_empty() { kind.to_string() } else { context.to_string() })]
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
@@ -160,34 +179,5 @@ impl Error {
 impl From<Kind> for Error {
     fn from(kind: Kind) -> Self {
         Self { kind, context: Cow::Borrowed(""), source: None }
-    }
-}
-
-impl From<tacita_block::Error> for Error {
-    fn from(error: tacita_block::Error) -> Self {
-        let kind = match error.kind() {
-            tacita_block::Kind::OutOfRange => Kind::Invalid,
-            tacita_block::Kind::NoSpace => Kind::NoSpace,
-            tacita_block::Kind::ReadOnly => Kind::ReadOnly,
-            tacita_block::Kind::Busy => Kind::Busy,
-            _ => Kind::Io,
-        };
-        Self::new(kind, error.to_string()).because(error)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.context.is_empty() {
-            write!(f, "{:?}", self.kind)
-        } else {
-            f.write_str(&self.context)
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|e| e as _)
     }
 }

@@ -2,19 +2,16 @@
 //! once above it, and the FUSE adapter that mounts the result.
 //!
 //! A system implements [`FileSystem`]: storage of nodes, entries and content, on plain types and
-//! without FUSE, so that tests drive it directly. [`DeviceFiles`] is one that this crate brings:
-//! block devices as files.
+//! without FUSE, so that tests drive it directly.
 
 mod clock;
 pub mod daemon;
-mod device_files;
 mod error;
 mod file_system;
 pub mod fuse;
 pub mod posix;
 
 pub use clock::{Clock, SystemClock};
-pub use device_files::DeviceFiles;
 pub use error::{Error, Kind, Result};
 pub use file_system::{
     Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,

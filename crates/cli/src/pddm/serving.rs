@@ -7,10 +7,11 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use tacita_block::BlockDevice;
+use tacita_devfiles::DeviceFiles;
 use tacita_nbd::{Export, Listener, Server};
 use tacita_pddm::Volume;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
-use tacita_vfs::{DeviceFiles, FileSystem, NodeId, Posix, SystemClock};
+use tacita_vfs::{FileSystem, NodeId, Posix, SystemClock};
 
 use super::name_of;
 use crate::arguments::Front;

@@ -16,9 +16,10 @@ use rustix::mount::UnmountFlags;
 use tacita_block::{
     BlockDevice, Fault, FaultDevice, Geometry, MemoryDevice, RequestKind, Trace, TraceDevice,
 };
+use tacita_devfiles::DeviceFiles;
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, mount};
-use tacita_vfs::{Change, DeviceFiles, FileSystem, Kind, Posix, SystemClock, Timestamp};
+use tacita_vfs::{Change, FileSystem, Kind, Posix, SystemClock, Timestamp};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(2);

@@ -9,10 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tacita_block::{Allocation, BlockDevice, ByteDevice};
-
-use crate::fuse::MountOptions;
-use crate::posix::NAME_LEN_MAX;
-use crate::{
+use tacita_vfs::fuse::MountOptions;
+use tacita_vfs::posix::NAME_LEN_MAX;
+use tacita_vfs::{
     Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, NewNode,
     NodeId, Reserve, Result, Seek, Timestamp, XattrMode,
 };
@@ -225,14 +224,14 @@ impl FileSystem for DeviceFiles {
         let device = self.device(node)?;
         let left = device.len_bytes().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
-        device.read(offset, &mut buf[..len])?;
+        device.read(offset, &mut buf[..len]).map_err(of_device)?;
         Ok(len)
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
         let device = self.device(node)?;
         check_room(device.len_bytes(), offset, data.len() as u64)?;
-        Ok(device.write(offset, data)?)
+        device.write(offset, data).map_err(of_device)
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
@@ -243,12 +242,12 @@ impl FileSystem for DeviceFiles {
             Reserve::Allocate { .. } => check_room(device.len_bytes(), range.start, len),
             Reserve::Zero { .. } => {
                 check_room(device.len_bytes(), range.start, len)?;
-                Ok(device.write_zeroes(range.start, len)?)
+                device.write_zeroes(range.start, len).map_err(of_device)
             }
             Reserve::Punch => {
                 let end = range.end.min(device.len_bytes());
                 let start = range.start.min(end);
-                Ok(device.write_zeroes(start, end - start)?)
+                device.write_zeroes(start, end - start).map_err(of_device)
             }
             Reserve::Collapse | Reserve::Insert => Err(Kind::Unsupported.into()),
         }
@@ -266,7 +265,7 @@ impl FileSystem for DeviceFiles {
         }
         let mut at = offset;
         while at < end {
-            let extent = device.extent(at, end - at)?;
+            let extent = device.extent(at, end - at).map_err(of_device)?;
             if extent.allocation == wanted {
                 return Ok(at);
             }
@@ -312,7 +311,7 @@ impl FileSystem for DeviceFiles {
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
-        if node == ROOT { Ok(()) } else { Ok(self.device(node)?.flush()?) }
+        if node == ROOT { Ok(()) } else { self.device(node)?.flush().map_err(of_device) }
     }
 
     /// Each device is flushed by whoever uses it. There is nothing to be done for all of them: the
@@ -327,6 +326,18 @@ impl std::fmt::Debug for DeviceFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceFiles").finish_non_exhaustive()
     }
+}
+
+/// What a device's failure is to a program that uses its file.
+fn of_device(error: tacita_block::Error) -> Error {
+    let kind = match error.kind() {
+        tacita_block::Kind::OutOfRange => Kind::Invalid,
+        tacita_block::Kind::NoSpace => Kind::NoSpace,
+        tacita_block::Kind::ReadOnly => Kind::ReadOnly,
+        tacita_block::Kind::Busy => Kind::Busy,
+        _ => Kind::Io,
+    };
+    Error::new(kind, error.to_string()).because(error)
 }
 
 fn fixed() -> Error {
