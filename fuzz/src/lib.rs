@@ -113,6 +113,16 @@ pub fn pages() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// The bytes as a line that a daemon is sent: it is refused with words, or says what is asked for.
+pub fn control_request(bytes: &[u8]) {
+    match tacita_daemon::control::Request::parse(bytes) {
+        Err(failure) => assert!(!failure.cause.is_empty()),
+        Ok(request) => {
+            let _ = (request.text("level"), request.number("rate"), request.is_set("public_only"));
+        }
+    }
+}
+
 /// The bytes as a slot of the spool of purge, as they are and under a right checksum.
 pub fn spool_record(bytes: &[u8]) {
     use tacita_purge::spool::record::{Header, RECORD_LEN, Record};

@@ -35,6 +35,17 @@ pub(crate) enum Command {
         /// Where it is mounted
         dir: PathBuf,
     },
+    /// What a daemon serves, since when, what waits, and its last messages
+    Status {
+        /// Where it is mounted, its socket, or the image or device that is open
+        target: PathBuf,
+        /// From now on, tell from this level on in the system's log and here
+        #[arg(long, value_name = "LEVEL")]
+        log: Option<LogLevel>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The history-independent file system
     #[command(subcommand)]
     Hifs(Hifs),
@@ -93,6 +104,26 @@ pub(crate) enum TimesName {
     User,
     /// All but access times are stored
     Full,
+}
+
+/// How much a daemon tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

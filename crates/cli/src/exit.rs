@@ -2,63 +2,11 @@
 
 use tacita_hifs::Kind;
 
-/// Done.
-pub(crate) const DONE: u8 = 0;
-/// What was to be checked is wrong.
-pub(crate) const WRONG: u8 = 1;
-/// Usage.
-pub(crate) const USAGE: u8 = 2;
-/// Wrong password, or no such volume.
-pub(crate) const NO_VOLUME: u8 = 3;
-/// The device or image cannot be read or written.
-pub(crate) const DEVICE: u8 = 4;
-/// Mounted or locked.
-pub(crate) const BUSY: u8 = 5;
-/// No space.
-pub(crate) const NO_SPACE: u8 = 6;
-/// Not possible here.
-pub(crate) const NOT_HERE: u8 = 7;
+pub(crate) use tacita_daemon::Failure;
+pub(crate) use tacita_daemon::exit::*;
 
 /// Result of a command.
 pub(crate) type Outcome<T> = Result<T, Failure>;
-
-/// Why a command ends without having done its work.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// Exit code.
-    pub(crate) code: u8,
-    /// What is wrong, and where.
-    pub(crate) cause: String,
-    /// What can be done.
-    pub(crate) remedy: Option<String>,
-}
-
-impl Failure {
-    pub(crate) fn new(code: u8, cause: impl Into<String>) -> Self {
-        Self { code, cause: cause.into(), remedy: None }
-    }
-
-    pub(crate) fn usage(cause: impl Into<String>) -> Self {
-        Self::new(USAGE, cause)
-    }
-
-    pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
-        self
-    }
-
-    /// The text for stderr, without the program's name.
-    pub(crate) fn text(&self) -> String {
-        match &self.remedy {
-            Some(remedy) => format!("{}\n  {remedy}", self.cause),
-            None => self.cause.clone(),
-        }
-    }
-
-    pub(crate) fn print(&self) {
-        eprintln!("tacita: {}", self.text());
-    }
-}
 
 /// A failure of mounting or unmounting.
 pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {

@@ -12,6 +12,7 @@ mod passwords;
 mod pddm;
 mod purge;
 mod sizes;
+mod status;
 mod tour;
 
 use std::process::ExitCode;
@@ -19,9 +20,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use arguments::{Arguments, Command};
-use exit::{Failure, Outcome};
+use exit::Outcome;
 
 fn main() -> ExitCode {
+    tacita_daemon::voice::start();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::from(exit::DONE),
         Err(failure) => {
-            failure.print();
+            eprintln!("tacita: {}", failure.text());
             ExitCode::from(failure.code)
         }
     }
@@ -44,23 +46,13 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Tour(tour) => tour::run(tour),
         Command::Umount { dir } => {
             let mut tell = |text: &str| eprintln!("tacita: {text}");
-            Ok(tacita_vfs::daemon::unmount_telling(dir, &mut tell)
-                .map_err(|e| exit::of_mount(&e))?)
+            Ok(tacita_vfs::fuse::unmount_telling(dir, &mut tell).map_err(|e| exit::of_mount(&e))?)
         }
-        Command::Sync { dir } => Ok(tacita_vfs::daemon::sync(dir).map_err(|e| exit::of_mount(&e))?),
+        Command::Sync { dir } => Ok(tacita_vfs::fuse::sync(dir).map_err(|e| exit::of_mount(&e))?),
+        Command::Status { target, log, json } => status::run(target, *log, *json),
         Command::Hifs(command) => hifs::run(command),
         Command::Purge(command) => purge::run(command),
         Command::Pddm(command) => pddm::run(command),
         Command::Manual { dir } => manual::write(dir),
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        let code = match error.kind() {
-            std::io::ErrorKind::StorageFull => exit::NO_SPACE,
-            _ => exit::DEVICE,
-        };
-        Self::new(code, error.to_string())
     }
 }

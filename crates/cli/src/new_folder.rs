@@ -5,8 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::Signal;
-use tacita_vfs::fuse::Interrupts;
+use tacita_daemon::Interrupts;
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
@@ -71,8 +70,7 @@ impl NewFolder {
     }
 
     fn watch_for_signals(&self) -> io::Result<()> {
-        let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-        let mut interrupts = Interrupts::watch(&signals).map_err(io::Error::other)?;
+        let mut interrupts = Interrupts::watch().map_err(io::Error::other)?;
         let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
         std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
             interrupts.wait();

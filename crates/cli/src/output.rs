@@ -1,5 +1,6 @@
 //! Facts to stdout, as text or JSON; progress to stderr, and only to a terminal.
 
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -17,6 +18,17 @@ pub(crate) fn print(text: &str) -> Outcome<()> {
 /// Prints facts in the form asked for.
 pub(crate) fn facts(json: bool, value: &serde_json::Value, text: &str) -> Outcome<()> {
     if json { print(&format!("{value:#}\n")) } else { print(text) }
+}
+
+/// Facts as lines of a name and a value, a line for each part of an array.
+pub(crate) fn lines(facts: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for (name, value) in facts.as_object().into_iter().flatten() {
+        for part in value.as_array().unwrap_or(&vec![value.clone()]) {
+            let _ = writeln!(text, "{:18} {part}", name.replace('_', " "));
+        }
+    }
+    text
 }
 
 /// A progress bar over bytes.

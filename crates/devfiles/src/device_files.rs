@@ -50,7 +50,22 @@ pub struct DeviceFiles {
 struct DeviceFile {
     name: OsString,
     device: ByteDevice<Arc<dyn BlockDevice>>,
-    may_wait: bool,
+    is_hidden: bool,
+}
+
+impl DeviceFile {
+    /// What the device's failure is to a program that uses its file.
+    fn failed(&self, error: tacita_block::Error) -> Error {
+        let kind = match error.kind() {
+            tacita_block::Kind::OutOfRange => Kind::Invalid,
+            tacita_block::Kind::NoSpace => Kind::NoSpace,
+            tacita_block::Kind::ReadOnly => Kind::ReadOnly,
+            tacita_block::Kind::Busy => Kind::Busy,
+            _ => Kind::Io,
+        };
+        let error = Error::new(kind, error.to_string()).because(error);
+        if self.is_hidden { error.in_private() } else { error }
+    }
 }
 
 impl DeviceFiles {
@@ -74,17 +89,18 @@ impl DeviceFiles {
             if files.iter().any(|file| file.name == name) {
                 return Err(Error::new(Kind::Exists, "two devices have the same name"));
             }
-            files.push(DeviceFile { name, device: ByteDevice::new(device), may_wait: false });
+            files.push(DeviceFile { name, device: ByteDevice::new(device), is_hidden: false });
         }
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         Ok(Self { files, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
-    /// Says which files' changes may wait for those of other files.
+    /// Says which files hold hidden volumes: their changes may wait for those of other files, and
+    /// their failures are told to the programs that use them alone, never to a log.
     #[must_use]
-    pub fn waiting(mut self, may_wait: impl Fn(&OsStr) -> bool) -> Self {
+    pub fn hiding(mut self, is_hidden: impl Fn(&OsStr) -> bool) -> Self {
         for file in &mut self.files {
-            file.may_wait = may_wait(&file.name);
+            file.is_hidden = is_hidden(&file.name);
         }
         self
     }
@@ -108,12 +124,12 @@ impl DeviceFiles {
         NodeId(ROOT.0 + 1 + index as u64)
     }
 
-    fn device(&self, node: NodeId) -> Result<&ByteDevice<Arc<dyn BlockDevice>>> {
+    fn file(&self, node: NodeId) -> Result<&DeviceFile> {
         if node == ROOT {
             return Err(Kind::IsDirectory.into());
         }
         let file = Self::index_of(node).and_then(|index| self.files.get(index));
-        file.map(|file| &file.device).ok_or_else(|| Kind::Stale.into())
+        file.ok_or_else(|| Kind::Stale.into())
     }
 
     fn len_bytes(&self) -> u64 {
@@ -130,7 +146,7 @@ impl FileSystem for DeviceFiles {
         let (kind, perm, nlink, size) = if node == ROOT {
             (FileType::Directory, ROOT_PERM, 2, 0)
         } else {
-            (FileType::File, FILE_PERM, 1, self.device(node)?.len_bytes())
+            (FileType::File, FILE_PERM, 1, self.file(node)?.device.len_bytes())
         };
         Ok(Attr {
             ino: node.0,
@@ -197,7 +213,9 @@ impl FileSystem for DeviceFiles {
         }
         for (cookie, (index, file)) in (COOKIE_BASE..).zip(self.files.iter().enumerate()) {
             let node = Self::node_of(index);
-            let entry = Entry { name: &file.name, node, ino: node.0, kind: FileType::File, cookie };
+            let attr = Some(self.attr(node)?);
+            let (name, ino, kind) = (&*file.name, node.0, FileType::File);
+            let entry = Entry { name, node, ino, kind, attr, cookie };
             if cookie > from && !each(entry) {
                 break;
             }
@@ -221,40 +239,44 @@ impl FileSystem for DeviceFiles {
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let device = self.device(node)?;
+        let file = self.file(node)?;
+        let device = &file.device;
         let left = device.len_bytes().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
-        device.read(offset, &mut buf[..len]).map_err(of_device)?;
+        device.read(offset, &mut buf[..len]).map_err(|e| file.failed(e))?;
         Ok(len)
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        let device = self.device(node)?;
+        let file = self.file(node)?;
+        let device = &file.device;
         check_room(device.len_bytes(), offset, data.len() as u64)?;
-        device.write(offset, data).map_err(of_device)
+        device.write(offset, data).map_err(|e| file.failed(e))
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
-        let device = self.device(node)?;
+        let file = self.file(node)?;
+        let device = &file.device;
         let len = range.end - range.start;
         match how {
             // All that there will ever be is there.
             Reserve::Allocate { .. } => check_room(device.len_bytes(), range.start, len),
             Reserve::Zero { .. } => {
                 check_room(device.len_bytes(), range.start, len)?;
-                device.write_zeroes(range.start, len).map_err(of_device)
+                device.write_zeroes(range.start, len).map_err(|e| file.failed(e))
             }
             Reserve::Punch => {
                 let end = range.end.min(device.len_bytes());
                 let start = range.start.min(end);
-                device.write_zeroes(start, end - start).map_err(of_device)
+                device.write_zeroes(start, end - start).map_err(|e| file.failed(e))
             }
             Reserve::Collapse | Reserve::Insert => Err(Kind::Unsupported.into()),
         }
     }
 
     fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
-        let device = self.device(node)?;
+        let file = self.file(node)?;
+        let device = &file.device;
         let end = device.len_bytes();
         let wanted = match what {
             Seek::Data => Allocation::Data,
@@ -265,7 +287,7 @@ impl FileSystem for DeviceFiles {
         }
         let mut at = offset;
         while at < end {
-            let extent = device.extent(at, end - at).map_err(of_device)?;
+            let extent = device.extent(at, end - at).map_err(|e| file.failed(e))?;
             if extent.allocation == wanted {
                 return Ok(at);
             }
@@ -307,11 +329,15 @@ impl FileSystem for DeviceFiles {
 
     fn may_wait(&self, node: NodeId) -> bool {
         let file = Self::index_of(node).and_then(|index| self.files.get(index));
-        file.is_some_and(|file| file.may_wait)
+        file.is_some_and(|file| file.is_hidden)
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
-        if node == ROOT { Ok(()) } else { self.device(node)?.flush().map_err(of_device) }
+        if node == ROOT {
+            return Ok(());
+        }
+        let file = self.file(node)?;
+        file.device.flush().map_err(|e| file.failed(e))
     }
 
     /// Each device is flushed by whoever uses it. There is nothing to be done for all of them: the
@@ -326,18 +352,6 @@ impl std::fmt::Debug for DeviceFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceFiles").finish_non_exhaustive()
     }
-}
-
-/// What a device's failure is to a program that uses its file.
-fn of_device(error: tacita_block::Error) -> Error {
-    let kind = match error.kind() {
-        tacita_block::Kind::OutOfRange => Kind::Invalid,
-        tacita_block::Kind::NoSpace => Kind::NoSpace,
-        tacita_block::Kind::ReadOnly => Kind::ReadOnly,
-        tacita_block::Kind::Busy => Kind::Busy,
-        _ => Kind::Io,
-    };
-    Error::new(kind, error.to_string()).because(error)
 }
 
 fn fixed() -> Error {

@@ -181,7 +181,9 @@ impl State {
             }
             let node = self.node(*child)?;
             let name = OsStr::from_bytes(name);
-            if !each(Entry { name, node: *child, ino: self.ino(node), kind: node.kind, cookie }) {
+            let attr = self.attr(node);
+            let (ino, kind) = (attr.ino, attr.kind);
+            if !each(Entry { name, node: *child, ino, kind, attr: Some(attr), cookie }) {
                 break;
             }
         }

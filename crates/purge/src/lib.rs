@@ -28,7 +28,7 @@ pub use error::{Error, Kind, Result};
 pub use extents::{Extent, Map, State};
 pub use medium::{InPlace, Journal, Medium, Names};
 pub use method::{METHOD_LEN_MAX, Method, PASS_COUNT_MAX, Pattern};
-pub use overlay::{FINISH_ATTRIBUTE, Overlay, OverlayOptions, STATUS_ATTRIBUTE};
+pub use overlay::{Overlay, OverlayOptions};
 pub use policy::{OnFailure, POLICY_ATTRIBUTE, Policy, Rule, parse_rules};
 pub use removal::{Removal, RemovalOptions};
 pub use suits::Suitability;

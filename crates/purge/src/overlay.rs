@@ -40,12 +40,6 @@ use crate::{Error, Result, attributes, names};
 use purger::{Manner, Purger};
 use table::{Node, Table};
 
-/// Attribute of the root of a mount whose value is the status, as JSON.
-pub const STATUS_ATTRIBUTE: &str = "user.tacita.purge.status";
-
-/// Attribute of the root of a mount that finishes everything pending when it is set.
-pub const FINISH_ATTRIBUTE: &str = "user.tacita.purge.finish";
-
 /// How often names and journal are dealt with unless told otherwise.
 const EPOCH_DEFAULT: Duration = Duration::from_secs(10);
 

@@ -186,7 +186,7 @@ impl Spool {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(seq) = name.parse::<u64>() else {
                 if ![".", "..", RECORDS_NAME, fillers::FILLERS_NAME].contains(&name.as_str()) {
-                    log::warn!("spool: {name} is not ours and stays");
+                    log::warn!("spool: something that is not ours stays");
                 }
                 continue;
             };

@@ -5,15 +5,11 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tacita_daemon::{Failure, Interrupts};
 use tacita_testkit::{InoScheme, MemoryFs};
-use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{Interrupts, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 use tacita_vfs::posix::{Caller, SetAttr};
-use tacita_vfs::{Posix, Result, SystemClock};
-
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGTERM: i32 = 15;
+use tacita_vfs::{Posix, SystemClock};
 
 struct Arguments {
     dir: String,
@@ -54,7 +50,7 @@ fn arguments() -> Option<Arguments> {
 }
 
 /// Whoever mounts may write.
-fn give_root_to_caller(posix: &Posix<MemoryFs>) -> Result<()> {
+fn give_root_to_caller(posix: &Posix<MemoryFs>) -> tacita_vfs::Result<()> {
     let owner = SetAttr {
         uid: Some(rustix::process::geteuid().as_raw()),
         gid: Some(rustix::process::getegid().as_raw()),
@@ -64,38 +60,19 @@ fn give_root_to_caller(posix: &Posix<MemoryFs>) -> Result<()> {
     posix.change(Caller::default(), root, &owner).map(drop)
 }
 
-fn serve(arguments: &Arguments, reporter: Option<Reporter>) -> ExitCode {
+/// What a failure is to whoever started this.
+fn failure(e: &tacita_vfs::Error) -> Failure {
+    Failure::new(tacita_daemon::exit::NOT_HERE, e.to_string())
+}
+
+fn start(arguments: &Arguments) -> std::result::Result<(Mount, Interrupts), Failure> {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
     let posix = Arc::new(Posix::new(fs, SystemClock));
-    let started = Interrupts::watch(&[SIGHUP, SIGINT, SIGTERM]).and_then(|interrupts| {
-        give_root_to_caller(&posix)?;
-        let mount = mount(posix, &arguments.dir, &arguments.options)?;
-        Ok((mount, interrupts))
-    });
-    let (mount, interrupts) = match started {
-        Ok(started) => started,
-        Err(e) => {
-            match reporter {
-                Some(reporter) => drop(reporter.failed(7, &e.to_string())),
-                None => eprintln!("{e}"),
-            }
-            return ExitCode::from(7);
-        }
-    };
-    if let Some(reporter) = reporter
-        && let Err(e) = reporter.mounted()
-    {
-        eprintln!("{e}");
-        return ExitCode::FAILURE;
-    }
-    match run_until_unmounted(mount, interrupts) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
-        }
-    }
+    let interrupts = Interrupts::watch()?;
+    give_root_to_caller(&posix).map_err(|e| failure(&e))?;
+    let mount = mount(posix, &arguments.dir, &arguments.options).map_err(|e| failure(&e))?;
+    Ok((mount, interrupts))
 }
 
 fn main() -> ExitCode {
@@ -105,19 +82,15 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    if !arguments.daemon {
-        return serve(&arguments, None);
-    }
-    match daemonise() {
-        Ok(Daemonised::Child(reporter)) => serve(&arguments, Some(reporter)),
-        Ok(Daemonised::Parent(Ok(()))) => ExitCode::SUCCESS,
-        Ok(Daemonised::Parent(Err(failure))) => {
-            eprintln!("{}", failure.text);
-            ExitCode::from(u8::try_from(failure.code).unwrap_or(1))
-        }
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
+    let run = |(mount, interrupts)| {
+        run_until_unmounted(mount, interrupts)
+            .map_err(|e| Failure::new(tacita_daemon::exit::WRONG, e.to_string()))
+    };
+    match tacita_daemon::serve(!arguments.daemon, || start(&arguments), run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.text());
+            ExitCode::from(failure.code)
         }
     }
 }

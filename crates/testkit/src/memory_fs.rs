@@ -314,8 +314,8 @@ impl FileSystem for MemoryFs {
     ) -> Result<()> {
         let state = self.state();
         for (cookie, name, node) in state.directory(dir)?.after(from) {
-            let entry =
-                Entry { name, node, ino: state.ino(node)?, kind: state.node(node)?.kind(), cookie };
+            let (ino, kind) = (state.ino(node)?, state.node(node)?.kind());
+            let entry = Entry { name, node, ino, kind, attr: None, cookie };
             if !each(entry) {
                 break;
             }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
-use tacita_vfs::daemon::unmount_within;
+use tacita_vfs::fuse::unmount_within;
 
 /// Longest time that a suite may take.
 const TIME_MAX: Duration = Duration::from_mins(5);

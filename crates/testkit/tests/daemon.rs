@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::Kind;
-use tacita_vfs::daemon::unmount_within;
+use tacita_vfs::fuse::unmount_within;
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(1);

@@ -150,12 +150,13 @@ pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    private: bool,
 }
 
 impl Error {
     /// An error of `kind`; `context` names the operation, path or address.
     pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, context: context.into(), source: None }
+        Self { kind, context: context.into(), source: None, private: false }
     }
 
     /// The same error with the cause beneath it.
@@ -163,6 +164,18 @@ impl Error {
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The same error for the program that meets it alone: no log may tell of it.
+    #[must_use]
+    pub const fn in_private(mut self) -> Self {
+        self.private = true;
+        self
+    }
+
+    /// Whether no log may tell of it.
+    pub const fn is_private(&self) -> bool {
+        self.private
     }
 
     /// What went wrong, for `match`.
@@ -178,6 +191,17 @@ impl Error {
 
 impl From<Kind> for Error {
     fn from(kind: Kind) -> Self {
-        Self { kind, context: Cow::Borrowed(""), source: None }
+        Self { kind, context: Cow::Borrowed(""), source: None, private: false }
+    }
+}
+
+impl From<tacita_daemon::Error> for Error {
+    fn from(error: tacita_daemon::Error) -> Self {
+        let kind = match error.kind() {
+            tacita_daemon::Kind::Busy => Kind::Busy,
+            tacita_daemon::Kind::NotServed => Kind::NotFound,
+            _ => Kind::Io,
+        };
+        Self::new(kind, error.to_string()).because(error)
     }
 }

@@ -129,6 +129,9 @@ pub struct Entry<'a> {
     pub ino: u64,
     /// What the node is.
     pub kind: FileType,
+    /// What `stat` shows, from systems that have it at hand: then the node is in memory, too, and
+    /// need not be looked up before it is used.
+    pub attr: Option<Attr>,
     /// Where to go on after this entry; greater than 2.
     pub cookie: Cookie,
 }

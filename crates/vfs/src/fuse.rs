@@ -14,6 +14,7 @@ mod changes;
 mod convert;
 mod entries;
 mod hands;
+mod holders;
 mod invalidator;
 mod marks;
 mod mount;
@@ -22,9 +23,8 @@ mod mount_table;
 mod node_table;
 mod requests;
 mod sync_timer;
+mod unmount;
 
-pub use mount::{Interrupts, Mount, mount, run_until_unmounted};
+pub use mount::{Mount, mount, run_until_unmounted};
 pub use mount_options::MountOptions;
-pub(crate) use mount_table::{
-    detach, device_of_mount, is_mounted, mounted_in, owner_of_mount, unmount_busy,
-};
+pub use unmount::{sync, unmount, unmount_telling, unmount_within};

@@ -5,7 +5,6 @@
 //! without FUSE, so that tests drive it directly.
 
 mod clock;
-pub mod daemon;
 mod error;
 mod file_system;
 pub mod fuse;

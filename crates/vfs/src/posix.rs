@@ -137,8 +137,16 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`crate::Kind::Io`].
     pub fn sync(&self) -> Result<()> {
+        let count = self.activity.count();
         self.let_go_of_closed();
-        self.fs.sync()
+        self.fs.sync()?;
+        self.activity.note_synced(count);
+        Ok(())
+    }
+
+    /// Whether everything that programs have changed has been synced since.
+    pub fn is_synced(&self) -> bool {
+        self.activity.is_synced()
     }
 
     /// How often programs have changed something, or tried to: it grows with each change.

@@ -2,19 +2,20 @@
 
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use serde_json::{Value, json};
 use tacita_block::Access;
-use tacita_hifs::{OpenOptions, Recovery, Sync};
-use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{Posix, SystemClock};
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_hifs::{Hifs, OpenOptions, Recovery, Sync};
+use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::{FileSystem, Posix, SystemClock};
 
 use crate::arguments::SyncName;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Outcome};
 
 /// Threads beside those that keep all cores busy.
 const COMMITTERS: usize = 4;
@@ -28,39 +29,33 @@ pub(super) fn run(
     foreground: bool,
     options: &[String],
 ) -> Outcome<()> {
-    let serve = |reporter: Option<Reporter>| serve(image, dir, sync, options, reporter);
-    if foreground {
-        return serve(None);
-    }
-    match daemonise().map_err(|e| exit::of_mount(&e))? {
-        Daemonised::Parent(Ok(())) => Ok(()),
-        Daemonised::Parent(Err(failure)) => {
-            Err(Failure::new(u8::try_from(failure.code).unwrap_or(exit::DEVICE), failure.text))
-        }
-        Daemonised::Child(reporter) => serve(Some(reporter)),
-    }
+    let start = || start(image, dir, sync, options);
+    tacita_daemon::serve(foreground, start, |(mount, interrupts, _control)| {
+        run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e))
+    })
 }
 
-fn serve(
-    image: &Path,
-    dir: &Path,
-    sync: (SyncName, Duration),
-    options: &[String],
-    reporter: Option<Reporter>,
-) -> Outcome<()> {
-    match (start(image, dir, sync, options), reporter) {
-        (Ok((mount, interrupts)), reporter) => {
-            if let Some(reporter) = reporter {
-                reporter.mounted().map_err(|e| exit::of_mount(&e))?;
-            }
-            Ok(run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e))?)
-        }
-        (Err(failure), None) => Err(failure),
-        (Err(failure), Some(reporter)) => {
-            // The parent prints it.
-            let _ = reporter.failed(failure.code.into(), &failure.text());
-            std::process::exit(failure.code.into())
-        }
+/// What a mount is asked from outside.
+struct Mounted(Weak<Posix<Hifs>>);
+
+impl Service for Mounted {
+    fn status(&self) -> Value {
+        let Some(posix) = self.0.upgrade() else { return Value::Null };
+        let hifs = posix.file_system();
+        let Ok(stats) = hifs.stats() else { return Value::Null };
+        json!({
+            "block_bytes": stats.block_len_bytes,
+            "blocks": stats.blocks,
+            "blocks_free": stats.blocks_free,
+            "files": stats.files,
+            "files_free": stats.files_free,
+            "read_only": hifs.is_read_only(),
+            "waits_for_commit": !posix.is_synced(),
+        })
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        reply.unknown(request);
     }
 }
 
@@ -69,7 +64,7 @@ fn start(
     dir: &Path,
     sync: (SyncName, Duration),
     options: &[String],
-) -> Outcome<(Mount, Interrupts)> {
+) -> Outcome<(Mount, Interrupts, Control)> {
     let given = |name: &str| options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let read_only = given("ro");
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -80,8 +75,7 @@ fn start(
         },
         ..OpenOptions::default()
     };
-    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let interrupts = Interrupts::watch()?;
     let hifs = super::open(image, access, open_options)?;
     if hifs.recovery() != Recovery::Clean {
         let what = match hifs.recovery() {
@@ -102,6 +96,14 @@ fn start(
         ..MountOptions::default()
     };
     let posix = Arc::new(Posix::new(hifs, SystemClock));
+    let service = Arc::new(Mounted(Arc::downgrade(&posix)));
     let mount = mount(posix, dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
-    Ok((mount, interrupts))
+    let identity = Identity {
+        system: "hifs",
+        at: mount.dir().to_owned(),
+        device: mount.device(),
+        source: image.canonicalize().ok(),
+    };
+    let control = Control::start(identity, service)?;
+    Ok((mount, interrupts, control))
 }

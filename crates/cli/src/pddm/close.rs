@@ -1,20 +1,17 @@
 //! `tacita pddm close`: what waits on hidden volumes is swept onto the device or dropped, as its owner
 //! says; the same is asked and done whether there is any.
 
-use std::io::{BufRead, IsTerminal, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
+use tacita_daemon::control::Request;
 
-use super::control::{connect, request};
+use super::control::connect;
 use crate::arguments::Rest;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::output;
+use crate::status::ask as ask_daemon;
 
 /// What is done with what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,54 +35,22 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
                 .with_remedy("--sweep writes it to the device, --drop does not"));
         }
     };
-    let mut stream = connect(front)?;
-    let daemon = daemon(&stream);
     let word = if wish == Wish::Sweep { "sweep" } else { "drop" };
-    stream.write_all(format!("close {word}\n").as_bytes())?;
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply)?;
-    let ended = ended(&reply, json);
-    if ended.as_ref().err().is_none_or(|failure| failure.code != exit::BUSY)
-        && let Some(daemon) = daemon
-    {
-        // Its last words come a moment before the device is free.
-        let _ = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], None);
-    }
-    ended
-}
-
-/// The process at the other end.
-fn daemon(stream: &UnixStream) -> Option<OwnedFd> {
-    pidfd_open(socket_peercred(stream).ok()?.pid, PidfdFlags::empty()).ok()
-}
-
-/// How it ended, in the daemon's last words.
-fn ended(reply: &str, json: bool) -> Outcome<()> {
-    let last: Option<Value> = reply.lines().last().and_then(|line| serde_json::from_str(line).ok());
-    let Some(last) = last else {
-        return Err(Failure::new(exit::DEVICE, "the daemon ended without a word")
-            .with_remedy("what was flushed is on the device; open it again"));
-    };
-    let dropped = &last["dropped"];
+    let answer = connect(front)?.ask_to_stop(&Request::new("stop", json!({ "rest": word })))?;
+    let dropped = &answer.facts["dropped"];
     let volumes = dropped.as_array().into_iter().flatten();
     let lines = volumes
         .map(|volume| format!("{}: {} blocks were dropped\n", volume["name"], volume["blocks"]));
     // For the eyes of whoever is at the terminal, and for nobody's log.
     let text: String = lines.filter(|_| std::io::stdout().is_terminal()).collect();
     output::facts(json, &json!({ "dropped": dropped }), &text)?;
-    match (last["code"].as_u64(), last["failure"].as_str()) {
-        (_, None) => Ok(()),
-        (code, Some(text)) => {
-            let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::DEVICE);
-            Err(Failure::new(code, text))
-        }
-    }
+    answer.result().map(drop)
 }
 
 /// Says what waits, and asks; `None` to stay open.
 fn ask(front: &Path) -> Outcome<Option<Wish>> {
-    let reply: Value = serde_json::from_str(&request(front, "hidden\n")?).unwrap_or_default();
-    for volume in reply["volumes"].as_array().into_iter().flatten() {
+    let facts = ask_daemon(connect(front)?, "hidden", Value::Null)?;
+    for volume in facts["volumes"].as_array().into_iter().flatten() {
         output::print(&format!(
             "{}: {} blocks wait\n",
             volume["name"].as_str().unwrap_or_default(),

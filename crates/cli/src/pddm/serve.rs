@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use tacita_block::Access;
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity};
 use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Session, Unlock};
 use tacita_secret::Password;
-use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::Interrupts;
 
-use super::control::Control;
+use super::control::{Ending, Opened};
 use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
@@ -28,35 +27,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     };
     // Asked for while there is a terminal.
     let password = password.read("Password")?;
-    if *foreground {
-        return serve(command, &password, None);
-    }
-    match daemonise().map_err(|e| exit::of_mount(&e))? {
-        Daemonised::Parent(Ok(())) => Ok(()),
-        Daemonised::Parent(Err(failure)) => {
-            Err(Failure::new(u8::try_from(failure.code).unwrap_or(exit::DEVICE), failure.text))
-        }
-        Daemonised::Child(reporter) => serve(command, &password, Some(reporter)),
-    }
-}
-
-fn serve(command: &Command, password: &Password, reporter: Option<Reporter>) -> Outcome<()> {
-    match start(command, password) {
-        Ok(open) => {
-            if let Some(reporter) = reporter {
-                reporter.mounted().map_err(|e| exit::of_mount(&e))?;
-            }
-            open.run()
-        }
-        Err(failure) => match reporter {
-            None => Err(failure),
-            Some(reporter) => {
-                // The parent prints it.
-                let _ = reporter.failed(failure.code.into(), &failure.text());
-                std::process::exit(failure.code.into())
-            }
-        },
-    }
+    tacita_daemon::serve(*foreground, || start(command, &password), Open::run)
 }
 
 /// An open device and what serves it.
@@ -64,6 +35,7 @@ struct Open {
     session: Arc<Session>,
     heartbeat: Option<Heartbeat>,
     control: Control,
+    ending: Arc<Ending>,
     serving: Serving,
     calls: Receiver<Call>,
     front: PathBuf,
@@ -85,8 +57,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         unreachable!("called for open");
     };
     keep_memory_private();
-    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let mut interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let mut interrupts = Interrupts::watch()?;
     let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = open_device(path, access)?;
     let options = Options {
@@ -110,21 +81,29 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let (serving, front) = Serving::start(volumes, front, *read_only, &caller)?;
     let signalled = caller.clone();
     std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
-        loop {
-            interrupts.wait();
+        while interrupts.wait() {
             let _ = signalled.send(Call::Signal);
         }
     })?;
-    let control = Control::start(&front, Arc::clone(&session), caller)?;
+    let ending = Arc::<Ending>::default();
+    let opened =
+        Opened { session: Arc::clone(&session), ending: Arc::clone(&ending), calls: caller };
+    let identity = Identity {
+        system: "pddm",
+        at: front.canonicalize()?,
+        device: serving.device(),
+        source: path.canonicalize().ok(),
+    };
+    let control = Control::start(identity, Arc::new(opened))?;
     let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session)) };
     let read_only = *read_only;
-    Ok(Open { session, heartbeat, control, serving, calls, front, read_only })
+    Ok(Open { session, heartbeat, control, ending, serving, calls, front, read_only })
 }
 
 impl Open {
     /// Serves until it is to stop; then everything public is made durable.
     fn run(self) -> Outcome<()> {
-        let Self { session, heartbeat, control, serving, calls, front, read_only } = self;
+        let Self { session, heartbeat, control, ending, serving, calls, front, read_only } = self;
         let (mut unmounted, mut signals) = (false, 0);
         for call in &calls {
             unmounted = call == Call::Unmounted;
@@ -135,21 +114,22 @@ impl Open {
             }
             let public = front.join(name_of(Level::PUBLIC));
             let why = Failure::new(exit::BUSY, format!("{}: in use", public.display()));
-            control.refuse(&why.with_remedy("nothing has been changed; close what uses it first"));
+            ending.refuse(&why.with_remedy("nothing has been changed; close what uses it first"));
         }
         // Hidden clients go first, then the heartbeat, then all others.
         session.cut_hidden();
         drop(heartbeat);
         let served = serving.stop(unmounted);
         let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());
-        let swept = if control.wants_sweep() && !read_only {
+        let swept = if ending.wants_sweep() && !read_only {
             session.sweep(&mut |_, _| true).map(drop).map_err(failed)
         } else {
             Ok(())
         };
         let dropped = dropped(&session);
         let ended = served.and(swept).and(session.close().map_err(failed));
-        control.finish(&ended, &dropped);
+        drop(control);
+        ending.tell(&ended, &dropped);
         ended
     }
 }

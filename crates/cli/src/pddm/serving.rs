@@ -85,12 +85,20 @@ impl Serving {
             ..DeviceFiles::mount_options()
         };
         let (public, _) = files.lookup(files.root(), OsStr::new(PUBLIC))?;
-        let files = Arc::new(Posix::new(files.waiting(|name| name != PUBLIC), SystemClock));
+        let files = Arc::new(Posix::new(files.hiding(|name| name != PUBLIC), SystemClock));
         let mut mount = mount(Arc::clone(&files), dir, &mount_options)?;
         let caller = caller.clone();
         // Nobody listens any more where it ends otherwise.
         mount.when_ended(move || _ = caller.send(Call::Unmounted))?;
         Ok(Self::Fuse { mount, files, public })
+    }
+
+    /// The number of the mounted file system, if this is one.
+    pub(super) fn device(&self) -> Option<String> {
+        match self {
+            Self::Nbd(_) => None,
+            Self::Fuse { mount, .. } => mount.device(),
+        }
     }
 
     /// Whether a program has the public file open: that alone keeps a folder from being closed, for

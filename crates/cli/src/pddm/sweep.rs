@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use tacita_block::Access;
+use tacita_daemon::Interrupts;
 use tacita_pddm::{Level, Options, Session, Unlock};
-use tacita_vfs::fuse::Interrupts;
 
 use super::{control, failure, only_if_wanted, open_device};
 use crate::arguments::Pddm as Command;
@@ -60,8 +59,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 }
 
 fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
-    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let mut interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let mut interrupts = Interrupts::watch()?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let bar = output::progress("sweeping", u64::from(session.geometry().units()) * unit_len);
     let (pace, mut first) = (Pace::new(rate), None);

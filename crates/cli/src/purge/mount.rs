@@ -4,13 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use serde_json::Value;
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
-use tacita_vfs::daemon::{Daemonised, Reporter, daemonise};
-use tacita_vfs::fuse::{Interrupts, Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 use tacita_vfs::{Posix, SystemClock};
 
 use super::of_purge;
@@ -22,20 +23,16 @@ use crate::exit::{self, Failure, Outcome};
 const THREAD_COUNT: usize = 16;
 
 /// What a running mount consists of.
-type Started = (Mount, Interrupts, Arc<Posix<Overlay>>);
+struct Started {
+    mount: Mount,
+    interrupts: Interrupts,
+    posix: Arc<Posix<Overlay>>,
+    control: Control,
+}
 
 pub(super) fn run(arguments: &PurgeMount) -> Outcome<()> {
     check_places(&arguments.lower, &arguments.dir)?;
-    if arguments.foreground {
-        return serve(arguments, None);
-    }
-    match daemonise().map_err(|e| exit::of_mount(&e))? {
-        Daemonised::Parent(Ok(())) => Ok(()),
-        Daemonised::Parent(Err(failure)) => {
-            Err(Failure::new(u8::try_from(failure.code).unwrap_or(exit::DEVICE), failure.text))
-        }
-        Daemonised::Child(reporter) => serve(arguments, Some(reporter)),
-    }
+    tacita_daemon::serve(arguments.foreground, || start(arguments), run_until_purged)
 }
 
 /// Refuses a mount that would contain itself.
@@ -66,31 +63,40 @@ fn unreachable_place(path: &Path, e: &std::io::Error) -> Failure {
     of_purge(&error)
 }
 
-fn serve(arguments: &PurgeMount, reporter: Option<Reporter>) -> Outcome<()> {
-    match (start(arguments), reporter) {
-        (Ok((mount, interrupts, posix)), reporter) => {
-            if let Some(reporter) = reporter {
-                reporter.mounted().map_err(|e| exit::of_mount(&e))?;
+fn run_until_purged(started: Started) -> Outcome<()> {
+    let Started { mount, interrupts, posix, control } = started;
+    let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
+    drop(control);
+    // Everything is purged by now; this ends its thread and marks the spool as clean.
+    drop(posix);
+    served
+}
+
+/// What a mount is asked from outside.
+struct Mounted(Weak<Posix<Overlay>>);
+
+impl Service for Mounted {
+    fn status(&self) -> Value {
+        self.0.upgrade().map_or(Value::Null, |posix| posix.file_system().status())
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        let Some(posix) = self.0.upgrade() else { return };
+        match request.word.as_str() {
+            "finish" => {
+                let done = posix.file_system().finish();
+                reply.answer(done.map(|()| Value::Null).map_err(|e| of_purge(&e)));
             }
-            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
-            // Everything is purged by now; this ends its thread and marks the spool as clean.
-            drop(posix);
-            Ok(served?)
-        }
-        (Err(failure), None) => Err(failure),
-        (Err(failure), Some(reporter)) => {
-            // The parent prints it.
-            let _ = reporter.failed(failure.code.into(), &failure.text());
-            std::process::exit(failure.code.into())
+            _ => reply.unknown(request),
         }
     }
 }
 
 fn start(arguments: &PurgeMount) -> Outcome<Started> {
-    let signals = [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw);
-    let interrupts = Interrupts::watch(&signals).map_err(|e| exit::of_mount(&e))?;
+    let interrupts = Interrupts::watch()?;
     // Permissions of new files are the callers', whose masks are applied already.
     rustix::process::umask(rustix::fs::Mode::empty());
+    let lower = arguments.lower.canonicalize();
     let overlay = open(arguments)?;
     if overlay.pending() > 0 && !arguments.asynchronous {
         eprintln!(
@@ -122,7 +128,15 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     let posix = Arc::new(Posix::new(overlay, SystemClock));
     let mount =
         mount(Arc::clone(&posix), &arguments.dir, &mount_options).map_err(|e| of_mounting(&e))?;
-    Ok((mount, interrupts, posix))
+    let identity = Identity {
+        system: "purge",
+        at: mount.dir().to_owned(),
+        device: mount.device(),
+        // By its path another folder could be meant, where the mount lies on LOWER itself.
+        source: lower.ok().filter(|lower| lower != mount.dir()),
+    };
+    let control = Control::start(identity, Arc::new(Mounted(Arc::downgrade(&posix))))?;
+    Ok(Started { mount, interrupts, posix, control })
 }
 
 fn of_mounting(error: &tacita_vfs::Error) -> Failure {

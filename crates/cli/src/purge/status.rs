@@ -3,44 +3,28 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, getxattr, setxattr};
-use rustix::io::Errno;
 use serde_json::Value;
-use tacita_purge::{FINISH_ATTRIBUTE, STATUS_ATTRIBUTE};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 use crate::sizes;
-
-/// The kernel hands on no more of an attribute.
-const STATUS_LEN_MAX: usize = 64 << 10;
+use crate::status::{ask, daemon_of};
 
 pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
-    let refuse = |errno: Errno| match errno {
-        Errno::NOENT => Failure::usage(format!("{}: no such folder", dir.display())),
-        Errno::NODATA | Errno::OPNOTSUPP => {
-            Failure::usage(format!("{}: not the root of a purge mount", dir.display()))
-                .with_remedy("`findmnt -t fuse.purge` lists those that there are")
+    let daemon = || daemon_of(dir, exit::USAGE);
+    let facts = || -> Outcome<Value> {
+        let mut status = ask(daemon()?, "status", Value::Null)?;
+        if status["system"] != "purge" {
+            return Err(Failure::usage(format!("{}: not a purge mount", dir.display()))
+                .with_remedy("`findmnt -t fuse.purge` lists those that there are"));
         }
-        errno => {
-            let cause = format!("{}: {}", dir.display(), std::io::Error::from(errno));
-            Failure::new(exit::DEVICE, cause).with_remedy(
-                "what could not be purged waits in the spool; the next mount tries again, and the \
-                 kernel's log (`dmesg`) says more",
-            )
-        }
+        Ok(status["facts"].take())
     };
-    let mut bytes = vec![0_u8; STATUS_LEN_MAX];
-    let mut read = || -> Result<Value, Errno> {
-        let len = getxattr(dir, STATUS_ATTRIBUTE, &mut bytes[..])?;
-        serde_json::from_slice(&bytes[..len]).map_err(|_| Errno::IO)
-    };
-    read().map_err(refuse)?;
-    let finished =
-        if finish { setxattr(dir, FINISH_ATTRIBUTE, b"1", XattrFlags::empty()) } else { Ok(()) };
-    let status = read().map_err(refuse)?;
-    output::facts(json, &status, &text(&status))?;
-    finished.map_err(refuse)
+    facts()?;
+    let finished = if finish { ask(daemon()?, "finish", Value::Null).map(drop) } else { Ok(()) };
+    let facts = facts()?;
+    output::facts(json, &facts, &text(&facts))?;
+    finished
 }
 
 fn text(status: &Value) -> String {

@@ -8,10 +8,10 @@ use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
 use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
 
+use super::Overlay;
 use super::opaque::LINK_ATTRIBUTE;
 use super::seam::refused;
 use super::table::Node;
-use super::{FINISH_ATTRIBUTE, Overlay, STATUS_ATTRIBUTE};
 use crate::attributes;
 use crate::attributes::Overwritten;
 use crate::mutant::{Mutant, planted};
@@ -23,9 +23,6 @@ const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
 
 impl Overlay {
     pub(super) fn attribute(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
-        if node == self.table.root.id && name == STATUS_ATTRIBUTE {
-            return Ok(self.status().to_string().into_bytes());
-        }
         self.ask_living(node, |node| {
             // The kernel asks for the capabilities of every file that is written for the first time.
             let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
@@ -58,9 +55,6 @@ impl Overlay {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        if node == self.table.root.id && name == FINISH_ATTRIBUTE {
-            return Ok(self.finish()?);
-        }
         check_settable(name)?;
         let node = self.living(node)?;
         let flags = match mode {

@@ -172,6 +172,7 @@ impl FileSystem for Overlay {
                 node: NodeId(entry.ino()),
                 ino: entry.ino(),
                 kind: self.listed_kind(&folder, name, entry.file_type()),
+                attr: None,
                 cookie: entry.next_entry_cookie().max(COOKIE_RESERVED + 1),
             };
             if !each(listed) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuser::{ReplyEmpty, ReplyWrite};
 
 use super::adapter::Adapter;
-use super::convert::errno;
+use super::convert::fail;
 use super::requests::reply_empty;
 use crate::posix::{Caller, HandleId, WriteMode};
 use crate::{FileSystem, Kind, Posix, Reserve, Result};
@@ -60,7 +60,7 @@ impl<F: FileSystem> Adapter<F> {
                 let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
                 posix.reserve(caller, handle, offset..end, how)
             });
-            reply_empty(done, reply);
+            reply_empty("fallocate", done, reply);
         });
     }
 }
@@ -81,6 +81,6 @@ fn reply_written(written: Result<u64>, len: usize, reply: ReplyWrite) {
     match written {
         // A request is at most as long as was settled, far below the limit of u32.
         Ok(_) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
-        Err(e) => reply.error(errno(&e)),
+        Err(e) => reply.error(fail("write", &e)),
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{Errno, FileAttr, INodeNo, Request, TimeOrNow};
 
 use crate::posix::{Caller, SetTime};
-use crate::{Attr, Error, FileType, Timestamp};
+use crate::{Attr, Error, FileType, Kind, Timestamp};
 
 /// Stands in a reply about a name that does not exist, whose number 0 says so.
 pub(super) const ABSENT: FileAttr = FileAttr {
@@ -26,7 +26,15 @@ pub(super) const ABSENT: FileAttr = FileAttr {
     flags: 0,
 };
 
-pub(super) fn errno(error: &Error) -> Errno {
+/// The number to answer a failed operation with. Where it is the medium that failed, that is told:
+/// whoever keeps the machine may never see what the program was answered.
+pub(super) fn fail(operation: &str, error: &Error) -> Errno {
+    let kind = error.kind();
+    let by_medium = matches!(kind, Kind::Io | Kind::Corrupt | Kind::TimedOut | Kind::Unreachable);
+    if by_medium && !error.is_private() {
+        // Without the error's own words, which may name a file or an offset.
+        log::error!("{operation}: {kind}");
+    }
     Errno::from_i32(error.errno())
 }
 

@@ -35,7 +35,12 @@ thread_local! {
 
 impl<F: FileSystem> Adapter<F> {
     /// Answers with a node that the rules have handed out a reference to.
-    pub(super) fn reply_entry(&self, found: Result<(NodeId, Attr)>, reply: ReplyEntry) {
+    pub(super) fn reply_entry(
+        &self,
+        operation: &str,
+        found: Result<(NodeId, Attr)>,
+        reply: ReplyEntry,
+    ) {
         match found {
             Ok((node, attr)) => {
                 let number = self.nodes.tell(node, attr.ino);
@@ -46,7 +51,7 @@ impl<F: FileSystem> Adapter<F> {
                     GENERATION,
                 );
             }
-            Err(e) => reply.error(convert::errno(&e)),
+            Err(e) => reply.error(convert::fail(operation, &e)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use fuser::{Errno, ReplyIoctl};
 
 use super::adapter::Adapter;
-use super::convert::errno;
+use super::convert::fail;
 use crate::{FileSystem, Kind, NodeId, Result};
 
 /// `FS_IOC_GETFLAGS`.
@@ -39,7 +39,7 @@ impl<F: FileSystem> Adapter<F> {
             Err(e) if e.kind() == Kind::Unsupported && command != SET_FLAGS => {
                 reply.error(Errno::ENOTTY);
             }
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("ioctl", &e)),
         }
     }
 }

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use signal_hook::iterator::Signals;
+use tacita_daemon::{Interrupts, ServingLock};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::MountOptions;
-use super::mount_table::{detach, has_helper, is_mounted, row_of, unmount_busy};
+use super::mount_table::{detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy};
 use super::sync_timer::{Schedule, SyncTimer};
-use crate::daemon::ServingLock;
 use crate::{Error, FileSystem, Kind, Posix, Result};
 
 /// The device that FUSE speaks through.
@@ -147,6 +146,11 @@ impl Mount {
         &self.dir
     }
 
+    /// The number of the mounted file system, as in `0:42`.
+    pub fn device(&self) -> Option<String> {
+        device_of_mount(&self.dir)
+    }
+
     /// Whether the session has ended, be it by `umount`.
     pub fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
@@ -261,7 +265,7 @@ impl Mount {
             (_, _) => Ok(()),
         };
         if let Some(lock) = &mut self.lock {
-            lock.finish(result.as_ref().err());
+            lock.finish(result.as_ref().err().map(|e| e as &dyn std::error::Error));
         }
         result
     }
@@ -276,7 +280,7 @@ impl Drop for Mount {
             && unmount_busy(&self.dir).is_err()
             && let Err(e) = detach(&self.dir)
         {
-            log::warn!("{}: cannot detach: {e}", self.dir.display());
+            log::warn!("cannot be taken out of sight: {}", e.kind());
         }
         // While programs still use a detached mount it cannot be waited for: its threads serve it
         // to the end, which comes with the process at the latest.
@@ -291,41 +295,12 @@ impl Drop for Mount {
         }
         if self.has_ended() {
             if let Err(e) = self.finish() {
-                log::error!("{e}");
+                log::error!("the end of serving: {}", e.kind());
             }
         } else if let Some(session) = self.session.take() {
             // Dropping would wait; the threads go on by themselves.
             std::mem::forget(session);
         }
-    }
-}
-
-/// Signals that end serving. To be made before mounting, for a signal that comes before anybody
-/// watches ends the process and leaves a dead mount.
-#[derive(Debug)]
-pub struct Interrupts {
-    signals: Signals,
-}
-
-impl Interrupts {
-    /// Watches for `signals`, numbers such as SIGTERM.
-    ///
-    /// # Errors
-    /// [`Kind::Io`] for signals that cannot be caught.
-    pub fn watch(signals: &[i32]) -> Result<Self> {
-        let signals = Signals::new(signals)
-            .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
-        Ok(Self { signals })
-    }
-
-    /// Whether one of them has come: for whoever works on until then.
-    pub fn pending(&mut self) -> bool {
-        self.signals.pending().next().is_some()
-    }
-
-    /// Returns when the next of them comes: for whoever does not leave them to a mount.
-    pub fn wait(&mut self) {
-        self.signals.forever().next();
     }
 }
 
@@ -350,18 +325,20 @@ fn unmount_patiently(dir: &Path) -> Result<()> {
 /// # Errors
 /// [`Kind::Io`] if serving or the final sync failed.
 pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
-    let mut signals = interrupts.signals;
-    let watch = signals.handle();
+    let mut interrupts = interrupts;
+    let watch = interrupts.handle();
     let dir = mount.dir.clone();
     let watcher = std::thread::Builder::new()
         .name("tacita-signals".to_owned())
         .spawn(move || {
-            for (count, signal) in signals.forever().enumerate() {
-                log::info!("signal {signal}: unmounting {}", dir.display());
-                let done = if count == 0 { unmount_patiently(&dir) } else { detach(&dir) };
+            let mut is_first = true;
+            while interrupts.wait() {
+                log::info!("a signal: unmounting");
+                let done = if is_first { unmount_patiently(&dir) } else { detach(&dir) };
                 if let Err(e) = done {
-                    log::warn!("{e}; another signal detaches it from sight");
+                    log::warn!("not unmounted ({}); another signal detaches it", e.kind());
                 }
+                is_first = false;
             }
         })
         .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;

@@ -36,7 +36,7 @@ pub(super) fn row_of(dir: &Path) -> Result<Option<Row>> {
 
 /// Whether a mount table, such as `/proc/1/mountinfo`, has the FUSE file system `device`, or one on
 /// `dir`.
-pub(crate) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> bool {
+pub(super) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> bool {
     let wanted = escape(dir.as_os_str().as_bytes());
     table.split(|b| *b == b'\n').any(|row| {
         let mut fields = row.split(|b| *b == b' ');
@@ -49,17 +49,17 @@ pub(crate) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> bool
 }
 
 /// The number of the file system mounted on `dir`, a canonical path, as in `0:42`.
-pub(crate) fn device_of_mount(dir: &Path) -> Option<String> {
+pub(super) fn device_of_mount(dir: &Path) -> Option<String> {
     Some(row_of(dir).ok()??.device)
 }
 
 /// Whether a FUSE file system is mounted on `dir`, a canonical path.
-pub(crate) fn is_mounted(dir: &Path) -> Result<bool> {
+pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
     Ok(row_of(dir)?.is_some_and(|row| row.kind == "fuse" || row.kind.starts_with("fuse.")))
 }
 
 /// Who mounted the FUSE file system on `dir`, a canonical path.
-pub(crate) fn owner_of_mount(dir: &Path) -> Option<u32> {
+pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
     let row = row_of(dir).ok()??;
     let mut options = row.options.split(',');
     options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
@@ -100,7 +100,7 @@ fn escape(path: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`Kind::Busy`] if it is in use; [`Kind::NotFound`] if nothing is mounted there;
 /// [`Kind::NotPermitted`]; [`Kind::Unsupported`] without the helper.
-pub(crate) fn unmount_busy(dir: &Path) -> Result<()> {
+pub(super) fn unmount_busy(dir: &Path) -> Result<()> {
     take_away(dir, UnmountFlags::NOFOLLOW, &["-u", "-q"])
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn unmount_busy(dir: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As [`unmount_busy`], but never [`Kind::Busy`].
-pub(crate) fn detach(dir: &Path) -> Result<()> {
+pub(super) fn detach(dir: &Path) -> Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
     take_away(dir, flags, &["-u", "-q", "-z"])
 }

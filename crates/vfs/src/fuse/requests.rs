@@ -15,7 +15,7 @@ use fuser::{
 
 use super::adapter::Adapter;
 use super::convert;
-use super::convert::{caller, errno, from_request_time, kind_of_mode, set_time};
+use super::convert::{caller, fail, from_request_time, kind_of_mode, set_time};
 use super::entries::GENERATION;
 use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, WriteMode};
 use crate::{Attr, FileSystem, Kind, NodeId, Opened, Result, Seek, XattrMode};
@@ -28,14 +28,14 @@ impl<F: FileSystem> Adapter<F> {
         self.nodes.node(number.0)
     }
 
-    fn reply_attr(&self, attr: Result<Attr>, reply: ReplyAttr) {
+    fn reply_attr(&self, operation: &str, attr: Result<Attr>, reply: ReplyAttr) {
         match attr {
             Ok(attr) => {
                 // This reply alone may carry another number than the kernel's own: it is what
                 // stat shows. Kept it may be as well; a rename that changes it says so.
                 reply.attr(&self.behaviour.ttl, &convert::attr(&attr, attr.ino));
             }
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail(operation, &e)),
         }
     }
 
@@ -86,15 +86,15 @@ impl<F: FileSystem> Adapter<F> {
     }
 }
 
-pub(super) fn reply_empty(done: Result<()>, reply: ReplyEmpty) {
+pub(super) fn reply_empty(operation: &str, done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(&e)),
+        Err(e) => reply.error(fail(operation, &e)),
     }
 }
 
 /// Answers with a value, or with its length alone if the caller asked with a buffer of none.
-fn reply_value(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+fn reply_value(operation: &str, value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match value {
         Ok(value) => match u32::try_from(value.len()) {
             Ok(len) if size == 0 => reply.size(len),
@@ -102,7 +102,7 @@ fn reply_value(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
             Ok(_) => reply.error(Errno::ERANGE),
             Err(_) => reply.error(Errno::E2BIG),
         },
-        Err(e) => reply.error(errno(&e)),
+        Err(e) => reply.error(fail(operation, &e)),
     }
 }
 
@@ -118,7 +118,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.node(parent).and_then(|dir| self.posix.lookup(dir, name)) {
             Err(e) if e.kind() == Kind::NotFound => self.reply_absent(reply),
-            found => self.reply_entry(found, reply),
+            found => self.reply_entry("lookup", found, reply),
         }
     }
 
@@ -128,7 +128,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let attr = self.node(ino).and_then(|node| self.posix.attr(node));
-        self.reply_attr(attr, reply);
+        self.reply_attr("getattr", attr, reply);
     }
 
     fn setattr(
@@ -165,13 +165,13 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
             Ok(attr)
         });
-        self.reply_attr(attr, reply);
+        self.reply_attr("setattr", attr, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         match self.node(ino).and_then(|node| self.posix.read_link(node)) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("readlink", &e)),
         }
     }
 
@@ -189,7 +189,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let kind = kind_of_mode(mode).ok_or(Kind::Invalid)?;
             self.posix.mknod(caller(req, umask), dir, name, (kind, mode), rdev)
         });
-        self.reply_entry(entry, reply);
+        self.reply_entry("mknod", entry, reply);
     }
 
     fn mkdir(
@@ -203,7 +203,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let entry =
             self.node(parent).and_then(|dir| self.posix.mkdir(caller(req, umask), dir, name, mode));
-        self.reply_entry(entry, reply);
+        self.reply_entry("mkdir", entry, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -214,12 +214,12 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
             Ok(())
         });
-        reply_empty(done, reply);
+        reply_empty("unlink", done, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.node(parent).and_then(|dir| self.posix.rmdir(caller(req, 0), dir, name));
-        reply_empty(done.map(drop), reply);
+        reply_empty("rmdir", done.map(drop), reply);
     }
 
     fn symlink(
@@ -233,7 +233,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let entry = self
             .node(parent)
             .and_then(|dir| self.posix.symlink(caller(req, 0), dir, link_name, target.as_os_str()));
-        self.reply_entry(entry, reply);
+        self.reply_entry("symlink", entry, reply);
     }
 
     fn rename(
@@ -249,7 +249,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         match self.rename_nodes(req, (parent, name), (newparent, newname), flags) {
             Ok(stale) if stale.is_empty() => reply.ok(),
             Ok(stale) => self.invalidator.attributes_then(stale, move || reply.ok()),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("rename", &e)),
         }
     }
 
@@ -265,7 +265,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let dir = self.node(newparent)?;
             Ok((node, self.posix.link(node, dir, newname)?))
         });
-        self.reply_entry(linked, reply);
+        self.reply_entry("link", linked, reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -279,7 +279,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         });
         let (node, handle, opened) = match opened {
             Ok(opened) => opened,
-            Err(e) => return reply.error(errno(&e)),
+            Err(e) => return reply.error(fail("open", &e)),
         };
         let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
         let (handle, flags) = (FileHandle(handle.0), self.open_flags(&opened));
@@ -308,7 +308,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         self.read_content(fh, offset, len, |bytes| match bytes {
             Ok(bytes) => reply.data(bytes),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("read", &e)),
         });
     }
 
@@ -355,17 +355,19 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         if let Ok(node) = self.node(ino) {
             self.backings.release(node, HandleId(fh.0));
         }
-        reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
+        reply_empty("release", self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.change_file(ino.0, move |posix| reply_empty(posix.fsync(HandleId(fh.0)), reply));
+        self.change_file(ino.0, move |posix| {
+            reply_empty("fsync", posix.fsync(HandleId(fh.0)), reply);
+        });
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.node(ino).and_then(|node| self.posix.opendir(node)) {
             Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("opendir", &e)),
         }
     }
 
@@ -379,7 +381,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         match self.list_names(fh, offset, &mut reply) {
             Ok(()) => reply.ok(),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("readdir", &e)),
         }
     }
 
@@ -393,16 +395,16 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         match self.list_entries(fh, offset, &mut reply) {
             Ok(()) => reply.ok(),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("readdirplus", &e)),
         }
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        reply_empty(self.posix.release(HandleId(fh.0)).map(drop), reply);
+        reply_empty("releasedir", self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply_empty(self.posix.fsync(HandleId(fh.0)), reply);
+        reply_empty("fsyncdir", self.posix.fsync(HandleId(fh.0)), reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -417,7 +419,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
                 stats.name_len_max,
                 stats.block_len_bytes,
             ),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("statfs", &e)),
         }
     }
 
@@ -437,12 +439,12 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             _ => XattrMode::Any,
         };
         let done = self.node(ino).and_then(|node| self.posix.set_xattr(node, name, value, mode));
-        reply_empty(done, reply);
+        reply_empty("setxattr", done, reply);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let value = self.node(ino).and_then(|node| self.posix.xattr(node, name));
-        reply_value(value, size, reply);
+        reply_value("getxattr", value, size, reply);
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -455,12 +457,12 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
             list
         });
-        reply_value(list, size, reply);
+        reply_value("listxattr", list, size, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.node(ino).and_then(|node| self.posix.remove_xattr(node, name));
-        reply_empty(done, reply);
+        reply_empty("removexattr", done, reply);
     }
 
     fn create(
@@ -480,7 +482,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         });
         let (node, attr, handle, opened) = match created {
             Ok(created) => created,
-            Err(e) => return reply.error(errno(&e)),
+            Err(e) => return reply.error(fail("create", &e)),
         };
         let number = self.nodes.tell(node, attr.ino);
         // One time for both: where the number may not be kept, the name is asked for again too.
@@ -524,7 +526,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         match self.node(ino) {
             Ok(node) => self.control(node, cmd, in_data, reply),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("ioctl", &e)),
         }
     }
 
@@ -547,7 +549,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             .and_then(|at| i64::try_from(at).map_err(|_| Kind::FileTooBig.into()));
         match found {
             Ok(at) => reply.offset(at),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("lseek", &e)),
         }
     }
 
@@ -569,7 +571,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         match self.posix.copy_range(caller(req, 0), from, to, len) {
             // One call copies at most 16 MiB.
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
-            Err(e) => reply.error(errno(&e)),
+            Err(e) => reply.error(fail("copy_file_range", &e)),
         }
     }
 }

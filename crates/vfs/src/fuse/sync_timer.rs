@@ -51,7 +51,7 @@ impl SyncTimer {
                     if due.now(posix.changes(), Instant::now()) {
                         // Not lost: the final sync meets the same failure and reports it.
                         if let Err(e) = posix.sync() {
-                            log::error!("periodic sync failed: {e}");
+                            log::error!("not everything is on the medium: {}", e.kind());
                         }
                     }
                 }

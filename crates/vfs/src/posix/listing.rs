@@ -77,22 +77,22 @@ impl<F: FileSystem> Posix<F> {
         let dir = self.listable(handle)?;
         // Held throughout, so that no node dies between being listed and being referred to.
         let _guard = self.read_namespace();
-        let mut found: Vec<(OsString, NodeId, Cookie)> = Vec::with_capacity(count_max);
+        let mut found: Vec<(OsString, NodeId, Option<Attr>, Cookie)> =
+            Vec::with_capacity(count_max);
         self.list_locked(dir, from, &mut |entry| {
-            found.push((OsString::from(entry.name), entry.node, entry.cookie));
+            found.push((OsString::from(entry.name), entry.node, entry.attr, entry.cookie));
             found.len() < count_max
         })?;
         let mut listed = Vec::with_capacity(found.len());
-        for (name, node, cookie) in found {
+        for (name, node, attr, cookie) in found {
             let referenced = cookie > COOKIE_PARENT;
-            let (node, attr) = if referenced {
+            let (node, attr) = match attr {
+                Some(attr) => (node, attr),
                 // A system need not hold in memory what it lists by name only.
-                match self.find(dir, &name)? {
+                None => match self.find(dir, &name)? {
                     Some(found) => found,
                     None => continue,
-                }
-            } else {
-                (node, self.fs.attr(node)?)
+                },
             };
             listed.push(ListedEntry { name, node, attr, cookie, referenced });
         }
@@ -123,11 +123,13 @@ impl<F: FileSystem> Posix<F> {
                 // A removed directory may have no parent any more.
                 _ => self.fs.parent(dir).unwrap_or(dir),
             };
+            let attr = self.fs.attr(node)?;
             let entry = Entry {
                 name: OsStr::new(name),
                 node,
-                ino: self.fs.attr(node)?.ino,
+                ino: attr.ino,
                 kind: FileType::Directory,
+                attr: Some(attr),
                 cookie,
             };
             if !each(entry) {

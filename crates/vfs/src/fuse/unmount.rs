@@ -1,26 +1,17 @@
-//! Serving a mount from the background, and unmounting so that nothing is left to do.
+//! Syncing and unmounting from outside, so that nothing is left to do.
 //!
-//! `umount` returns when the kernel has let go, which is before everything is on the medium. So
-//! whoever serves a mount holds a lock on a small file while it does, writes into it how its last
-//! sync went, and [`unmount`] waits for that lock. The kernel drops locks with the process, so
-//! nobody waits for the dead.
-
-mod fork;
-mod holders;
-mod serving_lock;
+//! `umount` returns when the kernel has let go, which is before everything is on the medium; so
+//! [`unmount`] waits for the lock of whoever serves the mount: see [`tacita_daemon::ServingLock`].
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use fork::{Daemonised, Failure, Reporter, daemonise};
-pub(crate) use serving_lock::ServingLock;
-pub use serving_lock::private_folder;
+use tacita_daemon::{Ending, Watch};
 
-use crate::fuse::{detach, device_of_mount, is_mounted, unmount_busy};
+use super::holders::{Holder, holders};
+use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_busy};
 use crate::{Error, Kind, Result};
-use holders::{Holder, holders};
-use serving_lock::{Ending, Watch};
 
 /// How often the lock is looked at while waiting.
 const WAIT_STEP: Duration = Duration::from_millis(10);
@@ -74,7 +65,7 @@ pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
 
 fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = canonical(dir)?;
-    let watch = Watch::open(&dir)?;
+    let watch = Watch::open(&dir, owner_of_mount(&dir))?;
     let mounted = is_mounted(&dir)?;
     let device = device_of_mount(&dir).filter(|_| mounted);
     if mounted {

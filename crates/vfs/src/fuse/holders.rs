@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::fuse::mounted_in;
+use super::mount_table::mounted_in;
 
 /// A process that still sees the mount.
 #[derive(Debug)]

@@ -1,16 +1,20 @@
-//! The file that whoever serves a mount holds a lock on.
+//! The file that whoever serves something holds a lock on.
+//!
+//! `umount` returns when the kernel has let go, which is before everything is on the medium. So
+//! whoever serves a mount holds a lock on a small file while it does, writes into it how its last
+//! sync went, and whoever unmounts waits for that lock. The kernel drops locks with the process, so
+//! nobody waits for the dead.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
+use crate::runtime_folder::{file_name, folders_of_all, private_folder};
 use crate::{Error, Kind, Result};
 
 /// Tries to take the lock: whoever looks at it holds it for a moment.
@@ -30,7 +34,7 @@ const TEXT_LEN_MAX_BYTES: u64 = 4096;
 
 /// The lock of whoever serves the mount on a directory.
 #[derive(Debug)]
-pub(crate) struct ServingLock {
+pub struct ServingLock {
     file: File,
     path: PathBuf,
     finished: bool,
@@ -38,9 +42,11 @@ pub(crate) struct ServingLock {
 
 impl ServingLock {
     /// Takes the lock for `dir`, a canonical path.
-    pub(crate) fn take(dir: &Path) -> Result<Self> {
-        let cannot =
-            |e: io::Error| Error::new(Kind::Io, format!("cannot record the mount: {e}")).because(e);
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if somebody holds it; [`Kind::Io`].
+    pub fn take(dir: &Path) -> Result<Self> {
+        let cannot = |e: io::Error| Error::from_io("cannot record who serves", e);
         let path = private_folder().map_err(cannot)?.join(file_name(dir));
         for _ in 0..TRY_COUNT {
             let mut file = OpenOptions::new()
@@ -71,7 +77,7 @@ impl ServingLock {
     }
 
     /// Records how serving ended. A failure stays on record until somebody reads it.
-    pub(crate) fn finish(&mut self, failure: Option<&Error>) {
+    pub fn finish(&mut self, failure: Option<&dyn std::error::Error>) {
         self.finished = true;
         let line = match failure {
             None => DONE.to_owned(),
@@ -87,13 +93,13 @@ impl ServingLock {
     }
 
     /// Leaves the lock to be dropped by the kernel when the process ends.
-    pub(crate) fn keep_until_exit(self) {
+    pub fn keep_until_exit(self) {
         std::mem::forget(self);
     }
 
     fn remove(&self) {
         if let Err(e) = fs::remove_file(&self.path) {
-            log::debug!("cannot remove {}: {e}", self.path.display());
+            log::debug!("the record of who serves stays: {e}");
         }
     }
 }
@@ -108,7 +114,7 @@ impl Drop for ServingLock {
 
 /// How serving ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub enum Ending {
     /// Everything is on the medium.
     Done,
     /// The final sync failed, for this reason.
@@ -119,33 +125,35 @@ pub(super) enum Ending {
 
 /// The view of whoever waits for the lock.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     file: File,
     path: PathBuf,
 }
 
 impl Watch {
     /// Opens the file of the mount on `dir`, a canonical path; `None` if there is none.
-    pub(super) fn open(dir: &Path) -> Result<Option<Self>> {
+    ///
+    /// `owner` is whose it may be beside the caller's and root's.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn open(dir: &Path, owner: Option<u32>) -> Result<Option<Self>> {
         let name = file_name(dir);
-        for folder in folders_of_all(dir) {
+        for folder in folders_of_all(owner) {
             let path = folder.join(&name);
             let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
             match opened {
                 Ok(file) => return Ok(Some(Self { file, path })),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-                Err(e) => {
-                    let text = format!("{}: {e}", path.display());
-                    return Err(Error::new(Kind::Io, text).because(e));
-                }
+                Err(e) => return Err(Error::from_io(path.display().to_string(), e)),
             }
         }
         Ok(None)
     }
 
     /// Whether somebody holds the lock.
-    pub(super) fn is_served(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         match flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
                 let _ = flock(&self.file, FlockOperation::Unlock);
@@ -156,7 +164,10 @@ impl Watch {
     }
 
     /// How serving ended; `None` while somebody holds the lock. The record is gone afterwards.
-    pub(super) fn ending(&self) -> Result<Option<Ending>> {
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn ending(&self) -> Result<Option<Ending>> {
         if self.is_served() {
             return Ok(None);
         }
@@ -166,8 +177,7 @@ impl Watch {
             .seek(SeekFrom::Start(0))
             .and_then(|_| file.take(TEXT_LEN_MAX_BYTES).read_to_string(&mut text));
         if let Err(e) = read {
-            let text = format!("{}: {e}", self.path.display());
-            return Err(Error::new(Kind::Io, text).because(e));
+            return Err(Error::from_io(self.path.display().to_string(), e));
         }
         if is_same(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
@@ -189,59 +199,6 @@ fn is_same(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The file's name gives the mount's path away only to whoever can guess it.
-fn file_name(dir: &Path) -> String {
-    // FNV-1a: two mounts at a time that share a number would only refuse one another.
-    let bytes = dir.as_os_str().as_bytes().iter();
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
-}
-
-/// Where a user's files are, in the order of preference: memory first, no trace on a medium. Not by
-/// the environment, for whoever unmounts may have another one.
-fn folders_of(uid: u32) -> [PathBuf; 2] {
-    let in_memory = if uid == 0 {
-        PathBuf::from("/run/tacita")
-    } else {
-        PathBuf::from(format!("/run/user/{uid}/tacita"))
-    };
-    [in_memory, PathBuf::from(format!("/tmp/tacita-{uid}"))]
-}
-
-/// Where the file of a mount can be: with its owner, with whoever asks, or with root.
-fn folders_of_all(dir: &Path) -> Vec<PathBuf> {
-    let mut uids = vec![geteuid().as_raw(), 0];
-    uids.extend(crate::fuse::owner_of_mount(dir));
-    uids.iter().flat_map(|uid| folders_of(*uid)).collect()
-}
-
-/// The folder that this user's files go to, for daemons of other kinds, too: private, and gone with
-/// the next start of the machine.
-///
-/// # Errors
-/// If it cannot be made, or somebody else's is in its place.
-pub fn private_folder() -> io::Result<PathBuf> {
-    let uid = geteuid().as_raw();
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for folder in folders_of(uid) {
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => failure = e,
-            _ => {
-                let found = fs::symlink_metadata(&folder)?;
-                // Somebody else's folder in a place where anybody may make one.
-                if found.is_dir() && found.uid() == uid && found.mode() & 0o022 == 0 {
-                    return Ok(folder);
-                }
-                let text = format!("{}: not a private folder", folder.display());
-                failure = io::Error::new(io::ErrorKind::PermissionDenied, text);
-            }
-        }
-    }
-    Err(failure)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,32 +215,32 @@ mod tests {
         assert_eq!(ServingLock::take(&dir).unwrap_err().kind(), Kind::Busy);
         drop(lock);
         drop(ServingLock::take(&dir).unwrap());
-        assert!(Watch::open(&dir).unwrap().is_none(), "no record is left");
+        assert!(Watch::open(&dir, None).unwrap().is_none(), "no record is left");
     }
 
     #[test]
     fn a_failure_stays_on_record_until_read() {
         let dir = place("failure");
         let mut lock = ServingLock::take(&dir).unwrap();
-        let watch = Watch::open(&dir).unwrap().unwrap();
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
         assert_eq!(watch.ending().unwrap(), None);
         lock.finish(Some(&Error::new(Kind::Io, "the disk is gone")));
         assert_eq!(watch.ending().unwrap(), None, "still held");
         drop(lock);
-        let later = Watch::open(&dir).unwrap().unwrap();
+        let later = Watch::open(&dir, None).unwrap().unwrap();
         let ending = later.ending().unwrap();
         assert_eq!(ending, Some(Ending::Failed("the disk is gone".to_owned())));
-        assert!(Watch::open(&dir).unwrap().is_none());
+        assert!(Watch::open(&dir, None).unwrap().is_none());
     }
 
     #[test]
     fn success_is_seen_by_those_who_already_watch() {
         let dir = place("success");
         let mut lock = ServingLock::take(&dir).unwrap();
-        let watch = Watch::open(&dir).unwrap().unwrap();
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
         lock.finish(None);
         drop(lock);
         assert_eq!(watch.ending().unwrap(), Some(Ending::Done));
-        assert!(Watch::open(&dir).unwrap().is_none());
+        assert!(Watch::open(&dir, None).unwrap().is_none());
     }
 }

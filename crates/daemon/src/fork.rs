@@ -5,22 +5,10 @@ use std::io::{self, Read, Write};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Failure, Kind, Result, exit, voice};
 
-/// Length of the exit code ahead of the text.
-const CODE_LEN_BYTES: usize = 4;
-
-/// What the parent says when the child ended without a word.
-const CODE_DIED: i32 = 1;
-
-/// Why the child did not come to serve.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Code to exit with.
-    pub code: i32,
-    /// What to print.
-    pub text: String,
-}
+/// What the child sends when it serves.
+const SERVING: &[u8] = b"serving";
 
 /// On which side of the fork the caller is.
 #[derive(Debug)]
@@ -38,31 +26,62 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// The mount is there: leaves the working folder and the terminal, and lets the parent go.
+    /// It serves: leaves the working folder and the terminal, and lets the parent go.
     ///
     /// # Errors
     /// [`Kind::Io`]; the parent then reports a failure.
-    pub fn mounted(mut self) -> Result<()> {
+    pub fn serving(mut self) -> Result<()> {
         let leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
             let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdin(&null)?;
             rustix::stdio::dup2_stdout(&null)?;
             rustix::stdio::dup2_stderr(&null)?;
+            voice::leave_terminal();
             Ok(())
         };
         leave().map_err(cannot)?;
-        self.pipe.write_all(&0_i32.to_le_bytes()).map_err(cannot)
+        self.pipe.write_all(SERVING).map_err(cannot)
     }
 
-    /// It did not come to a mount: the parent exits with `code`, which is not 0, and prints `text`.
+    /// It did not come to serve: the parent ends with this failure.
     ///
     /// # Errors
     /// [`Kind::Io`]; the parent then reports a failure of its own.
-    pub fn failed(mut self, code: i32, text: &str) -> Result<()> {
-        let mut message = code.to_le_bytes().to_vec();
-        message.extend_from_slice(text.as_bytes());
-        self.pipe.write_all(&message).map_err(cannot)
+    pub fn failed(mut self, failure: &Failure) -> Result<()> {
+        self.pipe.write_all(failure.json().to_string().as_bytes()).map_err(cannot)
+    }
+}
+
+/// Starts something and serves it to its end, in the background unless `foreground`: then this
+/// returns in the process that was started when the other one serves, or could not.
+///
+/// # Errors
+/// Those of `start` and of `run`; in the background the latter are for the other process alone.
+pub fn serve<S>(
+    foreground: bool,
+    start: impl FnOnce() -> std::result::Result<S, Failure>,
+    run: impl FnOnce(S) -> std::result::Result<(), Failure>,
+) -> std::result::Result<(), Failure> {
+    if foreground {
+        return run(start()?);
+    }
+    let reporter = match daemonise()? {
+        Daemonised::Parent(done) => return done,
+        Daemonised::Child(reporter) => reporter,
+    };
+    match start() {
+        Ok(started) => {
+            reporter.serving()?;
+            run(started).inspect_err(|failure| {
+                log::error!("ended with exit code {}", failure.code);
+            })
+        }
+        Err(failure) => {
+            // The parent prints it.
+            let _ = reporter.failed(&failure);
+            std::process::exit(failure.code.into())
+        }
     }
 }
 
@@ -102,19 +121,19 @@ pub fn daemonise() -> Result<Daemonised> {
 fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
     let mut message = Vec::new();
     let heard = pipe.read_to_end(&mut message);
-    let Some((code, text)) = message.split_first_chunk::<CODE_LEN_BYTES>() else {
+    if message == SERVING {
+        return Ok(());
+    }
+    let sent = serde_json::from_slice(&message).ok();
+    Err(sent.and_then(|value| Failure::from_json(&value)).unwrap_or_else(|| {
         let text = match heard {
             Ok(_) => "the process in the background ended before it served".to_owned(),
             Err(e) => format!("the process in the background is not heard: {e}"),
         };
-        return Err(Failure { code: CODE_DIED, text });
-    };
-    match i32::from_le_bytes(*code) {
-        0 => Ok(()),
-        code => Err(Failure { code, text: String::from_utf8_lossy(text).into_owned() }),
-    }
+        Failure::new(exit::DEVICE, text)
+    }))
 }
 
 fn cannot(e: io::Error) -> Error {
-    Error::new(Kind::Io, format!("cannot go into the background: {e}")).because(e)
+    Error::from_io("cannot go into the background", e)
 }

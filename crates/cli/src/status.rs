@@ -1,0 +1,95 @@
+//! `tacita status`, and asking daemons in general.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tacita_daemon::control::{Client, Request};
+
+use crate::arguments::LogLevel;
+use crate::exit::{self, Failure, Outcome};
+use crate::output;
+
+/// The daemon of a mount, socket, image or device. `code` is the exit code where there is none.
+pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
+    Client::find(target).map_err(|e| {
+        Failure::new(code, e.to_string()).with_remedy(
+            "give the folder or socket that it serves at, as the user who started it or as root; \
+             `findmnt -t fuse.hifs,fuse.purge,fuse.pddm` lists mounts",
+        )
+    })
+}
+
+/// Asks a daemon for what needs no progress.
+pub(crate) fn ask(client: Client, word: &str, arguments: Value) -> Outcome<Value> {
+    client.ask(&Request::new(word, arguments), &mut |_| ())?.result()
+}
+
+pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {
+    if let Some(level) = log {
+        ask(daemon_of(target, exit::USAGE)?, "log", json!({ "level": level.word() }))?;
+    }
+    let status = ask(daemon_of(target, exit::USAGE)?, "status", Value::Null)?;
+    output::facts(json, &status, &text(&status))
+}
+
+fn text(status: &Value) -> String {
+    let word = |key: &str| status[key].as_str().unwrap_or("-").to_owned();
+    let mut text = String::new();
+    let _ = writeln!(text, "{} on {}", word("system"), word("at"));
+    let _ = writeln!(text, "{:18} {}", "source", word("source"));
+    let _ = writeln!(text, "{:18} {}", "process", status["pid"]);
+    let _ = writeln!(text, "{:18} {}", "since", ago(status["since"].as_u64().unwrap_or(0)));
+    text += &output::lines(&status["facts"]);
+    let messages = status["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if messages.is_empty() {
+        text += "no messages\n";
+    }
+    for message in messages {
+        let times = match message["count"].as_u64() {
+            None | Some(1) => String::new(),
+            Some(count) => format!(" ({count} times)"),
+        };
+        let _ = writeln!(
+            text,
+            "{}: {}: {}{times}",
+            ago(message["at"].as_u64().unwrap_or(0)),
+            message["level"].as_str().unwrap_or_default(),
+            message["text"].as_str().unwrap_or_default(),
+        );
+    }
+    text
+}
+
+/// How long ago a time is that is counted in seconds since 1970.
+#[allow(clippy::disallowed_methods, reason = "people ask what time has passed for them")]
+fn ago(at: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs()).saturating_sub(at);
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_told_is_shown() {
+        let status = json!({
+            "system": "hifs", "at": "/mnt", "source": "/x.img", "pid": 7, "since": 0,
+            "facts": { "blocks_free": 9, "read_only": false },
+            "messages": [{ "at": 0, "level": "error", "text": "write: it broke", "count": 3 }],
+        });
+        let text = text(&status);
+        for wanted in
+            ["hifs on /mnt", "/x.img", "blocks free        9", "write: it broke (3 times)"]
+        {
+            assert!(text.contains(wanted), "{wanted} is missing in {text}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The one control channel: a socket of each daemon, in a private folder of its user, on which it is
+//! asked and answers in lines of JSON. Specification: docs/spec/control.md.
+//!
+//! Every daemon answers `status` and `log`; what else it does is its [`Service`].
+
+mod client;
+mod protocol;
+mod server;
+
+pub use client::{Answer, Client};
+pub use protocol::Request;
+pub use server::{Control, Identity, Reply, Service};

@@ -1,0 +1,209 @@
+//! The end of whoever asks.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+use serde_json::{Value, json};
+
+use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
+use super::server::socket_name;
+use crate::runtime_folder::{folders_below, folders_of_all};
+use crate::{Error, Failure, Kind, Result, exit};
+
+/// How long a daemon has for its status while it is looked for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a daemon has said last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Facts, whether or not it was done.
+    pub facts: Value,
+    /// Why it was not done.
+    pub failure: Option<Failure>,
+}
+
+/// A connection to a daemon, for one request.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    daemon: Option<OwnedFd>,
+}
+
+impl Client {
+    /// Finds the daemon of `target`: the folder or socket that it serves at, or the image, device or
+    /// folder that it serves. A mount is found from other mount namespaces and by other paths, too.
+    ///
+    /// # Errors
+    /// [`Kind::NotServed`] if there is none, or none that this user may ask.
+    pub fn find(target: &Path) -> Result<Self> {
+        let full = full_path(target)
+            .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", target.display())))?;
+        let owner = fs::metadata(&full).ok().map(|found| found.uid());
+        let here = folders_of_all(owner);
+        let name = socket_name(&full);
+        for folder in &here {
+            if let Ok(client) = Self::connect(&folder.join(&name)) {
+                return Ok(client);
+            }
+        }
+        let wanted = Wanted::of(&full);
+        let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owner));
+        let mut all = here.iter().cloned().chain(elsewhere).flat_map(|folder| sockets_in(&folder));
+        all.find_map(|socket| {
+            let status = Self::connect(&socket).ok()?.status().ok()?;
+            if wanted.is(&status) { Self::connect(&socket).ok() } else { None }
+        })
+        .ok_or_else(|| {
+            Error::new(
+                Kind::NotServed,
+                format!("{}: not served by a daemon of this user", target.display()),
+            )
+        })
+    }
+
+    fn connect(socket: &Path) -> std::io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        let peer = socket_peercred(&stream)?;
+        let daemon = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+        Ok(Self { stream, daemon })
+    }
+
+    fn status(self) -> std::io::Result<Value> {
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(self.exchange(&Request::new("status", Value::Null), &mut |_| ())?.facts)
+    }
+
+    /// Asks, and hears how far it has come until it is done.
+    ///
+    /// # Errors
+    /// [`exit::DEVICE`] if the daemon ends without a word.
+    pub fn ask(
+        self,
+        request: &Request,
+        progress: &mut dyn FnMut(&Value),
+    ) -> std::result::Result<Answer, Failure> {
+        self.exchange(request, progress).map_err(|e| {
+            Failure::new(exit::DEVICE, format!("the daemon does not answer: {e}")).with_remedy(
+                "what was flushed is on the medium; its last words are in the system's log",
+            )
+        })
+    }
+
+    /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn ask_to_stop(mut self, request: &Request) -> std::result::Result<Answer, Failure> {
+        let daemon = self.daemon.take();
+        let answer = self.ask(request, &mut |_| ())?;
+        let goes_on = answer.failure.as_ref().is_some_and(|f| f.code == exit::BUSY);
+        if let Some(daemon) = daemon.filter(|_| !goes_on) {
+            // Its last words come a moment before what it served is free.
+            let _ = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], None);
+        }
+        Ok(answer)
+    }
+
+    fn exchange(
+        mut self,
+        request: &Request,
+        progress: &mut dyn FnMut(&Value),
+    ) -> std::io::Result<Answer> {
+        self.stream.write_all(request.line().as_bytes())?;
+        let mut reader = BufReader::new(self.stream);
+        loop {
+            let mut line = Vec::new();
+            (&mut reader).take(ANSWER_LEN_MAX_BYTES).read_until(b'\n', &mut line)?;
+            if line.is_empty() {
+                return Err(std::io::Error::other("it ended without a word"));
+            }
+            let value: Value = serde_json::from_slice(&line)?;
+            let Some(facts) = value.get("progress") else {
+                let failure = Failure::from_json(&value["failure"]);
+                return Ok(Answer { facts: value["facts"].clone(), failure });
+            };
+            progress(facts);
+        }
+    }
+}
+
+impl Answer {
+    /// The facts, or why it was not done.
+    ///
+    /// # Errors
+    /// The daemon's.
+    pub fn result(self) -> std::result::Result<Value, Failure> {
+        match self.failure {
+            None => Ok(self.facts),
+            Some(failure) => Err(failure),
+        }
+    }
+}
+
+/// What is looked for: the file system that a folder belongs to, or the file that is served.
+struct Wanted {
+    device: Option<String>,
+    source: Option<(u64, u64)>,
+}
+
+impl Wanted {
+    fn of(target: &Path) -> Self {
+        let found = fs::metadata(target).ok();
+        let device = found.as_ref().filter(|found| found.is_dir()).map(|found| {
+            let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+            format!("{major}:{minor}")
+        });
+        Self { device, source: found.map(|found| (found.dev(), found.ino())) }
+    }
+
+    fn is(&self, status: &Value) -> bool {
+        let same_device = self.device.as_deref().is_some_and(|d| status["device"] == json!(d));
+        let source = status["source"].as_str().and_then(|path| fs::metadata(path).ok());
+        let source = source.map(|found| (found.dev(), found.ino()));
+        same_device || source.is_some() && source == self.source
+    }
+}
+
+/// The canonical path of something of which at least the folder is there: a socket may be gone, and
+/// a mount whose daemon is dead has no attributes.
+fn full_path(target: &Path) -> std::io::Result<PathBuf> {
+    match (target.canonicalize(), target.parent(), target.file_name()) {
+        (Err(_), Some(folder), Some(name)) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            Ok(folder.canonicalize()?.join(name))
+        }
+        (full, ..) => full,
+    }
+}
+
+fn sockets_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sockets = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
+    sockets.map(|entry| entry.path()).collect()
+}
+
+/// Views of the file system that differ from ours, of processes that this user may look into.
+fn other_views() -> Vec<PathBuf> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = pids.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    let new = pids.filter(|pid| namespace(pid).is_some_and(|namespace| seen.insert(namespace)));
+    // A view of a process of another user could show us anything.
+    let ours = new.filter(|pid| {
+        geteuid().is_root()
+            || fs::metadata(format!("/proc/{pid}"))
+                .is_ok_and(|found| found.uid() == geteuid().as_raw())
+    });
+    ours.map(|pid| PathBuf::from(format!("/proc/{pid}/root"))).collect()
+}

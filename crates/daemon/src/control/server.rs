@@ -1,0 +1,216 @@
+//! The daemon's end.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+
+use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
+use crate::runtime_folder::{file_name, private_folder};
+use crate::{Error, Failure, Result, exit, voice};
+
+/// How long somebody who has come has to say what is wanted.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who is answered at the same time: a sweep takes long, and its owner may look at the status.
+const CLIENTS_MAX: usize = 16;
+
+/// What a daemon is and what it serves.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The system, such as `hifs`.
+    pub system: &'static str,
+    /// Where it is served: the canonical path of a folder or socket.
+    pub at: PathBuf,
+    /// Number of the mounted file system as in `0:42`, by which it is found from elsewhere.
+    pub device: Option<String>,
+    /// The image, device or folder that is served: its canonical path.
+    pub source: Option<PathBuf>,
+}
+
+/// What a daemon does when it is asked, beside what all daemons do.
+pub trait Service: Send + Sync + 'static {
+    /// Facts for `status`.
+    fn status(&self) -> Value;
+
+    /// Does what is asked, and answers. Each request has a thread of its own.
+    fn serve(&self, request: &Request, reply: Reply);
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub struct Reply {
+    stream: UnixStream,
+}
+
+impl Reply {
+    /// Says how far it has come; `false` if nobody listens any more.
+    pub fn progress(&mut self, facts: &Value) -> bool {
+        self.write(&json!({ "progress": facts }))
+    }
+
+    /// The last words: facts, and why it was not done if it was not.
+    pub fn end(mut self, facts: &Value, failure: Option<&Failure>) {
+        self.write(&json!({ "facts": facts, "failure": failure.map(Failure::json) }));
+    }
+
+    /// The last words: facts, or why it was not done.
+    pub fn answer(self, result: std::result::Result<Value, Failure>) {
+        match result {
+            Ok(facts) => self.end(&facts, None),
+            Err(failure) => self.end(&Value::Null, Some(&failure)),
+        }
+    }
+
+    /// What is asked for is not among the things that are served here.
+    pub fn unknown(self, request: &Request) {
+        let cause = format!("what is served there cannot be asked to {}", request.word);
+        self.answer(Err(Failure::usage(cause)));
+    }
+
+    fn write(&mut self, line: &Value) -> bool {
+        self.stream.write_all(format!("{line}\n").as_bytes()).is_ok()
+    }
+}
+
+/// An open control channel. Dropping it closes the door; those who are inside are answered.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Answers from now on.
+    ///
+    /// Whoever serves `identity.at` holds the one lock on that: a socket that is left here is of the
+    /// dead, and taken over.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub fn start(identity: Identity, service: Arc<dyn Service>) -> Result<Self> {
+        let cannot = |e: std::io::Error| Error::from_io("cannot open the control channel", e);
+        let path = private_folder().map_err(cannot)?.join(socket_name(&identity.at));
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(e)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(cannot)?;
+        let control = Self { path };
+        fs::set_permissions(&control.path, Permissions::from_mode(0o600)).map_err(cannot)?;
+        let daemon =
+            Arc::new(Daemon { identity, service, since: now(), clients: AtomicUsize::new(0) });
+        std::thread::Builder::new()
+            .name("tacita-control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    daemon.receive(stream);
+                }
+            })
+            .map_err(cannot)?;
+        Ok(control)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Err(e) = fs::remove_file(&self.path) {
+            log::debug!("the control channel stays: {e}");
+        }
+    }
+}
+
+/// The file name of the socket of what is served at a path.
+pub(super) fn socket_name(at: &Path) -> String {
+    format!("{}.control", file_name(at))
+}
+
+struct Daemon {
+    identity: Identity,
+    service: Arc<dyn Service>,
+    since: u64,
+    clients: AtomicUsize,
+}
+
+impl Daemon {
+    /// Answers in a thread of its own, for some answers take long.
+    fn receive(self: &Arc<Self>, stream: UnixStream) {
+        let reply = Reply { stream };
+        if self.clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+            self.clients.fetch_sub(1, Ordering::Relaxed);
+            let busy = Failure::new(exit::BUSY, "too many ask at the same time");
+            reply.end(&Value::Null, Some(&busy.with_remedy("try again")));
+            return;
+        }
+        let own = Arc::clone(self);
+        let spawned =
+            std::thread::Builder::new().name("tacita-answer".to_owned()).spawn(move || {
+                own.answer(reply);
+                own.clients.fetch_sub(1, Ordering::Relaxed);
+            });
+        if spawned.is_err() {
+            // Whoever came sees the stream end.
+            self.clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn answer(&self, reply: Reply) {
+        match hear(&reply.stream) {
+            Err(failure) => reply.answer(Err(failure)),
+            Ok(request) => match request.word.as_str() {
+                "status" => reply.answer(Ok(self.status())),
+                "log" => reply.answer(set_level(&request)),
+                _ => self.service.serve(&request, reply),
+            },
+        }
+    }
+
+    fn status(&self) -> Value {
+        let messages: Vec<Value> = voice::last().iter().map(voice::Message::json).collect();
+        json!({
+            "version": VERSION,
+            "system": self.identity.system,
+            "at": self.identity.at.to_string_lossy(),
+            "device": self.identity.device,
+            "source": self.identity.source.as_ref().map(|path| path.to_string_lossy()),
+            "pid": std::process::id(),
+            "since": self.since,
+            "facts": self.service.status(),
+            "messages": messages,
+        })
+    }
+}
+
+/// Reads what is wanted, of those who may ask: the daemon's own user and root.
+fn hear(stream: &UnixStream) -> std::result::Result<Request, Failure> {
+    let peer = socket_peercred(stream).map_err(std::io::Error::from)?;
+    if !peer.uid.is_root() && peer.uid != geteuid() {
+        return Err(Failure::new(exit::NOT_HERE, "only its own user and root may ask"));
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(REQUEST_LEN_MAX_BYTES)).read_until(b'\n', &mut line)?;
+    Request::parse(&line)
+}
+
+fn set_level(request: &Request) -> std::result::Result<Value, Failure> {
+    let wanted = request.text("level").unwrap_or_default();
+    let level = wanted.parse().map_err(|_| {
+        Failure::usage(format!("{wanted}: no such level"))
+            .with_remedy("error, warn, info, debug or trace")
+    })?;
+    voice::set_level(level);
+    Ok(json!({ "level": wanted }))
+}
+
+#[allow(clippy::disallowed_methods, reason = "since when a daemon runs is of the machine's time")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,96 @@
+//! Why a command or request ends without having done its work: what is wrong, what can be done, and
+//! the exit code. A daemon hands them to whoever started or asked it, so they are the same there.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+/// Exit codes. The table is docs/cli.md's.
+pub mod exit {
+    /// Done.
+    pub const DONE: u8 = 0;
+    /// What was to be checked is wrong.
+    pub const WRONG: u8 = 1;
+    /// Usage.
+    pub const USAGE: u8 = 2;
+    /// Wrong password, or no such volume.
+    pub const NO_VOLUME: u8 = 3;
+    /// The device or image cannot be read or written.
+    pub const DEVICE: u8 = 4;
+    /// Mounted or locked.
+    pub const BUSY: u8 = 5;
+    /// No space.
+    pub const NO_SPACE: u8 = 6;
+    /// Not possible here.
+    pub const NOT_HERE: u8 = 7;
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit code: see [`exit`].
+    pub code: u8,
+    /// What is wrong, and where.
+    pub cause: String,
+    /// What can be done.
+    pub remedy: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a remedy yet.
+    pub fn new(code: u8, cause: impl Into<String>) -> Self {
+        Self { code, cause: cause.into(), remedy: None }
+    }
+
+    /// A command or request that makes no sense.
+    pub fn usage(cause: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, cause)
+    }
+
+    /// The same with what can be done.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The text for stderr, without the program's name.
+    pub fn text(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{}\n  {remedy}", self.cause),
+            None => self.cause.clone(),
+        }
+    }
+
+    /// As it is sent: `code`, `cause`, `remedy`.
+    pub(crate) fn json(&self) -> Value {
+        json!({ "code": self.code, "cause": self.cause, "remedy": self.remedy })
+    }
+
+    /// The counterpart of [`Failure::json`]; `None` if this is none.
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
+        let code = u8::try_from(value["code"].as_u64()?).ok()?;
+        let cause = value["cause"].as_str()?.to_owned();
+        Some(Self { code, cause, remedy: value["remedy"].as_str().map(str::to_owned) })
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::StorageFull => exit::NO_SPACE,
+            _ => exit::DEVICE,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<crate::Error> for Failure {
+    fn from(error: crate::Error) -> Self {
+        let code = match error.kind() {
+            crate::Kind::Busy => exit::BUSY,
+            _ => exit::DEVICE,
+        };
+        Self::new(code, error.to_string())
+    }
+}

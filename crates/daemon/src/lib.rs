@@ -1,0 +1,21 @@
+//! What every daemon of Tacita needs and no system should write again: going into the background
+//! ([`serve`]), a lock that tells who serves what and how it ended ([`ServingLock`]), signals
+//! ([`Interrupts`]), a voice that is heard without a terminal ([`voice`]), and one control channel
+//! ([`control`]).
+//!
+//! Nothing here knows what is served.
+
+pub mod control;
+mod error;
+mod failure;
+mod fork;
+mod interrupts;
+mod runtime_folder;
+mod serving_lock;
+pub mod voice;
+
+pub use error::{Error, Kind, Result};
+pub use failure::{Failure, exit};
+pub use fork::{Daemonised, Reporter, daemonise, serve};
+pub use interrupts::Interrupts;
+pub use serving_lock::{Ending, ServingLock, Watch};

@@ -1,0 +1,111 @@
+//! How a daemon is heard without a terminal: what is logged goes to standard error while there is
+//! one, and to the system's log afterwards; the last messages are kept for `tacita status`.
+//!
+//! What is logged never holds a file's name, a password or an offset, and is alike with and without
+//! hidden volumes. That is the duty of whoever logs; a panic, whose words nobody has weighed, is
+//! told by its place in the source alone.
+
+mod messages;
+mod system_log;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+pub use messages::Message;
+use messages::Messages;
+
+/// Where messages go beside the kept ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sink {
+    Terminal,
+    SystemLog,
+}
+
+#[derive(Debug)]
+struct State {
+    sink: Sink,
+    messages: Messages,
+}
+
+/// The one voice of a process.
+struct Voice {
+    state: Mutex<State>,
+}
+
+static VOICE: Voice =
+    Voice { state: Mutex::new(State { sink: Sink::Terminal, messages: Messages::new() }) };
+
+/// Speaks from now on, on standard error, from warnings upwards.
+pub fn start() {
+    if log::set_logger(&VOICE).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line()));
+            log::error!("a thread panicked at {}", place.unwrap_or_default());
+        }));
+    }
+}
+
+/// Speaks to the system's log from now on.
+pub(crate) fn leave_terminal() {
+    lock().sink = Sink::SystemLog;
+}
+
+/// The last messages, the oldest first.
+pub fn last() -> Vec<Message> {
+    lock().messages.last()
+}
+
+/// How much is said from now on.
+pub fn set_level(level: LevelFilter) {
+    log::set_max_level(level);
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    // Each change is whole before anything can fail.
+    VOICE.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Log for Voice {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Libraries that this one knows nothing of may name what they like.
+        metadata.target().starts_with("tacita") && metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let text = record.args().to_string();
+        let mut state = lock();
+        let is_new = state.messages.add(now(), record.level(), &text);
+        let sink = state.sink;
+        drop(state);
+        match sink {
+            Sink::Terminal => eprintln!("tacita: {text}"),
+            // A disk that fails says so a thousand times a second: the kept message counts them.
+            Sink::SystemLog if is_new => system_log::send(record.level(), &text),
+            Sink::SystemLog => {}
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[allow(clippy::disallowed_methods, reason = "messages carry the time of the machine")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The word for a level.
+pub(crate) fn word(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}

@@ -1,0 +1,250 @@
+//! The control channel, from both ends.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tacita_daemon::control::{Client, Control, Identity, Reply, Request, Service};
+use tacita_daemon::{Failure, Kind, exit, voice};
+
+/// Says what it is asked, and holds some answers back.
+#[derive(Default)]
+struct Echo {
+    held: Mutex<Vec<Reply>>,
+    entered: Mutex<Option<Sender<()>>>,
+}
+
+impl Service for Echo {
+    fn status(&self) -> Value {
+        json!({ "blocks": 7 })
+    }
+
+    fn serve(&self, request: &Request, mut reply: Reply) {
+        match request.word.as_str() {
+            "echo" => reply.answer(Ok(Value::Object(request.arguments.clone()))),
+            "refuse" => {
+                let busy = Failure::new(exit::BUSY, "in use").with_remedy("wait");
+                reply.end(&json!({ "left": 3 }), Some(&busy));
+            }
+            "count" => {
+                assert!((0..3).all(|n| reply.progress(&json!(n))));
+                reply.answer(Ok(json!("counted")));
+            }
+            "hold" => {
+                self.held.lock().unwrap().push(reply);
+                if let Some(entered) = &*self.entered.lock().unwrap() {
+                    entered.send(()).unwrap();
+                }
+            }
+            _ => reply.unknown(request),
+        }
+    }
+}
+
+/// A daemon of this process, at a path of its own.
+struct Bench {
+    folder: tempfile::TempDir,
+    echo: Arc<Echo>,
+    control: Option<Control>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("image"), b"").unwrap();
+        let mut bench = Self { folder, echo: Arc::default(), control: None };
+        bench.start();
+        bench
+    }
+
+    fn start(&mut self) {
+        let identity = Identity {
+            system: "echo",
+            at: self.at(),
+            device: None,
+            source: Some(self.folder.path().canonicalize().unwrap().join("image")),
+        };
+        let service: Arc<dyn Service> = Arc::clone(&self.echo) as _;
+        self.control = Some(Control::start(identity, service).unwrap());
+    }
+
+    fn at(&self) -> PathBuf {
+        self.folder.path().canonicalize().unwrap().join("front")
+    }
+
+    fn ask(&self, word: &str, arguments: Value) -> Result<Value, Failure> {
+        let client = Client::find(&self.at()).unwrap();
+        client.ask(&Request::new(word, arguments), &mut |_| ()).unwrap().result()
+    }
+
+    /// The socket, which a client finds by itself.
+    fn socket(&self) -> PathBuf {
+        let uid = rustix::process::geteuid().as_raw();
+        let folders =
+            ["/run/tacita".into(), format!("/run/user/{uid}/tacita"), format!("/tmp/tacita-{uid}")];
+        let entries =
+            folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        let sockets = entries.map(|entry| entry.path());
+        let of_this = |socket: &PathBuf| {
+            let said = raw(socket, b"{\"tacita\":1,\"request\":\"status\"}\n");
+            said.is_some_and(|said| said.contains(self.at().to_str().unwrap()))
+        };
+        sockets
+            .filter(|path| path.extension().is_some_and(|e| e == "control"))
+            .find(of_this)
+            .unwrap()
+    }
+
+    fn hear_entries(&self) -> Receiver<()> {
+        let (send, receive) = channel();
+        *self.echo.entered.lock().unwrap() = Some(send);
+        receive
+    }
+}
+
+/// What is answered to these bytes.
+fn raw(socket: &Path, bytes: &[u8]) -> Option<String> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(bytes).ok()?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).ok()?;
+    Some(said)
+}
+
+#[test]
+fn it_answers_and_says_why_not() {
+    let bench = Bench::new();
+    assert_eq!(bench.ask("echo", json!({ "a": 1 })).unwrap(), json!({ "a": 1 }));
+    let unknown = bench.ask("dance", Value::Null).unwrap_err();
+    assert_eq!(unknown.code, exit::USAGE);
+    assert!(unknown.cause.contains("dance"), "{unknown:?}");
+    let client = Client::find(&bench.at()).unwrap();
+    let refused = client.ask(&Request::new("refuse", Value::Null), &mut |_| ()).unwrap();
+    assert_eq!(refused.facts, json!({ "left": 3 }));
+    let busy = Failure::new(exit::BUSY, "in use").with_remedy("wait");
+    assert_eq!(refused.failure, Some(busy), "as it was said, with its remedy");
+}
+
+#[test]
+fn progress_is_heard_in_order() {
+    let bench = Bench::new();
+    let client = Client::find(&bench.at()).unwrap();
+    let mut heard = Vec::new();
+    let answer = client.ask(&Request::new("count", Value::Null), &mut |n| heard.push(n.clone()));
+    assert_eq!(heard, [json!(0), json!(1), json!(2)]);
+    assert_eq!(answer.unwrap().result().unwrap(), "counted");
+}
+
+#[test]
+fn status_tells_what_is_served_and_what_was_said() {
+    voice::start();
+    let bench = Bench::new();
+    log::warn!(target: "tacita-test", "the disk is slow");
+    log::warn!(target: "somebody-else", "a secret");
+    let status = bench.ask("status", Value::Null).unwrap();
+    assert_eq!((&status["system"], &status["facts"]["blocks"]), (&json!("echo"), &json!(7)));
+    assert_eq!(status["pid"], json!(std::process::id()));
+    let messages = status["messages"].to_string();
+    assert!(messages.contains("the disk is slow") && !messages.contains("a secret"), "{messages}");
+    let info = || log::info!(target: "tacita-test", "an hour has passed");
+    info();
+    assert_eq!(bench.ask("log", json!({ "level": "loud" })).unwrap_err().code, exit::USAGE);
+    bench.ask("log", json!({ "level": "info" })).unwrap();
+    info();
+    let messages = bench.ask("status", Value::Null).unwrap()["messages"].clone();
+    let heard = messages.as_array().unwrap().iter().filter(|m| m["text"] == "an hour has passed");
+    assert_eq!(heard.map(|m| m["count"].as_u64().unwrap()).sum::<u64>(), 1);
+}
+
+#[test]
+fn it_is_found_by_what_it_serves_and_not_by_anything_else() {
+    let bench = Bench::new();
+    let image = bench.folder.path().join("image");
+    let status = Request::new("status", Value::Null);
+    let found = Client::find(&image).unwrap().ask(&status, &mut |_| ()).unwrap();
+    assert_eq!(found.facts["at"], json!(bench.at().to_str().unwrap()));
+    let other = bench.folder.path().join("other");
+    fs::write(&other, b"").unwrap();
+    assert_eq!(Client::find(&other).unwrap_err().kind(), Kind::NotServed);
+    assert_eq!(Client::find(bench.folder.path()).unwrap_err().kind(), Kind::NotServed);
+}
+
+#[test]
+fn only_its_user_may_reach_it() {
+    let bench = Bench::new();
+    let socket = bench.socket();
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let folder = fs::metadata(socket.parent().unwrap()).unwrap();
+    assert_eq!(
+        (folder.permissions().mode() & 0o022, folder.uid()),
+        (0, rustix::process::geteuid().as_raw())
+    );
+}
+
+#[test]
+fn what_the_dead_have_left_is_taken_over() {
+    let mut bench = Bench::new();
+    let socket = bench.socket();
+    // A socket that nobody listens on, as of a daemon that was killed.
+    bench.control = None;
+    assert!(!socket.exists(), "who ends in order leaves nothing");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert_eq!(Client::find(&bench.at()).unwrap_err().kind(), Kind::NotServed);
+    bench.start();
+    bench.ask("echo", Value::Null).unwrap();
+}
+
+#[test]
+fn nonsense_is_refused_and_others_are_served() {
+    let bench = Bench::new();
+    let socket = bench.socket();
+    let endless = vec![b'x'; 1 << 20];
+    for bytes in [
+        &b"\n"[..],
+        b"status\n",
+        b"{}\n",
+        b"\xff\xfe\n",
+        b"{\"tacita\":99,\"request\":\"echo\"}\n",
+        &endless,
+    ] {
+        // Whoever sends on after having been refused is cut off.
+        if let Some(said) = raw(&socket, bytes) {
+            let answer: Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(answer["failure"]["code"], json!(exit::USAGE), "{said}");
+        }
+    }
+    let silent = UnixStream::connect(&socket).unwrap();
+    bench.ask("echo", Value::Null).unwrap();
+    drop(silent);
+}
+
+#[test]
+fn as_many_are_answered_as_there_is_room_for() {
+    let bench = Bench::new();
+    let entered = bench.hear_entries();
+    let socket = bench.socket();
+    let hold = b"{\"tacita\":1,\"request\":\"hold\"}\n";
+    let mut kept = Vec::new();
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(hold).unwrap();
+        entered.recv().unwrap();
+        kept.push(stream);
+    }
+    // Answers that are held back keep nobody out: they hold no thread.
+    bench.ask("echo", Value::Null).unwrap();
+    let mut first = kept.swap_remove(0);
+    for reply in std::mem::take(&mut *bench.echo.held.lock().unwrap()) {
+        reply.answer(Ok(json!("late")));
+    }
+    let mut said = String::new();
+    first.read_to_string(&mut said).unwrap();
+    assert!(said.contains("late"), "{said}");
+}
