@@ -80,16 +80,19 @@ pub(crate) fn remove(
 
 /// Gives an entry a random name of the same length; `None` if no such name is free.
 pub(crate) fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<String>> {
+    let mut full = None;
     for _ in 0..COVER_COUNT {
         let other = random_name(name.len())?;
         match renameat_with(&dir, name, &dir, other.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(Some(other)),
             Err(Errno::EXIST) => {}
             Err(Errno::INVAL) => return Ok(None),
+            // On a full file system: another name belongs into another block, which may have room.
+            Err(e @ Errno::NOSPC) => full = Some(e),
             Err(e) => return Err(Error::of_kernel(e, "replacing a name")),
         }
     }
-    Ok(None)
+    full.map_or(Ok(None), |e| Err(Error::of_kernel(e, "replacing a name")))
 }
 
 /// Fills places that names of `len` bytes have left. As far as there is room: a failure leaves
@@ -130,7 +133,7 @@ fn make_and_remove(dir: impl AsFd, lens: impl Iterator<Item = usize>) {
     }
     for name in made {
         if let Err(e) = unlinkat(&dir, name.as_str(), AtFlags::empty()) {
-            log::warn!("{name}: cannot be removed again: {e}");
+            log::warn!("a covering name cannot be removed again: {e}");
         }
     }
 }
