@@ -15,6 +15,26 @@ fn main() -> std::io::Result<()> {
     let mut record = vec![1, 0, 3, 0, 0, 0, 1, 0, 0, 0, 94];
     record.resize(34, 0);
     std::fs::write("corpus/journal/zero", record)?;
+    let requests: [(&str, &[u8]); 6] = [
+        ("status", b"{\"tacita\":1,\"request\":\"status\"}"),
+        ("all-kinds-of-arguments", b"{\"tacita\":1,\"request\":\"sweep\",\"arguments\":{\"rate\":7,\"level\":\"x\",\"public_only\":true}}"),
+        ("of-a-later-version", b"{\"tacita\":2,\"request\":\"status\"}"),
+        ("arguments-are-no-object", b"{\"tacita\":1,\"request\":\"log\",\"arguments\":[1]}"),
+        ("no-json", b"status"),
+        ("nested-too-deep", &[b'['; 300]),
+    ];
+    write_all("control_request", &requests)?;
+    let mut superblock = vec![0; 160];
+    superblock[..8].copy_from_slice(b"\xff\xff\xff\xff\0\0\0\0");
+    write_all("pddm_superblock", &[("empty", b""), ("noise-for-a-magic", &superblock)])?;
+    let mut far = vec![0; 32];
+    far[..16].fill(0xff);
+    let mut two = vec![1; 64];
+    two[12..24].fill(0xfe);
+    write_all("pddm_units", &[("numbers-beyond-any-log", &far), ("slots-of-no-volume", &two)])?;
+    let mut record = vec![0; 256];
+    record[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    write_all("spool_record", &[("empty-slot", &[0; 256]), ("sequence-without-end", &record)])?;
     for (target, seeds) in [
         ("nbd_options", tacita_fuzz::nbd::option_seeds()),
         ("nbd_requests", tacita_fuzz::nbd::request_seeds()),
@@ -25,4 +45,12 @@ fn main() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Inputs of a target, each called by what it is.
+fn write_all(target: &str, inputs: &[(&str, &[u8])]) -> std::io::Result<()> {
+    std::fs::create_dir_all(format!("corpus/{target}"))?;
+    inputs
+        .iter()
+        .try_for_each(|(name, bytes)| std::fs::write(format!("corpus/{target}/{name}"), bytes))
 }

@@ -1,0 +1,40 @@
+//! Every input that was ever kept, through its target once more.
+
+use std::fs;
+use std::path::Path;
+
+/// Each target, and what it does with the bytes.
+const TARGETS: [(&str, fn(&[u8])); 9] = [
+    ("image_open", tacita_fuzz::image_open),
+    ("journal", tacita_fuzz::journal),
+    ("directory_page", tacita_fuzz::directory_page),
+    ("spool_record", tacita_fuzz::spool_record),
+    ("control_request", tacita_fuzz::control_request),
+    ("nbd_options", tacita_fuzz::nbd::options),
+    ("nbd_requests", tacita_fuzz::nbd::requests),
+    ("pddm_superblock", tacita_fuzz::pddm::superblock),
+    ("pddm_units", tacita_fuzz::pddm::units),
+];
+
+#[test]
+fn the_corpus_is_digested() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    for (name, target) in TARGETS {
+        let inputs = fs::read_dir(corpus.join(name)).into_iter().flatten().flatten();
+        let inputs: Vec<_> = inputs.map(|entry| entry.path()).collect();
+        assert!(!inputs.is_empty(), "{name} has no corpus");
+        for path in inputs {
+            println!("{}", path.display());
+            target(&fs::read(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_target_is_replayed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(TARGETS.iter().any(|(target, _)| *target == name), "{name} is not replayed");
+    }
+}
