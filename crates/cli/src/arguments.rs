@@ -30,16 +30,16 @@ pub(crate) enum Command {
         /// Where it is mounted
         dir: PathBuf,
     },
-    /// Put everything written to the mount on DIR on the medium, and finish what it promises
+    /// Write everything pending in the mount on DIR to the medium, and finish what it promises
     Sync {
         /// Where it is mounted
         dir: PathBuf,
     },
-    /// What a daemon serves, since when, what waits, and its last messages
+    /// Show what a daemon serves, since when, what is pending, and its last messages
     Status {
         /// Where it is mounted, its socket, or the image or device that is open
         target: PathBuf,
-        /// From now on, tell from this level on in the system's log and here
+        /// Log messages of this level and above from now on
         #[arg(long, value_name = "LEVEL")]
         log: Option<LogLevel>,
         /// Print as JSON
@@ -90,9 +90,9 @@ pub(crate) enum LayoutName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IdsName {
-    /// From the path: the strict promise; a rename moves data
+    /// From the path: the strict promise; renaming moves data
     Path,
-    /// Random: cheap renames, a weaker promise
+    /// Random: renaming is cheap, the promise weaker
     Random,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Shape {
     /// Key of all hashes, up to 64 hexadecimal digits [default: random]
     #[arg(long, value_name = "HEX")]
     pub(crate) seed: Option<String>,
-    /// Where file ids come from
+    /// Where the ids of files come from
     #[arg(long, value_enum, default_value = "path")]
     pub(crate) ids: IdsName,
     /// Which times are stored
@@ -185,7 +185,7 @@ pub(crate) enum Hifs {
         /// the timer make changes durable; the command `sync` and sync(2) do not
         #[arg(long, value_enum, default_value = "strict")]
         sync: SyncName,
-        /// Commit at least so often while files change; 0 for never by the clock
+        /// Commit at least this often while files change; 0 for no timer
         #[arg(long, value_name = "SECONDS", default_value_t = 5)]
         commit_every: u32,
         /// Stay in the foreground
@@ -195,7 +195,7 @@ pub(crate) enum Hifs {
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
     },
-    /// Is this the canonical image of its files? Exit 0 yes, 1 no
+    /// Check that this is the canonical image of its files: exit 0 if it is, 1 if not
     ///
     /// Content has no checksum: a changed byte within a file is another file, and canonical.
     Check {
@@ -205,7 +205,7 @@ pub(crate) enum Hifs {
         #[arg(long)]
         json: bool,
     },
-    /// Geometry, load, files, extents a file
+    /// Show geometry, load, number of files, and extents per file
     Info {
         /// File or block device
         image: PathBuf,
@@ -213,11 +213,11 @@ pub(crate) enum Hifs {
         #[arg(long)]
         json: bool,
     },
-    /// Who lies where: groups and buckets as text or picture
+    /// Show which file lies where, as text or as a picture
     Map {
         /// File or block device
         image: PathBuf,
-        /// Write a picture
+        /// Write a picture (SVG) to this file
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
         /// Print as JSON
@@ -260,13 +260,13 @@ pub(crate) enum Pddm {
         /// Size of a new file; a device or file that is there is used whole without it
         #[arg(long, value_parser = sizes::parse)]
         size: Option<u64>,
-        /// Classes of hidden slots: so many hidden volumes there can be, used or not
+        /// Number of hidden volumes that the device has room for, whether or not they are used
         #[arg(long, value_name = "N", default_value_t = 1)]
         classes: u32,
-        /// Public and hidden slots of a unit
+        /// Public and hidden slots in each unit
         #[arg(long, value_name = "P:H", default_value = "20:11")]
         ratio: String,
-        /// Share of all slots that is kept free, or two shares, public and hidden: more is faster
+        /// Share of slots kept free, or two shares, public and hidden; the more, the faster
         #[arg(long, value_name = "F[,F]", default_value = "0.3")]
         spare: String,
         /// Seconds between units of padding for 60 of them after a public write; then the time doubles,
@@ -278,14 +278,14 @@ pub(crate) enum Pddm {
         /// Read the password of a hidden volume from the first line of this file; may be repeated
         #[arg(long, value_name = "FILE")]
         hidden_password_file: Vec<PathBuf>,
-        /// Make a device of whatever DEVICE holds
+        /// Overwrite whatever DEVICE holds
         #[arg(long)]
         force: bool,
         /// Print what was made as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Serve the volume of a password and all below it; returns when they are ready
+    /// Serve the volume that a password opens, and all below it; returns when they are ready
     Open {
         /// File or block device
         device: PathBuf,
@@ -296,17 +296,17 @@ pub(crate) enum Pddm {
         /// Write nothing
         #[arg(long)]
         read_only: bool,
-        /// Keep hidden volumes closed; what they hold is destroyed as the device is written
+        /// Keep hidden volumes closed; writing then destroys what they hold
         #[arg(long)]
         public_only: bool,
-        /// Look for hidden volumes of a password that opens the public one in all units, and not only
-        /// in the newest
+        /// Look for hidden volumes in all units, and not only in the newest, when the password opens
+        /// the public volume
         #[arg(long)]
         search: bool,
         /// What a flush of a hidden volume is
         #[arg(long, value_enum, default_value = "ordered")]
         hidden_flush: HiddenFlushName,
-        /// How much may wait on hidden volumes before their writers do
+        /// How much data may wait on each hidden volume before its writers have to
         #[arg(long, value_name = "SIZE", value_parser = sizes::parse, default_value = "64M")]
         queue: u64,
         /// Stay in the foreground
@@ -323,55 +323,54 @@ pub(crate) enum Pddm {
         #[arg(long)]
         json: bool,
     },
-    /// What an open device is doing, as far as it is public
+    /// Show what an open device is doing, as far as it is public
     Status {
         /// What `open` was given: the socket or the folder
         front: PathBuf,
-        /// What waits and what is lost on hidden volumes that are open, instead
+        /// Show instead what waits and what was lost on the hidden volumes that are open
         #[arg(long)]
         hidden: bool,
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read, verify and write the whole log anew, one round; what waits on open hidden volumes gets to
-    /// the device
+    /// Read, verify and rewrite the whole log once; what waits on open hidden volumes is written with it
     Sweep {
         /// File or block device, or the socket or folder that `open` was given
         target: PathBuf,
         #[command(flatten)]
         password: passwords::From,
-        /// Do it although only the public volume is open
+        /// Sweep even if only the public volume is open
         #[arg(long)]
         public_only: bool,
-        /// Bytes a second at most
+        /// Limit the rate to so many bytes a second
         #[arg(long, value_name = "SIZE", value_parser = sizes::parse)]
         rate: Option<u64>,
     },
-    /// Change the password of the volume that the old one opens, or of one below
+    /// Change the password of the volume that the old password opens, or of one below it
     Passwd {
         /// File or block device
         device: PathBuf,
         #[command(flatten)]
         password: passwords::From,
-        /// Change the password of this volume, which the password given opens too: public, hidden,
-        /// hidden2...
+        /// Change the password of this volume, which the old password must open as well: public,
+        /// hidden, hidden2...
         #[arg(long, value_name = "NAME")]
         volume: Option<String>,
         /// Read the new password from the first line of this file
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,
     },
-    /// Are all units whole? Exit 0 yes, 1 no
+    /// Check that all units are intact: exit 0 if they are, 1 if not
     Check {
         /// File or block device
         device: PathBuf,
         #[command(flatten)]
         password: passwords::From,
-        /// Write damaged pages of the public map again, as headers tell what they said
+        /// Rebuild damaged pages of the public map from unit headers
         #[arg(long)]
         repair: bool,
-        /// Do that although only the public volume is open
+        /// Repair even if only the public volume is open
         #[arg(long, requires = "repair")]
         public_only: bool,
         /// Print the findings as JSON
@@ -380,14 +379,14 @@ pub(crate) enum Pddm {
     },
 }
 
-/// What happens with hidden data that is not on the device yet.
+/// What becomes of hidden data that is not on the device yet.
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
 pub(crate) struct Rest {
-    /// Sweep first, so that all of it gets to the device
+    /// Sweep first, so that all of it reaches the device
     #[arg(long)]
     pub(crate) sweep: bool,
-    /// Drop it
+    /// Discard it
     #[arg(long)]
     pub(crate) drop: bool,
 }
@@ -395,9 +394,9 @@ pub(crate) struct Rest {
 /// What a flush of a hidden volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HiddenFlushName {
-    /// A barrier, which returns at once: after a crash nothing is there without what was before it
+    /// A barrier that returns at once: after a crash, whatever is there, everything before it is too
     Ordered,
-    /// It returns when everything is on the device, which waits for public writes
+    /// Return when everything is on the device, which depends on public writes
     Durable,
 }
 
@@ -415,9 +414,9 @@ pub(crate) struct Front {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailureName {
-    /// The file stays, and the program gets an error
+    /// Keep the file and return an error to the program
     Fail,
-    /// The file is deleted all the same, and its verdict says so
+    /// Delete the file all the same; its verdict says so
     Warn,
 }
 
@@ -425,24 +424,24 @@ pub(crate) enum OnFailureName {
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "independent switches of the command line")]
 pub(crate) struct PurgeMount {
-    /// The folder whose deletions are to be purged
+    /// The folder in which deletions are to be purged
     pub(crate) lower: PathBuf,
     /// Where to mount it
     pub(crate) dir: PathBuf,
-    /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the legacy
+    /// Overwriting method: clear (zeros, read back), zero, random, custom:LIST, or the legacy
     /// NISPOM patterns c, d, e, f, h
     #[arg(long, default_value = "clear")]
     pub(crate) method: tacita_purge::Method,
-    /// Deleting returns at once; a thread in the background purges
+    /// Return from deletions at once, and purge in the background
     #[arg(long = "async")]
     pub(crate) asynchronous: bool,
-    /// Purge only what `chattr +s`, `user.purge` or a rule names
+    /// Purge only what `chattr +s`, `user.purge` or a rule selects
     #[arg(long)]
     pub(crate) marked_only: bool,
-    /// Rules, one a line: PATTERN [MIN..MAX] METHOD|off
+    /// File of rules, one a line: PATTERN [MIN..MAX] METHOD|off
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
-    /// What is done with a file that cannot be purged
+    /// What to do with a file that cannot be purged
     #[arg(long, value_enum, default_value = "fail")]
     pub(crate) on_failure: OnFailureName,
     /// How often names and journal are cleared, in seconds
@@ -451,13 +450,13 @@ pub(crate) struct PurgeMount {
     /// Append every verdict to this file, as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Mount also where overwriting does not reach the old blocks
+    /// Mount even where overwriting does not reach the old blocks
     #[arg(long)]
     pub(crate) anyway: bool,
     /// Keep symbolic links with long targets as regular files, which can be purged; show them as links
     #[arg(long)]
     pub(crate) opaque_links: bool,
-    /// All reading and writing through the daemon, not by the kernel itself
+    /// Let all reads and writes go through the daemon, instead of letting the kernel pass them through
     #[arg(long)]
     pub(crate) no_passthrough: bool,
     /// Stay in the foreground
@@ -472,27 +471,27 @@ pub(crate) struct PurgeMount {
 pub(crate) enum Purge {
     /// Mount LOWER on DIR so that every deletion is purged; leaves a daemon behind
     Mount(PurgeMount),
-    /// Purge and remove; one verdict a file
+    /// Overwrite and remove files; prints a verdict for each
     File {
-        /// What is to go
+        /// Files, and with --recursive folders
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// What is written over it: clear (zeros, read back), zero, random, custom:LIST, or the
+        /// Overwriting method: clear (zeros, read back), zero, random, custom:LIST, or the
         /// legacy NISPOM patterns c, d, e, h; f holds files for as long as they were kept, which
         /// only a mount can do
         #[arg(long, default_value = "clear")]
         method: tacita_purge::Method,
-        /// Folders with everything in them
+        /// Purge folders and everything in them
         #[arg(short, long)]
         recursive: bool,
-        /// Also where overwriting does not reach the old blocks; the verdict says so
+        /// Proceed even where overwriting does not reach the old blocks; the verdict says so
         #[arg(long)]
         anyway: bool,
-        /// One line of JSON a file
+        /// Print the verdicts as JSON, one a line
         #[arg(long)]
         json: bool,
     },
-    /// Does overwriting reach the old blocks here? Exit 0 yes, 7 no, with the reason
+    /// Find out whether overwriting reaches the old blocks: exit 0 if it does, 7 with the reason if not
     #[command(alias = "suits")]
     Probe {
         /// A folder, or a file in it
@@ -501,7 +500,7 @@ pub(crate) enum Purge {
         #[arg(long)]
         json: bool,
     },
-    /// What a mount has purged, what is pending, the last verdicts
+    /// Show what a mount has purged, what is pending, and the last verdicts
     Status {
         /// Where it is mounted
         dir: PathBuf,

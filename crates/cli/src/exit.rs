@@ -24,12 +24,19 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
              (mode 0666), and for allow_other a line `user_allow_other` in /etc/fuse.conf",
         );
     }
-    if code == NOT_HERE {
-        let remedy = "load the fuse module or install fuse3; without FUSE, `tacita hifs unpack \
-                      IMAGE FOLDER` and `tacita hifs pack FOLDER IMAGE` give the files";
-        return failure.with_remedy(remedy);
+    if code == NOT_HERE { failure.with_remedy(INSTALL_FUSE) } else { failure }
+}
+
+/// What makes mounting possible.
+const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
+
+/// A failure of mounting; `instead` says what does without FUSE.
+pub(crate) fn of_mounting(error: &tacita_vfs::Error, instead: &str) -> Failure {
+    let failure = of_mount(error);
+    if error.kind() != tacita_vfs::Kind::Unsupported {
+        return failure;
     }
-    failure
+    failure.with_remedy(format!("{INSTALL_FUSE}; {instead}"))
 }
 
 /// A failure with an image; `path` names it.
@@ -41,12 +48,12 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
     match error.kind() {
         Kind::Geometry => Failure::usage(format!("{path}: {error}")),
         Kind::NotAnImage => Failure::new(DEVICE, format!("{path}: not a HIFS image: {error}"))
-            .with_remedy("is it the right file? `tacita hifs format` makes an image"),
+            .with_remedy("check the path; `tacita hifs format` makes an image"),
         Kind::Version => Failure::new(DEVICE, format!("{path}: {error}"))
-            .with_remedy("use the program that made it"),
+            .with_remedy("use the version of tacita that made it"),
         Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}")),
         Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
-            "nothing has been changed; `tacita hifs check IMAGE` says more, a backup brings it back",
+            "nothing has been changed; `tacita hifs check IMAGE` tells more; restore it from a backup",
         ),
         _ => Failure::new(DEVICE, format!("{path}: {error}")),
     }

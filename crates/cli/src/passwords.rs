@@ -64,7 +64,7 @@ pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
     rpassword::prompt_password(format!("{prompt}: "))
         .map(|text| Password::new(text.into_bytes()))
         .map_err(|e| {
-            Failure::usage(format!("no password: there is no terminal to ask on ({e})"))
+            Failure::usage(format!("cannot ask for the password: no terminal ({e})"))
                 .with_remedy("use --password-file or --password-fd")
         })
 }

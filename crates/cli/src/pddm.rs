@@ -51,7 +51,7 @@ fn level_of(name: &str) -> Outcome<Level> {
         _ => name.strip_prefix("hidden").and_then(|number| number.parse().ok()),
     };
     number.filter(|n| (1..=CLASSES_MAX).contains(n)).map(Level::hidden).ok_or_else(|| {
-        Failure::usage(format!("{name}: no volume is called so"))
+        Failure::usage(format!("{name}: there is no such volume"))
             .with_remedy(format!("public, hidden, hidden2 and so on to hidden{CLASSES_MAX}"))
     })
 }
@@ -73,7 +73,7 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
         Kind::NoVolume => Failure::new(exit::NO_VOLUME, format!("{path}: {error}"))
             .with_remedy("try again, or give another device"),
         Kind::Password => Failure::usage(format!("{path}: {error}"))
-            .with_remedy("each password opens one volume; choose another"),
+            .with_remedy("every volume needs a password of its own; choose another"),
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
         _ => Failure::new(exit::DEVICE, format!("{path}: {error}")),
@@ -107,6 +107,6 @@ fn only_if_wanted(session: &Session, public_only: bool) -> Outcome<()> {
     Err(Failure::usage(PUBLIC_ONLY_REFUSED).with_remedy(PUBLIC_ONLY_REMEDY))
 }
 
-const PUBLIC_ONLY_REFUSED: &str = "only the public volume is open: writing the whole log anew \
+const PUBLIC_ONLY_REFUSED: &str = "only the public volume is open: rewriting the whole log \
                                    destroys what hidden volumes hold, if there are any";
 const PUBLIC_ONLY_REMEDY: &str = "give the password of a hidden volume, or --public-only";

@@ -66,10 +66,10 @@ fn of_purge(error: &tacita_purge::Error) -> Failure {
 fn of_kind(kind: Kind, cause: String) -> Failure {
     let (code, remedy) = match kind {
         Kind::Invalid => (exit::USAGE, "`tacita purge --help` tells what there is"),
-        Kind::NotFound => (exit::USAGE, "is the path right, and what is to be there mounted?"),
+        Kind::NotFound => (exit::USAGE, "check the path, and that what holds it is mounted"),
         Kind::Unsuitable => (exit::NOT_HERE, ELSEWHERE),
         Kind::NotPermitted => {
-            (exit::NOT_HERE, "run it as a user who may read and write there, or as root")
+            (exit::NOT_HERE, "run it as root, or as a user who may read and write there")
         }
         Kind::ReadOnly => (exit::NOT_HERE, "`mount -o remount,rw` makes it writable"),
         Kind::InUse => (
@@ -78,9 +78,9 @@ fn of_kind(kind: Kind, cause: String) -> Failure {
              mount",
         ),
         Kind::NoSpace => {
-            (exit::NO_SPACE, "free a few blocks: a mount needs a folder and a file of its own")
+            (exit::NO_SPACE, "free a few blocks: a mount needs room for a folder and a file")
         }
-        Kind::Unpurgeable => (exit::WRONG, "the verdict says what is in the way"),
+        Kind::Unpurgeable => (exit::WRONG, "the verdict names the obstacle"),
         _ => (
             exit::DEVICE,
             "the kernel's log (`dmesg`) says more; what waits in the spool is purged by the next \

@@ -9,9 +9,9 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "M" | "m" | "MiB" => 1 << 20,
         "G" | "g" | "GiB" => 1 << 30,
         "T" | "t" | "TiB" => 1 << 40,
-        unit => return Err(format!("{unit:?} is no unit; sizes end in K, M, G or T")),
+        unit => return Err(format!("unknown unit {unit:?}: sizes end in K, M, G or T")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number of bytes"))?;
+    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is not a number of bytes"))?;
     number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
 }
 

@@ -215,7 +215,7 @@ fn sqlite_survives_kill_9() {
             .arg(bench.join("db"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut input = sqlite.stdin.take().unwrap();
@@ -250,7 +250,8 @@ fn sqlite_survives_kill_9() {
         let ask = |sql: &str| run("sqlite3", &["db", sql], bench.guard.path());
         assert_eq!(ask("pragma integrity_check").trim(), "ok");
         let kept = ask(&format!("select count(*) from t where round={round} and n<={done}"));
-        assert_eq!(kept.trim(), (done + 1).to_string(), "committed rows, {journal}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(kept.trim(), (done + 1).to_string(), "committed rows, {journal}: {said}");
         bench.umount();
         check(&image);
     }

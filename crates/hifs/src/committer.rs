@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::commit::CommitCost;
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
-use crate::hifs::Goal;
+use crate::hifs::Durability;
 use crate::journal::{self, InFlight, Plan, Sealed};
 use crate::medium::Medium;
 
@@ -60,13 +60,13 @@ impl Committer {
     }
 
     /// Finishes what an earlier failure has left, then brings what `freeze` gives into the image,
-    /// as far as `goal` asks for.
+    /// as far as `durability` asks for.
     ///
     /// # Errors
     /// [`Kind::Device`]: unless that poisons, the next call tries again. Those of `freeze`.
     pub(crate) fn bring(
         &mut self,
-        goal: Goal,
+        durability: Durability,
         freeze: impl FnOnce() -> Result<Frozen>,
     ) -> Result<()> {
         self.land()?;
@@ -75,10 +75,10 @@ impl Committer {
             self.waiting = Some(Waiting::Planned(plan));
             self.land()?;
         }
-        match goal {
-            Goal::Room => Ok(()),
-            Goal::Durable => self.flush(),
-            Goal::Erased => self.finish(),
+        match durability {
+            Durability::Room => Ok(()),
+            Durability::Durable => self.flush(),
+            Durability::Erased => self.finish(),
         }
     }
 

@@ -10,7 +10,7 @@ use tacita_vfs::{
 };
 
 use crate::geometry::{BLOCK_LEN, Table, Times};
-use crate::hifs::{Goal, Hifs};
+use crate::hifs::{Durability, Hifs};
 use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, is_xattr_name, xattrs_len};
 use crate::tree::namespace::name_of;
 use crate::tree::{Body, Node, ROOT, State};
@@ -47,7 +47,7 @@ impl Hifs {
                 }
                 committed = true;
                 drop(state);
-                self.commit_for(Goal::Room, &|_| true)?;
+                self.commit_for(Durability::Room, &|_| true)?;
             } else {
                 drop(state);
                 self.make_room(blocks)?;

@@ -83,7 +83,7 @@ impl std::fmt::Debug for Hifs {
 
 /// Why a commit is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum Durability {
     /// What is pending makes room: it need not be durable.
     Room,
     /// Everything is durable when the commit returns.
@@ -92,7 +92,7 @@ pub(crate) enum Goal {
     Erased,
 }
 
-impl From<Sync> for Goal {
+impl From<Sync> for Durability {
     fn from(sync: Sync) -> Self {
         match sync {
             Sync::Strict => Self::Erased,
@@ -171,7 +171,7 @@ impl Hifs {
     /// # Errors
     /// [`Kind::Device`], [`Kind::NoSpace`], [`Kind::Poisoned`].
     pub fn commit(&self) -> Result<()> {
-        self.commit_for(Goal::Erased, &|_| true)
+        self.commit_for(Durability::Erased, &|_| true)
     }
 
     /// Takes both superblocks away until [`Hifs::publish`]: what is interrupted before leaves no
@@ -207,19 +207,23 @@ impl Hifs {
 
     /// Commits what is pending if a change of so many blocks does not fit in beside it.
     pub(crate) fn make_room(&self, blocks: u64) -> Result<()> {
-        self.commit_for(Goal::Room, &|state| state.is_loaded(blocks))
+        self.commit_for(Durability::Room, &|state| state.is_loaded(blocks))
     }
 
-    /// Brings what is pending into the image, as far as `goal` asks for, if it still is `wanted`
+    /// Brings what is pending into the image, as far as `durability` asks for, if it still is `wanted`
     /// when no other commit is on its way.
-    pub(crate) fn commit_for(&self, goal: Goal, wanted: &dyn Fn(&State) -> bool) -> Result<()> {
+    pub(crate) fn commit_for(
+        &self,
+        durability: Durability,
+        wanted: &dyn Fn(&State) -> bool,
+    ) -> Result<()> {
         // A panic in a commit leaves memory and image in disagreement.
         let Ok(mut committer) = self.committer.lock() else {
             self.poisoned.store(true, Ordering::Release);
             return Err(poisoned());
         };
         let done = self.check_usable().and_then(|()| {
-            committer.bring(goal, || {
+            committer.bring(durability, || {
                 if self.read_only || !wanted(&self.shared()) {
                     return Ok(None);
                 }

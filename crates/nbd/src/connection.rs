@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::export::Exports;
-use crate::input::{Input, Patience};
+use crate::input::{Input, Timeout};
 use crate::limits::Limits;
 use crate::negotiation::{
     CLIENT_FLAGS_LEN_BYTES, Negotiation, Next, OPTION_HEAD_LEN_BYTES, OPTION_LEN_MAX_BYTES,
@@ -17,7 +17,7 @@ use crate::socket::Socket;
 
 use requests::Served;
 
-mod pace;
+mod latency;
 mod requests;
 mod workers;
 
@@ -35,14 +35,14 @@ pub(crate) fn serve(
     limits: &Limits,
     stopping: &AtomicBool,
 ) -> io::Result<()> {
-    let mut input = Input::new(socket, Patience::Until(Instant::now() + limits.negotiation));
+    let mut input = Input::new(socket, Timeout::Until(Instant::now() + limits.negotiation));
     let Some((index, terms)) = negotiate(socket, &mut input, exports, stopping)? else {
         return Ok(());
     };
     if !registered.serves(index) {
         return Ok(());
     }
-    input.set_patience(Patience::Each(limits.request));
+    input.set_timeout(Timeout::Each(limits.request));
     let served = Served { device: &exports.devices[index], memory: &exports.memory[index], terms };
     requests::serve(socket, input, served, stopping, || registered.has_left())
 }

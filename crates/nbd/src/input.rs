@@ -20,7 +20,7 @@ const LINGER_CREDIT: u32 = 8;
 
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum Timeout {
     /// Until then with everything.
     Until(Instant),
     /// So long for each part once it has begun, and for ever between parts.
@@ -32,18 +32,18 @@ pub(crate) struct Input<'s> {
     buf: Box<[u8]>,
     start: usize,
     end: usize,
-    patience: Patience,
+    timeout: Timeout,
     linger_credit: u32,
 }
 
 impl<'s> Input<'s> {
-    pub(crate) fn new(socket: &'s Socket, patience: Patience) -> Self {
+    pub(crate) fn new(socket: &'s Socket, timeout: Timeout) -> Self {
         let buf = vec![0; BUFFER_LEN_BYTES].into_boxed_slice();
-        Self { socket, buf, start: 0, end: 0, patience, linger_credit: 0 }
+        Self { socket, buf, start: 0, end: 0, timeout, linger_credit: 0 }
     }
 
-    pub(crate) fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
+    pub(crate) fn set_timeout(&mut self, timeout: Timeout) {
+        self.timeout = timeout;
     }
 
     /// Whether so many bytes are there without waiting.
@@ -168,10 +168,10 @@ impl<'s> Input<'s> {
     }
 
     fn deadline(&self, has_begun: bool) -> Option<Instant> {
-        match self.patience {
-            Patience::Until(deadline) => Some(deadline),
-            Patience::Each(limit) if has_begun => Some(Instant::now() + limit),
-            Patience::Each(_) => None,
+        match self.timeout {
+            Timeout::Until(deadline) => Some(deadline),
+            Timeout::Each(limit) if has_begun => Some(Instant::now() + limit),
+            Timeout::Each(_) => None,
         }
     }
 }

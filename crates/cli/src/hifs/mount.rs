@@ -19,6 +19,9 @@ use crate::exit::{self, Outcome};
 
 /// Threads beside those that keep all cores busy.
 const COMMITTERS: usize = 4;
+/// What can be done where nothing can be mounted.
+const WITHOUT_FUSE: &str = "without FUSE, `tacita hifs unpack IMAGE FOLDER` and `tacita hifs pack \
+                            FOLDER IMAGE` take files out and put them in";
 /// A commit is made also when nothing has been changed for so long.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -97,7 +100,8 @@ fn start(
     };
     let posix = Arc::new(Posix::new(hifs, SystemClock));
     let service = Arc::new(Mounted(Arc::downgrade(&posix)));
-    let mount = mount(posix, dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
+    let mount =
+        mount(posix, dir, &mount_options).map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
     let identity = Identity {
         system: "hifs",
         at: mount.dir().to_owned(),

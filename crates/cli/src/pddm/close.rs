@@ -31,8 +31,10 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
             }
         }
         _ => {
-            return Err(Failure::usage("nobody says what to do with hidden data that waits")
-                .with_remedy("--sweep writes it to the device, --drop does not"));
+            return Err(Failure::usage(
+                "hidden data may be waiting, and neither --sweep nor --drop was given",
+            )
+            .with_remedy("--sweep writes it to the device first, --drop discards it"));
         }
     };
     let word = if wish == Wish::Sweep { "sweep" } else { "drop" };

@@ -75,7 +75,7 @@ fn passwords(
 ) -> Outcome<(Password, Vec<Password>)> {
     if hidden.len() > parameters.classes as usize {
         let text = format!("{} hidden passwords, but {} classes", hidden.len(), parameters.classes);
-        return Err(Failure::usage(text).with_remedy("give more --classes"));
+        return Err(Failure::usage(text).with_remedy("raise --classes"));
     }
     let first = public.read_new("Public password")?;
     let mut others = Vec::new();
@@ -95,7 +95,9 @@ fn passwords(
     let mut seen = vec![&first];
     for password in &others {
         if seen.contains(&password) {
-            return Err(Failure::usage("two passwords are the same: each opens one volume"));
+            return Err(Failure::usage(
+                "two of the passwords are the same: every volume needs one of its own",
+            ));
         }
         seen.push(password);
     }
@@ -124,7 +126,7 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     let mut head = vec![0; LOOK_LEN.min(usize::try_from(here.len_bytes()).unwrap_or(LOOK_LEN))];
     device.read(BlockNo(0), &mut head).map_err(failed)?;
     if !force && head.iter().any(|byte| *byte != 0) {
-        let text = format!("{}: there is something on it", path.display());
+        let text = format!("{}: it is not empty", path.display());
         return Err(Failure::usage(text).with_remedy("--force makes a device of it all the same"));
     }
     Ok(Arc::new(device))

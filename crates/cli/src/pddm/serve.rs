@@ -114,7 +114,9 @@ impl Open {
             }
             let public = front.join(name_of(Level::PUBLIC));
             let why = Failure::new(exit::BUSY, format!("{}: in use", public.display()));
-            ending.refuse(&why.with_remedy("nothing has been changed; close what uses it first"));
+            ending.refuse(
+                &why.with_remedy("nothing has been changed; close the programs that use it first"),
+            );
         }
         // Hidden clients go first, then the heartbeat, then all others.
         session.cut_hidden();

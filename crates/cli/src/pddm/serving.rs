@@ -19,6 +19,8 @@ use crate::exit::{self, Failure, Outcome};
 
 /// The name of the public file.
 const PUBLIC: &str = "public";
+/// What can be done where nothing can be mounted.
+const WITHOUT_FUSE: &str = "without FUSE, `--nbd SOCKET` serves the same volumes";
 /// How long clients have to take their last answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A public file counts as in use for a moment after the last program has closed it.
@@ -66,7 +68,7 @@ impl Serving {
             (None, Some(dir)) => {
                 let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
                 let serving = files.and_then(|files| Self::mount(files, dir, read_only, caller));
-                Ok((serving.map_err(|e| exit::of_mount(&e))?, dir.clone()))
+                Ok((serving.map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?, dir.clone()))
             }
             (None, None) => unreachable!("one of them is given"),
         }

@@ -39,7 +39,7 @@ pub(super) fn verdict(lost: u32) -> Outcome<()> {
     }
     let text = format!("{lost} blocks of the public volume are lost");
     Err(Failure::new(exit::WRONG, text)
-        .with_remedy("they cannot be read until they are written again; all others can"))
+        .with_remedy("they cannot be read until they are written again; all other blocks can"))
 }
 
 pub(super) fn run(command: &Command) -> Outcome<()> {

@@ -22,6 +22,9 @@ use crate::exit::{self, Failure, Outcome};
 /// mostly waits for the device meanwhile: so more than there are cores.
 const THREAD_COUNT: usize = 16;
 
+/// What can be done where nothing can be mounted.
+const WITHOUT_FUSE: &str = "without FUSE, `tacita purge file PATH` purges single files";
+
 /// What a running mount consists of.
 struct Started {
     mount: Mount,
@@ -45,7 +48,7 @@ fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
     }
     let nested = lower_real.starts_with(&dir_real) || dir_real.starts_with(&lower_real);
     if nested && lower_real != dir_real {
-        let cause = format!("{} and {}: one lies in the other", lower.display(), dir.display());
+        let cause = format!("{} and {}: one contains the other", lower.display(), dir.display());
         return Err(Failure::usage(cause).with_remedy(
             "mount it beside, or on the folder itself: `tacita purge mount DIR DIR`",
         ));
@@ -126,8 +129,8 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         ..MountOptions::default()
     };
     let posix = Arc::new(Posix::new(overlay, SystemClock));
-    let mount =
-        mount(Arc::clone(&posix), &arguments.dir, &mount_options).map_err(|e| of_mounting(&e))?;
+    let mount = mount(Arc::clone(&posix), &arguments.dir, &mount_options)
+        .map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
     let identity = Identity {
         system: "purge",
         at: mount.dir().to_owned(),
@@ -137,17 +140,6 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     };
     let control = Control::start(identity, Arc::new(Mounted(Arc::downgrade(&posix))))?;
     Ok(Started { mount, interrupts, posix, control })
-}
-
-fn of_mounting(error: &tacita_vfs::Error) -> Failure {
-    let failure = exit::of_mount(error);
-    if error.kind() == tacita_vfs::Kind::Unsupported {
-        return failure.with_remedy(
-            "load the fuse module or install fuse3; without FUSE `tacita purge file PATH` purges \
-             single files",
-        );
-    }
-    failure
 }
 
 fn open(arguments: &PurgeMount) -> Outcome<Overlay> {

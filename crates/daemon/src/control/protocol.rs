@@ -37,7 +37,7 @@ impl Request {
     /// # Errors
     /// [`crate::exit::USAGE`] if it is no request, or of another version.
     pub fn parse(line: &[u8]) -> Result<Self, Failure> {
-        let not_one = || Failure::usage("this is no request");
+        let not_one = || Failure::usage("not a request");
         let value: Value = serde_json::from_slice(line).map_err(|_| not_one())?;
         match value["tacita"].as_u64() {
             None => return Err(not_one()),

@@ -72,7 +72,7 @@ impl Reply {
 
     /// What is asked for is not among the things that are served here.
     pub fn unknown(self, request: &Request) {
-        let cause = format!("what is served there cannot be asked to {}", request.word);
+        let cause = format!("the daemon there does not know the request `{}`", request.word);
         self.answer(Err(Failure::usage(cause)));
     }
 

@@ -122,10 +122,10 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) {
     }
     assert!(looked > 50, "{looked} looks");
     hifs.sync().unwrap();
-    let goal: Tree = tree(&*hifs);
+    let durability: Tree = tree(&*hifs);
     let other = fresh(parameters);
     let again = open(other.clone());
-    plainly(&again, &goal, seed);
+    plainly(&again, &durability, seed);
     again.sync().unwrap();
     assert_same(&inner.snapshot(), &other.snapshot(), &format!("{parameters:?}, seed {seed}"));
 }

@@ -81,10 +81,10 @@ fn equal_contents(parameters: &Parameters, seed: u64) {
             .unwrap_or_else(|e| panic!("{what}: {e}"));
     }
     hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
-    let goal = tree(&hifs);
+    let durability = tree(&hifs);
     drop(hifs);
     let hifs = open(memory_device(&device.snapshot()));
-    assert!(tree(&hifs) == goal, "{what}");
+    assert!(tree(&hifs) == durability, "{what}");
     drop(hifs);
     // Deleting never fails for want of room, and leaves nothing.
     let hifs = open(device.clone());

@@ -181,7 +181,7 @@ fn crash_images_do_not_tell_histories_apart() {
             hifs.sync().unwrap();
             // The same change by two ways: with and without a detour, in one commit.
             device.restart_recording();
-            let goal = {
+            let durability = {
                 let scratch = memory_device(&device.content());
                 let hifs = open(scratch);
                 let mut rng = Rng::new(seed + 1000);
@@ -197,9 +197,9 @@ fn crash_images_do_not_tell_histories_apart() {
                 }
             } else {
                 clear(&hifs, &mut rng);
-                build(&hifs, &goal, &mut rng, Commits::Never);
+                build(&hifs, &durability, &mut rng, Commits::Never);
             }
-            assert!(tree(&hifs) == goal);
+            assert!(tree(&hifs) == durability);
             hifs.sync().unwrap();
             events.push(summary(&device));
         }

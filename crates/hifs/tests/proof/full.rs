@@ -122,11 +122,11 @@ fn within_limits(hifs: &Hifs, what: &str) {
     }
 }
 
-fn rebuilt(parameters: &Parameters, goal: &Tree, seed: u64) -> (Hifs, Vec<u8>) {
+fn rebuilt(parameters: &Parameters, durability: &Tree, seed: u64) -> (Hifs, Vec<u8>) {
     let device = fresh(parameters);
     let hifs = open(device.clone());
-    plainly(&hifs, goal, seed);
-    assert!(tree(&hifs) == *goal);
+    plainly(&hifs, durability, seed);
+    assert!(tree(&hifs) == *durability);
     hifs.sync().unwrap();
     (hifs, device.snapshot())
 }
@@ -142,9 +142,9 @@ fn every_table_fills_and_stays_canonical() {
             let hifs = open(device.clone());
             let steps = fill(&hifs, filler, 0, 13, what);
             assert!(steps > 3, "{what}: full after {steps}");
-            let goal = tree(&hifs);
+            let durability = tree(&hifs);
             let full = device.snapshot();
-            let (again, other) = rebuilt(&parameters, &goal, steps);
+            let (again, other) = rebuilt(&parameters, &durability, steps);
             assert_same(&full, &other, what);
             assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical(), "{what}");
 
@@ -276,11 +276,11 @@ fn large_writes(parameters: &Parameters) {
     let (z, _) = hifs.lookup(root, "z".as_ref()).unwrap();
     hifs.write(z, 4100, &[1; 10]).unwrap_or_else(|e| panic!("{what}: {e}"));
     hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
-    let goal = tree(&hifs);
-    assert!(tree(&open(memory_device(&device.snapshot()))) == goal);
+    let durability = tree(&hifs);
+    assert!(tree(&open(memory_device(&device.snapshot()))) == durability);
     let other = fresh(parameters);
     let again = open(other.clone());
-    plainly(&again, &goal, 3);
+    plainly(&again, &durability, 3);
     again.sync().unwrap();
     assert_same(&device.snapshot(), &other.snapshot(), &what);
 }
@@ -317,8 +317,8 @@ fn churn_at_high_load() {
             }
             hifs.sync().unwrap();
             assert!(highest >= 93, "{layout:?}, seed {seed}: the load was {highest}% at most");
-            let goal = tree(&hifs);
-            let (_, other) = rebuilt(&parameters, &goal, seed);
+            let durability = tree(&hifs);
+            let (_, other) = rebuilt(&parameters, &durability, seed);
             assert_same(&device.snapshot(), &other, &format!("{layout:?}, seed {seed}"));
         }
     }

@@ -85,14 +85,14 @@ pub(crate) fn env_number(name: &str, default: u64) -> u64 {
 }
 
 /// Builds a tree without detours, for which a full image has no room, in a shuffled order.
-pub(crate) fn plainly(hifs: &Hifs, goal: &Tree, seed: u64) {
+pub(crate) fn plainly(hifs: &Hifs, durability: &Tree, seed: u64) {
     let mut rng = Rng::new(seed);
-    let mut paths: Vec<&Vec<u8>> = goal.keys().filter(|path| !path.is_empty()).collect();
+    let mut paths: Vec<&Vec<u8>> = durability.keys().filter(|path| !path.is_empty()).collect();
     rng.shuffle(&mut paths);
     paths.sort_by_key(|path| path.split(|b| *b == b'/').count());
     let mut made_already: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
     for path in paths {
-        let wanted = &goal[path];
+        let wanted = &durability[path];
         let mut dir = hifs.root();
         let mut parts: Vec<&[u8]> = path.split(|b| *b == b'/').skip(1).collect();
         let name: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(parts.pop().unwrap());

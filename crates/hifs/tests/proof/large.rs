@@ -180,14 +180,14 @@ fn links_across_folders_that_move() {
                 }
             }
             hifs.sync().unwrap();
-            let goal = tree(&hifs);
+            let durability = tree(&hifs);
             let other = fresh(&parameters(layout));
             let again = open(other.clone());
-            build(&again, &goal, &mut rng, Commits::Often);
+            build(&again, &durability, &mut rng, Commits::Often);
             again.sync().unwrap();
             let what = format!("{layout:?}, seed {seed}");
             assert_same(&device.snapshot(), &other.snapshot(), &what);
-            assert!(tree(&open(memory_device(&device.snapshot()))) == goal, "{what}");
+            assert!(tree(&open(memory_device(&device.snapshot()))) == durability, "{what}");
         }
     }
 }

@@ -67,12 +67,12 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
         }
     }
     hifs.sync().unwrap();
-    let goal = tree(&hifs);
-    assert!(goal == tree(&model), "seed {seed}: the model disagrees");
+    let durability = tree(&hifs);
+    assert!(durability == tree(&model), "seed {seed}: the model disagrees");
     let first = device.snapshot();
     // What a mount reads and verifies shows the same tree.
     let again = open(memory_device(&first));
-    assert!(tree(&again) == goal, "seed {seed}: a remount disagrees");
+    assert!(tree(&again) == durability, "seed {seed}: a remount disagrees");
     let shown = visible(&hifs);
     assert!(visible(&again) == shown, "seed {seed}: a remount shows something else");
     assert_same(&first, &memory_device(&first).snapshot(), "a remount");
@@ -80,8 +80,8 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, steps: u64) {
     for other in 0..2 {
         let device = fresh(parameters);
         let hifs = open(device.clone());
-        build(&hifs, &goal, &mut Rng::new(seed ^ (other + 1) << 32), Commits::Often);
-        assert!(tree(&hifs) == goal, "seed {seed}: another way led elsewhere");
+        build(&hifs, &durability, &mut Rng::new(seed ^ (other + 1) << 32), Commits::Often);
+        assert!(tree(&hifs) == durability, "seed {seed}: another way led elsewhere");
         hifs.sync().unwrap();
         assert_same(&first, &device.snapshot(), &format!("seed {seed}, way {other}"));
         assert!(visible(&hifs) == shown, "seed {seed}, way {other}: programs see a difference");
@@ -165,17 +165,17 @@ fn forced_ties_stay_canonical() {
                 }
             }
             hifs.sync().unwrap();
-            let goal = tree(&hifs);
+            let durability = tree(&hifs);
             let other = fresh(&parameters);
             let hifs = Hifs::open(other.clone(), few(2)).unwrap();
-            build(&hifs, &goal, &mut rng, Commits::Often);
+            build(&hifs, &durability, &mut rng, Commits::Often);
             hifs.sync().unwrap();
             assert_same(
                 &device.snapshot(),
                 &other.snapshot(),
                 &format!("{bits} bits, seed {seed}"),
             );
-            assert!(tree(&Hifs::open(other, few(3)).unwrap()) == goal);
+            assert!(tree(&Hifs::open(other, few(3)).unwrap()) == durability);
         }
     }
 }

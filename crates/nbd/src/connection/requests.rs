@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tacita_block::{BlockDevice, ByteDevice};
 
-use super::pace::Pace;
+use super::latency::Latency;
 use super::workers::{Job, Workers};
 use crate::input::Input;
 use crate::memory::Memory;
@@ -53,15 +53,15 @@ pub(super) fn serve(
     stopping: &AtomicBool,
     has_left: impl FnOnce(),
 ) -> io::Result<()> {
-    let pace = Pace::new();
+    let latency = Latency::new();
     let Served { device, terms, .. } = served;
-    let workers = Workers::new(socket, served, &pace);
+    let workers = Workers::new(socket, served, &latency);
     std::thread::scope(|scope| {
         let _end = workers.end_at_last();
         let hand_over = |job| workers.hand_over(job, scope);
         let out = Vec::with_capacity(BATCH_LEN_BYTES + LAST_LEN_MAX_BYTES);
         let receiver =
-            Receiver { input, device, terms, stopping, pace: &pace, workers: &workers, out };
+            Receiver { input, device, terms, stopping, latency: &latency, workers: &workers, out };
         let done = receiver.run(&hand_over);
         has_left();
         done
@@ -73,7 +73,7 @@ struct Receiver<'c> {
     device: &'c Device,
     terms: Terms,
     stopping: &'c AtomicBool,
-    pace: &'c Pace,
+    latency: &'c Latency,
     workers: &'c Workers<'c>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
@@ -123,8 +123,8 @@ impl Receiver<'_> {
         let is_short = work.len_bytes <= COLLECTED_LEN_MAX_BYTES && !work.durable;
         let len = usize::try_from(work.len_bytes).expect("lengths fit into memory addresses");
         match work.operation {
-            Operation::Read if is_short && self.pace.is_quick() => self.read(&work, len)?,
-            Operation::Write if is_short && self.pace.is_quick() => {
+            Operation::Read if is_short && self.latency.is_quick() => self.read(&work, len)?,
+            Operation::Write if is_short && self.latency.is_quick() => {
                 if !self.need(len)? {
                     return Ok(false);
                 }
@@ -158,7 +158,8 @@ impl Receiver<'_> {
         push_read_head(&mut self.out, self.terms.structured, cookie, offset, len_bytes);
         let content = self.out.len();
         self.out.resize(content + len, 0);
-        let result = self.pace.measured(len, || self.device.read(offset, &mut self.out[content..]));
+        let result =
+            self.latency.measured(len, || self.device.read(offset, &mut self.out[content..]));
         if let Err(e) = result {
             self.out.truncate(begin);
             push_read_error(&mut self.out, self.terms.structured, cookie, errno_of(e.kind()));
@@ -168,7 +169,7 @@ impl Receiver<'_> {
 
     fn write(&mut self, work: &Work, len: usize) -> io::Result<()> {
         let result =
-            self.pace.measured(len, || self.device.write(work.offset, self.input.front(len)));
+            self.latency.measured(len, || self.device.write(work.offset, self.input.front(len)));
         self.input.consume(len);
         push_simple(&mut self.out, work.cookie, result.map_err(|e| errno_of(e.kind())));
         self.send_if_long()
@@ -182,7 +183,7 @@ impl Receiver<'_> {
         hand_over: &impl Fn(Job),
     ) -> io::Result<()> {
         let is_short = work.len_bytes <= HERE_LEN_MAX_BYTES && !work.durable;
-        if is_short && self.pace.is_quick() {
+        if is_short && self.latency.is_quick() {
             self.workers.serve(job)
         } else {
             hand_over(job);
@@ -196,7 +197,7 @@ impl Receiver<'_> {
             self.send()?;
         }
         // Where the device takes long, others have a better use for the processor.
-        if self.pace.is_quick() { self.input.need_soon(len) } else { self.input.need(len) }
+        if self.latency.is_quick() { self.input.need_soon(len) } else { self.input.need(len) }
     }
 
     fn send_if_long(&mut self) -> io::Result<()> {

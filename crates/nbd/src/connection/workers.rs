@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use tacita_block::{AlignedBuf, ByteExtent};
 
-use super::pace::Pace;
+use super::latency::Latency;
 use super::requests::{Device, Served};
 use crate::buffers::{Buffers, allocated};
 use crate::memory::{Memory, Taken};
@@ -50,7 +50,7 @@ pub(super) struct Workers<'c> {
     device: &'c Device,
     memory: &'c Arc<Memory>,
     terms: Terms,
-    pace: &'c Pace,
+    latency: &'c Latency,
     buffers: Buffers,
     /// Held while sending, so that answers do not mix.
     sending: Mutex<()>,
@@ -76,14 +76,14 @@ struct State {
 pub(super) struct End<'w, 'c>(&'w Workers<'c>);
 
 impl<'c> Workers<'c> {
-    pub(super) fn new(socket: &'c Socket, served: Served<'c>, pace: &'c Pace) -> Self {
+    pub(super) fn new(socket: &'c Socket, served: Served<'c>, latency: &'c Latency) -> Self {
         let Served { device, memory, terms } = served;
         Self {
             socket,
             device,
             memory,
             terms,
-            pace,
+            latency,
             buffers: Buffers::default(),
             sending: Mutex::new(()),
             state: Mutex::default(),
@@ -217,7 +217,7 @@ impl<'c> Workers<'c> {
         let result = match operation {
             Operation::Read => {
                 let content = &mut job.content[..len];
-                let read = self.pace.measured(len, || self.device.read(offset, content));
+                let read = self.latency.measured(len, || self.device.read(offset, content));
                 if let Err(e) = read {
                     push_read_error(&mut head, structured, cookie, errno_of(e.kind()));
                     return self.send(&head, &[]);
@@ -233,7 +233,7 @@ impl<'c> Workers<'c> {
                 Err(e) => Err(e),
             },
             Operation::Write => {
-                self.pace.measured(len, || self.device.write(offset, &job.content[..len]))
+                self.latency.measured(len, || self.device.write(offset, &job.content[..len]))
             }
             Operation::Trim => self.device.discard(offset, whole_len),
             Operation::WriteZeroes { may_punch: true } => {

@@ -20,34 +20,34 @@ const ATTRIBUTES_ONLY: i64 = -1;
 type Answer = Box<dyn FnOnce() + Send>;
 
 /// What to do.
-enum Word {
+enum Notification {
     /// Drop the cached pages of a node from an offset on.
     Pages(u64, i64),
     /// Forget the attributes of nodes, then answer.
     Attributes(Vec<u64>, Answer),
-    /// No more words follow.
+    /// No more notifications follow.
     Stop,
 }
 
 /// Tells the kernel what to drop.
 pub(super) struct Invalidator {
-    words: Mutex<Sender<Word>>,
-    waiting: Mutex<Option<Receiver<Word>>>,
+    notifications: Mutex<Sender<Notification>>,
+    waiting: Mutex<Option<Receiver<Notification>>>,
     worker: OnceLock<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Invalidator {
-    /// Words are kept until [`Invalidator::start`].
+    /// Notifications are kept until [`Invalidator::start`].
     pub(super) fn new() -> Self {
-        let (words, waiting) = channel();
+        let (notifications, waiting) = channel();
         Self {
-            words: Mutex::new(words),
+            notifications: Mutex::new(notifications),
             waiting: Mutex::new(Some(waiting)),
             worker: OnceLock::new(),
         }
     }
 
-    /// Starts to pass words on.
+    /// Starts to pass notifications on.
     pub(super) fn start(&self, notifier: Notifier) -> std::io::Result<()> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waiting) = waiting {
@@ -61,7 +61,7 @@ impl Invalidator {
 
     /// The pages of a node that were cut off or lost their last name are dropped soon.
     pub(super) fn pages(&self, number: u64, from: u64) {
-        self.say(Word::Pages(number, i64::try_from(from).unwrap_or(i64::MAX)));
+        self.say(Notification::Pages(number, i64::try_from(from).unwrap_or(i64::MAX)));
     }
 
     /// Attributes of nodes are dropped, then the answer is sent.
@@ -70,12 +70,12 @@ impl Invalidator {
         numbers: Vec<u64>,
         answer: impl FnOnce() + Send + 'static,
     ) {
-        self.say(Word::Attributes(numbers, Box::new(answer)));
+        self.say(Notification::Attributes(numbers, Box::new(answer)));
     }
 
     /// Ends the worker.
     pub(super) fn stop(&self) {
-        self.say(Word::Stop);
+        self.say(Notification::Stop);
         let worker = self
             .worker
             .get()
@@ -86,10 +86,10 @@ impl Invalidator {
         }
     }
 
-    fn say(&self, word: Word) {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(unheard) = words.send(word)
-            && let Word::Attributes(_, answer) = unheard.0
+    fn say(&self, notification: Notification) {
+        let notifications = self.notifications.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(unheard) = notifications.send(notification)
+            && let Notification::Attributes(_, answer) = unheard.0
         {
             answer();
         }
@@ -102,17 +102,17 @@ impl fmt::Debug for Invalidator {
     }
 }
 
-fn work(words: &Receiver<Word>, notifier: &Notifier) {
-    while let Ok(word) = words.recv() {
-        match word {
-            Word::Pages(number, from) => tell(notifier, number, from),
-            Word::Attributes(numbers, answer) => {
+fn work(notifications: &Receiver<Notification>, notifier: &Notifier) {
+    while let Ok(notification) = notifications.recv() {
+        match notification {
+            Notification::Pages(number, from) => tell(notifier, number, from),
+            Notification::Attributes(numbers, answer) => {
                 for number in numbers {
                     tell(notifier, number, ATTRIBUTES_ONLY);
                 }
                 answer();
             }
-            Word::Stop => break,
+            Notification::Stop => break,
         }
     }
 }
@@ -120,6 +120,6 @@ fn work(words: &Receiver<Word>, notifier: &Notifier) {
 fn tell(notifier: &Notifier, number: u64, offset: i64) {
     // The kernel may have forgotten the node or the mount may be over: nothing is cached then.
     if let Err(e) = notifier.inval_inode(INodeNo(number), offset, 0) {
-        log::debug!("the kernel was not told to drop {number}: {e}");
+        log::debug!("the kernel was not told to drop a node: {e}");
     }
 }

@@ -109,8 +109,8 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
         Ending::Died if mounted => Err(Error::new(
             Kind::Stale,
             format!(
-                "{}: the process that served it had died; the mount is cleared, but what was not \
-                 yet synced is lost",
+                "{}: the process that served it had died; the mount has been removed, but what was \
+                 not yet synced is lost",
                 dir.display()
             ),
         )),

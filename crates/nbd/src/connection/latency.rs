@@ -19,11 +19,11 @@ const PAST_WEIGHT: u64 = 7;
 /// A moving mean of how long reads and writes take. Updates may get lost between threads,
 /// which makes it no worse.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Latency {
     mean_ns: AtomicU64,
 }
 
-impl Pace {
+impl Latency {
     pub(super) const fn new() -> Self {
         Self { mean_ns: AtomicU64::new(UNKNOWN_NS) }
     }
@@ -56,12 +56,12 @@ mod tests {
 
     #[test]
     fn one_slow_request_is_enough_and_some_quick_ones_make_up_for_it() {
-        let pace = Pace::new();
-        assert!(!pace.is_quick());
+        let latency = Latency::new();
+        assert!(!latency.is_quick());
         let counts = |took: u64, until: bool| {
             (0..1000).find(|_| {
-                pace.count(Duration::from_micros(took), 4096);
-                pace.is_quick() == until
+                latency.count(Duration::from_micros(took), 4096);
+                latency.is_quick() == until
             })
         };
         assert!((10..40).contains(&counts(2, true).unwrap()));
@@ -70,8 +70,8 @@ mod tests {
         assert!(counts(60, false).is_some());
         assert_eq!(counts(60, true), None);
         for _ in 0..100 {
-            pace.count(Duration::from_micros(320), 1 << 20);
+            latency.count(Duration::from_micros(320), 1 << 20);
         }
-        assert!(pace.is_quick(), "20 microseconds for each 64 KiB");
+        assert!(latency.is_quick(), "20 microseconds for each 64 KiB");
     }
 }
