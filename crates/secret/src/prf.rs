@@ -4,6 +4,8 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
+use crate::leak::{Leak, planted};
+
 /// A BLAKE3 output of 32 bytes.
 pub type Digest = [u8; 32];
 
@@ -24,9 +26,7 @@ impl Prf {
 
     /// The value at `domain`, `parts`.
     pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
-        let mut value = [0; 32];
-        derive(&self.key, domain, parts, &mut value);
-        value
+        derive(&self.key, domain, parts)
     }
 
     /// Fills `out` from place `offset` on of the endless stream at `domain`: bytes that nobody
@@ -46,17 +46,22 @@ impl fmt::Debug for Prf {
     }
 }
 
-/// Puts the value at `domain`, `parts` under `key` into `value`, and leaves nothing of the key behind.
-pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]], value: &mut Digest) {
+/// The value at `domain`, `parts` under `key`; of the key only what lies below on the stack is left.
+#[inline(never)]
+pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]]) -> Digest {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&[domain]);
     for part in parts {
         hasher.update(part);
     }
     let mut output = hasher.finalize_xof();
-    output.fill(value);
-    output.zeroize();
-    hasher.zeroize();
+    let mut value = [0; 32];
+    output.fill(&mut value);
+    if !planted(Leak::HashState) {
+        output.zeroize();
+        hasher.zeroize();
+    }
+    value
 }
 
 /// Unkeyed BLAKE3 of `bytes`: a checksum, no authentication.
