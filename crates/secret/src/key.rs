@@ -5,7 +5,7 @@ use std::fmt;
 use zeroize::Zeroize;
 
 use crate::prf::{Digest, derive};
-use crate::slab::{Place, wipe_stack};
+use crate::slab::{Place, wipe_after_making};
 
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
@@ -29,21 +29,32 @@ impl Key {
 
     /// Takes the bytes over and zeroes where they were.
     pub fn take(bytes: &mut [u8; KEY_LEN]) -> Self {
-        let key = Self(Place::new(|| *bytes));
+        let key = Self::copy_of(bytes);
         bytes.zeroize();
         key
     }
 
-    /// A key for one purpose, `domain`, and one place, `parts`.
+    /// The copy goes from place to place.
+    fn copy_of(bytes: &[u8; KEY_LEN]) -> Self {
+        let mut place = Place::new(|| [0; KEY_LEN]);
+        place.copy_from_slice(bytes);
+        Self(place)
+    }
+
+    /// A key for one purpose, `domain`, and one place, `parts`. What deriving it leaves on the stack is
+    /// wiped when a cipher is made with it.
     #[must_use]
     pub fn derive(&self, domain: u8, parts: &[&[u8]]) -> Self {
-        Self(Place::new(|| derive(self.expose(), domain, parts)))
+        let mut place = Place::new(|| [0; KEY_LEN]);
+        derive(self.expose(), domain, parts, &mut place);
+        Self(place)
     }
 
     /// What may be known of the function under this key at `domain`, `parts`.
     pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
-        let value = derive(self.expose(), domain, parts);
-        wipe_stack();
+        let mut value = [0; KEY_LEN];
+        derive(self.expose(), domain, parts, &mut value);
+        wipe_after_making();
         value
     }
 
@@ -55,7 +66,7 @@ impl Key {
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        Self(Place::new(|| *self.0))
+        Self::copy_of(&self.0)
     }
 }
 

@@ -5,13 +5,12 @@
 /// A leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leak {
-    /// The state of the hash that derives a key stays where it was: it is not zeroed, and the stack
-    /// is not wiped, which alone would do.
+    /// The state of the hash that derives a key stays on the stack, as what makes a cipher of it does.
     HashState,
+    /// What using a cipher leaves on the stack stays there.
+    UsedStack,
     /// A place of a key or cipher is given back as it is.
     UsedPlaces,
-    /// What functions leave on the stack stays there.
-    Stack,
 }
 
 #[cfg(feature = "leaks")]

@@ -6,7 +6,7 @@ use aes::Aes256Enc;
 use ctr::cipher::{KeyIvInit, StreamCipher};
 
 use crate::Key;
-use crate::slab::{Place, wipe_stack};
+use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
 /// A stream of AES-256 in counter mode under a key of its own.
 pub struct Noise(Place<ctr::Ctr128BE<Aes256Enc>>);
@@ -14,7 +14,9 @@ pub struct Noise(Place<ctr::Ctr128BE<Aes256Enc>>);
 impl Noise {
     /// The stream of `key`, which must be random and used for nothing else.
     pub fn new(key: &Key) -> Self {
-        Self(Place::new(|| ctr::Ctr128BE::new(key.expose().into(), &[0; 16].into())))
+        let stream = Place::new(|| ctr::Ctr128BE::new(key.expose().into(), &[0; 16].into()));
+        wipe_after_making();
+        Self(stream)
     }
 
     /// Fills `buf` with the next bytes of the stream.
@@ -26,7 +28,7 @@ impl Noise {
 
 impl Drop for Noise {
     fn drop(&mut self) {
-        wipe_stack();
+        wipe_after_use();
     }
 }
 

@@ -2,10 +2,6 @@
 
 use std::fmt;
 
-use zeroize::Zeroize;
-
-use crate::leak::{Leak, planted};
-
 /// A BLAKE3 output of 32 bytes.
 pub type Digest = [u8; 32];
 
@@ -26,7 +22,9 @@ impl Prf {
 
     /// The value at `domain`, `parts`.
     pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
-        derive(&self.key, domain, parts)
+        let mut value = [0; 32];
+        derive(&self.key, domain, parts, &mut value);
+        value
     }
 
     /// Fills `out` from place `offset` on of the endless stream at `domain`: bytes that nobody
@@ -46,22 +44,16 @@ impl fmt::Debug for Prf {
     }
 }
 
-/// The value at `domain`, `parts` under `key`; of the key only what lies below on the stack is left.
+/// Puts the value at `domain`, `parts` under `key` into `value`. Its state stays below on the
+/// stack, where it is wiped with all that is left there: quicker than to zero each part of it.
 #[inline(never)]
-pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]]) -> Digest {
+pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]], value: &mut Digest) {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&[domain]);
     for part in parts {
         hasher.update(part);
     }
-    let mut output = hasher.finalize_xof();
-    let mut value = [0; 32];
-    output.fill(&mut value);
-    if !planted(Leak::HashState) {
-        output.zeroize();
-        hasher.zeroize();
-    }
-    value
+    hasher.finalize_xof().fill(value);
 }
 
 /// Unkeyed BLAKE3 of `bytes`: a checksum, no authentication.

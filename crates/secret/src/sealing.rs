@@ -8,7 +8,7 @@ use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
 
 use crate::Key;
-use crate::slab::{Place, wipe_stack};
+use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
 /// Length of a tag in bytes.
 pub const TAG_LEN: usize = 16;
@@ -37,7 +37,9 @@ impl std::error::Error for Forged {}
 type Cipher = AesGcm<Aes256Enc, aes_gcm::aead::consts::U12>;
 
 fn cipher(key: &Key) -> Place<Cipher> {
-    Place::new(|| Cipher::new(key.expose().into()))
+    let cipher = Place::new(|| Cipher::new(key.expose().into()));
+    wipe_after_making();
+    cipher
 }
 
 fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
@@ -146,19 +148,19 @@ impl Counted {
 
 impl Drop for Sealing {
     fn drop(&mut self) {
-        wipe_stack();
+        wipe_after_use();
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        wipe_stack();
+        wipe_after_use();
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        wipe_stack();
+        wipe_after_use();
     }
 }
 

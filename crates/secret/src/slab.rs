@@ -11,7 +11,6 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
-use zeroize::Zeroize;
 
 use crate::leak::{Leak, planted};
 
@@ -20,8 +19,11 @@ const PLACES: usize = 1024;
 /// Length of a place in bytes: that of the largest cipher, with round keys for processors that know
 /// nothing of AES.
 const PLACE_LEN: usize = 1280;
-/// How far down the stack is wiped, in bytes: further than anything goes that is given a key.
-const WIPED_LEN: usize = 12 << 10;
+/// How far down the stack traces are found of whoever made a cipher, or a key for it, in bytes, and
+/// somewhat more.
+const MADE_LEN: usize = 4 << 10;
+/// The same of whoever used a cipher.
+const USED_LEN: usize = 8 << 10;
 
 type Bytes = [u8; PLACE_LEN];
 
@@ -81,18 +83,17 @@ unsafe impl<T: Send> Send for Place<T> {}
 unsafe impl<T: Sync> Sync for Place<T> {}
 
 impl<T> Place<T> {
-    /// Puts into a place what `make` makes, and leaves nothing of it anywhere else.
+    /// Puts into a place what `make` makes. What that leaves on the stack is for others to wipe.
     #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
     pub(crate) fn new(make: impl FnOnce() -> T) -> Self {
         const { assert!(size_of::<T>() <= PLACE_LEN && PLACE_LEN.is_multiple_of(align_of::<T>())) };
         let at = free().take().cast::<T>();
         put(at, make);
-        wipe_stack();
         Self { at, _owned: PhantomData }
     }
 }
 
-/// On a stack frame of its own, which is wiped when it is left.
+/// On a stack frame of its own, below that of whoever wipes the stack.
 #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
 #[inline(never)]
 fn put<T>(at: NonNull<T>, make: impl FnOnce() -> T) {
@@ -122,27 +123,37 @@ impl<T> DerefMut for Place<T> {
 impl<T> Drop for Place<T> {
     #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
     fn drop(&mut self) {
-        let mut place = self.at.cast::<Bytes>();
+        let place = self.at.cast::<Bytes>();
         if !planted(Leak::UsedPlaces) {
             // SAFETY: it was put there and is not used again; then the place is bytes.
             unsafe {
                 self.at.drop_in_place();
-                place.as_mut().zeroize();
+                self.at.as_ptr().write_bytes(0, 1);
             }
+            black_box(place);
         }
         free().0.push(place);
     }
 }
 
-/// Overwrites what functions that have returned have left on the stack of this thread: whoever used a
-/// cipher does so in the end.
-#[inline(never)]
-pub(crate) fn wipe_stack() {
-    if planted(Leak::Stack) || planted(Leak::HashState) {
-        return;
+/// Overwrites what deriving keys and making a cipher have left on the stack of this thread.
+pub(crate) fn wipe_after_making() {
+    if !planted(Leak::HashState) {
+        wipe::<MADE_LEN>();
     }
-    let mut left = [0u64; WIPED_LEN / 8];
-    black_box(&mut left);
+}
+
+/// Overwrites what using a cipher has left there: whoever has one does so in the end.
+pub(crate) fn wipe_after_use() {
+    if !planted(Leak::UsedStack) {
+        wipe::<USED_LEN>();
+    }
+}
+
+/// Overwrites what functions that have returned have left on the stack, so far down.
+#[inline(never)]
+fn wipe<const LEN: usize>() {
+    black_box(&mut [0u8; LEN]);
 }
 
 #[cfg(test)]
