@@ -34,6 +34,11 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     }
 }
 
+/// `tacita umount` of a folder is `close --drop`; `None` where no device is open.
+pub(crate) fn close_folder(dir: &Path) -> Option<Outcome<()>> {
+    control::connect(dir).ok().map(|stream| close::end(stream, close::Wish::Drop, false))
+}
+
 /// What a volume is called.
 fn name_of(level: Level) -> String {
     match level.index() {

@@ -18,7 +18,7 @@ use crate::output;
 
 /// What is done with what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+pub(super) enum Wish {
     Sweep,
     Drop,
 }
@@ -38,7 +38,11 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
                 .with_remedy("--sweep writes it to the device, --drop does not"));
         }
     };
-    let mut stream = connect(front)?;
+    end(connect(front)?, wish, json)
+}
+
+/// Ends a session as is wished, and waits for the end of the daemon.
+pub(super) fn end(mut stream: UnixStream, wish: Wish, json: bool) -> Outcome<()> {
     let daemon = daemon(&stream);
     let word = if wish == Wish::Sweep { "sweep" } else { "drop" };
     stream.write_all(format!("close {word}\n").as_bytes())?;
