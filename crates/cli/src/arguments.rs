@@ -25,7 +25,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Show every system at work on sample files, with the evidence
     Tour(Tour),
-    /// Unmount DIR; returns when everything is on the medium and the daemon is gone
+    /// Unmount DIR; returns when everything is on the medium and the daemon is gone. Of a folder of
+    /// `tacita pddm open` it is `tacita pddm close --drop`
     Umount {
         /// Where it is mounted
         dir: PathBuf,

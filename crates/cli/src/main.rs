@@ -45,6 +45,11 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     match &arguments.command {
         Command::Tour(tour) => tour::run(tour),
         Command::Umount { dir } => {
+            // A folder of a device that is hidden perhaps is closed, not unmounted: what the kernel
+            // says of who uses it would tell.
+            if let Some(closed) = pddm::close_folder(dir) {
+                return closed;
+            }
             let mut tell = |text: &str| eprintln!("tacita: {text}");
             Ok(tacita_vfs::fuse::unmount_telling(dir, &mut tell).map_err(|e| exit::of_mount(&e))?)
         }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tacita_block::{Access, BlockDevice, FileDevice};
+use tacita_daemon::control::Client;
 use tacita_pddm::{
     CLASSES_MAX, Entropy, Kind, Level, Session, Unlock, change_password, check_new_password,
 };
@@ -32,6 +33,15 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         }
         Command::Check { .. } => check::run(command),
     }
+}
+
+/// `tacita umount` of a folder is `close --drop`; `None` where no device is open.
+pub(crate) fn close_folder(dir: &Path) -> Option<Outcome<()>> {
+    let status = Client::find(dir).ok()?.status().ok()?;
+    if status["system"] != "pddm" {
+        return None;
+    }
+    Some(close::end(Client::find(dir).ok()?, close::Wish::Drop, false))
 }
 
 /// What a volume is called.

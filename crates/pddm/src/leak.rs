@@ -50,6 +50,8 @@ pub enum Leak {
     QuietPassword,
     /// Another: a hidden flush does not close its epoch.
     OpenEpochs,
+    /// Another: a hidden discard waits for the head, and whoever has that may wait for it.
+    DiscardAtHead,
 }
 
 #[cfg(feature = "leaks")]

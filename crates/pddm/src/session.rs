@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tacita_block::BlockDevice;
+use tacita_secret::Key;
 
 use crate::engine::Engine;
 use crate::entropy::Entropy;
@@ -65,6 +66,9 @@ impl Default for Options {
 pub struct Session {
     engine: Arc<Engine>,
     hidden_flush: HiddenFlush,
+    /// Classes that are not open, with as much memory as those that are: what a process has must not
+    /// tell.
+    _closed: Vec<OpenLevel>,
 }
 
 impl Session {
@@ -88,24 +92,37 @@ impl Session {
         options: Options,
     ) -> Result<Self> {
         let geometry = log.geometry;
-        let public = OpenLevel::new(&geometry, Level::PUBLIC, log.public.clone(), None, 0);
-        let from = end.last.head.replay_from;
-        let mut heads = vec![Some(log.replay(&public, from, end.next, end.next)?)];
-        let mut levels = vec![Some(public)];
+        let mut found = Vec::new();
         for (level, keys) in geometry.levels().zip(keys).skip(1) {
-            let found = match &keys {
+            let cell = match &keys {
                 Some(keys) => log.newest_cell(end, level, &keys.master)?,
                 None => None,
             };
-            let (Some(keys), Some((seq, cell))) = (keys, found) else {
+            found.push((level, keys.zip(cell)));
+        }
+        // Memory is taken for all classes, and in the same order, whichever of them are open.
+        let public = OpenLevel::new(&geometry, Level::PUBLIC, log.public.clone(), None, 0);
+        let mut levels = vec![Some(public)];
+        let mut replays = vec![Some((end.last.head.replay_from, end.next))];
+        let mut closed = Vec::new();
+        for (level, found) in found {
+            let Some((keys, (seq, cell))) = found else {
+                let nobodys = Key::take(&mut [0; 32]);
+                closed.push(OpenLevel::new(&geometry, level, nobodys, None, 0));
                 levels.push(None);
-                heads.push(None);
+                replays.push(None);
                 continue;
             };
             let (master, CellNumbers { replay_from, epoch }) = (keys.master.clone(), cell.numbers);
-            let open = OpenLevel::new(&geometry, level, master, Some(keys), epoch);
-            heads.push(Some(log.replay(&open, replay_from, Seq(seq.0 + 1), end.next)?));
-            levels.push(Some(open));
+            levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys), epoch)));
+            replays.push(Some((replay_from, Seq(seq.0 + 1))));
+        }
+        let mut heads = Vec::new();
+        for (open, replay) in levels.iter().zip(replays) {
+            heads.push(match (open, replay) {
+                (Some(open), Some((from, until))) => Some(log.replay(open, from, until, end.next)?),
+                _ => None,
+            });
         }
         let head = (!options.read_only).then_some(Sequencer {
             next: end.next,
@@ -124,7 +141,7 @@ impl Session {
         let queue = usize::try_from(options.queue_bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
         let queue_max = queue.min(room.unwrap_or(usize::MAX)).max(1);
         let engine = Arc::new(Engine::new(log, end.next, levels, head, queue_max));
-        Ok(Self { engine, hidden_flush: options.hidden_flush })
+        Ok(Self { engine, hidden_flush: options.hidden_flush, _closed: closed })
     }
 
     /// The geometry of the device.

@@ -215,6 +215,9 @@ impl Stage {
 
     /// Whether any of these blocks is staged.
     pub(crate) fn holds_any(&self, range: &Range<u32>) -> bool {
+        if range.len() < self.entries.len() {
+            return range.clone().any(|id| self.entries.contains_key(&id));
+        }
         self.entries.keys().any(|id| range.contains(id))
     }
 

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use tacita_secret::{Digest, Key, Opening, Prf, Sealing, TAG_LEN, Tag};
+use tacita_secret::{Digest, Key, Opening, Sealing, TAG_LEN, Tag};
 
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
 use crate::keys::{CELL_LEN, SLOT_HEAD, Salt, mac_key, unit_key};
@@ -128,8 +128,7 @@ pub(crate) fn hidden_slots(geometry: &Geometry, unit: &[u8]) -> Range<usize> {
 
 /// The MAC over the hidden slots of a unit.
 pub(crate) fn mac(geometry: &Geometry, public: &Key, salt: &Salt, unit: &[u8]) -> Digest {
-    let prf = Prf::new(*mac_key(public, salt).expose());
-    prf.value(DOMAIN_MAC, &[&unit[hidden_slots(geometry, unit)]])
+    mac_key(public, salt).value(DOMAIN_MAC, &[&unit[hidden_slots(geometry, unit)]])
 }
 
 /// The hidden part of a header that is being made.

@@ -230,10 +230,13 @@ impl Volume {
         self.served()?;
         self.engine.writable()?;
         let open = self.open();
-        // First what is staged: it moves into the map, and not the other way.
-        if !open.stage().holds_any(&range)
-            && range.clone().all(|id| open.map.get(id) == Place::NOWHERE)
-        {
+        if planted(Leak::DiscardAtHead) && self.level != Level::PUBLIC {
+            drop(self.engine.head()?);
+        }
+        // First what is staged: it moves into the map, and not the other way. Whoever has the head
+        // needs the stage, too, so it is not kept while all of the range is looked at.
+        let staged = open.stage().holds_any(&range);
+        if !staged && range.clone().all(|id| open.map.get(id) == Place::NOWHERE) {
             return Ok(());
         }
         if self.level == Level::PUBLIC {

@@ -1,15 +1,17 @@
-//! Where keys lie: in one place while a device is open, and nowhere after.
+//! Where keys lie: in one place while a device is open, and nowhere after; round keys of any key at all
+//! nowhere while nobody uses it. What leaves one behind is found.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
-use std::fs::File;
 use std::hint::black_box;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Geometry, MemoryDevice};
 use tacita_pddm::{Entropy, Options, Parameters, Session, Source, Unlock, init};
+#[cfg(feature = "leaks")]
+use tacita_secret::leak::{Leak, plant};
 use tacita_secret::{Key, digest};
+use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
 /// Keys of one byte, over and over: easily found, and in no other memory than that of keys.
 const PUBLIC_WRAP: u8 = 0xa7;
@@ -31,37 +33,14 @@ fn source(number: u64, byte: u8, domain: u8) -> Source {
     })
 }
 
-/// By key: the mappings in which it lies, and how often.
-fn found() -> Vec<(u8, String, usize)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let memory = File::open("/proc/self/mem").unwrap();
-    let mut found = Vec::new();
-    for line in maps.lines().filter(|line| line.contains(" rw") && !line.contains("[v")) {
-        let (start, rest) = line.split_once('-').unwrap();
-        let end = rest.split(' ').next().unwrap();
-        let number = |text| u64::from_str_radix(text, 16).unwrap();
-        let mut at = number(start);
-        let mut runs = [(0u8, 0usize); 1];
-        let mut counts = [0usize; 256];
-        let mut page = vec![0; 1 << 16];
-        while at < number(end) {
-            let len = page.len().min(usize::try_from(number(end) - at).unwrap());
-            if memory.read_exact_at(&mut page[..len], at).is_ok() {
-                for byte in &page[..len] {
-                    let run = &mut runs[0];
-                    *run = if run.0 == *byte { (*byte, run.1 + 1) } else { (*byte, 1) };
-                    counts[usize::from(*byte)] += usize::from(run.1 == 32);
-                }
-            }
-            at += len as u64;
-        }
-        for byte in [PUBLIC_WRAP, HIDDEN_WRAP, PUBLIC_MASTER, HIDDEN_MASTER] {
-            if counts[usize::from(byte)] > 0 {
-                found.push((byte, line.to_owned(), counts[usize::from(byte)]));
-            }
-        }
-    }
-    found
+/// By key: where it lies.
+fn found() -> Vec<(u8, Finding)> {
+    let keys = [PUBLIC_WRAP, HIDDEN_WRAP, PUBLIC_MASTER, HIDDEN_MASTER];
+    let found = keys.map(|key| {
+        let places = search(|bytes: &[u8; 32]| bytes.iter().all(|byte| *byte == key));
+        places.into_iter().map(move |finding| (key, finding)).collect::<Vec<_>>()
+    });
+    found.concat()
 }
 
 fn use_it(device: &Arc<dyn BlockDevice>) -> Session {
@@ -78,33 +57,46 @@ fn use_it(device: &Arc<dyn BlockDevice>) -> Session {
     session
 }
 
-#[test]
-fn keys_lie_in_one_place_and_are_gone_at_the_end() {
+fn make() -> Arc<dyn BlockDevice> {
     let shape = Geometry { block_len_bytes: 4096, blocks: 2000 };
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(shape));
-    {
-        let (public, hidden) = (key(PUBLIC_WRAP), key(HIDDEN_WRAP));
-        let entropy = Entropy {
-            // Two salts come before the public master.
-            public: source(3, PUBLIC_MASTER, 0),
-            hidden: source(1, HIDDEN_MASTER, 1),
-        };
-        let unlocks = [Unlock::Wrap(&hidden)];
-        let parameters = Parameters::default();
-        init(&device, &parameters, Unlock::Wrap(&public), &unlocks, entropy).unwrap();
-    }
-    let session = use_it(&device);
+    let (public, hidden) = (key(PUBLIC_WRAP), key(HIDDEN_WRAP));
+    let entropy = Entropy {
+        // Two salts come before the public master.
+        public: source(3, PUBLIC_MASTER, 0),
+        hidden: source(1, HIDDEN_MASTER, 1),
+    };
+    let unlocks = [Unlock::Wrap(&hidden)];
+    let parameters = Parameters::default();
+    init(&device, &parameters, Unlock::Wrap(&public), &unlocks, entropy).unwrap();
+    device
+}
+
+/// One test, for all of it is about the memory of the one process.
+#[test]
+fn keys_lie_in_one_place_and_are_gone_at_the_end() {
+    let device = deep(make);
+    let session = deep(|| use_it(&device));
     let open = found();
     for byte in [HIDDEN_WRAP, PUBLIC_MASTER, HIDDEN_MASTER] {
-        assert!(
-            open.iter().any(|(found, ..)| *found == byte),
-            "{byte:x}: the search finds nothing"
-        );
+        assert!(open.iter().any(|(found, _)| *found == byte), "{byte:x}: the search finds nothing");
     }
-    let mut mappings: Vec<&String> = open.iter().map(|(_, mapping, _)| mapping).collect();
+    let mut mappings: Vec<&String> = open.iter().map(|(_, finding)| &finding.mapping).collect();
     mappings.dedup();
     assert_eq!(mappings.len(), 1, "{open:#x?}");
-    session.close().unwrap();
+    // Round keys of any key at all: those of units are derived when they are needed.
+    assert_eq!(search(is_key_schedule), []);
+    deep(|| session.close().unwrap());
     drop(session);
     assert_eq!(found(), []);
+    assert_eq!(search(is_key_schedule), []);
+
+    // What else can be left behind is planted where keys are used, in `tacita-secret`.
+    #[cfg(feature = "leaks")]
+    {
+        plant(Some(Leak::UsedPlaces));
+        drop(use_it(&device));
+        plant(None);
+        assert!(!found().is_empty() && !search(is_key_schedule).is_empty());
+    }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
-use crate::prf::derive;
-use crate::slab::Place;
+use crate::prf::{Digest, derive};
+use crate::slab::{Place, wipe_after_making};
 
 /// Length of every key in bytes.
 pub const KEY_LEN: usize = 32;
@@ -14,7 +14,7 @@ pub const KEY_LEN: usize = 32;
 ///
 /// It lies with all others in one place that is kept from swap and core dumps where the system allows
 /// it, and is zeroed on drop.
-pub struct Key(Place);
+pub struct Key(Place<[u8; KEY_LEN]>);
 
 impl Key {
     /// A new key from the operating system.
@@ -22,38 +22,51 @@ impl Key {
     /// # Errors
     /// If the operating system has no random source.
     pub fn random() -> std::io::Result<Self> {
-        let mut place = Place::new();
-        getrandom::fill(place.bytes_mut()).map_err(std::io::Error::other)?;
+        let mut place = Place::new(|| [0; KEY_LEN]);
+        getrandom::fill(&mut *place).map_err(std::io::Error::other)?;
         Ok(Self(place))
     }
 
     /// Takes the bytes over and zeroes where they were.
     pub fn take(bytes: &mut [u8; KEY_LEN]) -> Self {
-        let mut place = Place::new();
-        place.bytes_mut().copy_from_slice(bytes);
+        let key = Self::copy_of(bytes);
         bytes.zeroize();
+        key
+    }
+
+    /// The copy goes from place to place.
+    fn copy_of(bytes: &[u8; KEY_LEN]) -> Self {
+        let mut place = Place::new(|| [0; KEY_LEN]);
+        place.copy_from_slice(bytes);
         Self(place)
     }
 
-    /// A key for one purpose, `domain`, and one place, `parts`.
+    /// A key for one purpose, `domain`, and one place, `parts`. What deriving it leaves on the stack is
+    /// wiped when a cipher is made with it.
     #[must_use]
     pub fn derive(&self, domain: u8, parts: &[&[u8]]) -> Self {
-        let mut place = Place::new();
-        derive(self.expose(), domain, parts, place.bytes_mut());
+        let mut place = Place::new(|| [0; KEY_LEN]);
+        derive(self.expose(), domain, parts, &mut place);
         Self(place)
+    }
+
+    /// What may be known of the function under this key at `domain`, `parts`.
+    pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
+        let mut value = [0; KEY_LEN];
+        derive(self.expose(), domain, parts, &mut value);
+        wipe_after_making();
+        value
     }
 
     /// The bytes, to be stored sealed.
     pub fn expose(&self) -> &[u8; KEY_LEN] {
-        self.0.bytes()
+        &self.0
     }
 }
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        let mut place = Place::new();
-        place.bytes_mut().copy_from_slice(self.expose());
-        Self(place)
+        Self::copy_of(&self.0)
     }
 }
 

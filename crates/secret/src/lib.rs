@@ -7,6 +7,7 @@
 //! AES-256-GCM) and what cannot be told from it ([`Noise`], AES-256-CTR).
 
 mod key;
+pub mod leak;
 mod noise;
 mod password;
 mod prf;

@@ -2,23 +2,33 @@
 
 use std::fmt;
 
-use aes::Aes256;
+use aes::Aes256Enc;
 use ctr::cipher::{KeyIvInit, StreamCipher};
 
 use crate::Key;
+use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
 /// A stream of AES-256 in counter mode under a key of its own.
-pub struct Noise(ctr::Ctr128BE<Aes256>);
+pub struct Noise(Place<ctr::Ctr128BE<Aes256Enc>>);
 
 impl Noise {
     /// The stream of `key`, which must be random and used for nothing else.
     pub fn new(key: &Key) -> Self {
-        Self(ctr::Ctr128BE::new(key.expose().into(), &[0; 16].into()))
+        let stream = Place::new(|| ctr::Ctr128BE::new(key.expose().into(), &[0; 16].into()));
+        wipe_after_making();
+        Self(stream)
     }
 
     /// Fills `buf` with the next bytes of the stream.
+    #[inline(never)]
     pub fn fill(&mut self, buf: &mut [u8]) {
         self.0.write_keystream(buf);
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        wipe_after_use();
     }
 }
 

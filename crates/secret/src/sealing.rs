@@ -3,10 +3,12 @@
 
 use std::fmt;
 
+use aes::Aes256Enc;
 use aes_gcm::aead::{AeadInOut, KeyInit};
-use aes_gcm::{Aes256Gcm, Nonce, Tag as GcmTag};
+use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
 
 use crate::Key;
+use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
 /// Length of a tag in bytes.
 pub const TAG_LEN: usize = 16;
@@ -28,6 +30,18 @@ impl fmt::Display for Forged {
 
 impl std::error::Error for Forged {}
 
+// What is done with round keys has a stack frame of its own, below that of whoever wipes the stack
+// after: so it is never inlined.
+
+/// GCM only ever encrypts with the block cipher, so it needs half of the round keys.
+type Cipher = AesGcm<Aes256Enc, aes_gcm::aead::consts::U12>;
+
+fn cipher(key: &Key) -> Place<Cipher> {
+    let cipher = Place::new(|| Cipher::new(key.expose().into()));
+    wipe_after_making();
+    cipher
+}
+
 fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
     let mut nonce = [0; 12];
     nonce[0] = slot;
@@ -38,20 +52,21 @@ fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
 ///
 /// The key has to be fresh: derived from a random salt that no other record has.
 pub struct Sealing {
-    cipher: Aes256Gcm,
+    cipher: Place<Cipher>,
     used: u128,
 }
 
 impl Sealing {
     /// Seals under `key`, which has sealed nothing yet.
     pub fn new(key: &Key) -> Self {
-        Self { cipher: Aes256Gcm::new(key.expose().into()), used: 0 }
+        Self { cipher: cipher(key), used: 0 }
     }
 
     /// Encrypts `buf` in place; `context` is authenticated with it.
     ///
     /// # Panics
     /// If the slot is sealed twice: that would give away both contents.
+    #[inline(never)]
     pub fn seal(&mut self, slot: u8, context: &[u8], buf: &mut [u8]) -> Tag {
         assert!(slot < SLOTS && self.used & 1 << slot == 0, "each slot is sealed once");
         self.used |= 1 << slot;
@@ -64,19 +79,20 @@ impl Sealing {
 
 /// Opens slots of one record.
 pub struct Opening {
-    cipher: Aes256Gcm,
+    cipher: Place<Cipher>,
 }
 
 impl Opening {
     /// Opens what was sealed under `key`.
     pub fn new(key: &Key) -> Self {
-        Self { cipher: Aes256Gcm::new(key.expose().into()) }
+        Self { cipher: cipher(key) }
     }
 
     /// Decrypts `buf` in place.
     ///
     /// # Errors
     /// [`Forged`]; `buf` holds nothing of use then.
+    #[inline(never)]
     pub fn open(&self, slot: u8, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
         let tag = GcmTag::from(*tag);
         self.cipher
@@ -87,17 +103,18 @@ impl Opening {
 
 /// Seals any number of records under one key, which nobody else seals with: their nonces are counted.
 pub struct Counted {
-    cipher: Aes256Gcm,
+    cipher: Place<Cipher>,
     last: std::sync::atomic::AtomicU64,
 }
 
 impl Counted {
     /// Seals under `key`, which has sealed at most `so_far` records.
     pub fn new(key: &Key, so_far: u64) -> Self {
-        Self { cipher: Aes256Gcm::new(key.expose().into()), last: so_far.into() }
+        Self { cipher: cipher(key), last: so_far.into() }
     }
 
     /// Encrypts `buf` in place; returns the record's number and its tag.
+    #[inline(never)]
     pub fn seal(&self, context: &[u8], buf: &mut [u8]) -> (u64, Tag) {
         let number = self.last.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let tag = self.cipher.encrypt_inout_detached(&Self::nonce(number), context, buf.into());
@@ -108,6 +125,7 @@ impl Counted {
     ///
     /// # Errors
     /// [`Forged`]; `buf` holds nothing of use then.
+    #[inline(never)]
     pub fn open(
         &self,
         number: u64,
@@ -125,6 +143,24 @@ impl Counted {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&number.to_le_bytes());
         nonce.into()
+    }
+}
+
+impl Drop for Sealing {
+    fn drop(&mut self) {
+        wipe_after_use();
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        wipe_after_use();
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        wipe_after_use();
     }
 }
 

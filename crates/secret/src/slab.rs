@@ -1,134 +1,167 @@
-//! The one place of all keys: memory of fixed size that is kept from swap and from core dumps, where
-//! the system allows it.
+//! The one place of all keys and of all ciphers, whose round keys are keys: memory that is kept from
+//! swap and from core dumps, where the system allows it.
+//!
+//! Its size is fixed, and more than the keys of all open volumes and of all units under way need. If
+//! it is ever full, as much again is added, in the same way.
 
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
-use zeroize::Zeroize;
 
-use crate::key::KEY_LEN;
+use crate::leak::{Leak, planted};
 
-/// Keys that have a place there: those of a few open volumes, and of all units under way.
-const PLACES: usize = 2048;
+/// Places that are mapped at once.
+const PLACES: usize = 1024;
+/// Length of a place in bytes: that of the largest cipher, with round keys for processors that know
+/// nothing of AES.
+const PLACE_LEN: usize = 1280;
+/// How far down the stack traces are found of whoever made a cipher, or a key for it, in bytes, and
+/// somewhat more.
+const MADE_LEN: usize = 4 << 10;
+/// The same of whoever used a cipher.
+const USED_LEN: usize = 8 << 10;
 
-type Bytes = [u8; KEY_LEN];
+type Bytes = [u8; PLACE_LEN];
 
-struct Slab {
-    start: NonNull<Bytes>,
-    /// Places that are not taken; the last one is taken next.
-    free: Mutex<Vec<u16>>,
+/// Places that are not taken, all zero; the last one is taken next.
+struct Free(Vec<NonNull<Bytes>>);
+
+// SAFETY: JUSTIFICATION: the pointers are to memory of the process that is never given back, and
+// each is to a place that nobody else has.
+#[allow(unsafe_code, reason = "JUSTIFICATION: places are handed out one by one")]
+unsafe impl Send for Free {}
+
+// The list is changed in one step.
+fn free() -> MutexGuard<'static, Free> {
+    static FREE: Mutex<Free> = Mutex::new(Free(Vec::new()));
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: JUSTIFICATION: the pointer is to memory of the process that is never given back. A place
-// in it is reached by the one `Place` that has its number.
-#[allow(unsafe_code, reason = "JUSTIFICATION: places are handed out one by one")]
-unsafe impl Send for Slab {}
-// SAFETY: as above; what is shared is the list, which has a lock.
-#[allow(unsafe_code, reason = "JUSTIFICATION: places are handed out one by one")]
-unsafe impl Sync for Slab {}
+impl Free {
+    fn take(&mut self) -> NonNull<Bytes> {
+        if self.0.is_empty() {
+            self.map();
+        }
+        self.0.pop().expect("there are some now")
+    }
 
-/// The slab; `None` where the system has no memory for it.
-fn slab() -> Option<&'static Slab> {
-    static SLAB: OnceLock<Option<Slab>> = OnceLock::new();
-    SLAB.get_or_init(Slab::new).as_ref()
-}
-
-impl Slab {
     #[allow(unsafe_code, reason = "JUSTIFICATION: mapping and locking have no safe form")]
-    fn new() -> Option<Self> {
-        let len = PLACES * KEY_LEN;
+    fn map(&mut self) {
+        let len = PLACES * PLACE_LEN;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping, wherever the system has room for it.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) }.ok()?;
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
+        let Some(start) = start.ok().and_then(NonNull::new) else {
+            std::alloc::handle_alloc_error(std::alloc::Layout::new::<[Bytes; PLACES]>());
+        };
         // SAFETY: the range is that of the mapping; neither changes a byte. Where the limit of
         // locked memory is reached keys still work.
         unsafe {
-            let _ = mlock(start, len);
-            let _ = madvise(start, len, Advice::LinuxDontDump);
+            let _ = mlock(start.as_ptr(), len);
+            let _ = madvise(start.as_ptr(), len, Advice::LinuxDontDump);
         }
-        let free = (0..u16::try_from(PLACES).expect("few places")).rev().collect();
-        Some(Self { start: NonNull::new(start.cast())?, free: Mutex::new(free) })
-    }
-
-    // The list is changed in one step.
-    fn free(&self) -> MutexGuard<'_, Vec<u16>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        // SAFETY: all of them lie within the mapping.
+        self.0.extend((0..PLACES).rev().map(|n| unsafe { start.cast::<Bytes>().add(n) }));
     }
 }
 
-/// A place for one key, zero at first and zeroed when it is given back.
-pub(crate) enum Place {
-    Slab(u16),
-    /// The slab is full: zeroed as well, but neither locked nor kept from dumps.
-    Heap(Box<Bytes>),
+/// A place with a key or a cipher in it; zeroed when it is given back.
+pub(crate) struct Place<T> {
+    at: NonNull<T>,
+    _owned: PhantomData<T>,
 }
 
-impl Place {
-    pub(crate) fn new() -> Self {
-        let taken = slab().and_then(|slab| slab.free().pop());
-        taken.map_or_else(|| Self::Heap(Box::new([0; KEY_LEN])), Self::Slab)
+// SAFETY: JUSTIFICATION: nobody else has the place, as with a `Box`.
+#[allow(unsafe_code, reason = "JUSTIFICATION: it owns what is in the place")]
+unsafe impl<T: Send> Send for Place<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code, reason = "JUSTIFICATION: it owns what is in the place")]
+unsafe impl<T: Sync> Sync for Place<T> {}
+
+impl<T> Place<T> {
+    /// Puts into a place what `make` makes. What that leaves on the stack is for others to wipe.
+    #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
+    pub(crate) fn new(make: impl FnOnce() -> T) -> Self {
+        const { assert!(size_of::<T>() <= PLACE_LEN && PLACE_LEN.is_multiple_of(align_of::<T>())) };
+        let at = free().take().cast::<T>();
+        put(at, make);
+        Self { at, _owned: PhantomData }
     }
+}
+
+/// On a stack frame of its own, below that of whoever wipes the stack.
+#[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
+#[inline(never)]
+fn put<T>(at: NonNull<T>, make: impl FnOnce() -> T) {
+    // SAFETY: the place is long enough, nobody else has it, and it begins at a multiple of its
+    // length within pages.
+    unsafe { at.write(make()) }
+}
+
+impl<T> Deref for Place<T> {
+    type Target = T;
 
     #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
-    pub(crate) fn bytes(&self) -> &Bytes {
-        match self {
-            Self::Slab(number) => {
-                let slab = slab().expect("the place is in it");
-                // SAFETY: the number is below `PLACES`, and no other `Place` has it.
-                unsafe { slab.start.add(usize::from(*number)).as_ref() }
-            }
-            Self::Heap(bytes) => bytes,
-        }
-    }
-
-    #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
-    pub(crate) fn bytes_mut(&mut self) -> &mut Bytes {
-        match self {
-            Self::Slab(number) => {
-                let slab = slab().expect("the place is in it");
-                // SAFETY: the number is below `PLACES`, no other `Place` has it, and this one is
-                // borrowed for as long.
-                unsafe { slab.start.add(usize::from(*number)).as_mut() }
-            }
-            Self::Heap(bytes) => bytes,
-        }
+    fn deref(&self) -> &T {
+        // SAFETY: it was put there, and nobody else has the place.
+        unsafe { self.at.as_ref() }
     }
 }
 
-impl Drop for Place {
+impl<T> DerefMut for Place<T> {
+    #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and it is borrowed for as long.
+        unsafe { self.at.as_mut() }
+    }
+}
+
+impl<T> Drop for Place<T> {
+    #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
     fn drop(&mut self) {
-        self.bytes_mut().zeroize();
-        if let (Self::Slab(number), Some(slab)) = (&*self, slab()) {
-            slab.free().push(*number);
+        let place = self.at.cast::<Bytes>();
+        if !planted(Leak::UsedPlaces) {
+            // SAFETY: it was put there and is not used again; then the place is bytes.
+            unsafe {
+                self.at.drop_in_place();
+                self.at.as_ptr().write_bytes(0, 1);
+            }
+            black_box(place);
         }
+        free().0.push(place);
     }
+}
+
+/// Overwrites what deriving keys and making a cipher have left on the stack of this thread.
+pub(crate) fn wipe_after_making() {
+    if !planted(Leak::HashState) {
+        wipe::<MADE_LEN>();
+    }
+}
+
+/// Overwrites what using a cipher has left there: whoever has one does so in the end.
+pub(crate) fn wipe_after_use() {
+    if !planted(Leak::UsedStack) {
+        wipe::<USED_LEN>();
+    }
+}
+
+/// Overwrites what functions that have returned have left on the stack, so far down.
+#[inline(never)]
+fn wipe<const LEN: usize>() {
+    black_box(&mut [0u8; LEN]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_place_is_zeroed_and_taken_again() {
-        let mut places: Vec<Place> = (0..PLACES + 5).map(|_| Place::new()).collect();
-        for (number, place) in places.iter_mut().enumerate() {
-            assert_eq!(place.bytes(), &[0; KEY_LEN]);
-            *place.bytes_mut() = [u8::try_from(number % 251).expect("a byte"); KEY_LEN];
-        }
-        for (number, place) in places.iter().enumerate() {
-            assert_eq!(usize::from(place.bytes()[7]), number % 251);
-        }
-        assert!(places.iter().any(|place| matches!(place, Place::Heap(_))));
-        drop(places);
-        assert_eq!(Place::new().bytes(), &[0; KEY_LEN]);
-    }
-
     /// What the system says of the mapping: locked, and not dumped.
-    #[test]
-    fn the_slab_is_locked_and_not_dumped() {
-        let place = Place::new();
-        let address = place.bytes().as_ptr() as usize;
+    fn is_locked_and_not_dumped(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("it can be read");
         let mut inside = false;
         for line in maps.lines() {
@@ -138,11 +171,28 @@ mod tests {
                 inside = (start..end).contains(&address);
             }
             if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
-                assert!(flags.contains(" dd"), "{flags}");
-                assert!(flags.contains(" lo"), "{flags}");
-                return;
+                return flags.contains(" dd") && flags.contains(" lo");
             }
         }
-        panic!("the slab is not mapped");
+        panic!("it is not mapped");
+    }
+
+    /// However many there are.
+    #[test]
+    fn a_place_is_locked_and_zeroed_and_taken_again() {
+        let places: Vec<_> = (0..2 * PLACES + 5).map(|n| Place::new(|| [n; 8])).collect();
+        for (number, place) in places.iter().enumerate() {
+            assert_eq!(**place, [number; 8]);
+        }
+        for place in [&places[0], &places[2 * PLACES + 4]] {
+            assert!(is_locked_and_not_dumped(std::ptr::from_ref(&**place) as usize));
+        }
+        drop(places);
+        let mut free = free();
+        #[allow(unsafe_code, reason = "JUSTIFICATION: what a place holds that nobody has")]
+        // SAFETY: nobody takes it while the list is locked.
+        let is_zero = |place: &mut NonNull<Bytes>| unsafe { *place.as_ref() == [0; PLACE_LEN] };
+        assert!(free.0.len() >= 2 * PLACES);
+        assert!(free.0.iter_mut().all(is_zero));
     }
 }

@@ -4,6 +4,7 @@
 pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;
+pub mod own_memory;
 pub mod step_clock;
 pub mod watchdog;
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tacita_daemon::control::Request;
+use tacita_daemon::control::{Client, Request};
 
 use super::control::connect;
 use crate::arguments::Rest;
@@ -15,7 +15,7 @@ use crate::status::ask as ask_daemon;
 
 /// What is done with what waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+pub(super) enum Wish {
     Sweep,
     Drop,
 }
@@ -37,8 +37,13 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
             .with_remedy("--sweep writes it to the device first, --drop discards it"));
         }
     };
+    end(connect(front)?, wish, json)
+}
+
+/// Ends a session as is wished, and waits for the end of the daemon.
+pub(super) fn end(daemon: Client, wish: Wish, json: bool) -> Outcome<()> {
     let word = if wish == Wish::Sweep { "sweep" } else { "drop" };
-    let answer = connect(front)?.ask_to_stop(&Request::new("stop", json!({ "rest": word })))?;
+    let answer = daemon.ask_to_stop(&Request::new("stop", json!({ "rest": word })))?;
     let dropped = &answer.facts["dropped"];
     let volumes = dropped.as_array().into_iter().flatten();
     let lines = volumes

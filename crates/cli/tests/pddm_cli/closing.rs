@@ -57,6 +57,63 @@ fn a_hidden_file_in_use_is_cut_off() {
     });
 }
 
+/// `tacita umount` does the same.
+#[test]
+fn to_unmount_is_to_close() {
+    let test = "to_unmount_is_to_close";
+    if skip_without_fuse(test) {
+        return;
+    }
+    worlds(test, |_, dir, hides| {
+        let used = hides.then(|| file(dir, "hidden"));
+        if let Some(used) = &used {
+            used.write_all_at(&[8; 4096], 0).unwrap();
+        }
+        let public = file(dir, "public");
+        let refused = expect(5, &tacita(&["umount", dir]));
+        assert!(refused.contains("/public: in use"), "{refused}");
+        public.write_all_at(&[7; 4096], 0).unwrap();
+        public.sync_all().unwrap();
+        drop(public);
+        let said = expect(0, &tacita(&["umount", dir]));
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "it is no mount any more");
+        if let Some(used) = &used {
+            used.write_all_at(&[9; 4096], 0).and_then(|()| used.sync_all()).unwrap_err();
+        }
+        refused + &said
+    });
+}
+
+/// `close` returns when the daemon is gone, however long it takes for that: then the device is free.
+#[test]
+fn to_close_is_to_wait_for_the_end() {
+    let test = "to_close_is_to_wait_for_the_end";
+    let traced = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
+    if !traced.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: {test}: strace is not installed, or may not trace");
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let (device, socket) = (bench.path("device"), bench.path("socket"));
+    // Every thread that ends the process takes its time.
+    let slow = "inject=exit_group:delay_enter=2000000";
+    let mut daemon = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=exit_group", "-e", slow])
+        .args([env!("CARGO_BIN_EXE_tacita"), "pddm", "open", &device, "--nbd", &socket])
+        .args(["--foreground", "--password-file", &bench.path("public")])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while tacita(&["pddm", "status", &socket]).status.code() != Some(0) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    tacita_block::FileDevice::open(&device, tacita_block::Access::ReadWrite, 4096).unwrap();
+    assert!(daemon.wait().unwrap().success());
+}
+
 /// Whoever uses the public file keeps the folder open, and nothing has been done: in both worlds.
 #[test]
 fn a_public_file_in_use_is_left_alone() {

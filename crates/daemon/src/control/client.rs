@@ -77,7 +77,11 @@ impl Client {
         Ok(Self { stream, daemon })
     }
 
-    fn status(self) -> std::io::Result<Value> {
+    /// What it serves and what it says; waits for two seconds at most.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn status(self) -> std::io::Result<Value> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
         Ok(self.exchange(&Request::new("status", Value::Null), &mut |_| ())?.facts)
     }

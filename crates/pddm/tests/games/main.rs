@@ -12,6 +12,7 @@ mod damage;
 mod devices;
 mod epochs;
 mod gap;
+mod gate;
 mod guess;
 mod hostile;
 #[cfg(feature = "leaks")]

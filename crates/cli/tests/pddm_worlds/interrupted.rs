@@ -1,0 +1,125 @@
+//! Commands that are killed in the middle of what they write, at the same system call in all worlds.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::clients::Ends;
+use crate::judge::{alike, cannot, cannot_trace};
+use crate::world::{Front, World, by_hand, play};
+
+/// What ends a process when one of its threads comes to a system call for the so-manieth time.
+fn killer(call: &str, time: u32) -> Vec<String> {
+    let inject = format!("inject={call}:error=EIO:signal=KILL:when={time}");
+    ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn killed(call: &str, time: u32, arguments: &[&str]) {
+    let killer = killer(call, time);
+    let killer: Vec<&str> = killer.iter().map(String::as_str).collect();
+    let output = World::run_under(&killer, arguments);
+    assert!(!output.status.success(), "{arguments:?} is not killed at {call} {time}");
+}
+
+/// Which of these passwords opens the device, to whoever has to know.
+fn opening<'a>(device: &str, passwords: &[&'a String]) -> &'a String {
+    let opens =
+        |file: &&&String| World::run(&["check", device, "--password-file", file]).status.success();
+    passwords.iter().find(opens).expect("one of them opens it")
+}
+
+fn passwords(world: &mut World, _: u64) {
+    let device = world.path("device");
+    let (own, new, other) = (world.own(), world.path("new"), world.path("other"));
+    world.init(&device);
+    // Flushes: of a unit, of the closing one, of each superblock. Writes: of units, of superblocks.
+    let all = [("fdatasync", 1), ("fdatasync", 2), ("fdatasync", 3), ("fdatasync", 4)];
+    let some = if by_hand() { &all[..] } else { &all[2..3] };
+    for (call, time) in some {
+        let with = ["--password-file", &own, "--new-password-file", &new];
+        killed(call, *time, &[&["passwd", &device][..], &with].concat());
+        let found = opening(&device, &[&new, &own]);
+        // As somebody finds it who has the password of the public volume.
+        let public = if world.hidden.volumes() == 0 { found } else { &world.path("public") };
+        world.public(&["check", &device, "--password-file", public]);
+        for (old, new) in [(found, &other), (&other, &own)] {
+            let with = ["--password-file", old, "--new-password-file", new];
+            assert_eq!(world.public(&[&["passwd", &device][..], &with].concat()), Some(0));
+        }
+        world.copy();
+    }
+}
+
+fn others(world: &mut World, seed: u64) {
+    let device = world.path("device");
+    let (public, own, front) = (world.path("public"), world.own(), world.front());
+    world.init(&device);
+    let mut open = world.open(&own, &[]);
+    world.traffic(&mut open, seed * 100 + 7);
+    world.close(open, "--drop");
+    // A sweep, at its third run of units; the next goes on where it was.
+    let mut sweep = vec!["sweep", &device, "--password-file", &own];
+    if world.hidden.volumes() == 0 {
+        // What is hidden is not to be destroyed.
+        sweep.push("--public-only");
+    }
+    killed("pwrite64", 3, &sweep);
+    world.public(&["check", &device, "--password-file", &public, "--json"]);
+    world.copy();
+    world.public(&sweep);
+    // A device that has grown gets a superblock when it is opened: killed at that.
+    let file = std::fs::OpenOptions::new().write(true).open(&device).unwrap();
+    file.set_len(13 << 20).unwrap();
+    drop(file);
+    for call in ["pwrite64", "fdatasync"] {
+        killed(
+            call,
+            1,
+            &["open", &device, "--nbd", &front, "--foreground", "--password-file", &own],
+        );
+        world.public(&["check", &device, "--password-file", &public]);
+    }
+    // `close`, at the second run of its sweep.
+    let mut open = world.open(&own, &[]);
+    world.traffic(&mut open, seed * 100 + 8);
+    let pid = open.daemon.id().to_string();
+    let attached = attach(&pid, "pwrite64", 2);
+    world.public(&["close", "--sweep", &front]);
+    drop(attached);
+    world.gone(open, false);
+    world.public(&["check", &device, "--password-file", &public, "--json"]);
+    world.copy();
+}
+
+/// Kills a process that runs already; returns when it is watched.
+fn attach(pid: &str, call: &str, time: u32) -> Ends {
+    let inject = format!("inject={call}:error=EIO:signal=KILL:when={time}");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-o", "/dev/null", "-p", pid, "-e", &format!("trace={call}")]);
+    strace.args(["-e", &inject]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut strace = Ends(strace.spawn().unwrap());
+    let mut said = BufReader::new(strace.0.stderr.take().unwrap()).lines();
+    said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached"))).unwrap().unwrap();
+    // It goes on saying what it attaches to.
+    std::thread::spawn(move || said.for_each(drop));
+    strace
+}
+
+#[test]
+fn a_change_of_password_that_is_killed() {
+    let test = "a_change_of_password_that_is_killed";
+    if cannot(test, &[]) || cannot_trace(test) {
+        return;
+    }
+    play(test, Front::Nbd, passwords, alike);
+}
+
+#[test]
+fn sweep_open_and_close_that_are_killed() {
+    let test = "sweep_open_and_close_that_are_killed";
+    if cannot(test, &["qemu-io"]) || cannot_trace(test) {
+        return;
+    }
+    play(test, Front::Nbd, others, alike);
+}

@@ -1,0 +1,128 @@
+//! What `/proc` says of the daemon: locked memory, threads, descriptors and mappings.
+
+use std::fs;
+use std::time::Duration;
+
+use tacita_testkit::{Watchdog, skip_without_fuse};
+
+use crate::judge::cannot;
+use crate::world::{Front, Hidden, TIME_MAX, World, by_hand};
+
+/// Locked memory, threads and descriptors.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    locked: String,
+    threads: String,
+    descriptors: usize,
+}
+
+/// When nobody who has come is served any more: threads end a moment after that.
+fn counts(pid: u32) -> Counts {
+    const COMERS: [&str; 4] = ["tacita-answer", "nbd-client", "nbd-worker", "fuse-change"];
+    let serves = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.into_iter().any(|name| COMERS.contains(&name.trim()))
+    };
+    while serves() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().to_owned()
+    };
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    Counts { locked: field("VmLck:"), threads: field("Threads:"), descriptors }
+}
+
+type Mapping = (usize, String, String);
+
+/// Lengths, rights and names of all mappings, however they lie; the heap is as long as what is in it.
+fn mappings(pid: u32) -> Vec<Mapping> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut mappings: Vec<_> = maps
+        .lines()
+        .map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (start, end) = fields[0].split_once('-').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            let name = fields.get(5).copied().unwrap_or_default();
+            (number(end) - number(start), fields[1].to_owned(), name.to_owned())
+        })
+        .filter(|(.., name)| name != "[heap]")
+        .collect();
+    mappings.sort();
+    mappings
+}
+
+/// A large device, so that what belongs to a volume is seen.
+fn large(hidden: Hidden, front: Front) -> World {
+    let mut world = World::new(hidden, front);
+    let device = world.path("device");
+    world.init_of(&device, "8G");
+    world
+}
+
+/// When it has just been opened nothing differs.
+#[test]
+fn an_open_device_tells_nothing() {
+    let test = "an_open_device_tells_nothing";
+    if cannot(test, &[]) || skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    for front in [Front::Nbd, Front::Folder] {
+        let idle: &[Hidden] = if by_hand() {
+            &[Hidden::Nothing, Hidden::Idle(1), Hidden::Idle(2)]
+        } else {
+            &[Hidden::Nothing, Hidden::Idle(1)]
+        };
+        let seen = idle.iter().map(|hidden| {
+            let mut world = large(*hidden, front);
+            let open = world.open(&world.own(), &[]);
+            let pid = open.daemon.id();
+            let seen = (counts(pid), mappings(pid));
+            world.close(open, "--drop");
+            seen
+        });
+        let seen: Vec<_> = seen.collect();
+        assert!(seen[0].0.locked != "0 kB", "{:?}", seen[0].0);
+        for other in &seen[1..] {
+            assert_eq!(seen[0].0, other.0, "{front:?}");
+            let more = |a: &[Mapping], b: &[Mapping]| -> Vec<Mapping> {
+                let mut rest = a.to_vec();
+                for mapping in b {
+                    if let Some(at) = rest.iter().position(|other| other == mapping) {
+                        rest.remove(at);
+                    }
+                }
+                rest
+            };
+            let (without, with) = (more(&seen[0].1, &other.1), more(&other.1, &seen[0].1));
+            assert!(without.is_empty() && with.is_empty(), "{front:?}: {without:?} {with:?}");
+        }
+    }
+}
+
+/// Nor, but for memory, when hidden volumes have been used, and whoever used them has left.
+#[test]
+fn what_was_used_tells_nothing() {
+    let test = "what_was_used_tells_nothing";
+    if cannot(test, &["qemu-io"]) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let seen = [Hidden::Nothing, Hidden::Busy(2)].map(|hidden| {
+        let mut world = large(hidden, Front::Nbd);
+        let mut open = world.open(&world.own(), &[]);
+        let pid = open.daemon.id();
+        let before = counts(pid);
+        world.traffic(&mut open, 3);
+        open.clients.drain(..).for_each(|mut client| assert!(client.wait().unwrap().success()));
+        let after = counts(pid);
+        world.close(open, "--drop");
+        [before, after]
+    });
+    assert_eq!(seen[0], seen[1]);
+}

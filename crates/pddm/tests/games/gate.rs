@@ -1,0 +1,108 @@
+//! A device that lets nothing through for a while: whoever writes publicly waits, with the head; who
+//! uses a hidden volume does not.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
+#[cfg(feature = "leaks")]
+use tacita_pddm::leak::{Leak, plant};
+
+use crate::devices::{BLOCK, blocks, content, entropy, make, memory, open, parameters, volume};
+
+/// As long as nothing else can be the reason.
+const LONG: Duration = Duration::from_mins(2);
+
+struct Gate {
+    inner: Arc<MemoryDevice>,
+    /// Whether it is closed, and how many writes wait at it.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        self.state.lock().unwrap().0 = closed;
+        self.changed.notify_all();
+    }
+
+    fn await_waiting(&self) {
+        let none = |state: &mut (bool, usize)| state.1 == 0;
+        drop(self.changed.wait_while(self.state.lock().unwrap(), none).unwrap());
+    }
+}
+
+impl BlockDevice for Gate {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.changed.notify_all();
+        state = self.changed.wait_while(state, |state| state.0).unwrap();
+        state.1 -= 1;
+        drop(state);
+        self.inner.write(at, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, range: BlockRange) -> Result<()> {
+        self.inner.discard(range)
+    }
+}
+
+/// Whether all that a hidden volume is asked for is done while a public flush waits for the device.
+fn hidden_goes_on(prepare: impl FnOnce() + Send, patience: Duration) -> bool {
+    let inner = memory(blocks(60));
+    let gate = Arc::new(Gate { inner, state: Mutex::new((false, 0)), changed: Condvar::new() });
+    let device: Arc<dyn BlockDevice> = gate.clone();
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let (public, hidden) = (volume(&session, 0), volume(&session, 1));
+    hidden.write(BlockNo(0), &content(0, 1)).unwrap();
+    // It gets to the device, so that there is something to discard in the map, too.
+    (0..9).for_each(|_| session.beat().unwrap());
+    public.write(BlockNo(0), &content(0, 1)).unwrap();
+    gate.set(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| public.flush().unwrap());
+        gate.await_waiting();
+        let (done, finished) = channel();
+        scope.spawn(move || {
+            prepare();
+            hidden.write(BlockNo(1), &content(1, 1)).unwrap();
+            hidden.discard(BlockRange { start: BlockNo(0), count: 2 }).unwrap();
+            hidden.write_zeroes(BlockRange { start: BlockNo(3), count: 5 }).unwrap();
+            hidden.flush().unwrap();
+            let mut read = vec![7; 2 * BLOCK];
+            hidden.read(BlockNo(0), &mut read).unwrap();
+            assert!(read.iter().all(|byte| *byte == 0));
+            done.send(()).unwrap();
+        });
+        let went_on = finished.recv_timeout(patience).is_ok();
+        gate.set(false);
+        went_on
+    })
+}
+
+#[test]
+fn hidden_requests_do_not_wait_for_the_head() {
+    assert!(hidden_goes_on(|| (), LONG));
+}
+
+#[cfg(feature = "leaks")]
+#[test]
+fn a_discard_that_waits_for_the_head_is_noticed() {
+    let prepare = || plant(Some(Leak::DiscardAtHead));
+    assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
+}

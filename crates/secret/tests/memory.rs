@@ -1,0 +1,80 @@
+//! What uses of a key leave behind: the key and its round keys lie in one place while they are used,
+//! and nowhere after. Each planted leak is found.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+use std::hint::black_box;
+
+#[cfg(feature = "leaks")]
+use tacita_secret::leak::{Leak, plant};
+use tacita_secret::{Counted, Key, Noise, Opening, Sealing};
+use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
+
+/// The key that is used, byte by byte; it stands nowhere in memory but where keys do.
+const KEY_BYTE: u8 = 0xb6;
+
+fn keys() -> Vec<Finding> {
+    search(|bytes: &[u8; 32]| bytes.iter().all(|byte| *byte == KEY_BYTE))
+}
+
+fn key() -> Key {
+    Key::take(&mut [black_box(KEY_BYTE); 32])
+}
+
+/// All that is done with keys.
+fn use_it(key: &Key) {
+    let mut block = vec![1; 4096];
+    let tag = Sealing::new(key).seal(1, b"context", &mut block);
+    Opening::new(key).open(1, b"context", &mut block, &tag).unwrap();
+    Counted::new(key, 7).seal(b"context", &mut block);
+    Noise::new(key).fill(&mut block);
+    // Something to be sealed at once, too.
+    Sealing::new(key).seal(2, &[], &mut block[..16]);
+    drop(key.clone());
+    black_box(key.value(3, &[b"part", &block]));
+    drop(Sealing::new(&key.derive(1, &[b"part", &block])));
+    drop(Opening::new(&key.derive(2, &[])));
+}
+
+fn is_one_mapping(findings: &[Finding]) -> bool {
+    findings.windows(2).all(|pair| pair[0].mapping == pair[1].mapping)
+}
+
+/// One test, for all of it is about the memory of the one process.
+#[test]
+fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
+    let secret = key();
+    deep(|| use_it(&secret));
+    let found = keys();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(search(is_key_schedule), []);
+
+    // While ciphers live, they lie where the key does.
+    let ciphers = (Sealing::new(&secret), Opening::new(&secret), Noise::new(&secret));
+    assert_eq!(keys().len(), 4, "the key, and the first round keys of three ciphers");
+    let schedules = search(is_key_schedule);
+    if schedules.is_empty() {
+        eprintln!(
+            "SKIPPED: keys_and_round_keys: this processor's round keys have no standard form"
+        );
+    }
+    assert!(is_one_mapping(&[keys(), schedules].concat()));
+    drop((ciphers, secret));
+    assert_eq!([keys(), search(is_key_schedule)].concat(), []);
+
+    #[cfg(feature = "leaks")]
+    for leak in [Leak::HashState, Leak::UsedStack, Leak::UsedPlaces] {
+        plant(Some(leak));
+        deep(|| match leak {
+            // Nothing but the hash is used.
+            Leak::HashState => drop(key().derive(1, &[b"part"])),
+            _ => use_it(&key()),
+        });
+        plant(None);
+        let found = [keys(), search(is_key_schedule)].concat();
+        assert!(!found.is_empty(), "{leak:?} is not found");
+        // What a leak has left on the stack goes with the next use; places are as they are.
+        deep(|| use_it(&key()));
+        deep(|| deep(|| ()));
+    }
+}
