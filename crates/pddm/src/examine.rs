@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tacita_block::BlockDevice;
-use tacita_secret::{Key, Opening, Tag};
+use tacita_secret::{Key, Tag};
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Level};
 use crate::keys::HiddenKeys;
-use crate::keys::unit_key;
+use crate::keys::unit_opening;
 use crate::log::Log;
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
 use crate::unlock::{Unlock, open_log};
@@ -103,7 +103,7 @@ fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header: Header = log.open(unit, block)?;
     let contents = |level: Level, master: &Key, slots: &Slots| {
-        let opening = Opening::new(&unit_key(master, &header.salt));
+        let opening = unit_opening(master, &header.salt);
         let blocks = geometry.slots(level).zip(slots.ids.iter().zip(&slots.tags)).enumerate();
         let content = |(index, (block, (id, tag))): (usize, (u32, (&u32, &Tag)))| {
             let mut content = bytes[block as usize * BLOCK_LEN..][..BLOCK_LEN].to_vec();

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo};
-use tacita_secret::{Key, Sealing};
+use tacita_secret::Key;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
-use crate::keys::unit_key;
+use crate::keys::unit_sealing;
 use crate::unit::{Block, Head, Slots, mac, seal_header};
 use crate::unlock::{Unlock, open_log};
 
@@ -42,7 +42,7 @@ pub fn plant(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, numbers: &Numbers)
 fn seal(geometry: &Geometry, public: &Key, numbers: &Numbers) -> Vec<u8> {
     let salt = tacita_secret::digest(&numbers.seq.to_le_bytes());
     let mut bytes = vec![0x33; geometry.unit_len()];
-    let mut sealing = Sealing::new(&unit_key(public, &salt));
+    let mut sealing = unit_sealing(public, &salt);
     let mut slots = Slots::empty(geometry.slot_count(Level::PUBLIC));
     for (index, block) in geometry.slots(Level::PUBLIC).enumerate() {
         let id = numbers.ids.get(index).copied().unwrap_or(u32::MAX);

@@ -33,9 +33,14 @@ const DOMAIN_FRONT: u8 = 3;
 const DOMAIN_SUPERBLOCK: u8 = 4;
 const DOMAIN_SUPERBLOCK_WRAP: u8 = 5;
 
-/// The key of one level for one unit.
-pub(crate) fn unit_key(master: &Key, salt: &Salt) -> Key {
-    master.derive(DOMAIN_UNIT, &[salt])
+/// Opens what was sealed under the key of one level for one unit.
+pub(crate) fn unit_opening(master: &Key, salt: &Salt) -> Opening {
+    Opening::under(master, DOMAIN_UNIT, &[salt])
+}
+
+/// Seals under it.
+pub(crate) fn unit_sealing(master: &Key, salt: &Salt) -> Sealing {
+    Sealing::under(master, DOMAIN_UNIT, &[salt])
 }
 
 /// The key that authenticates the hidden slots of one unit, known to whoever has the public master.
@@ -133,7 +138,7 @@ impl Cell {
         let mut inside = [0; INSIDE_LEN];
         inside.copy_from_slice(&bytes[FRONT_LEN..FRONT_LEN + INSIDE_LEN]);
         let tag = bytes[FRONT_LEN + INSIDE_LEN..].try_into().expect("a tag");
-        Opening::new(&unit_key(master, salt)).open(SLOT_CELL, &[], &mut inside, &tag)?;
+        unit_opening(master, salt).open(SLOT_CELL, &[], &mut inside, &tag)?;
         let take = |bytes: &mut [u8]| Key::take(bytes.try_into().expect("a key"));
         let (keys, numbers) = inside.split_at_mut(2 * KEY_LEN);
         let number =
@@ -159,7 +164,7 @@ mod tests {
     fn a_cell_opens_by_its_password_and_from_above() {
         let keys = HiddenKeys { wrap: key(1), master: key(2), below: key(3) };
         let salt = [9; 32];
-        let mut sealing = Sealing::new(&unit_key(&key(2), &salt));
+        let mut sealing = unit_sealing(&key(2), &salt);
         let numbers = CellNumbers { replay_from: Seq(77), epoch: 5 };
         let bytes = keys.seal_cell(numbers, &salt, &mut sealing);
         for opened in [

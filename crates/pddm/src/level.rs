@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tacita_secret::{Key, Opening, Tag};
 
 use crate::geometry::{Geometry, Level, Place, Seq};
-use crate::keys::{HiddenKeys, Salt, unit_key};
+use crate::keys::{HiddenKeys, Salt, unit_opening};
 use crate::map::PositionMap;
 use crate::stage::Stage;
 use crate::unit::Slots;
@@ -124,7 +124,7 @@ impl SlotTable {
 
     /// What opens the unit's slots.
     pub(crate) fn opening(&self, master: &Key) -> Opening {
-        Opening::new(&unit_key(master, &self.salt))
+        unit_opening(master, &self.salt)
     }
 }
 

@@ -8,11 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tacita_block::BlockDevice;
-use tacita_secret::Opening;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
-use crate::keys::{Salt, unit_key};
+use crate::keys::{Salt, unit_opening};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, Pages};
 use crate::log::Log;
@@ -153,7 +152,7 @@ impl Log {
         let mut content: Box<Block> = Box::new([0; BLOCK_LEN]);
         let at = self.block_of(self.geometry.unit_of(seq), block);
         self.device.read(at, &mut content[..]).ok()?;
-        let opening = Opening::new(&unit_key(&open.master, salt));
+        let opening = unit_opening(&open.master, salt);
         let id = slots.ids[index].to_le_bytes();
         opening.open(seal_number(index), &id, &mut content[..], &slots.tags[index]).ok()?;
         Some(content)

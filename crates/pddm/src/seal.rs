@@ -8,7 +8,7 @@ use tacita_secret::{Digest, Noise, Opening, Sealing, TAG_LEN, Tag};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
-use crate::keys::{CELL_LEN, unit_key};
+use crate::keys::{CELL_LEN, unit_opening, unit_sealing};
 use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
 use crate::sequencer::{Filled, LevelPlan, Moved, Plan, Sequencer, Source, place_of};
@@ -128,7 +128,7 @@ impl Engine {
         bytes: &mut [u8],
     ) -> SealedLevel {
         let range = self.log.geometry.slots(open.level);
-        let mut sealing = Sealing::new(&unit_key(&open.master, &plan.salt));
+        let mut sealing = unit_sealing(&open.master, &plan.salt);
         let mut slots = Slots::empty(range.len());
         let mut lost = Vec::new();
         let tail = plan.tail.as_ref().and_then(|tail| TailSlots::new(open, range.start, tail));
@@ -249,7 +249,7 @@ struct TailSlots<'a> {
 impl<'a> TailSlots<'a> {
     fn new(open: &OpenLevel, start: u32, tail: &'a Tail) -> Option<Self> {
         let salt = &tail.header.as_ref()?.salt;
-        Some(Self { tail, opening: Opening::new(&unit_key(&open.master, salt)), start })
+        Some(Self { tail, opening: unit_opening(&open.master, salt), start })
     }
 
     /// A slot as it lies there.

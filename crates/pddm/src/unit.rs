@@ -12,10 +12,10 @@
 
 use std::ops::Range;
 
-use tacita_secret::{Digest, Key, Opening, Sealing, TAG_LEN, Tag};
+use tacita_secret::{Digest, Key, Sealing, TAG_LEN, Tag};
 
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
-use crate::keys::{CELL_LEN, SLOT_HEAD, Salt, mac_key, unit_key};
+use crate::keys::{CELL_LEN, SLOT_HEAD, Salt, mac_key, unit_opening};
 
 /// One block.
 pub(crate) type Block = [u8; BLOCK_LEN];
@@ -215,7 +215,7 @@ impl Header {
         let tag: Tag = block[TAG_AT..SEALED_AT].try_into().expect("a tag");
         let (front, hidden) = block.split_at(hidden_at(geometry));
         let mut sealed = front[SEALED_AT..].to_vec();
-        let opening = Opening::new(&unit_key(public, &salt));
+        let opening = unit_opening(public, &salt);
         opening.open(SLOT_HEAD, hidden, &mut sealed, &tag).ok()?;
         let seq_at =
             |at: usize| Seq(u64::from_le_bytes(sealed[at..at + 8].try_into().expect("8 bytes")));
@@ -250,7 +250,7 @@ impl Header {
         let count = geometry.slot_count(level);
         let (ids, tag) = self.block[ids_range(geometry, level)].split_at(8 * count);
         let mut ids = ids.to_vec();
-        let opening = Opening::new(&unit_key(master, &self.salt));
+        let opening = unit_opening(master, &self.salt);
         opening.open(SLOT_HEAD, &[], &mut ids, &tag.try_into().expect("a tag")).ok()?;
         let (ids, ids_before) = ids.split_at(4 * count);
         let tags = read_tags(&self.block[tags_range(geometry, level)]);
@@ -277,7 +277,7 @@ impl Header {
 
     /// Whether all slots of the unit are what the header says: as far as the public key shows it.
     pub(crate) fn proves(&self, geometry: &Geometry, public: &Key, unit: &[u8]) -> bool {
-        let opening = Opening::new(&unit_key(public, &self.salt));
+        let opening = unit_opening(public, &self.salt);
         let blocks = unit.chunks_exact(BLOCK_LEN).skip(1);
         let mut slots = blocks.zip(self.head.slots.ids.iter().zip(&self.head.slots.tags)).zip(1..);
         slots.all(|((block, (id, tag)), slot)| {

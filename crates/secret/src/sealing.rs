@@ -7,7 +7,8 @@ use aes::Aes256Enc;
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
 
-use crate::Key;
+use crate::key::{KEY_LEN, Key};
+use crate::prf::derive;
 use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
 /// Length of a tag in bytes.
@@ -42,6 +43,17 @@ fn cipher(key: &Key) -> Place<Cipher> {
     cipher
 }
 
+/// The same with a key for one purpose, as [`Key::derive`] makes it, which has no place of its own.
+fn cipher_under(key: &Key, domain: u8, parts: &[&[u8]]) -> Place<Cipher> {
+    let cipher = Place::new(|| {
+        let mut derived = [0; KEY_LEN];
+        derive(key.expose(), domain, parts, &mut derived);
+        Cipher::new((&derived).into())
+    });
+    wipe_after_making();
+    cipher
+}
+
 fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
     let mut nonce = [0; 12];
     nonce[0] = slot;
@@ -60,6 +72,11 @@ impl Sealing {
     /// Seals under `key`, which has sealed nothing yet.
     pub fn new(key: &Key) -> Self {
         Self { cipher: cipher(key), used: 0 }
+    }
+
+    /// Seals under what [`Key::derive`] makes of `key`, which has sealed nothing yet.
+    pub fn under(key: &Key, domain: u8, parts: &[&[u8]]) -> Self {
+        Self { cipher: cipher_under(key, domain, parts), used: 0 }
     }
 
     /// Encrypts `buf` in place; `context` is authenticated with it.
@@ -86,6 +103,11 @@ impl Opening {
     /// Opens what was sealed under `key`.
     pub fn new(key: &Key) -> Self {
         Self { cipher: cipher(key) }
+    }
+
+    /// Opens what was sealed under what [`Key::derive`] makes of `key`.
+    pub fn under(key: &Key, domain: u8, parts: &[&[u8]]) -> Self {
+        Self { cipher: cipher_under(key, domain, parts) }
     }
 
     /// Decrypts `buf` in place.

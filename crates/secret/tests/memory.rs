@@ -34,6 +34,8 @@ fn use_it(key: &Key) {
     black_box(key.value(3, &[b"part", &block]));
     drop(Sealing::new(&key.derive(1, &[b"part", &block])));
     drop(Opening::new(&key.derive(2, &[])));
+    Sealing::under(key, 4, &[b"part"]).seal(2, &[], &mut block[..16]);
+    drop(Opening::under(key, 4, &[&block]));
 }
 
 fn is_one_mapping(findings: &[Finding]) -> bool {
@@ -66,9 +68,10 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
     for leak in [Leak::HashState, Leak::UsedStack, Leak::UsedPlaces] {
         plant(Some(leak));
         deep(|| match leak {
-            // Nothing but the hash is used.
+            // What comes after would be left instead.
             Leak::HashState => drop(key().derive(1, &[b"part"])),
-            _ => use_it(&key()),
+            Leak::UsedStack => _ = Sealing::new(&key()).seal(1, b"context", &mut [1; 16]),
+            Leak::UsedPlaces => use_it(&key()),
         });
         plant(None);
         let found = [keys(), search(is_key_schedule)].concat();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::geometry::Parameters;
+use crate::keys::unit_sealing;
 
 fn key(n: u8) -> Key {
     Key::take(&mut [n; 32])
@@ -22,13 +23,13 @@ fn sealed(geometry: &Geometry, salt: &Salt, head: &Head) -> Box<Block> {
     let mut block = Box::new([0x5a; BLOCK_LEN]);
     for level in geometry.levels().skip(1) {
         let master = key(u8::try_from(level.index()).unwrap() + 10);
-        let mut sealing = Sealing::new(&unit_key(&master, salt));
+        let mut sealing = unit_sealing(&master, salt);
         let mut part = HiddenPart::new(geometry, &mut block);
         let first = 100 * u32::try_from(level.index()).unwrap();
         part.put_slots(level, &slots(geometry.slot_count(level), first), &mut sealing);
         part.put_cell(level, &[u8::try_from(level.index()).unwrap(); CELL_LEN]);
     }
-    seal_header(geometry, salt, head, &mut Sealing::new(&unit_key(&key(1), salt)), &mut block);
+    seal_header(geometry, salt, head, &mut unit_sealing(&key(1), salt), &mut block);
     block
 }
 
