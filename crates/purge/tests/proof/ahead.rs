@@ -74,7 +74,7 @@ fn come_back(test: &str, step: Step) -> Option<Image> {
     for _ in 0..TRIES {
         let image = prepare(test, Fs::Ext4, LEN)?;
         assert!(crash(&image, (step, 2), "single", true, None), "never came by");
-        image.remount();
+        image.remount_after_cut();
         if image.dir().join("from/file").exists() {
             return Some(image);
         }
@@ -94,7 +94,7 @@ fn is_hurt(manner: &str, fault: Mutant) -> bool {
 fn after_a_cut(fs: Fs, manner: &str, len: u64, fault: Option<Mutant>) -> Option<Vec<Vec<u8>>> {
     let image = prepare("after_a_cut", fs, len)?;
     assert!(crash(&image, (Step::FirstPass, 2), manner, true, fault), "never came by");
-    image.remount();
+    image.remount_after_cut();
     drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
     let names = ["from/file", "to/moved", "to/linked"];
     let found = names.iter().filter_map(|name| fs::read(image.dir().join(name)).ok()).collect();

@@ -185,7 +185,7 @@ fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
                 continue;
             }
             if cut {
-                image.remount();
+                image.remount_after_cut();
             }
             let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
             assert_eq!(overlay.status()["queued"], 0);
@@ -257,7 +257,7 @@ fn content_that_is_synced_survives_a_power_cut() {
         }
         crate::image::cut_power(&image.dir());
         mounted.end();
-        image.remount();
+        image.remount_after_cut();
         for name in ["old", "new"] {
             let found = fs::read(image.dir().join(name)).unwrap();
             assert!(found == fill(KEPT, 64 << 10), "{name} on {fs:?}");
