@@ -35,6 +35,9 @@ fn main() -> std::io::Result<()> {
     let mut record = vec![0; 256];
     record[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     write_all("spool_record", &[("empty-slot", &[0; 256]), ("sequence-without-end", &record)])?;
+    let mut folders = vec![0xff; 64];
+    folders[..9].copy_from_slice(b"PINT\x01\0\xff\xff\0");
+    write_all("spool_intent", &[("empty-slot", &[0; 64]), ("more-folders-than-fit", &folders)])?;
     for (target, seeds) in [
         ("nbd_options", tacita_fuzz::nbd::option_seeds()),
         ("nbd_requests", tacita_fuzz::nbd::request_seeds()),

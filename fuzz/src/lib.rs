@@ -138,3 +138,18 @@ pub fn spool_record(bytes: &[u8]) {
         assert_eq!(record.encode(), slot, "what is read is what was written");
     }
 }
+
+/// The bytes as a slot of the log of intents, as they are and under a right checksum.
+pub fn spool_intent(bytes: &[u8]) {
+    use tacita_purge::spool::intent::{INTENT_LEN, Intent};
+    let mut slot = [0; INTENT_LEN];
+    let len = bytes.len().min(INTENT_LEN);
+    slot[..len].copy_from_slice(&bytes[..len]);
+    let _ = Intent::decode(&slot);
+    slot[..4].copy_from_slice(b"PINT");
+    let digest = tacita_secret::digest(&slot[..4080]);
+    slot[4080..].copy_from_slice(&digest[..16]);
+    if let Ok(Some(intent)) = Intent::decode(&slot) {
+        assert_eq!(intent.encode(), slot, "what is read is what was written");
+    }
+}

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 9] = [
+const TARGETS: [(&str, fn(&[u8])); 10] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
     ("spool_record", tacita_fuzz::spool_record),
+    ("spool_intent", tacita_fuzz::spool_intent),
     ("control_request", tacita_fuzz::control_request),
     ("nbd_options", tacita_fuzz::nbd::options),
     ("nbd_requests", tacita_fuzz::nbd::requests),

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Ram(RamOptions),
     /// Purgefs beside ext4 itself and bindfs: what purging costs
     Purge(PurgeOptions),
+    /// Deleting under purge beside the least that it can cost, and beside plain deletion
+    Deleting(DeletingOptions),
     /// Our NBD server over a file beside nbdkit's file plugin
     Nbd(NbdOptions),
     /// PD-DM's volumes over NBD beside plain and encrypted ones
@@ -168,6 +170,16 @@ pub(crate) struct PurgeOptions {
     /// made-up one is
     #[arg(long, default_value = "hello")]
     pub(crate) package: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeletingOptions {
+    /// Interleaved rounds; medians are shown
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: u32,
+    /// Files that are deleted
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) files: usize,
 }
 
 /// A size in bytes, or with K, M, G or T in powers of 1024.

@@ -71,6 +71,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             let records = purge::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "purge")?;
         }
+        Command::Deleting(options) => {
+            let records = purge::deleting::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "deleting")?;
+        }
         Command::Nbd(options) => {
             let records = nbd::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "nbd")?;

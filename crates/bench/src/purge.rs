@@ -4,6 +4,7 @@
 //! interleaved rounds. Times end with the work; what a mount has left for later by then is finished
 //! before the next contender begins, and how long that took is told apart.
 
+pub(crate) mod deleting;
 mod package;
 mod work;
 

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
 
 use rustix::fs::{IFlags, fdatasync, ioctl_getflags};
 use tacita_block::AlignedBuf;
@@ -19,6 +20,7 @@ use crate::kernel;
 use crate::medium::Medium;
 use crate::method::{Method, Pattern};
 use crate::mutant::{Mutant, Step, planted, step};
+use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::verdict::{Content, Proof};
 use crate::{Error, Kind, Result};
 
@@ -57,10 +59,33 @@ pub(crate) struct Erasure<'a> {
     streams: Prf,
     shared: u64,
     odd: Option<State>,
+    /// What every sector that is written begins with, and what is flushed then.
+    tags: Option<(Tags, Arc<File>)>,
     /// Bytes that never reached the medium.
     pub(crate) in_memory: u64,
     /// Bytes written over stored ones, all passes together.
     pub(crate) overwritten: u64,
+}
+
+/// An [`Erasure`] whose file has been overwritten and is still to be judged.
+#[derive(Debug)]
+pub(crate) struct Paused {
+    targets: Map,
+    placed: bool,
+    journaled: bool,
+    streams: Prf,
+    shared: u64,
+    odd: Option<State>,
+    tags: Option<(Tags, Arc<File>)>,
+    in_memory: u64,
+    overwritten: u64,
+}
+
+impl Paused {
+    /// Whether what was written carries tags.
+    pub(crate) const fn is_tagged(&self) -> bool {
+        self.tags.is_some()
+    }
 }
 
 impl<'a> Erasure<'a> {
@@ -86,6 +111,7 @@ impl<'a> Erasure<'a> {
             streams: Prf::new(tacita_secret::random().during("asking for random bytes")?),
             shared: 0,
             odd: None,
+            tags: None,
             in_memory: 0,
             overwritten: 0,
         };
@@ -167,6 +193,28 @@ impl<'a> Erasure<'a> {
         self.shared
     }
 
+    /// Whether what is written can carry tags, by which recovery tells that the file is under purge.
+    pub(crate) fn can_be_tagged(&self) -> bool {
+        let end = self.targets.extents.iter().map(Extent::end).max();
+        let is_one_pass = self.method.passes().len() == 1 && !self.method.holds();
+        self.is_plain()
+            && self.shared == 0
+            && is_one_pass
+            && end.is_some_and(|end| end <= TAGGED_LEN_MAX)
+    }
+
+    /// From now on what is written carries tags. Another file of the same device, of which nothing
+    /// waits in the journal, is flushed in place of this one, which may wait there in many ways: all
+    /// that is written lies in its place already.
+    pub(crate) fn tag(&mut self, tags: Tags, barrier: Arc<File>) {
+        self.tags = Some((tags, barrier));
+    }
+
+    /// Whether all of it lies in blocks of its own, and is overwritten there by writing.
+    fn is_plain(&self) -> bool {
+        self.placed && !self.journaled && self.odd.is_none()
+    }
+
     /// Writes pass `index` and begins to write it back.
     ///
     /// # Errors
@@ -201,11 +249,31 @@ impl<'a> Erasure<'a> {
         if self.targets.extents.is_empty() || planted(Mutant::UnflushedPass) {
             return Ok(());
         }
+        if let Some((_, barrier)) = &self.tags {
+            kernel::finish_write_back(self.file).during("writing a pass back")?;
+            return fdatasync(barrier).during("flushing the device");
+        }
         fdatasync(self.file).during("writing a pass back")?;
         if self.journaled {
             self.medium.flush_journal(self.file)?;
         }
         Ok(())
+    }
+
+    /// Waits until what was written has been handed to the device, which may still keep it in its
+    /// own memory: for many files that share one [`Erasure::flush_pass`]. Whether that is enough.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn hand_over_pass(&self) -> Result<bool> {
+        if self.targets.extents.is_empty() || planted(Mutant::UnflushedPass) {
+            return Ok(true);
+        }
+        if !self.is_plain() || !self.medium.is_ordered {
+            return Ok(false);
+        }
+        kernel::finish_write_back(self.file).during("writing a pass back")?;
+        Ok(true)
     }
 
     /// All passes from `first` on, each on the medium before the next; `passed` hears of each.
@@ -226,6 +294,44 @@ impl<'a> Erasure<'a> {
             passed(index + 1);
         }
         Ok(())
+    }
+
+    /// Lets go of what it borrows.
+    pub(crate) fn pause(self) -> Paused {
+        Paused {
+            targets: self.targets,
+            placed: self.placed,
+            journaled: self.journaled,
+            streams: self.streams,
+            shared: self.shared,
+            odd: self.odd,
+            tags: self.tags,
+            in_memory: self.in_memory,
+            overwritten: self.overwritten,
+        }
+    }
+
+    /// Goes on with the same file.
+    pub(crate) fn go_on(
+        medium: &'a Medium,
+        file: &'a File,
+        method: &'a Method,
+        paused: Paused,
+    ) -> Self {
+        Self {
+            medium,
+            file,
+            method,
+            targets: paused.targets,
+            placed: paused.placed,
+            journaled: paused.journaled,
+            streams: paused.streams,
+            shared: paused.shared,
+            odd: paused.odd,
+            tags: paused.tags,
+            in_memory: paused.in_memory,
+            overwritten: paused.overwritten,
+        }
     }
 
     /// What can be said of it now.
@@ -303,10 +409,14 @@ impl<'a> Erasure<'a> {
             let mut at = extent.logical;
             while at < extent.end() {
                 let want = usize::try_from(extent.end() - at).map_or(len, |l| l.min(len));
+                let part = &mut chunk[..want];
                 if pattern == Pattern::Random {
-                    self.streams.stream(domain(index), at, &mut chunk[..want]);
+                    self.streams.stream(domain(index), at, part);
                 }
-                self.file.write_all_at(&chunk[..want], at).during("overwriting a file")?;
+                if let Some((tags, _)) = &self.tags {
+                    tags.put(at, part);
+                }
+                self.file.write_all_at(part, at).during("overwriting a file")?;
                 at += want as u64;
                 total += want as u64;
                 written(total);
@@ -363,14 +473,18 @@ impl<'a> Erasure<'a> {
         let last = self.method.passes().len() - 1;
         let pattern = self.method.passes()[last];
         let align = align.max(1);
-        let mut buf = AlignedBuf::new(CHUNK_LEN_BYTES);
-        let mut want = vec![0; CHUNK_LEN_BYTES];
+        // Fresh memory is paid for by its length.
+        let longest = self.targets.extents.iter().map(|e| e.len).max().unwrap_or(0);
+        let longest = longest.next_multiple_of(align) + align;
+        let room = usize::try_from(longest).map_or(CHUNK_LEN_BYTES, |l| l.min(CHUNK_LEN_BYTES));
+        let mut buf = AlignedBuf::new(room);
+        let mut want = vec![0; room];
         for extent in &self.targets.extents {
             let (start, end) = (place(extent), place(extent) + extent.len);
             let mut at = start - start % align;
             while at < end {
-                let stop = (at + CHUNK_LEN_BYTES as u64).min(end.next_multiple_of(align));
-                let len = usize::try_from(stop - at).unwrap_or(CHUNK_LEN_BYTES);
+                let stop = (at + room as u64).min(end.next_multiple_of(align));
+                let len = usize::try_from(stop - at).unwrap_or(room);
                 let got = read(at, &mut buf[..len]).during("reading an overwritten file back")?;
                 // The part of the chunk that belongs to the extent.
                 let (from, to) = (at.max(start), stop.min(end));
@@ -380,11 +494,13 @@ impl<'a> Erasure<'a> {
                 let index = |place: u64| usize::try_from(place - at).unwrap_or(0);
                 let seen = &buf[index(from)..index(to)];
                 let want = &mut want[..seen.len()];
+                let logical = extent.logical + (from - start);
                 match pattern {
                     Pattern::Byte(byte) => want.fill(byte),
-                    Pattern::Random => {
-                        self.streams.stream(domain(last), extent.logical + (from - start), want);
-                    }
+                    Pattern::Random => self.streams.stream(domain(last), logical, want),
+                }
+                if let Some((tags, _)) = &self.tags {
+                    tags.put(logical, want);
                 }
                 if seen != want {
                     let why = "the device does not hold what was written last";

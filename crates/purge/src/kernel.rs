@@ -135,6 +135,19 @@ pub(crate) fn begin_write_back(file: impl AsFd) {
     }
 }
 
+/// Waits until all of `file` that was to be written back has been handed to the device. Metadata
+/// are not, so only what lay in its place before is safe then; nor is the device's own memory.
+pub(crate) fn finish_write_back(file: impl AsFd) -> Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // JUSTIFICATION: no safe wrapper of sync_file_range exists.
+    // SAFETY: the descriptor is open; the call takes numbers only.
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, flags) };
+    if done == 0 { Ok(()) } else { Err(crate::error::errno_of(&std::io::Error::last_os_error())) }
+}
+
 /// Puts what is in the journal of an ext4 in place, and erases it if told to.
 pub(crate) fn checkpoint(any_file: impl AsFd, how: Checkpoint) -> Result<()> {
     // JUSTIFICATION: no safe wrapper of EXT4_IOC_CHECKPOINT exists.

@@ -53,6 +53,7 @@ pub enum Names {
 
 /// What lies beneath a folder.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Medium {
     /// Type of the file system, as in the mount table.
     pub fs: String,
@@ -70,6 +71,8 @@ pub struct Medium {
     pub flash: bool,
     /// Whether a file system that copies on write lies beneath the device.
     pub copies_beneath: Option<String>,
+    /// Whether content may lie on a device of its own (XFS).
+    pub(crate) has_other_device: bool,
     /// Path of the block device, if there is one of its own.
     pub device: Option<PathBuf>,
     raw: Option<File>,
@@ -142,9 +145,9 @@ impl Medium {
             .during("asking for a device")?;
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
         let known = family_of(magic);
+        let (kind, options) = in_mount_table(stat.stx_mnt_id).unzip();
         let mut medium = Self {
-            fs: name_in_mount_table(stat.stx_mnt_id)
-                .unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
+            fs: kind.unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
             journals_data: false,
@@ -152,6 +155,7 @@ impl Medium {
             names: known.map_or(Names::Covered, |k| k.names),
             flash: false,
             copies_beneath: None,
+            has_other_device: options.is_some_and(|options| options.contains("rtdev=")),
             device: None,
             raw: None,
         };
@@ -232,6 +236,18 @@ impl Medium {
     /// numbered in memory, do not.
     pub(crate) fn has_lasting_handles(&self) -> bool {
         matches!(self.fs.as_str(), "ext2" | "ext3" | "ext4" | "xfs")
+    }
+
+    /// Whether files are overwritten in their places on a device that can be read, while names are
+    /// kept in order by a journal; and files and folders can be known again after a crash.
+    pub(crate) fn is_ordered_in_place(&self) -> bool {
+        let is_served = matches!(self.fs.as_str(), "ext3" | "ext4" | "xfs");
+        is_served
+            && self.is_ordered
+            && !self.journals_data
+            && !self.has_other_device
+            && self.raw.is_some()
+            && self.check().is_ok()
     }
 
     /// Whether another machine may keep the files.
@@ -325,12 +341,13 @@ fn family_of(magic: u64) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.magic == magic)
 }
 
-/// The type that the mount table shows.
-fn name_in_mount_table(mount: u64) -> Option<String> {
+/// The type and the options of the file system that the mount table shows.
+fn in_mount_table(mount: u64) -> Option<(String, String)> {
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let wanted = mount.to_string();
     let row = table.lines().find(|row| row.split(' ').next() == Some(&wanted))?;
-    row.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+    let mut words = row.split_once(" - ")?.1.split(' ');
+    Some((words.next()?.to_owned(), words.nth(1).unwrap_or_default().to_owned()))
 }
 
 /// The file system under a loop device's file, if it does not overwrite in place.
@@ -356,6 +373,7 @@ mod tests {
             names: family.names,
             flash: false,
             copies_beneath: None,
+            has_other_device: false,
             device: None,
             raw: None,
         }

@@ -55,6 +55,14 @@ pub enum Mutant {
     JournalStays,
     /// The journal is not looked at on the device.
     JournalUnseen,
+    /// No intent is on the medium before a file is overwritten ahead of the loss of its name.
+    IntentUnwritten,
+    /// Recovery does not look for files that were being overwritten.
+    TagsUnseen,
+    /// The intents of an epoch are not erased.
+    IntentsStay,
+    /// That a file has lost a name in another folder is not remembered.
+    MovesUnhooked,
     /// Descriptors of nodes are never closed while the kernel remembers them.
     DescriptorsStay,
 }
@@ -68,6 +76,8 @@ pub enum Step {
     Linked,
     /// The loss of its name is on the medium.
     Durable,
+    /// The intent to overwrite files of a folder is on the medium.
+    Intended,
     /// Half of the first pass has been written.
     HalfPass,
     /// The first pass is done.
@@ -82,6 +92,8 @@ pub enum Step {
     Found,
     /// A folder that lives on is full of fillers.
     Filled,
+    /// The loss of names is on the medium, and the intents of the epoch are erased.
+    Forgotten,
     /// Directories have been flushed, the journal not yet.
     Flushed,
     /// Everything is done.
@@ -89,7 +101,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Those that every purge comes by, in order.
+    /// Those that a purge with several passes comes by, in order.
     pub const ALL: [Self; 10] = [
         Self::Spooled,
         Self::Linked,
@@ -99,6 +111,19 @@ impl Step {
         Self::Passed,
         Self::AttributesDone,
         Self::Freed,
+        Self::Flushed,
+        Self::Erased,
+    ];
+
+    /// Those that a purge ahead of the loss of the name comes by, in order.
+    pub const AHEAD: [Self; 9] = [
+        Self::Spooled,
+        Self::Intended,
+        Self::HalfPass,
+        Self::FirstPass,
+        Self::Passed,
+        Self::Freed,
+        Self::Forgotten,
         Self::Flushed,
         Self::Erased,
     ];

@@ -100,7 +100,7 @@ pub struct Overlay {
     gap: RwLock<()>,
     /// User and group of what this process makes.
     ids: (u32, u32),
-    worker: Option<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Overlay {
@@ -134,6 +134,7 @@ impl Overlay {
         let table =
             Table::new(root, &medium, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
+        let returned = purger::take_back(&medium, &opened.spool)?;
         let manner = Manner {
             asynchronous: options.asynchronous,
             epoch: options.epoch,
@@ -148,7 +149,8 @@ impl Overlay {
             (statistics, options.clock),
         ));
         let interrupted = opened.interrupted;
-        purger.recover(opened.left_over, &options.policy.method, interrupted);
+        let left_over = opened.left_over.into_iter().chain(returned).collect();
+        purger.recover(left_over, &options.policy.method, interrupted);
         // What cannot be purged now is no reason to keep everything else from being used: it stays
         // in the spool and in the status.
         if !manner.asynchronous
@@ -156,11 +158,10 @@ impl Overlay {
         {
             log::warn!("what an earlier mount has left is not purged yet: {e}");
         }
-        let worker = Arc::clone(&purger);
-        let worker = std::thread::Builder::new()
-            .name("tacita-purge".to_owned())
-            .spawn(move || worker.work())
-            .during("starting a thread")?;
+        let workers = [
+            start(&purger, "tacita-purge", Purger::work)?,
+            start(&purger, "tacita-judge", Purger::conclude_all)?,
+        ];
         Ok(Self {
             table,
             purger,
@@ -168,7 +169,7 @@ impl Overlay {
             passthrough: options.passthrough,
             gap: RwLock::default(),
             ids: (geteuid().as_raw(), getegid().as_raw()),
-            worker: Some(worker),
+            workers: workers.into(),
         })
     }
 
@@ -193,6 +194,7 @@ impl Overlay {
 
     /// Counts, what is pending, and the last verdicts.
     pub fn status(&self) -> Value {
+        self.purger.settle();
         let (queued, later) = self.purger.waiting();
         let mut status = self.purger.statistics.json(&self.purger.verdicts_pending());
         let medium = &self.purger.medium;
@@ -254,7 +256,7 @@ impl Drop for Overlay {
             log::warn!("something is left for the next mount: {e}");
         }
         self.purger.stop();
-        if let Some(worker) = self.worker.take() {
+        for worker in self.workers.drain(..) {
             // A panic there has been printed already.
             let _ = worker.join();
         }
@@ -270,6 +272,13 @@ impl fmt::Debug for Overlay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Overlay").field("policy", &self.policy).finish_non_exhaustive()
     }
+}
+
+/// Starts a thread that works until the purger is stopped.
+fn start(purger: &Arc<Purger>, name: &str, work: fn(&Purger)) -> Result<JoinHandle<()>> {
+    let purger = Arc::clone(purger);
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || work(&purger)).during("starting a thread")
 }
 
 /// Asks for as many open files as may be had.

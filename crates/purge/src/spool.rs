@@ -7,7 +7,10 @@
 //! loses its name in the spool. Records tell how far a purge had come, and nothing else.
 
 mod fillers;
+pub mod intent;
+mod intents;
 pub mod record;
+pub mod tags;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -24,6 +27,7 @@ use rustix::io::Errno;
 
 use crate::error::During;
 use crate::{Error, Kind, Result, names};
+pub(crate) use intents::IntentLog;
 use record::{Header, RECORD_LEN, Record};
 
 /// Name of the spool in the root of the lower tree.
@@ -185,7 +189,8 @@ impl Spool {
             let entry = entry.during("listing the spool")?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(seq) = name.parse::<u64>() else {
-                if ![".", "..", RECORDS_NAME, fillers::FILLERS_NAME].contains(&name.as_str()) {
+                let ours = [".", "..", RECORDS_NAME, fillers::FILLERS_NAME, intents::INTENTS_NAME];
+                if !ours.contains(&name.as_str()) {
                     log::warn!("spool: something that is not ours stays");
                 }
                 continue;
@@ -276,6 +281,7 @@ impl Spool {
     pub(crate) fn leave(&self, root: BorrowedFd<'_>) {
         self.set_in_use(false);
         self.remove_fillers();
+        self.remove_intents();
         let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())
             .and_then(|()| unlinkat(root, SPOOL_NAME, AtFlags::REMOVEDIR));
         if let Err(e) = removed {

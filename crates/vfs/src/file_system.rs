@@ -438,6 +438,14 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Io`]: the change is not on the medium.
     fn sync_node(&self, node: NodeId) -> Result<()>;
 
+    /// `fdatasync` of a file: its times need not be on the medium.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_node`].
+    fn sync_content(&self, node: NodeId) -> Result<()> {
+        self.sync_node(node)
+    }
+
     /// Everything is on the medium and nothing is left to do (`sync`, unmount, timer).
     ///
     /// # Errors

@@ -111,6 +111,7 @@ impl Overlay {
         let dir = self.table.get(dir)?;
         let (node, stat) = self.table.find(&dir, name).map_err(refused)?;
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
+            self.note_lost_link(&dir, &stat);
             return take_away_plainly(&dir, name, &node);
         };
         let from = dir.fd().map_err(refused)?;
@@ -133,10 +134,11 @@ impl Overlay {
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
                 let lost = (Arc::clone(&dir), name.to_owned());
-                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost));
+                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost, true));
             }
             kind => {
                 self.count_link(&node, &stat);
+                self.note_lost_link(&dir, &stat);
                 let flags = match kind {
                     FileType::Directory => AtFlags::REMOVEDIR,
                     _ => AtFlags::empty(),
@@ -177,6 +179,20 @@ impl Overlay {
         self.purger.touch(Some((dir, name)));
     }
 
+    /// A name of a file that has others is taken away.
+    fn note_lost_link(&self, dir: &Arc<Node>, stat: &Statx) {
+        if stat.stx_nlink > 1 && file_type(stat) == FileType::File {
+            self.purger.note_moved(dir, stat.stx_ino);
+        }
+    }
+
+    /// A name has been moved.
+    fn note_move(&self, (from, to): (&Arc<Node>, &Node), node: NodeId) {
+        if from.id != to.id {
+            self.purger.note_moved(from, node.0);
+        }
+    }
+
     fn count_link(&self, node: &Node, stat: &Statx) {
         let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
         if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
@@ -214,6 +230,8 @@ impl Overlay {
             renameat_with(from_fd, from.1, to_fd, to.1, flags).map_err(refused)?;
             node.move_place((&from_dir, from.1), (&to_dir, to.1));
             other.move_place((&to_dir, to.1), (&from_dir, from.1));
+            self.note_move((&from_dir, &to_dir), node.id);
+            self.note_move((&to_dir, &from_dir), other.id);
             return Ok(Some(other.id));
         }
         let plain = || renameat(&from_fd, from.1, &to_fd, to.1).map_err(refused);
@@ -229,6 +247,7 @@ impl Overlay {
             None => plain()?,
         }
         node.move_place((&from_dir, from.1), (&to_dir, to.1));
+        self.note_move((&from_dir, &to_dir), node.id);
         if moved || victim.is_some() {
             self.name_is_gone(&from_dir, from.1);
         }
@@ -271,6 +290,7 @@ impl Overlay {
             (method, victim.lower_kind(), stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
+            self.note_lost_link(dir, stat);
             return rename();
         };
         if obstacle::of_file(stat).is_some() {
@@ -301,7 +321,7 @@ impl Overlay {
                     renameat(spool.dir(), seq_name.as_str(), &fd, name).map_err(refused)?;
                     return Err(e);
                 }
-                await_purge(victim, stat, (seq, method), (parents, lost));
+                await_purge(victim, stat, (seq, method), (parents, lost, false));
                 return Ok(());
             }
             Err(e) => return Err(refused(e)),
@@ -316,7 +336,7 @@ impl Overlay {
             return Err(e);
         }
         step(Step::Spooled);
-        await_purge(victim, stat, (seq, method), (parents, lost));
+        await_purge(victim, stat, (seq, method), (parents, lost, false));
         Ok(())
     }
 
@@ -416,7 +436,7 @@ fn await_purge(
     node: &Node,
     stat: &Statx,
     (seq, method): (Seq, Method),
-    (parents, lost): (Vec<Arc<Node>>, (Arc<Node>, OsString)),
+    (parents, lost, is_unlinked): (Vec<Arc<Node>>, (Arc<Node>, OsString), bool),
 ) {
     node.stays_open();
     let mut state = node.state();
@@ -427,6 +447,7 @@ fn await_purge(
         size: stat.stx_size,
         method,
         parents,
+        is_unlinked,
         lost: Some(lost),
         passes_done: 0,
         hold_until: 0,

@@ -4,8 +4,11 @@
 //! that are yet to be written, so they are dealt with at the end of an *epoch*, all together:
 //! folders that lost names are flushed, the journal is erased, and removed folders are freed.
 
+mod afterwards;
+mod ahead;
 mod content;
 mod epoch;
+mod returned;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -27,7 +30,10 @@ use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
 use crate::verdict::{Content, Verdict};
 use crate::{Error, Kind, Result};
+use afterwards::Afterwards;
+use ahead::Ahead;
 use epoch::Touched;
+pub(super) use returned::take_back;
 
 /// Files that are purged together, pass by pass.
 const BATCH_COUNT_MAX: usize = 128;
@@ -39,8 +45,12 @@ const BATCH_LEN_MAX_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How long the thread waits for more to purge together with the first: names have to be durable
-/// before content is overwritten, and that costs the same for one file as for a hundred.
+/// before content is overwritten, and that costs the same for one file as for a hundred. As long as
+/// more come it waits on, for it would only hold up whoever deletes.
 const GATHERING: Duration = Duration::from_millis(100);
+
+/// How long it waits for more at most.
+const GATHERING_MAX: Duration = Duration::from_secs(1);
 
 /// How often what was in use is looked at again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,6 +64,9 @@ pub(crate) struct Job {
     pub(super) method: Method,
     /// Folders that the loss of its name is to be durable in before it is overwritten.
     pub(super) parents: Vec<Arc<Node>>,
+    /// It was unlinked: nothing depends on when the loss of its name is durable, as it does where
+    /// it was replaced.
+    pub(super) is_unlinked: bool,
     /// The folder that it was deleted from, and its name there, if that was in this mount.
     pub(super) lost: Option<(Arc<Node>, OsString)>,
     pub(super) passes_done: u8,
@@ -84,6 +97,8 @@ pub(super) struct Purger {
     pub(super) spool: Spool,
     pub(super) statistics: Statistics,
     pub(super) manner: Manner,
+    ahead: Ahead,
+    afterwards: Afterwards,
     clock: Box<dyn Clock>,
     root: OwnedFd,
     queue: Mutex<Queue>,
@@ -109,6 +124,8 @@ impl Purger {
         (statistics, clock): (Statistics, Box<dyn Clock>),
     ) -> Self {
         Self {
+            ahead: Ahead::new(&medium, &spool, manner.asynchronous),
+            afterwards: Afterwards::default(),
             medium,
             spool,
             statistics,
@@ -156,6 +173,7 @@ impl Purger {
                         size: record.size,
                         method: record.method,
                         parents: Vec::new(),
+                        is_unlinked: false,
                         lost: None,
                         passes_done: record.passes_done,
                         hold_until: record.hold_until,
@@ -180,9 +198,9 @@ impl Purger {
         if self.manner.asynchronous {
             let mut queue = lock(&self.queue);
             queue.jobs.push_back(job);
-            let count = queue.jobs.len();
+            let is_first = queue.jobs.len() == 1;
             drop(queue);
-            if count == 1 || count == BATCH_COUNT_MAX {
+            if is_first {
                 self.wake.notify_one();
             }
             return Ok(());
@@ -206,8 +224,10 @@ impl Purger {
         }
         let done = self.overwrite(&opened);
         for ((job, file), done) in opened.into_iter().zip(done) {
-            if let Err(e) = done.and_then(|verdict| self.let_go(&job, &file, verdict)) {
-                self.fail(job, e, &mut failure);
+            match done {
+                Ok(paused) if paused.is_tagged() => self.conclude_later(job, file, paused),
+                Ok(paused) => self.conclude(job, file, paused, &mut failure),
+                Err(e) => self.fail(job, e, &mut failure),
             }
         }
         failure.map_or(Ok(()), Err)
@@ -276,8 +296,9 @@ impl Purger {
         // What has begun comes to its end first.
         drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
         {
-            // What the thread has in hand comes back first.
+            // What the threads have in hand comes back first.
             let _batch = lock(&self.batch);
+            self.settle();
             self.look_again();
         }
         loop {
@@ -305,7 +326,7 @@ impl Purger {
 
     /// Whether nothing is left to do.
     pub(super) fn is_idle(&self) -> bool {
-        let quiet = lock(&self.touched).is_empty();
+        let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();
         quiet && self.waiting() == (0, 0)
     }
 
@@ -318,36 +339,47 @@ impl Purger {
                 looked = Instant::now();
                 self.look_again();
             }
-            let _batch = lock(&self.batch);
-            let jobs = self.take();
-            // Failures are on record in the verdicts, and come again when somebody syncs.
-            let _ = self.run(jobs, Duration::ZERO);
-            let since = lock(&self.touched).since;
-            if since.is_some_and(|since| since.elapsed() >= self.manner.epoch)
-                && let Err(e) = self.end_epoch()
-            {
-                log::warn!("names and journal are not cleared yet: {e}");
-            }
+            // All that has been gathered, batch by batch.
+            while self.work_once() && !self.stop.load(Ordering::Acquire) {}
         }
     }
 
-    /// Waits for something to purge, and then a moment for more.
+    /// Purges a batch, and ends the epoch if it is time; whether more is waiting.
+    fn work_once(&self) -> bool {
+        let _batch = lock(&self.batch);
+        let jobs = self.take();
+        // Failures are on record in the verdicts, and come again when somebody syncs.
+        let _ = self.run(jobs, Duration::ZERO);
+        let since = lock(&self.touched).since;
+        if since.is_some_and(|since| since.elapsed() >= self.manner.epoch)
+            && let Err(e) = self.end_epoch()
+        {
+            log::warn!("names and journal are not cleared yet: {e}");
+        }
+        !lock(&self.queue).jobs.is_empty()
+    }
+
+    /// Waits for something to purge, and then for more.
     fn await_jobs(&self) {
         let wait = |queue, time, until: &dyn Fn(&Queue) -> bool| {
             let go_on = |queue: &mut Queue| !until(queue) && !self.stop.load(Ordering::Acquire);
             let waited = self.wake.wait_timeout_while(queue, time, go_on);
             waited.unwrap_or_else(PoisonError::into_inner).0
         };
-        let queue = wait(lock(&self.queue), RETRY_INTERVAL, &|queue| !queue.jobs.is_empty());
-        if !queue.jobs.is_empty() {
-            drop(wait(queue, GATHERING, &|queue| queue.jobs.len() >= BATCH_COUNT_MAX));
+        let mut queue = wait(lock(&self.queue), RETRY_INTERVAL, &|queue| !queue.jobs.is_empty());
+        let begin = Instant::now();
+        let mut count = 0;
+        while queue.jobs.len() > count && begin.elapsed() < GATHERING_MAX {
+            count = queue.jobs.len();
+            queue = wait(queue, GATHERING, &|_| false);
         }
     }
 
-    /// Ends [`Purger::work`].
+    /// Ends [`Purger::work`] and [`Purger::conclude_all`].
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake.notify_all();
+        self.afterwards.stop();
     }
 }
 
@@ -370,6 +402,7 @@ impl Job {
             size: self.size,
             method: self.method.clone(),
             parents: Vec::new(),
+            is_unlinked: false,
             lost: self.lost.clone(),
             passes_done: self.passes_done,
             hold_until: self.hold_until,

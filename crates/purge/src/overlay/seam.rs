@@ -269,6 +269,15 @@ impl FileSystem for Overlay {
         rustix::fs::fsync(&*file).map_err(refused)
     }
 
+    fn sync_content(&self, node: NodeId) -> Result<()> {
+        let node = self.living(node)?;
+        if node.kind == FileType::Directory {
+            return self.sync_node(node.id);
+        }
+        let file = Self::file_of(&node, false)?;
+        rustix::fs::fdatasync(&*file).map_err(refused)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.finish()?)
     }

@@ -61,7 +61,7 @@ pub struct Record {
 }
 
 /// A checksum of 16 bytes.
-fn checksum(bytes: &[u8]) -> [u8; 16] {
+pub(super) fn checksum(bytes: &[u8]) -> [u8; 16] {
     let digest = tacita_secret::digest(bytes);
     let mut short = [0; 16];
     short.copy_from_slice(&digest[..16]);

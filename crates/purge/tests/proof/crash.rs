@@ -5,23 +5,26 @@
 
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tacita_purge::Overlay;
 use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+use tacita_testkit::skip_without_fuse;
 use tacita_vfs::posix::{Caller, RenameMode};
 use tacita_vfs::{Posix, SystemClock};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, all, turn};
-use crate::overlay::options;
+use crate::overlay::{Mounted, options};
 
 /// Tells the child where to work and where to end.
 const PLACE: &str = "TACITA_PURGE_CRASH_PLACE";
 const STEP: &str = "TACITA_PURGE_CRASH_STEP";
 const MANNER: &str = "TACITA_PURGE_CRASH_MANNER";
+const FAULT: &str = "TACITA_PURGE_CRASH_FAULT";
 
 const LOST: &str = "LOST-Crash-m-";
 const KEPT: &str = "KEPT-Crash-m-";
@@ -42,7 +45,9 @@ fn prepare(dir: &Path) {
 
 /// What is deleted: by unlink, by a rename over it, and a folder.
 fn delete(dir: &Path, manner: &str) {
-    let overlay = Overlay::open(dir, options("e", manner == "async")).unwrap();
+    // Only a single pass is made ahead of the loss of the name.
+    let method = if manner == "ahead" { "clear" } else { "e" };
+    let overlay = Overlay::open(dir, options(method, manner == "async")).unwrap();
     let posix = Posix::new(overlay, SystemClock);
     let root = posix.root();
     let caller = Caller::default();
@@ -66,9 +71,14 @@ fn child() {
     else {
         return;
     };
-    let (number, times) = step.split_once('.').unwrap();
-    let wanted = Step::ALL[number.parse::<usize>().unwrap()];
+    let (wanted, times) = step.split_once('.').unwrap();
+    let all = Step::ALL.into_iter().chain(Step::AHEAD);
+    let wanted = all.into_iter().find(|step| format!("{step:?}") == wanted).unwrap();
     let times: usize = times.parse().unwrap();
+    if let Ok(fault) = env::var(FAULT) {
+        let faults = [Mutant::IntentUnwritten, Mutant::MovesUnhooked];
+        plant(&faults.into_iter().filter(|m| format!("{m:?}") == fault).collect::<Vec<_>>());
+    }
     let cut = env::var("TACITA_PURGE_CRASH_CUT").is_ok();
     let seen = AtomicUsize::new(0);
     let dir = place.clone();
@@ -80,15 +90,28 @@ fn child() {
             std::process::abort();
         }
     });
-    delete(Path::new(&place), &manner);
+    match manner.as_str() {
+        "moved" | "linked" | "single" => crate::ahead::delete(Path::new(&place), &manner),
+        _ => delete(Path::new(&place), &manner),
+    }
 }
 
-fn crash(image: &Image, step: usize, times: usize, manner: &str, cut: bool) -> bool {
+/// Runs a child that ends when it comes by a step for the given time; whether it did.
+pub(crate) fn crash(
+    image: &Image,
+    (step, times): (Step, usize),
+    manner: &str,
+    cut: bool,
+    fault: Option<Mutant>,
+) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["crash::child", "--exact", "--test-threads=1", "--nocapture"]);
-    child.env(PLACE, image.dir()).env(STEP, format!("{step}.{times}")).env(MANNER, manner);
+    child.env(PLACE, image.dir()).env(STEP, format!("{step:?}.{times}")).env(MANNER, manner);
     if cut {
         child.env("TACITA_PURGE_CRASH_CUT", "1");
+    }
+    if let Some(fault) = fault {
+        child.env(FAULT, format!("{fault:?}"));
     }
     !child.output().unwrap().status.success()
 }
@@ -143,20 +166,26 @@ fn examine(image: &Image, place: &str) {
 
 fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
     let _turn = turn();
-    for step in 0..Step::ALL.len() {
-        for times in 1..=if all() { 2 } else { 1 } {
+    // Of what is overwritten ahead the first makes the log of intents, by which the loss of its
+    // name becomes durable: the third and the fourth can come back.
+    let (steps, often): (&[Step], usize) = match manner {
+        "ahead" => (&Step::AHEAD, 4),
+        _ => (&Step::ALL, if all() { 2 } else { 1 }),
+    };
+    for step in steps {
+        for times in 1..=often {
             let Some(image) = Image::new(test, fs) else { return };
             prepare(&image.dir());
             image.remount();
             assert!(image.count(LOST) > 0);
-            let place = format!("{fs:?}, {manner}, {:?} for time {times}", Step::ALL[step]);
-            if !crash(&image, step, times, manner, cut) {
+            let place = format!("{fs:?}, {manner}, {step:?} for time {times}");
+            if !crash(&image, (*step, times), manner, cut, None) {
                 // It does not come by that often.
                 assert!(times > 1, "never came by: {place}");
                 continue;
             }
             if cut {
-                image.remount();
+                image.remount_after_cut();
             }
             let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
             assert_eq!(overlay.status()["queued"], 0);
@@ -187,6 +216,16 @@ fn power_cut_at_once() {
 }
 
 #[test]
+fn killed_ahead_of_the_loss_of_names() {
+    game("killed_ahead_of_the_loss_of_names", Fs::Ext4, "ahead", false);
+}
+
+#[test]
+fn power_cut_ahead_of_the_loss_of_names() {
+    game("power_cut_ahead_of_the_loss_of_names", Fs::Ext4, "ahead", true);
+}
+
+#[test]
 fn power_cut_in_the_background() {
     game("power_cut_in_the_background", Fs::Ext4, "async", true);
 }
@@ -196,6 +235,36 @@ fn power_cut_with_data_in_the_journal() {
     game("power_cut_with_data_in_the_journal", Fs::Ext4Journaled, "sync", true);
 }
 
+/// `fdatasync` in a mount keeps what it promises: content that is written over, and that is new.
+#[test]
+fn content_that_is_synced_survives_a_power_cut() {
+    let _turn = turn();
+    let test = "content_that_is_synced_survives_a_power_cut";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for fs in [Fs::Ext4, Fs::Xfs] {
+        let Some(image) = Image::new(test, fs) else { return };
+        fs::write(image.dir().join("old"), fill(LOST, 64 << 10)).unwrap();
+        image.remount();
+        let mounted = Mounted::new(&image, options("clear", false));
+        for name in ["old", "new"] {
+            let path = mounted.dir.join(name);
+            let options = fs::OpenOptions::new().write(true).create(true).truncate(false).clone();
+            let mut file = options.open(path).unwrap();
+            file.write_all(&fill(KEPT, 64 << 10)).unwrap();
+            file.sync_data().unwrap();
+        }
+        crate::image::cut_power(&image.dir());
+        mounted.end();
+        image.remount_after_cut();
+        for name in ["old", "new"] {
+            let found = fs::read(image.dir().join(name)).unwrap();
+            assert!(found == fill(KEPT, 64 << 10), "{name} on {fs:?}");
+        }
+    }
+}
+
 /// Without recovery the spool would keep everything.
 #[test]
 fn recovery_left_out_is_caught() {
@@ -203,7 +272,7 @@ fn recovery_left_out_is_caught() {
     let Some(image) = Image::new("recovery_left_out_is_caught", Fs::Ext4) else { return };
     prepare(&image.dir());
     image.remount();
-    assert!(crash(&image, 0, 1, "async", false));
+    assert!(crash(&image, (Step::Spooled, 1), "async", false, None));
     plant(&[Mutant::RecoveryUnhooked]);
     let overlay = Overlay::open(&image.dir(), options("clear", false));
     plant(&[]);

@@ -174,6 +174,21 @@ impl Image {
         self.mount();
     }
 
+    /// The same after power was cut. A copy of the mount in another namespace keeps the file system
+    /// as it was, cut off: until that is gone, the image cannot be mounted anew.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn remount_after_cut(&self) {
+        for _ in 0..600 {
+            self.remount();
+            let permissions = fs::metadata(self.dir()).unwrap().permissions();
+            if fs::set_permissions(self.dir(), permissions).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("another namespace holds the mount");
+    }
+
     /// How often a text is in the raw image.
     pub(crate) fn count(&self, text: &str) -> usize {
         count_in(&self.path(), text)

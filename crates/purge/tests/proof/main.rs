@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 mod acts;
+#[cfg(feature = "mutants")]
+mod ahead;
 mod attributes;
 mod command;
 #[cfg(feature = "mutants")]

@@ -358,9 +358,18 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         reply_empty("release", self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        content_only: bool,
+        reply: ReplyEmpty,
+    ) {
         self.change_file(ino.0, move |posix| {
-            reply_empty("fsync", posix.fsync(HandleId(fh.0)), reply);
+            let handle = HandleId(fh.0);
+            let done = if content_only { posix.fdatasync(handle) } else { posix.fsync(handle) };
+            reply_empty("fsync", done, reply);
         });
     }
 

@@ -145,6 +145,19 @@ impl<F: FileSystem> Posix<F> {
         self.fs.sync_node(node)
     }
 
+    /// Puts the content of a file on the medium, and what is needed to read it back.
+    ///
+    /// # Errors
+    /// As [`Posix::fsync`].
+    pub fn fdatasync(&self, handle: HandleId) -> Result<()> {
+        let node = self.handles.get(handle)?.node;
+        if node == self.root() {
+            return self.sync();
+        }
+        self.let_go_of_closed();
+        self.fs.sync_content(node)
+    }
+
     /// `fallocate`.
     ///
     /// # Errors

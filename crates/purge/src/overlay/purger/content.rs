@@ -14,7 +14,7 @@ use tacita_vfs::NodeId;
 use super::epoch::flush;
 use super::{Job, Purger, lock};
 use crate::attributes::Overwritten;
-use crate::erasure::{Erasure, Fate};
+use crate::erasure::{Erasure, Fate, Paused};
 use crate::error::During;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::overlay::table::Node;
@@ -52,13 +52,12 @@ impl Purger {
     }
 
     /// Overwrites all, pass by pass.
-    pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Verdict>> {
+    pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Paused>> {
         let prepared = opened
             .iter()
             .map(|(job, file)| Erasure::prepare(&self.medium, file, &Fate::Dies, &job.method));
         let mut erasures: Vec<Result<Erasure<'_>>> = prepared.collect();
-        let durable = self.make_durable(opened, &erasures);
-        if let Err(e) = durable {
+        if let Err(e) = self.secure(opened, &mut erasures) {
             return opened.iter().map(|_| Err(Error::new(e.kind(), e.to_string()))).collect();
         }
         let rounds = opened.iter().map(|(job, _)| job.method.passes().len()).max().unwrap_or(0);
@@ -72,9 +71,10 @@ impl Purger {
                     advance(erasure, |erasure| erasure.write_pass(pass));
                 }
             }
-            for ((job, _), erasure) in opened.iter().zip(&mut erasures) {
-                if is_due(job, pass) {
-                    advance(erasure, |erasure| erasure.flush_pass());
+            let due: Vec<bool> = opened.iter().map(|(job, _)| is_due(job, pass)).collect();
+            flush_together(&mut erasures, &due);
+            for (((job, _), erasure), due) in opened.iter().zip(&erasures).zip(due) {
+                if due {
                     self.note(job, erasure, pass + 1);
                 }
             }
@@ -83,20 +83,22 @@ impl Purger {
             }
         }
         step(Step::Passed);
-        opened
-            .iter()
-            .zip(erasures)
-            .map(|((job, _), erasure)| {
-                let erasure = erasure?;
-                let method = job.method.to_string();
-                let mut verdict = Verdict::new(None, job.inode, job.size, method);
-                verdict.content = erasure.judge()?;
-                verdict.overwritten = erasure.overwritten;
-                verdict.in_memory = erasure.in_memory;
-                verdict.add_risks(&self.medium);
-                Ok(verdict)
-            })
-            .collect()
+        erasures.into_iter().map(|erasure| erasure.map(Erasure::pause)).collect()
+    }
+
+    /// Sees to it that no power cut can bring back a file that is half overwritten: either it does
+    /// not come back, or it is known by its tags.
+    fn secure(&self, opened: &[(Job, File)], erasures: &mut [Result<Erasure<'_>>]) -> Result<()> {
+        if let ([(job, file)], [Ok(erasure)]) = (opened, &mut *erasures)
+            && erasure.can_be_tagged()
+            && let Some((tags, barrier)) = self.ahead.tags_for(&self.spool, job, file)
+        {
+            // The epoch is to have an end, at which the intent is erased.
+            self.touch(None);
+            erasure.tag(tags, barrier);
+            return Ok(());
+        }
+        self.make_durable(opened, erasures)
     }
 
     /// Makes the loss of names durable of those that are about to be overwritten.
@@ -183,6 +185,39 @@ impl Purger {
             if is_known { stat.stx_btime.tv_sec } else { stat.stx_atime.tv_sec }
         });
         now.saturating_add(now.saturating_sub(born))
+    }
+}
+
+/// Waits until a pass over all files that are due is on the medium. They share the flush of the
+/// device wherever it is enough.
+fn flush_together(erasures: &mut [Result<Erasure<'_>>], due: &[bool]) {
+    let mut shared = Vec::new();
+    let is_alone = erasures.len() == 1;
+    for (index, erasure) in erasures.iter_mut().enumerate().filter(|(index, _)| due[*index]) {
+        advance(erasure, |erasure| {
+            if !is_alone && erasure.hand_over_pass()? {
+                shared.push(index);
+                return Ok(());
+            }
+            erasure.flush_pass()
+        });
+    }
+    let Some(last) = shared
+        .iter()
+        .rev()
+        .find(|index| erasures[**index].as_ref().is_ok_and(|erasure| erasure.stored() > 0))
+    else {
+        return;
+    };
+    // The first may end with the journal, on a device of its own; the second is of the device then.
+    let flushed = erasures[*last].as_ref().map_or(Ok(()), |erasure| {
+        erasure.flush_pass()?;
+        erasure.flush_pass()
+    });
+    if let Err(e) = flushed {
+        for index in shared {
+            advance(&mut erasures[index], |_| Err(Error::new(e.kind(), e.to_string())));
+        }
     }
 }
 

@@ -105,6 +105,7 @@ impl Purger {
     /// # Errors
     /// [`Kind::Io`]; all of it is still to be done then.
     pub(in crate::overlay) fn end_epoch(&self) -> Result<()> {
+        self.settle();
         let mut touched = std::mem::take(&mut *lock(&self.touched));
         if touched.is_empty() {
             return Ok(());
@@ -145,6 +146,7 @@ impl Purger {
         for (folder, _) in touched.folders.values() {
             flush(folder)?;
         }
+        self.forget_intents()?;
         if !touched.folders.is_empty() || !touched.removed.is_empty() {
             self.medium.flush_journal(&self.root)?;
         }

@@ -1,0 +1,147 @@
+//! Files that a loss of power has brought back under their names, though they are under purge.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{
+    CWD, Dir, FileType, Mode, OFlags, RenameFlags, fstat, fsync, openat, openat2, renameat_with,
+    syncfs,
+};
+use rustix::io::Errno;
+use tacita_block::AlignedBuf;
+
+use crate::error::During;
+use crate::extents::{Map, State};
+use crate::handle::Handle;
+use crate::medium::Medium;
+use crate::mutant::{Mutant, planted};
+use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
+use crate::spool::{BENEATH, LeftOver, Spool};
+use crate::{Error, Kind, Result, attributes, names};
+
+/// Moves all files that carry tags into the spool, and erases the intents of an earlier mount.
+///
+/// # Errors
+/// [`Kind::Io`]: nobody can tell then which files are whole.
+pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Vec<LeftOver>> {
+    let intents = spool.read_intents()?;
+    let mut found = Vec::new();
+    if intents.is_empty() {
+        spool.remove_intents();
+        return Ok(found);
+    }
+    syncfs(spool.dir()).during("writing the file system back")?;
+    let mut seen = HashSet::new();
+    for intent in &intents {
+        for folder in &intent.folders {
+            if !planted(Mutant::TagsUnseen) && seen.insert((intent.key, folder)) {
+                search(medium, spool, &intent.key, folder, &mut found)?;
+            }
+        }
+    }
+    fsync(spool.dir()).during("writing the spool back")?;
+    if !found.is_empty() {
+        log::info!("{} files have come back that were being purged", found.len());
+    }
+    // What is intended from now on is another matter, even if power is cut again at once.
+    drop(spool.make_intents()?);
+    Ok(found)
+}
+
+/// Looks at every file of one folder.
+fn search(
+    medium: &Medium,
+    spool: &Spool,
+    key: &[u8; 32],
+    folder: &[u8],
+    found: &mut Vec<LeftOver>,
+) -> Result<()> {
+    let Some(handle) = Handle::decode(folder) else {
+        return Ok(());
+    };
+    let folder = match handle.open(spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(folder) => folder,
+        // It is gone itself, with all names in it.
+        Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
+    };
+    let before = found.len();
+    let listed = names::reopen_folder(&folder).and_then(Dir::new).during("listing a folder")?;
+    for entry in listed {
+        let entry = entry.during("listing a folder")?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let Some(file) = open_regular(&folder, name)? else {
+            continue;
+        };
+        let handle = Handle::of(&file).during("asking for the handle of a file")?;
+        if is_tagged(medium, &file, &Tags::new(key, &handle.encode()))? {
+            found.extend(move_into(spool, &folder, name, &file)?);
+        }
+    }
+    if found.len() > before {
+        names::flush_folder(&folder)?;
+    }
+    Ok(())
+}
+
+/// Opens what a name stands for, if that is a regular file.
+fn open_regular(folder: &OwnedFd, name: &OsStr) -> Result<Option<File>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = match openat2(folder, name, flags, Mode::empty(), BENEATH) {
+        Ok(entry) => entry,
+        Err(Errno::NOENT | Errno::XDEV) => return Ok(None),
+        Err(e) => return Err(Error::of_kernel(e, "opening a file")),
+    };
+    let stat = fstat(&entry).during("asking for a file")?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = openat(CWD, &*attributes::path_of(&entry), flags, Mode::empty());
+    Ok(Some(File::from(file.during("opening a file")?)))
+}
+
+/// Whether any sector that is stored of a file carries its tag.
+fn is_tagged(medium: &Medium, file: &File, tags: &Tags) -> Result<bool> {
+    let device = medium.raw().ok_or_else(|| {
+        let text =
+            "an earlier mount was cut short, and only who can read the device can recover it";
+        Error::new(Kind::NotPermitted, text)
+    })?;
+    let stored = Map::of(file)?.unwrap_or_default().only(|state| state == State::Stored);
+    for extent in stored.within(&(0..TAGGED_LEN_MAX)).extents {
+        let len = usize::try_from(extent.len).unwrap_or(0);
+        let mut bytes = AlignedBuf::new(len);
+        match device.read_exact_at(&mut bytes, extent.physical) {
+            Ok(()) if tags.is_any_in(extent.logical, &bytes) => return Ok(true),
+            Ok(()) => {}
+            // Nobody else can read it either.
+            Err(e) => log::warn!("a file cannot be read from the device: {e}"),
+        }
+    }
+    Ok(false)
+}
+
+/// Takes its name away; `None` if that stands for another file by now.
+fn move_into(
+    spool: &Spool,
+    folder: &OwnedFd,
+    name: &OsStr,
+    file: &File,
+) -> Result<Option<LeftOver>> {
+    let seq = spool.next();
+    let to = seq.name();
+    renameat_with(folder, name, spool.dir(), to.as_str(), RenameFlags::NOREPLACE)
+        .during("moving a file into the spool")?;
+    let moved = fstat(spool.open_entry(seq, OFlags::PATH)?).during("asking for a file")?;
+    if moved.st_ino != fstat(file).during("asking for a file")?.st_ino {
+        renameat_with(spool.dir(), to.as_str(), folder, name, RenameFlags::NOREPLACE)
+            .during("moving a file back")?;
+        return Ok(None);
+    }
+    Ok(Some(LeftOver { seq, kind: FileType::RegularFile, record: None }))
+}
