@@ -33,8 +33,8 @@ pub(crate) enum Command {
     },
     /// Write everything pending in the mount on DIR to the medium, and finish what it promises
     Sync {
-        /// Where it is mounted
-        dir: PathBuf,
+        /// Where it is mounted, or its socket
+        target: PathBuf,
     },
     /// Show what a daemon serves, since when, what is pending, and its last messages
     Status {

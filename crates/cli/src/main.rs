@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
             let mut tell = |text: &str| eprintln!("tacita: {text}");
             Ok(tacita_vfs::fuse::unmount_telling(dir, &mut tell).map_err(|e| exit::of_mount(&e))?)
         }
-        Command::Sync { dir } => Ok(tacita_vfs::fuse::sync(dir).map_err(|e| exit::of_mount(&e))?),
+        Command::Sync { target } => status::sync(target),
         Command::Status { target, log, json } => status::run(target, *log, *json),
         Command::Hifs(command) => hifs::run(command),
         Command::Purge(command) => purge::run(command),

@@ -25,6 +25,21 @@ pub(crate) fn ask(client: Client, word: &str, arguments: Value) -> Outcome<Value
     client.ask(&Request::new(word, arguments), &mut |_| ())?.result()
 }
 
+/// How a daemon answers who has asked for a sync.
+pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
+    let code = |e: &tacita_vfs::Error| match e.kind() {
+        tacita_vfs::Kind::NoSpace => exit::NO_SPACE,
+        _ => exit::DEVICE,
+    };
+    done.map(|()| Value::Null)
+        .map_err(|e| Failure::new(code(&e), format!("not everything is on the medium: {e}")))
+}
+
+/// `tacita sync`.
+pub(crate) fn sync(target: &Path) -> Outcome<()> {
+    ask(daemon_of(target, exit::USAGE)?, "sync", Value::Null).map(drop)
+}
+
 pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {
     if let Some(level) = log {
         ask(daemon_of(target, exit::USAGE)?, "log", json!({ "level": level.word() }))?;

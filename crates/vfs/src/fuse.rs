@@ -27,4 +27,4 @@ mod unmount;
 
 pub use mount::{Mount, mount, run_until_unmounted};
 pub use mount_options::MountOptions;
-pub use unmount::{sync, unmount, unmount_telling, unmount_within};
+pub use unmount::{unmount, unmount_telling, unmount_within};

@@ -16,6 +16,7 @@ use tacita_vfs::{FileSystem, Posix, SystemClock};
 
 use crate::arguments::SyncName;
 use crate::exit::{self, Outcome};
+use crate::status;
 
 /// Threads beside those that keep all cores busy.
 const COMMITTERS: usize = 4;
@@ -58,7 +59,11 @@ impl Service for Mounted {
     }
 
     fn serve(&self, request: &Request, reply: Reply) {
-        reply.unknown(request);
+        let Some(posix) = self.0.upgrade() else { return };
+        match request.word.as_str() {
+            "sync" => reply.answer(status::synced(posix.sync())),
+            _ => reply.unknown(request),
+        }
     }
 }
 

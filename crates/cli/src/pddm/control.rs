@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use tacita_block::BlockDevice;
 use tacita_daemon::control::{Client, Reply, Request, Service};
 use tacita_pddm::{Level, Session};
 
@@ -66,6 +67,12 @@ impl Service for Opened {
 
     fn serve(&self, request: &Request, mut reply: Reply) {
         match request.word.as_str() {
+            // What is hidden keeps to its own flushes: this says and does the same whatever is open.
+            "sync" => {
+                let public = self.session.volume(Level::PUBLIC).expect("it is always open");
+                let failed = |e: tacita_block::Error| Failure::new(exit::DEVICE, e.to_string());
+                reply.answer(public.flush().map(|()| Value::Null).map_err(failed));
+            }
             "hidden" => reply.answer(Ok(hidden_facts(&self.session))),
             "sweep" => {
                 let swept = sweep_telling(&self.session, request, &mut reply);

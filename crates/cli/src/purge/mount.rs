@@ -17,6 +17,7 @@ use tacita_vfs::{Posix, SystemClock};
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
+use crate::status;
 
 /// Threads that serve requests. A purge holds the one that it is asked for in until it is done, and
 /// mostly waits for the device meanwhile: so more than there are cores.
@@ -86,6 +87,7 @@ impl Service for Mounted {
     fn serve(&self, request: &Request, reply: Reply) {
         let Some(posix) = self.0.upgrade() else { return };
         match request.word.as_str() {
+            "sync" => reply.answer(status::synced(posix.sync())),
             "finish" => {
                 let done = posix.file_system().finish();
                 reply.answer(done.map(|()| Value::Null).map_err(|e| of_purge(&e)));

@@ -48,26 +48,29 @@ impl Client {
         let full = full_path(target)
             .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", target.display())))?;
         let owner = fs::metadata(&full).ok().map(|found| found.uid());
-        let here = folders_of_all(owner);
         let name = socket_name(&full);
-        for folder in &here {
+        for folder in folders_of_all(owner) {
             if let Ok(client) = Self::connect(&folder.join(&name)) {
                 return Ok(client);
             }
         }
-        let wanted = Wanted::of(&full);
-        let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owner));
-        let mut all = here.iter().cloned().chain(elsewhere).flat_map(|folder| sockets_in(&folder));
-        all.find_map(|socket| {
-            let status = Self::connect(&socket).ok()?.status().ok()?;
-            if wanted.is(&status) { Self::connect(&socket).ok() } else { None }
-        })
-        .ok_or_else(|| {
+        Wanted::of(&full).find(owner).ok_or_else(|| {
             Error::new(
                 Kind::NotServed,
                 format!("{}: not served by a daemon of this user", target.display()),
             )
         })
+    }
+
+    /// Finds the daemon of a mounted file system by its number, as in `0:42`.
+    ///
+    /// # Errors
+    /// As [`Client::find`].
+    pub fn of_mount(device: &str) -> Result<Self> {
+        let wanted = Wanted { device: Some(device.to_owned()), source: None };
+        wanted
+            .find(None)
+            .ok_or_else(|| Error::new(Kind::NotServed, "not served by a daemon of this user"))
     }
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
@@ -83,7 +86,7 @@ impl Client {
     /// If it does not answer.
     pub fn status(self) -> std::io::Result<Value> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(self.exchange(&Request::new("status", Value::Null), &mut |_| ())?.facts)
+        Ok(self.exchange(&Request::plain("status"), &mut |_| ())?.facts)
     }
 
     /// Asks, and hears how far it has come until it is done.
@@ -167,6 +170,16 @@ impl Wanted {
             format!("{major}:{minor}")
         });
         Self { device, source: found.map(|found| (found.dev(), found.ino())) }
+    }
+
+    /// Asks all daemons that can be reached what they serve.
+    fn find(&self, owner: Option<u32>) -> Option<Client> {
+        let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owner));
+        let folders = folders_of_all(owner).into_iter().chain(elsewhere);
+        folders.flat_map(|folder| sockets_in(&folder)).find_map(|socket| {
+            let status = Client::connect(&socket).ok()?.status().ok()?;
+            if self.is(&status) { Client::connect(&socket).ok() } else { None }
+        })
     }
 
     fn is(&self, status: &Value) -> bool {

@@ -23,13 +23,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request for `word`; `arguments` is an object, or nothing.
+    /// A request for `word`; `arguments` is an object, or null.
     pub fn new(word: impl Into<String>, arguments: Value) -> Self {
         let arguments = match arguments {
             Value::Object(arguments) => arguments,
             _ => Map::new(),
         };
         Self { word: word.into(), arguments }
+    }
+
+    /// A request for `word` without arguments.
+    pub fn plain(word: impl Into<String>) -> Self {
+        Self { word: word.into(), arguments: Map::new() }
     }
 
     /// Reads a line.

@@ -1,7 +1,7 @@
 //! Who keeps a mount that has been taken away here: processes in other mount namespaces.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use super::mount_table::mounted_in;
 
@@ -36,12 +36,4 @@ pub(super) fn holders(dir: &Path, device: Option<&str>) -> Vec<Holder> {
             Holder { pid, name: name.trim_end().to_owned() }
         })
         .collect()
-}
-
-impl Holder {
-    /// Puts everything on the medium, through this process's view of the mount on `dir`.
-    pub(super) fn sync(&self, dir: &Path) -> std::io::Result<()> {
-        let inside = dir.strip_prefix("/").unwrap_or(dir);
-        File::open(PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside))?.sync_all()
-    }
 }

@@ -1,13 +1,13 @@
-//! Syncing and unmounting from outside, so that nothing is left to do.
+//! Unmounting from outside, so that nothing is left to do.
 //!
 //! `umount` returns when the kernel has let go, which is before everything is on the medium; so
 //! [`unmount`] waits for the lock of whoever serves the mount: see [`tacita_daemon::ServingLock`].
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tacita_daemon::{Ending, Watch};
+use tacita_daemon::control::{Client, Request};
+use tacita_daemon::{Ending, Failure, Watch};
 
 use super::holders::{Holder, holders};
 use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_busy};
@@ -17,21 +17,6 @@ use crate::{Error, Kind, Result};
 const WAIT_STEP: Duration = Duration::from_millis(10);
 /// How long is waited before a look at what it is waited for.
 const LOOK_AFTER: Duration = Duration::from_secs(4);
-
-/// Puts everything on the medium that has been written to the mount on `dir`.
-///
-/// # Errors
-/// [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`].
-pub fn sync(dir: impl AsRef<Path>) -> Result<()> {
-    let dir = canonical(dir.as_ref())?;
-    if !is_mounted(&dir)? {
-        return Err(not_mounted(&dir));
-    }
-    File::open(&dir).and_then(|root| root.sync_all()).map_err(|e| {
-        let text = format!("{}: not everything is on the medium: {e}", dir.display());
-        Error::new(Kind::Io, text).because(e)
-    })
-}
 
 /// Unmounts `dir` and returns when everything is on the medium and the process that served it is
 /// gone.
@@ -97,7 +82,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
         if now >= look_at {
             look_at = now + LOOK_AFTER;
             if let Some(holder) = holders(&dir, device.as_deref()).first() {
-                return Err(held(&dir, holder));
+                return Err(held(&dir, device.as_deref(), holder));
             }
             tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
         }
@@ -119,10 +104,11 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
 }
 
 /// Somebody else has the mount too: it is safe, but goes on.
-fn held(dir: &Path, holder: &Holder) -> Error {
-    let safe = match holder.sync(dir) {
-        Ok(()) => "everything written so far is on the medium".to_owned(),
-        Err(e) => format!("it cannot be synced from here: {e}"),
+fn held(dir: &Path, device: Option<&str>, holder: &Holder) -> Error {
+    let safe = match device.map(sync_of) {
+        Some(Ok(())) => "everything written so far is on the medium".to_owned(),
+        Some(Err(why)) => format!("it cannot be synced from here ({})", why.cause),
+        None => "it cannot be synced from here".to_owned(),
     };
     Error::new(
         Kind::Busy,
@@ -132,6 +118,12 @@ fn held(dir: &Path, holder: &Holder) -> Error {
             dir.display()
         ),
     )
+}
+
+/// Has the daemon of a mounted file system put everything on the medium.
+fn sync_of(device: &str) -> std::result::Result<(), Failure> {
+    let request = Request::plain("sync");
+    Client::of_mount(device)?.ask(&request, &mut |_| ())?.result().map(drop)
 }
 
 fn not_mounted(dir: &Path) -> Error {

@@ -137,10 +137,6 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::BadHandle`]; [`Kind::Io`].
     pub fn fsync(&self, handle: HandleId) -> Result<()> {
         let node = self.handles.get(handle)?.node;
-        if node == self.root() {
-            // Whoever syncs the root means all of it.
-            return self.sync();
-        }
         self.let_go_of_closed();
         self.fs.sync_node(node)
     }
@@ -151,9 +147,6 @@ impl<F: FileSystem> Posix<F> {
     /// As [`Posix::fsync`].
     pub fn fdatasync(&self, handle: HandleId) -> Result<()> {
         let node = self.handles.get(handle)?.node;
-        if node == self.root() {
-            return self.sync();
-        }
         self.let_go_of_closed();
         self.fs.sync_content(node)
     }
