@@ -180,7 +180,7 @@ fn what_chattr_protects_stays_and_says_why() {
     ];
     for (name, why) in kept {
         let refused = tacita(&["purge", "file", text(&lower.join(name))]);
-        assert_refused(&refused, 1, "1 of 1", "the verdict says");
+        assert_refused(&refused, 1, "1 of 1", "the verdict names");
         assert!(said(&refused).contains(why), "{}", said(&refused));
     }
     for policy in ["fail", "warn"] {
@@ -241,7 +241,7 @@ fn a_swap_file_in_use_stays_and_says_why() {
     }
     // Before anything can fail: nobody could clear it away otherwise.
     assert!(system("swapoff", &[text(&swap)]));
-    assert_refused(&refused, 1, "1 of 1", "the verdict says");
+    assert_refused(&refused, 1, "1 of 1", "the verdict names");
     assert!(said(&refused).contains("swapoff"), "{}", said(&refused));
     for (mounted, removed, replaced, status, ended) in told {
         assert_eq!((mounted, ended), (0, 0), "{status}");

@@ -10,6 +10,8 @@ use super::mount_table::mounted_in;
 pub(super) struct Holder {
     pid: u32,
     name: String,
+    /// Number of the file system, as in `0:42`.
+    pub(super) device: String,
 }
 
 impl std::fmt::Display for Holder {
@@ -26,14 +28,14 @@ pub(super) fn holders(dir: &Path, device: Option<&str>) -> Vec<Holder> {
     };
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let pids = processes.filter_map(|entry| pid(entry.ok()?));
-    let holds = |pid: &u32| {
+    let held = |pid: &u32| {
         let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         mounted_in(&table, dir, device)
     };
-    pids.filter(holds)
-        .map(|pid| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            Holder { pid, name: name.trim_end().to_owned() }
-        })
-        .collect()
+    pids.filter_map(|pid| {
+        let device = held(&pid)?;
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Some(Holder { pid, name: name.trim_end().to_owned(), device })
+    })
+    .collect()
 }

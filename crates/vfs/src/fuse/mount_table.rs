@@ -34,16 +34,17 @@ pub(super) fn row_of(dir: &Path) -> Result<Option<Row>> {
     Ok(rows.filter_map(|row| parse(row, &wanted)).next_back())
 }
 
-/// Whether a mount table, such as `/proc/1/mountinfo`, has the FUSE file system `device`, or one on
-/// `dir`.
-pub(super) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> bool {
+/// The FUSE file system `device`, or one on `dir`, if a mount table such as `/proc/1/mountinfo` has
+/// it: its number.
+pub(super) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> Option<String> {
     let wanted = escape(dir.as_os_str().as_bytes());
-    table.split(|b| *b == b'\n').any(|row| {
-        let mut fields = row.split(|b| *b == b' ');
-        let its_device = fields.nth(2).unwrap_or_default();
+    table.split(|b| *b == b'\n').find_map(|row| {
+        let its_device = row.split(|b| *b == b' ').nth(2)?;
         match device {
-            Some(device) => its_device == device.as_bytes(),
-            None => parse(row, &wanted).is_some_and(|row| row.kind.starts_with("fuse.")),
+            Some(device) => (its_device == device.as_bytes()).then(|| device.to_owned()),
+            None => parse(row, &wanted)
+                .filter(|row| row.kind.starts_with("fuse."))
+                .map(|row| row.device),
         }
     })
 }

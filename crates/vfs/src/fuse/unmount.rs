@@ -82,7 +82,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
         if now >= look_at {
             look_at = now + LOOK_AFTER;
             if let Some(holder) = holders(&dir, device.as_deref()).first() {
-                return Err(held(&dir, device.as_deref(), holder));
+                return Err(held(&dir, holder));
             }
             tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
         }
@@ -104,11 +104,10 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
 }
 
 /// Somebody else has the mount too: it is safe, but goes on.
-fn held(dir: &Path, device: Option<&str>, holder: &Holder) -> Error {
-    let safe = match device.map(sync_of) {
-        Some(Ok(())) => "everything written so far is on the medium".to_owned(),
-        Some(Err(why)) => format!("it cannot be synced from here ({})", why.cause),
-        None => "it cannot be synced from here".to_owned(),
+fn held(dir: &Path, holder: &Holder) -> Error {
+    let safe = match sync_of(&holder.device) {
+        Ok(()) => "everything written so far is on the medium".to_owned(),
+        Err(why) => format!("it cannot be synced from here ({})", why.cause),
     };
     Error::new(
         Kind::Busy,
