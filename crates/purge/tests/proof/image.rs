@@ -33,6 +33,8 @@ pub(crate) enum Fs {
     Ext4FastCommit,
     /// Blocks are given out when they are written to: only so files are journaled one by one.
     Ext4Immediate,
+    /// A fifth of it is kept for root.
+    Ext4Reserved,
     Xfs,
     Btrfs,
 }
@@ -70,6 +72,9 @@ impl Fs {
             }
             Self::Ext4Immediate => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop,nodelalloc", 48)
+            }
+            Self::Ext4Reserved => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-m", "20"], "loop", 48)
             }
             Self::Xfs => ("mkfs.xfs", &["-q", "-f"], "loop", 320),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"], "loop", 128),

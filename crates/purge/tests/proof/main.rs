@@ -22,3 +22,4 @@ mod model;
 mod mutants;
 mod overlay;
 mod refusals;
+mod room;
