@@ -125,6 +125,11 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 impl Image {
     /// A new file system, mounted; `None` where this machine cannot, which is said.
     pub(crate) fn new(test: &str, fs: Fs) -> Option<Self> {
+        Self::with(test, fs, &[])
+    }
+
+    /// One that is made with more arguments.
+    pub(crate) fn with(test: &str, fs: Fs, more: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: {test} on {fs:?}: not root");
             return None;
@@ -136,7 +141,7 @@ impl Image {
         fs::create_dir(image.dir()).unwrap();
         fs::create_dir(image.mount_dir()).unwrap();
         let path = image.path();
-        let made = run(program, &[arguments, &[path.to_str().unwrap()]].concat());
+        let made = run(program, &[arguments, more, &[path.to_str().unwrap()]].concat());
         if let Err(why) = made.and_then(|_| image.try_mount()) {
             eprintln!("SKIPPED: {test} on {fs:?}: {}", why.trim());
             return None;

@@ -11,6 +11,8 @@ mod command;
 mod crash;
 mod folders;
 mod image;
+#[cfg(feature = "mutants")]
+mod journals;
 mod judges;
 mod latecomers;
 #[cfg(feature = "mutants")]
