@@ -65,6 +65,8 @@ pub enum Mutant {
     MovesUnhooked,
     /// Descriptors of nodes are never closed while the kernel remembers them.
     DescriptorsStay,
+    /// Descriptors of what has lost its last name are closed like others.
+    NumbersUsedAgain,
 }
 
 /// A step of purging at which the process can be made to end.

@@ -5,6 +5,7 @@
 //! without FUSE, so that tests drive it directly.
 
 mod clock;
+pub mod credentials;
 mod error;
 mod file_system;
 pub mod fuse;

@@ -124,6 +124,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         fs_name: "tacita-purge".to_owned(),
         subtype: "purge".to_owned(),
         passthrough: !arguments.no_passthrough,
+        callers_room: given("allow_other"),
         extra: arguments.options.clone(),
         threads: THREAD_COUNT,
         // The overlay keeps its own time.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
 use rustix::io::Errno;
+use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
 
 use super::Overlay;
@@ -95,6 +96,7 @@ impl Overlay {
         let Some(method) = method else {
             return Ok(());
         };
+        let _acting = act_for_oneself()?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = node.fd().map_err(refused)?;
         let synced = match openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()) {

@@ -11,6 +11,7 @@ use rustix::fs::{
     chmodat, chownat, fallocate, ftruncate, openat, utimensat,
 };
 use rustix::io::Errno;
+use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{
     Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Timestamp,
 };
@@ -226,6 +227,7 @@ impl Overlay {
         let Some(method) = self.decide_in_place(node, stat.stx_size) else {
             return Ok(());
         };
+        let _acting = act_for_oneself()?;
         let lost = range.end - range.start;
         let medium = &self.purger.medium;
         let fate = Fate::Keeps(range);

@@ -171,8 +171,10 @@ impl Descriptor {
         if planted(Mutant::DescriptorsStay) {
             return false;
         }
-        let is_kept = self.is_kept.load(Ordering::Relaxed) || Arc::strong_count(fd) > 1;
-        if is_kept || self.is_used.swap(false, Ordering::Relaxed) || !has_name(fd) {
+        let is_kept = self.is_kept.load(Ordering::Relaxed) || !has_name(fd);
+        let is_kept = is_kept && !planted(Mutant::NumbersUsedAgain);
+        let in_use = Arc::strong_count(fd) > 1 || self.is_used.swap(false, Ordering::Relaxed);
+        if is_kept || in_use {
             return false;
         }
         let Ok(handle) = Handle::of(fd) else {

@@ -10,6 +10,7 @@ use rustix::fs::{
     linkat, mkdirat, mknodat, openat, renameat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
 
 use super::purger::Job;
@@ -156,6 +157,7 @@ impl Overlay {
     /// Does something that needs room for a name in the spool. On a full file system what waits
     /// there is purged first: deleting is what one does then.
     fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        let _acting = act_for_oneself().map_err(|_| Errno::PERM)?;
         match act() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 if let Err(e) = self.purger.drain() {
@@ -266,7 +268,8 @@ impl Overlay {
         let seq = spool.next();
         let fd = dir.fd().map_err(refused)?;
         let _gap = self.open_gap();
-        renameat(&fd, name, spool.dir(), seq.name().as_str()).map_err(refused)?;
+        self.with_room(|| renameat(&fd, name, spool.dir(), seq.name().as_str()))
+            .map_err(refused)?;
         if let Err(e) = rename() {
             renameat(spool.dir(), seq.name().as_str(), &fd, name).map_err(refused)?;
             return Err(e);
@@ -345,6 +348,7 @@ impl Overlay {
         let Ok(node) = self.table.get(node) else {
             return Ok(());
         };
+        let _acting = act_for_oneself()?;
         let job = node.state().begin_purge();
         match job {
             Some(job) => Ok(self.purger.accept(job)?),

@@ -33,6 +33,8 @@ pub(crate) enum Fs {
     Ext4FastCommit,
     /// Blocks are given out when they are written to: only so files are journaled one by one.
     Ext4Immediate,
+    /// A fifth of it is kept for root.
+    Ext4Reserved,
     Xfs,
     Btrfs,
 }
@@ -70,6 +72,9 @@ impl Fs {
             }
             Self::Ext4Immediate => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop,nodelalloc", 48)
+            }
+            Self::Ext4Reserved => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-m", "20"], "loop", 48)
             }
             Self::Xfs => ("mkfs.xfs", &["-q", "-f"], "loop", 320),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"], "loop", 128),
@@ -120,6 +125,11 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 impl Image {
     /// A new file system, mounted; `None` where this machine cannot, which is said.
     pub(crate) fn new(test: &str, fs: Fs) -> Option<Self> {
+        Self::with(test, fs, &[])
+    }
+
+    /// One that is made with more arguments.
+    pub(crate) fn with(test: &str, fs: Fs, more: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: {test} on {fs:?}: not root");
             return None;
@@ -131,7 +141,7 @@ impl Image {
         fs::create_dir(image.dir()).unwrap();
         fs::create_dir(image.mount_dir()).unwrap();
         let path = image.path();
-        let made = run(program, &[arguments, &[path.to_str().unwrap()]].concat());
+        let made = run(program, &[arguments, more, &[path.to_str().unwrap()]].concat());
         if let Err(why) = made.and_then(|_| image.try_mount()) {
             eprintln!("SKIPPED: {test} on {fs:?}: {}", why.trim());
             return None;

@@ -1,6 +1,7 @@
 //! Few open files: trees of any size are listed and deleted all the same.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -78,22 +79,28 @@ fn deleted(fault: bool) -> Option<(bool, String, usize)> {
     let image = Image::new("trees_larger_than_the_limit_of_open_files", Fs::Ext4)?;
     make(&image.dir().join("tree"), "LOST-Limits-");
     image.remount();
+    let (done, said) = serve_with_few_descriptors("limits::child", &image, fault);
+    image.unmount();
+    let left = ["LOST-Limits-", "KEPT-Limits-", "secretname-Limits-"].map(|text| image.count(text));
+    Some((done, said, left.iter().sum()))
+}
+
+/// Whether a process of 1,024 descriptors has done what it is for, and what it said.
+fn serve_with_few_descriptors(child: &str, image: &Image, fault: bool) -> (bool, String) {
     let own = std::env::current_exe().unwrap();
     // Without that capability root cannot raise the limit either.
-    let mut child = Command::new("setpriv");
-    child.args(["--bounding-set=-sys_resource", "prlimit", "--nofile=1024:1024"]).arg(own);
-    child.args(["limits::child", "--exact", "--test-threads=1", "--nocapture"]);
-    child.env(PLACE, image.dir().parent().unwrap());
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-sys_resource", "prlimit", "--nofile=1024:1024"]).arg(own);
+    command.args([child, "--exact", "--test-threads=1", "--nocapture"]);
+    command.env(PLACE, image.dir().parent().unwrap());
     if fault {
-        child.env(FAULT, "1");
+        command.env(FAULT, "1");
     }
-    let ended = child.output().unwrap();
+    let ended = command.output().unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned()
         + &String::from_utf8_lossy(&ended.stderr);
     let _ = rustix::mount::unmount(image.mount_dir(), rustix::mount::UnmountFlags::DETACH);
-    image.unmount();
-    let left = ["LOST-Limits-", "KEPT-Limits-", "secretname-Limits-"].map(|text| image.count(text));
-    Some((ended.status.success(), said, left.iter().sum()))
+    (ended.status.success(), said)
 }
 
 #[test]
@@ -107,4 +114,73 @@ fn trees_larger_than_the_limit_of_open_files() {
     assert_eq!(left, 0, "content or names are left in the image");
     let (done, said, _) = deleted(true).unwrap();
     assert!(!done && said.contains("Too many open files in system"), "not caught: {said}");
+}
+
+/// Files that are looked at until descriptors that are not kept have been closed.
+const OTHERS: usize = 1500;
+
+/// Not a game by itself: programs go on using what has been deleted, and is purged.
+#[test]
+fn remembering_child() {
+    let Some(place) = std::env::var_os(PLACE) else { return };
+    if std::env::var_os(FAULT).is_some() {
+        plant(&[Mutant::NumbersUsedAgain]);
+    }
+    let place = Path::new(&place);
+    let mounted = Mounted::at(&place.join("lower"), place.join("upper"), options("clear", true));
+    let dir = &mounted.dir;
+    // The kernel remembers both, and the overlay has neither open.
+    let remembered = |name: &str| {
+        let flags = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
+        OpenOptions::new().read(true).custom_flags(flags).open(dir.join(name)).unwrap()
+    };
+    let (file, folder) = (remembered("file"), remembered("folder"));
+    let numbers = [&file, &folder].map(|held: &File| held.metadata().unwrap().ino());
+    fs::remove_file(dir.join("file")).unwrap();
+    fs::remove_dir(dir.join("folder")).unwrap();
+    // Some have lost their names and wait, some are freed.
+    for _ in 0..2 {
+        for number in 0..OTHERS {
+            fs::metadata(dir.join(format!("others/{number}"))).unwrap();
+        }
+        mounted.overlay().finish().unwrap();
+    }
+    for number in 0..100 {
+        let (file, folder) = (dir.join(format!("f{number}")), dir.join(format!("d{number}")));
+        fs::write(&file, "new").unwrap();
+        fs::create_dir(&folder).unwrap();
+        for path in [file, folder] {
+            let number = fs::metadata(path).unwrap().ino();
+            assert!(!numbers.contains(&number), "{number} is used again, and was remembered");
+        }
+    }
+    for held in [&file, &folder] {
+        assert_eq!(held.metadata().unwrap().nlink(), 0);
+    }
+    drop((file, folder));
+    mounted.end();
+}
+
+#[test]
+fn a_number_that_is_remembered_is_not_used_again() {
+    let _turn = turn();
+    let test = "a_number_that_is_remembered_is_not_used_again";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let remembering = |fault| {
+        let image = Image::new(test, Fs::Ext4)?;
+        fs::create_dir(image.dir().join("folder")).unwrap();
+        fs::write(image.dir().join("file"), "LOST-Limits-").unwrap();
+        fs::create_dir(image.dir().join("others")).unwrap();
+        for number in 0..OTHERS {
+            File::create(image.dir().join(format!("others/{number}"))).unwrap();
+        }
+        image.remount();
+        Some(serve_with_few_descriptors("limits::remembering_child", &image, fault))
+    };
+    let Some((done, said)) = remembering(false) else { return };
+    assert!(done, "{said}");
+    let (done, said) = remembering(true).unwrap();
+    assert!(!done && said.contains("is used again"), "not caught: {said}");
 }

@@ -11,6 +11,8 @@ mod command;
 mod crash;
 mod folders;
 mod image;
+#[cfg(feature = "mutants")]
+mod journals;
 mod judges;
 mod latecomers;
 #[cfg(feature = "mutants")]
@@ -22,3 +24,4 @@ mod model;
 mod mutants;
 mod overlay;
 mod refusals;
+mod room;

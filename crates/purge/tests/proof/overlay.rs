@@ -33,12 +33,22 @@ impl Mounted {
 
     /// One of any folder.
     pub(crate) fn at(lower: &Path, dir: PathBuf, options: OverlayOptions) -> Self {
+        Self::start(lower, dir, options, true)
+    }
+
+    /// As the daemon, root, writes: also what other users have it write.
+    pub(crate) fn by_root_alone(image: &Image, options: OverlayOptions) -> Self {
+        Self::start(&image.dir(), image.mount_dir(), options, false)
+    }
+
+    fn start(lower: &Path, dir: PathBuf, options: OverlayOptions, callers_room: bool) -> Self {
         let passthrough = options.passthrough;
         let overlay = Overlay::open(lower, options).unwrap();
         let posix = Arc::new(Posix::new(overlay, SystemClock));
         let options = MountOptions {
             allow_other: true,
             passthrough,
+            callers_room,
             // What waits for a request within another one needs a thread that is free.
             threads: 4,
             sync_interval: Duration::ZERO,

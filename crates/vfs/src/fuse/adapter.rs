@@ -4,12 +4,13 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use fuser::{FopenFlags, InitFlags, KernelConfig, Version};
+use fuser::{FopenFlags, InitFlags, KernelConfig, Request, Version};
 
 use super::backing::Backings;
 use super::hands::Hands;
 use super::invalidator::Invalidator;
 use super::node_table::NodeTable;
+use crate::credentials::{Acting, act_for};
 use crate::{FileSystem, NodeId, Opened, Posix, Result};
 
 /// Largest write in bytes: one request of the kernel at 4 KiB a page.
@@ -28,6 +29,7 @@ pub(super) struct Behaviour {
     pub(super) ttl: Duration,
     pub(super) writeback_cache: bool,
     pub(super) passthrough: bool,
+    pub(super) callers_room: bool,
     pub(super) background_max: u16,
 }
 
@@ -114,6 +116,16 @@ impl<F: FileSystem> Adapter<F> {
         // A kernel that lets go of a mount does not forget its nodes one by one.
         self.posix.forget_all();
         self.outcome.set(self.posix.sync());
+    }
+
+    /// On whose account what is done for a user takes room, until it is dropped.
+    pub(super) fn acting_for(&self, request: &Request) -> Result<Acting> {
+        act_for(self.account(request.uid()))
+    }
+
+    /// The user on whose account room is taken for `user`.
+    pub(super) const fn account(&self, user: u32) -> u32 {
+        if self.behaviour.callers_room { user } else { 0 }
     }
 
     /// How long the kernel may keep attributes shown under `number`.

@@ -7,6 +7,7 @@ use fuser::{ReplyEmpty, ReplyWrite};
 use super::adapter::Adapter;
 use super::convert::fail;
 use super::requests::reply_empty;
+use crate::credentials::{NOBODY, act_for};
 use crate::posix::{Caller, HandleId, WriteMode};
 use crate::{FileSystem, Kind, Posix, Reserve, Result};
 
@@ -32,17 +33,25 @@ impl<F: FileSystem> Adapter<F> {
         &self,
         number: u64,
         handle: HandleId,
+        user: u32,
         (offset, data): (u64, &[u8]),
         mode: WriteMode,
         reply: ReplyWrite,
     ) {
+        // Whose pages those of a mapping are is not told.
+        let from_mapping = matches!(mode, WriteMode::Pages | WriteMode::UnstampedPages);
+        let user = self.account(if from_mapping { NOBODY } else { user });
         if self.is_handed_over(number) {
             let data = data.to_vec();
             self.change_file(number, move |posix| {
-                reply_written(posix.write(handle, offset, &data, mode), data.len(), reply);
+                let acting = act_for(user);
+                let written = acting.and_then(|_acting| posix.write(handle, offset, &data, mode));
+                reply_written(written, data.len(), reply);
             });
         } else {
-            reply_written(self.posix.write(handle, offset, data, mode), data.len(), reply);
+            let acting = act_for(user);
+            let written = acting.and_then(|_acting| self.posix.write(handle, offset, data, mode));
+            reply_written(written, data.len(), reply);
         }
     }
 
@@ -55,8 +64,10 @@ impl<F: FileSystem> Adapter<F> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let user = self.account(caller.uid);
         self.change_file(number, move |posix| {
             let done = reserve_of_mode(mode).and_then(|how| {
+                let _acting = act_for(user)?;
                 let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
                 posix.reserve(caller, handle, offset..end, how)
             });

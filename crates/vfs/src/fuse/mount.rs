@@ -55,6 +55,7 @@ pub fn mount<F: FileSystem>(
             ttl: options.ttl,
             writeback_cache: options.writeback_cache,
             passthrough: options.passthrough,
+            callers_room: options.callers_room,
             background_max: options.background_max,
         },
     );

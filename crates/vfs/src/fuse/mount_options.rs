@@ -38,6 +38,9 @@ pub struct MountOptions {
     /// The kernel may read and write lower files directly, where a system offers them and the
     /// privilege is there.
     pub passthrough: bool,
+    /// What other users do takes room on their account, not on that of the process that serves them:
+    /// so none of what a lower file system keeps for root.
+    pub callers_room: bool,
     /// Requests that the kernel sends ahead of answers.
     pub background_max: u16,
     /// Further options, as after `-o`.
@@ -59,6 +62,7 @@ impl Default for MountOptions {
             ttl: TTL_DEFAULT,
             writeback_cache: false,
             passthrough: false,
+            callers_room: false,
             background_max: BACKGROUND_MAX_DEFAULT,
             extra: Vec::new(),
             sync_interval: SYNC_INTERVAL_DEFAULT,

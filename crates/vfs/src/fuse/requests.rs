@@ -17,6 +17,7 @@ use super::adapter::Adapter;
 use super::convert;
 use super::convert::{caller, fail, from_request_time, kind_of_mode, set_time};
 use super::entries::GENERATION;
+use crate::credentials::{NOBODY, act_for};
 use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, WriteMode};
 use crate::{Attr, FileSystem, Kind, NodeId, Opened, Result, Seek, XattrMode};
 
@@ -64,6 +65,7 @@ impl<F: FileSystem> Adapter<F> {
             flags if flags.is_empty() => RenameMode::Replace,
             _ => return Err(Kind::Invalid.into()),
         };
+        let _acting = self.acting_for(request)?;
         let from = (self.node(from.0)?, from.1);
         let to = (self.node(to.0)?, to.1);
         let Some(renamed) = self.posix.rename(caller(request, 0), from, to, mode)? else {
@@ -187,6 +189,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let entry = self.node(parent).and_then(|dir| {
             let kind = kind_of_mode(mode).ok_or(Kind::Invalid)?;
+            let _acting = self.acting_for(req)?;
             self.posix.mknod(caller(req, umask), dir, name, (kind, mode), rdev)
         });
         self.reply_entry("mknod", entry, reply);
@@ -201,8 +204,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let entry =
-            self.node(parent).and_then(|dir| self.posix.mkdir(caller(req, umask), dir, name, mode));
+        let entry = self.node(parent).and_then(|dir| {
+            let _acting = self.acting_for(req)?;
+            self.posix.mkdir(caller(req, umask), dir, name, mode)
+        });
         self.reply_entry("mkdir", entry, reply);
     }
 
@@ -230,9 +235,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let entry = self
-            .node(parent)
-            .and_then(|dir| self.posix.symlink(caller(req, 0), dir, link_name, target.as_os_str()));
+        let entry = self.node(parent).and_then(|dir| {
+            let _acting = self.acting_for(req)?;
+            self.posix.symlink(caller(req, 0), dir, link_name, target.as_os_str())
+        });
         self.reply_entry("symlink", entry, reply);
     }
 
@@ -255,7 +261,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn link(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
@@ -263,6 +269,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let linked = self.node(ino).and_then(|node| {
             let dir = self.node(newparent)?;
+            let _acting = self.acting_for(req)?;
             Ok((node, self.posix.link(node, dir, newname)?))
         });
         self.reply_entry("link", linked, reply);
@@ -281,7 +288,9 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(opened) => opened,
             Err(e) => return reply.error(fail("open", &e)),
         };
-        let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
+        let by_root = mode.write && req.uid() == 0;
+        let backing =
+            self.backing((node, handle), &opened, by_root, |file| reply.open_backing(file));
         let (handle, flags) = (FileHandle(handle.0), self.open_flags(&opened));
         let answer = move || match backing {
             Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
@@ -314,7 +323,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn write(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -333,7 +342,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
             (false, _) => WriteMode::Privileged,
         };
-        self.write_content(ino.0, HandleId(fh.0), (offset, data), mode, reply);
+        self.write_content(ino.0, HandleId(fh.0), req.uid(), (offset, data), mode, reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -434,7 +443,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn setxattr(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -447,7 +456,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => XattrMode::Any,
         };
-        let done = self.node(ino).and_then(|node| self.posix.set_xattr(node, name, value, mode));
+        let done = self.node(ino).and_then(|node| {
+            let _acting = self.acting_for(req)?;
+            self.posix.set_xattr(node, name, value, mode)
+        });
         reply_empty("setxattr", done, reply);
     }
 
@@ -487,6 +499,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let open = self.open_mode(flags);
         let exclusive = flags & libc::O_EXCL != 0;
         let created = self.node(parent).and_then(|dir| {
+            let _acting = self.acting_for(req)?;
             self.posix.create(caller(req, umask), dir, name, mode, open, exclusive)
         });
         let (node, attr, handle, opened) = match created {
@@ -497,7 +510,9 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         // One time for both: where the number may not be kept, the name is asked for again too.
         let ttl: Duration = self.attr_ttl(number, attr.ino);
         let attr = convert::attr(&attr, number);
-        let backing = self.backing((node, handle), &opened, |file| reply.open_backing(file));
+        let by_root = open.write && req.uid() == 0;
+        let backing =
+            self.backing((node, handle), &opened, by_root, |file| reply.open_backing(file));
         let handle = FileHandle(handle.0);
         if let Some(id) = backing {
             let flags = FopenFlags::empty();
@@ -577,7 +592,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let from = (HandleId(fh_in.0), offset_in);
         let to = (HandleId(fh_out.0), offset_out);
-        match self.posix.copy_range(caller(req, 0), from, to, len) {
+        let acting = self.acting_for(req);
+        let copied =
+            acting.and_then(|_acting| self.posix.copy_range(caller(req, 0), from, to, len));
+        match copied {
             // One call copies at most 16 MiB.
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(e) => reply.error(fail("copy_file_range", &e)),
@@ -591,9 +609,21 @@ impl<F: FileSystem> Adapter<F> {
         &self,
         opening: (NodeId, HandleId),
         opened: &Opened,
+        by_root: bool,
         register: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Option<Arc<fuser::BackingId>> {
         self.passes_through.get()?;
+        let register = |file: &std::fs::File| {
+            if !self.behaviour.callers_room {
+                return register(file);
+            }
+            // All handles of a node share what the kernel is given here, whoever opens it later.
+            if by_root && self.posix.stats().map_err(io::Error::other)?.blocks_available == 0 {
+                return Err(io::Error::other("only root's own writes find room"));
+            }
+            let _acting = act_for(NOBODY).map_err(io::Error::other)?;
+            register(file)
+        };
         self.backings.take(opening, opened.backing.as_ref()?, register)
     }
 }

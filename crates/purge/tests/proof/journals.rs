@@ -1,0 +1,141 @@
+//! Journals that cannot be looked at: they are erased, and each verdict says that nobody looked.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tacita_purge::mutant::{Mutant, plant};
+use tacita_purge::{Removal, RemovalOptions, Verdict};
+use tacita_testkit::skip_without_fuse;
+
+use crate::acts::fill;
+use crate::image::{Fs, Image, count_in, run, turn};
+use crate::overlay::{Mounted, options};
+
+/// What the verdicts say of it.
+const UNSEEN: &str = "it was erased, but it lies where it could not be looked at";
+
+const NAME: &str = "secretname-Elsewhere-";
+
+/// A journal on a device of its own.
+struct JournalDevice {
+    folder: tempfile::TempDir,
+    device: String,
+}
+
+impl JournalDevice {
+    /// One of 8 MiB; `None` where this machine cannot, which is said.
+    fn new(test: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: {test}: not root");
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("tacita-purge-").tempdir().unwrap();
+        let path = folder.path().join("journal");
+        File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        let image = path.to_str().unwrap();
+        let attached = run("losetup", &["--find", "--show", image]);
+        let device = attached.inspect_err(|why| eprintln!("SKIPPED: {test}: {why}")).ok()?;
+        let journal = Self { folder, device: device.trim().to_owned() };
+        run("mke2fs", &["-q", "-F", "-b", "4096", "-O", "journal_dev", &journal.device]).unwrap();
+        Some(journal)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("journal")
+    }
+
+    /// How often a text is in it.
+    fn count(&self, text: &str) -> usize {
+        run("blockdev", &["--flushbufs", &self.device]).unwrap();
+        count_in(&self.path(), text)
+    }
+}
+
+impl Drop for JournalDevice {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["--detach", &self.device]);
+    }
+}
+
+/// The verdicts on some files that are deleted under faults.
+fn deleted(image: &Image, by_path: bool, mutants: &[Mutant]) -> Vec<Value> {
+    let names: Vec<String> = (0..20).map(|number| format!("{NAME}{number}-")).collect();
+    let make = |dir: &Path| {
+        for name in &names {
+            fs::write(dir.join(name), fill("LOST-Elsewhere-m-", 4 << 10)).unwrap();
+        }
+    };
+    make(&image.dir());
+    image.remount();
+    plant(mutants);
+    let verdicts = if by_path {
+        let mut removal = Removal::new(RemovalOptions::default());
+        for name in &names {
+            removal.purge(&image.dir().join(name)).unwrap();
+        }
+        removal.finish().unwrap().iter().map(Verdict::json).collect()
+    } else {
+        let mounted = Mounted::new(image, options("clear", false));
+        for name in &names {
+            fs::remove_file(mounted.dir.join(name)).unwrap();
+        }
+        mounted.overlay().finish().unwrap();
+        let status = mounted.overlay().status();
+        mounted.end();
+        status["last"].as_array().unwrap().clone()
+    };
+    plant(&[]);
+    assert!(!verdicts.is_empty());
+    verdicts
+}
+
+/// No verdict may hold where the journal has not been looked at.
+fn check(image: &Image, by_path: bool) {
+    for verdict in deleted(image, by_path, &[]) {
+        assert_eq!(verdict["journal"]["left"], UNSEEN, "{verdict:#}");
+        assert_eq!(verdict["holds"], false, "{verdict:#}");
+    }
+    let claimed = deleted(image, by_path, &[Mutant::JournalUnseen]);
+    let claims = |verdict: &Value| verdict["journal"] == "done";
+    assert!(claimed.iter().all(claims), "without looking it would be claimed: {claimed:#?}");
+}
+
+#[test]
+fn a_journal_on_another_device_is_not_claimed() {
+    let _turn = turn();
+    let test = "a_journal_on_another_device_is_not_claimed";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for by_path in [false, true] {
+        let Some(journal) = JournalDevice::new(test) else { return };
+        let place = format!("device={}", journal.device);
+        let Some(image) = Image::with(test, Fs::Ext4, &["-J", &place]) else { return };
+        check(&image, by_path);
+        image.unmount();
+        // It has been erased all the same, and would hold names otherwise.
+        assert_eq!((journal.count(NAME), image.count(NAME)), (0, 0), "by path {by_path}");
+        image.mount();
+        deleted(&image, by_path, &[Mutant::JournalStays]);
+        image.unmount();
+        assert!(journal.count(NAME) > 0, "nothing was in it, so its erasure shows nothing");
+    }
+}
+
+/// Where descriptors of groups lie with their groups, inodes are not found on the device.
+#[test]
+fn a_journal_that_is_not_found_is_not_claimed() {
+    let _turn = turn();
+    let test = "a_journal_that_is_not_found_is_not_claimed";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for by_path in [false, true] {
+        let more = ["-O", "meta_bg,^resize_inode"];
+        let Some(image) = Image::with(test, Fs::Ext4, &more) else { return };
+        check(&image, by_path);
+        image.unmount();
+        assert_eq!(image.count(NAME), 0, "by path {by_path}");
+    }
+}
