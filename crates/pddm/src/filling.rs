@@ -1,8 +1,8 @@
 //! Filling the slots of a level in one unit: what is carried, then pages that are due, then what
 //! waits.
 
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, PAGE_ENTRIES, Place, Seq};
-use crate::leak::{Leak, planted};
 use crate::level::{LevelHead, OpenLevel, Passed};
 use crate::map::PositionMap;
 use crate::open_log::OpenLog;
@@ -118,7 +118,7 @@ impl Filling<'_> {
         if (self.seq.0 - pages.replay_from().0) * 2 > u64::from(geometry.units()) {
             due = due.max(1);
         }
-        if planted(Leak::SharedPages)
+        if planted(Fault::SharedPages)
             && self.open.level == Level::PUBLIC
             && self.shared.hidden_waits()
         {

@@ -9,9 +9,9 @@ use tacita_secret::Key;
 use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Parameters, Seq};
 use crate::keys::HiddenKeys;
-use crate::leak::{Leak, planted};
 use crate::level::{LevelHead, OpenLevel, Pages};
 use crate::log::Log;
 use crate::open_log::OpenLog;
@@ -34,7 +34,7 @@ pub fn init(
     mut entropy: Entropy,
 ) -> Result<()> {
     let mut parameters = *parameters;
-    if planted(Leak::CountedVolumes) {
+    if planted(Fault::CountedVolumes) {
         parameters.heartbeat_ms += u32::try_from(hidden.len()).unwrap_or(0);
     }
     let geometry = Geometry::new(parameters, shape(&**device)?)?;

@@ -14,20 +14,25 @@
 //! paper: docs/design/pddm.md.
 
 mod buffers;
+#[cfg(feature = "faults")]
 pub mod classic;
 mod engine;
 mod entropy;
 mod error;
 pub mod examine;
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
+mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod filling;
 mod geometry;
 mod heartbeat;
-#[doc(hidden)]
+#[cfg(feature = "faults")]
 pub mod hostile;
 mod in_flight;
 mod init;
 mod keys;
-pub mod leak;
 mod level;
 mod log;
 mod map;

@@ -220,17 +220,17 @@ impl OpenLog {
         self.emitted.load(Ordering::Acquire)
     }
 
-    /// Whether a hidden volume holds up its writers: only planted leaks may ask.
+    /// Whether a hidden volume holds up its writers: only planted faults may ask.
     pub(crate) fn hidden_is_full(&self) -> bool {
         self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 8)
     }
 
-    /// Whether any hidden volume has something waiting: only planted leaks may ask.
+    /// Whether any hidden volume has something waiting: only planted faults may ask.
     pub(crate) fn hidden_waits(&self) -> bool {
         self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 0)
     }
 
-    /// Whether a volume of the second class has something waiting: only planted leaks may ask.
+    /// Whether a volume of the second class has something waiting: only planted faults may ask.
     pub(crate) fn higher_waits(&self) -> bool {
         self.levels.get(2).is_some_and(|o| o.as_ref().is_some_and(|o| o.stage().waiting() > 0))
     }

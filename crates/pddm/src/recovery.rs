@@ -6,9 +6,9 @@
 use tacita_secret::{Digest, Key};
 
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Seq};
 use crate::keys::Cell;
-use crate::leak::{Leak, planted};
 use crate::log::Log;
 use crate::unit::Header;
 
@@ -45,7 +45,7 @@ pub(crate) fn find_end(log: &Log, hidden: Option<(Level, &Key)>) -> Result<End> 
         if previous.is_some_and(|hash| hash != header.head.previous) {
             break;
         }
-        if planted(Leak::HiddenRecovery)
+        if planted(Fault::HiddenRecovery)
             && let Some((level, master)) = hidden
             && header.hidden(&log.geometry, level, master).is_none()
         {
@@ -70,7 +70,7 @@ fn whole_unit(log: &Log, seq: Seq) -> Result<Option<Header>> {
     let block = unit[..BLOCK_LEN].try_into().expect("one block");
     let header = log.open(log.geometry.unit_of(seq), block);
     let header = header.filter(|header| header.head.seq == seq);
-    let blind = planted(Leak::BlindRecovery);
+    let blind = planted(Fault::BlindRecovery);
     let proves = |header: &Header| header.proves(&log.geometry, &log.public, &unit);
     Ok(header.filter(|header| blind || proves(header)))
 }

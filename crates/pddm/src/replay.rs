@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tacita_block::BlockDevice;
 
 use crate::error::Result;
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
 use crate::keys::{Salt, unit_opening};
-use crate::leak::{Leak, planted};
 use crate::level::{LevelHead, OpenLevel, Pages, Passed};
 use crate::log::Log;
 use crate::unit::{Block, NO_ID, Slots, seal_number};
@@ -199,7 +199,7 @@ impl Replay<'_> {
     /// headers that there are since. They leave with the units that come next.
     fn make_again(&self, pages: &BTreeSet<u32>, until: Seq, next: Seq) -> Result<()> {
         let open = self.open;
-        if planted(Leak::ForgottenPages) && open.level == Level::PUBLIC {
+        if planted(Fault::ForgottenPages) && open.level == Level::PUBLIC {
             for page in pages {
                 open.map.lose_page(*page);
             }
@@ -243,7 +243,7 @@ impl Replay<'_> {
     fn passed(&self, until: Seq, next: Seq) -> VecDeque<Passed> {
         let open = self.open;
         let mut passed = Vec::new();
-        if open.level == Level::PUBLIC || planted(Leak::ForgottenGap) {
+        if open.level == Level::PUBLIC || planted(Fault::ForgottenGap) {
             return passed.into();
         }
         let mut stage = open.stage();

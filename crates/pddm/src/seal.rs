@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tacita_secret::{Digest, Noise, Opening, Sealing, TAG_LEN, Tag};
 
+use crate::faults::{Fault, StaleCells, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Place, Seq};
-use crate::keys::{CELL_LEN, unit_opening, unit_sealing};
-use crate::leak::{Leak, planted};
+use crate::keys::{unit_opening, unit_sealing};
 use crate::level::{LevelHead, OpenLevel, SlotTable};
 use crate::open_log::OpenLog;
 use crate::plan::{Filled, LevelPlan, Moved, Plan, Source};
@@ -34,8 +34,8 @@ struct SealedLevel {
 pub(crate) struct Before {
     /// The hash of its header.
     pub(crate) hash: Digest,
-    /// Its cells, for a planted leak.
-    pub(crate) cells: Vec<Vec<u8>>,
+    /// Its cells.
+    pub(crate) stale_cells: StaleCells,
 }
 
 /// Seals units of the log.
@@ -90,9 +90,9 @@ impl<'a> Sealer<'a> {
             let empty = &mut bytes
                 [slots.start as usize * BLOCK_LEN..slots.end as usize * BLOCK_LEN]
                 [filled * BLOCK_LEN..];
-            if planted(Leak::ZeroDummies) {
+            if planted(Fault::ZeroDummies) {
                 empty.fill(0);
-            } else if planted(Leak::WeakDummies) {
+            } else if planted(Fault::WeakDummies) {
                 weak_noise(empty, plan.seq);
             } else {
                 noise.fill(empty);
@@ -131,7 +131,7 @@ impl<'a> Sealer<'a> {
                 continue;
             };
             if let (Source::Carried { block, tag }, Some(tail)) = (&filled.source, &tail)
-                && planted(Leak::CopiedCiphertext)
+                && planted(Fault::CopiedCiphertext)
                 && open.level != Level::PUBLIC
             {
                 slot.copy_from_slice(tail.sealed(*block));
@@ -181,12 +181,12 @@ impl<'a> Sealer<'a> {
             let mut part = HiddenPart::new(geometry, block);
             part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
             let mut cell = keys.seal_cell(planned.numbers, &plan.salt, &mut sealed.sealing);
-            if planted(Leak::StaleCell) {
-                stale_cell(&mut before.cells, index, &planned.filled, &mut cell);
+            if planted(Fault::StaleCell) {
+                before.stale_cells.put(index, planned.filled.is_empty(), &mut cell);
             }
             part.put_cell(open.level, &cell);
         }
-        if planted(Leak::ZeroTags) {
+        if planted(Fault::ZeroTags) {
             zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
         }
         let (replay_from, sealed) = public.expect("the public volume is always open");
@@ -272,7 +272,7 @@ fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -
     true
 }
 
-/// A planted leak: a generator that statistics can see through.
+/// A planted fault: a generator that statistics can see through.
 fn weak_noise(bytes: &mut [u8], seq: Seq) {
     let mut state = seq.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in bytes.chunks_exact_mut(8) {
@@ -281,20 +281,6 @@ fn weak_noise(bytes: &mut [u8], seq: Seq) {
         state ^= state << 17;
         word.copy_from_slice(&state.to_le_bytes());
     }
-}
-
-/// A planted leak: a cell stays as it was while its volume rests.
-fn stale_cell(
-    cells: &mut Vec<Vec<u8>>,
-    index: usize,
-    filled: &[Filled],
-    cell: &mut [u8; CELL_LEN],
-) {
-    cells.resize(index.max(cells.len()) + 1, Vec::new());
-    if filled.is_empty() && cells[index].len() == CELL_LEN {
-        cell.copy_from_slice(&cells[index]);
-    }
-    cells[index] = cell.to_vec();
 }
 
 /// By hidden slot: whether it is filled.
@@ -307,7 +293,7 @@ fn unit_hidden_ids(geometry: &Geometry, plan: &Plan) -> Vec<bool> {
     filled.collect()
 }
 
-/// A planted leak: tags of empty slots are zero.
+/// A planted fault: tags of empty slots are zero.
 fn zero_tags(geometry: &Geometry, block: &mut Block, filled: &[bool]) {
     let mut part = HiddenPart::new(geometry, block);
     let p = geometry.parameters();

@@ -17,11 +17,11 @@ use tacita_secret::Digest;
 
 use crate::entropy::Entropy;
 use crate::error::Result;
+use crate::faults::{Fault, StaleCells, planted};
 use crate::filling::{Filling, apply_drops, live};
 use crate::geometry::{Level, Seq};
 use crate::in_flight::Run;
 use crate::keys::CellNumbers;
-use crate::leak::{Leak, planted};
 use crate::level::{LevelHead, OpenLevel};
 use crate::open_log::OpenLog;
 use crate::plan::{LevelPlan, Moved, Plan};
@@ -88,7 +88,7 @@ impl Sequencer {
             durable,
             unflushed: durable != next,
             sweep_until,
-            before: Before { hash: previous, cells: Vec::new() },
+            before: Before { hash: previous, stale_cells: StaleCells::default() },
             levels,
             entropy,
             ahead: ReadAhead::default(),
@@ -148,7 +148,7 @@ impl Sequencer {
         loop {
             self.make_room(plans.len())?;
             let seq = Seq(self.next.0 + plans.len() as u64);
-            if planted(Leak::SkippedUnits) && self.hidden_tail_is_live(seq)? {
+            if planted(Fault::SkippedUnits) && self.hidden_tail_is_live(seq)? {
                 // The run ends where hidden data lies.
                 plans.push(self.plan(seq, &mut moved)?);
                 break;
@@ -201,7 +201,7 @@ impl Sequencer {
     fn make_room(&mut self, planned: usize) -> Result<()> {
         let geometry = &self.shared.log.geometry;
         let seq = self.next.0 + planned as u64;
-        let room = if planted(Leak::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
+        let room = if planted(Fault::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
         if seq - self.durable.0 < room {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl Sequencer {
             return Ok(());
         }
         self.shared.in_flight.drain()?;
-        let skipped = planted(Leak::SkippedFlush);
+        let skipped = planted(Fault::SkippedFlush);
         let done = if skipped { Ok(()) } else { self.shared.log.device.flush() };
         if done.is_err() {
             self.shared.poison();
@@ -241,7 +241,7 @@ impl Sequencer {
 
     fn plan(&mut self, seq: Seq, moved: &mut Moved) -> Result<Plan> {
         let tail = self.ahead.tail(&self.shared, seq)?;
-        let salt = if planted(Leak::RepeatedSalt) {
+        let salt = if planted(Fault::RepeatedSalt) {
             tacita_secret::digest(&seq.0.to_le_bytes())
         } else {
             (self.entropy.public)()?
@@ -260,7 +260,7 @@ impl Sequencer {
         Ok(Plan { seq, durable, sweep_until, salt, noise, tail, levels })
     }
 
-    /// Whether hidden data is live at the tail: only planted leaks may ask.
+    /// Whether hidden data is live at the tail: only planted faults may ask.
     fn hidden_tail_is_live(&mut self, seq: Seq) -> Result<bool> {
         let shared = &*self.shared;
         let Some(tail) = self.ahead.tail(shared, seq)? else { return Ok(false) };
@@ -282,7 +282,7 @@ fn plan_level(
 ) -> LevelPlan {
     let geometry = &shared.log.geometry;
     let mut slots = geometry.slot_count(open.level);
-    if planted(Leak::SharedClass) && open.level == Level::hidden(1) && shared.higher_waits() {
+    if planted(Fault::SharedClass) && open.level == Level::hidden(1) && shared.higher_waits() {
         slots -= 1;
     }
     apply_drops(open, moved);

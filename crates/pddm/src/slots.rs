@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tacita_block::{self as block, BlockDevice};
 
 use crate::error::{Error, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Place, Seq};
-use crate::leak::{Leak, planted};
 use crate::level::{OpenLevel, SlotTable};
 use crate::open_log::OpenLog;
 use crate::unit::{Block, Header, seal_number};
@@ -40,7 +40,7 @@ impl<'a> SlotReader<'a> {
         let header: Option<Header> = shared.log.open(unit, &block);
         let table = header.and_then(|header| {
             let seq = header.head.seq;
-            if Some(seq) != expected && !planted(Leak::StaleUnits) {
+            if Some(seq) != expected && !planted(Fault::StaleUnits) {
                 return None;
             }
             let slots = header.slots(shared.geometry(), open.level, &open.master)?;

@@ -8,8 +8,8 @@ use tacita_block::{
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
-use crate::leak::{Leak, planted};
 use crate::level::OpenLevel;
 use crate::open_log::OpenLog;
 use crate::sequencer::EmitUntil;
@@ -115,7 +115,7 @@ impl Volume {
                 }
                 stage.waiting()
             };
-            if planted(Leak::HiddenPressure) && self.shared().hidden_is_full() {
+            if planted(Fault::HiddenPressure) && self.shared().hidden_is_full() {
                 self.engine.flush_public()?;
             }
             if waiting >= enough * RUNS_AHEAD {
@@ -244,7 +244,7 @@ impl Volume {
         self.served()?;
         self.engine.writable()?;
         let open = self.open();
-        if planted(Leak::DiscardAtHead) && self.level != Level::PUBLIC {
+        if planted(Fault::DiscardAtHead) && self.level != Level::PUBLIC {
             drop(self.engine.head()?);
         }
         // First what is staged: it moves into the map, and not the other way. Whoever has the head
@@ -259,7 +259,7 @@ impl Volume {
         } else {
             self.shared().await_room(open)?.drop_blocks(range);
         }
-        if planted(Leak::ForwardedDiscard) && self.level != Level::PUBLIC {
+        if planted(Fault::ForwardedDiscard) && self.level != Level::PUBLIC {
             let log = &self.shared().log;
             log.device.discard(BlockRange { start: log.geometry.unit_start(0), count: 1 })?;
         }
@@ -272,10 +272,10 @@ impl Volume {
         if self.level == Level::PUBLIC {
             return self.engine.flush_public();
         }
-        if planted(Leak::FlushWrites) {
+        if planted(Fault::FlushWrites) {
             return self.engine.beat();
         }
-        if planted(Leak::OpenEpochs) {
+        if planted(Fault::OpenEpochs) {
             return Ok(());
         }
         let epoch = self.open().stage().close_epoch();
