@@ -291,7 +291,7 @@ pub(crate) enum Pddm {
         /// File or block device
         device: PathBuf,
         #[command(flatten)]
-        front: Front,
+        endpoint: Endpoint,
         #[command(flatten)]
         password: passwords::From,
         /// Write nothing
@@ -317,7 +317,7 @@ pub(crate) enum Pddm {
     /// Stop serving; returns when everything public is on the medium and the daemon is gone
     Close {
         /// What `open` was given: the socket or the folder
-        front: PathBuf,
+        endpoint: PathBuf,
         #[command(flatten)]
         rest: Rest,
         /// Print what was dropped as JSON
@@ -327,7 +327,7 @@ pub(crate) enum Pddm {
     /// Show what an open device is doing, as far as it is public
     Status {
         /// What `open` was given: the socket or the folder
-        front: PathBuf,
+        endpoint: PathBuf,
         /// Show instead what waits and what was lost on the hidden volumes that are open
         #[arg(long)]
         hidden: bool,
@@ -404,7 +404,7 @@ pub(crate) enum HiddenFlushName {
 /// How volumes are served.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Front {
+pub(crate) struct Endpoint {
     /// Over NBD, on this Unix socket, as exports `public`, `hidden`, `hidden2`...
     #[arg(long, value_name = "SOCKET")]
     pub(crate) nbd: Option<PathBuf>,

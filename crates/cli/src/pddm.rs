@@ -25,8 +25,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { .. } => create::run(command),
         Command::Open { .. } => serve::run(command),
-        Command::Close { front, rest, json } => close::run(front, *rest, *json),
-        Command::Status { front, hidden, json } => control::status(front, *hidden, *json),
+        Command::Close { endpoint, rest, json } => close::run(endpoint, *rest, *json),
+        Command::Status { endpoint, hidden, json } => control::status(endpoint, *hidden, *json),
         Command::Sweep { .. } => sweep::run(command),
         Command::Passwd { device, password, volume, new_password_file } => {
             passwd(device, password, volume.as_deref(), new_password_file.as_deref())

@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn at(&self) -> PathBuf {
-        self.folder.path().canonicalize().unwrap().join("front")
+        self.folder.path().canonicalize().unwrap().join("endpoint")
     }
 
     fn ask(&self, word: &str, arguments: Value) -> Result<Value, Failure> {

@@ -1,138 +1,65 @@
-//! What all open volumes of a device share.
+//! The lock over the head, and the thread that writes what it makes.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{Geometry, Level, Seq};
-use crate::level::OpenLevel;
-use crate::log::Log;
-use crate::sequencer::{Goal, Sequencer};
-use crate::stage::Stage;
-use crate::writer::{Buffers, Writer, write_failed};
+use crate::geometry::{Level, Seq};
+use crate::in_flight::write_failed;
+use crate::open_log::OpenLog;
+use crate::sequencer::{EmitUntil, Sequencer};
+use crate::writer::Writer;
 
-/// Length of a run of units that is written at once.
-const RUN_LEN_BYTES: usize = 1 << 20;
-
-/// How often whoever waits looks whether there is something to wait for still.
-const LOOK: Duration = Duration::from_millis(500);
-const MINUTE: Duration = Duration::from_mins(1);
-
-/// The log, the open volumes on it, and its head.
-pub(crate) struct Engine {
-    pub(crate) log: Log,
-    /// By level; the public one is always open.
-    pub(crate) levels: Vec<Option<OpenLevel>>,
-    head: Option<Mutex<Sequencer>>,
-    writer: Option<Writer>,
-    pub(crate) run_units: usize,
-    pub(crate) buffers: Arc<Buffers>,
-    pub(crate) threads: usize,
-    failed: Arc<AtomicBool>,
-    progress: Mutex<Progress>,
-    progressed: Condvar,
-    /// Number of the unit to be written next.
-    emitted: AtomicU64,
-    /// The same when the device was opened.
-    opened_at: Seq,
-    /// What may wait on a hidden volume before its writers are held up.
-    queue_max: usize,
-    /// Hidden requests wait no more: the session ends.
-    cut: AtomicBool,
-    public_changes: AtomicU64,
-    /// When, and the unit that came next: of the last minute, a second apart at least.
-    marks: Mutex<VecDeque<(Instant, Seq)>>,
-}
-
-/// How far what was taken from the stages has come.
+/// An open log that can be read and, with a head, written.
 #[derive(Debug)]
-struct Progress {
-    /// Number of the unit after, and the last epoch of each level that was complete by then.
-    complete: VecDeque<(Seq, Vec<u64>)>,
-    /// By level: the last epoch that is durable.
-    durable: Vec<u64>,
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("log", &self.log).finish_non_exhaustive()
-    }
+pub(crate) struct Engine {
+    pub(crate) shared: Arc<OpenLog>,
+    head: Option<Mutex<Sequencer>>,
+    /// Writes until it is dropped.
+    _writer: Option<Writer>,
+    /// The unit that was to be written next when the device was opened.
+    opened_at: Seq,
 }
 
 impl Engine {
     /// Joins the parts. Without a head nothing is written.
-    pub(crate) fn new(
-        log: Log,
-        next: Seq,
-        levels: Vec<Option<OpenLevel>>,
-        head: Option<Sequencer>,
-        queue_max: usize,
-    ) -> Self {
-        let failed = Arc::new(AtomicBool::new(false));
-        let buffers = Arc::new(Buffers::default());
-        let flag = Arc::clone(&failed);
-        let writer = head.is_some().then(|| {
-            let tell = move || flag.store(true, Ordering::SeqCst);
-            Writer::start(Arc::clone(&log.device), &log.geometry, Arc::clone(&buffers), tell)
-        });
-        let gap = log.geometry.gap() as usize;
-        let run_units = (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4);
-        let progress = Progress { complete: VecDeque::new(), durable: vec![0; levels.len()] };
-        Self {
-            log,
-            levels,
-            head: head.map(Mutex::new),
-            writer,
-            run_units,
-            buffers,
-            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            failed,
-            progress: Mutex::new(progress),
-            progressed: Condvar::new(),
-            emitted: AtomicU64::new(next.0),
-            opened_at: next,
-            queue_max,
-            cut: AtomicBool::new(false),
-            public_changes: AtomicU64::new(0),
-            marks: Mutex::default(),
-        }
+    pub(crate) fn new(shared: Arc<OpenLog>, head: Option<Sequencer>) -> Self {
+        let writer = head.is_some().then(|| Writer::start(Arc::clone(&shared)));
+        let opened_at = Seq(shared.emitted());
+        Self { shared, head: head.map(Mutex::new), _writer: writer, opened_at }
     }
 
-    pub(crate) const fn geometry(&self) -> &Geometry {
-        &self.log.geometry
+    fn lock(&self) -> Result<&Mutex<Sequencer>> {
+        let read_only = || Error::new(Kind::ReadOnly, "the device is open for reading only");
+        let head = self.head.as_ref().ok_or_else(read_only)?;
+        self.shared.not_failed()?;
+        Ok(head)
     }
 
-    /// An open level.
-    pub(crate) fn level(&self, level: Level) -> &OpenLevel {
-        self.levels[level.index()].as_ref().expect("a volume is made for an open level only")
+    /// Refuses what changes the device.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`]; [`Kind::Device`] after a failed write.
+    pub(crate) fn writable(&self) -> Result<()> {
+        self.lock().map(|_| ())
     }
 
     /// The head, by whoever writes.
     ///
     /// # Errors
-    /// [`Kind::ReadOnly`]; [`Kind::Device`] after a failed write.
+    /// As [`Engine::writable`].
     pub(crate) fn head(&self) -> Result<MutexGuard<'_, Sequencer>> {
-        let Some(head) = &self.head else {
-            return Err(Error::new(Kind::ReadOnly, "the device is open for reading only"));
-        };
-        if self.failed.load(Ordering::SeqCst) {
-            return Err(write_failed());
-        }
-        head.lock().map_err(|_| write_failed())
+        self.lock()?.lock().map_err(|_| write_failed())
     }
 
     /// The head, unless somebody else has it.
     ///
     /// # Errors
-    /// As [`Engine::head`].
-    pub(crate) fn head_if_free(&self) -> Result<Option<MutexGuard<'_, Sequencer>>> {
-        self.writable()?;
-        match self.head.as_ref().map(Mutex::try_lock) {
-            Some(Ok(head)) => Ok(Some(head)),
-            Some(Err(TryLockError::WouldBlock)) | None => Ok(None),
-            Some(Err(TryLockError::Poisoned(_))) => Err(write_failed()),
+    /// As [`Engine::writable`].
+    fn head_if_free(&self) -> Result<Option<MutexGuard<'_, Sequencer>>> {
+        match self.lock()?.try_lock() {
+            Ok(head) => Ok(Some(head)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Poisoned(_)) => Err(write_failed()),
         }
     }
 
@@ -142,148 +69,20 @@ impl Engine {
     /// # Errors
     /// The device's.
     pub(crate) fn write_due_runs(&self) -> Result<()> {
-        let enough = self.log.geometry.slot_count(Level::PUBLIC) * self.run_units;
-        while self.level(Level::PUBLIC).stage().waiting() >= enough {
+        let shared = &self.shared;
+        let enough = shared.log.geometry.slot_count(Level::PUBLIC) * shared.run_units;
+        while shared.level(Level::PUBLIC).stage().waiting() >= enough {
             let Some(mut head) = self.head_if_free()? else { break };
-            self.emit(&mut head, Goal::Full)?;
+            head.emit(EmitUntil::Full)?;
         }
         Ok(())
-    }
-
-    /// Refuses what changes the device.
-    ///
-    /// # Errors
-    /// As [`Engine::head`].
-    pub(crate) fn writable(&self) -> Result<()> {
-        if self.head.is_none() {
-            return Err(Error::new(Kind::ReadOnly, "the device is open for reading only"));
-        }
-        if self.failed.load(Ordering::SeqCst) { Err(write_failed()) } else { Ok(()) }
-    }
-
-    pub(crate) fn writer(&self) -> Result<&Writer> {
-        self.writer.as_ref().ok_or_else(|| Error::new(Kind::ReadOnly, "open for reading only"))
-    }
-
-    /// What has been promised can be kept no more: nothing is written from now on.
-    pub(crate) fn poison(&self) {
-        self.failed.store(true, Ordering::SeqCst);
-        self.progressed.notify_all();
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The units before `next` can be read from now on.
-    pub(crate) fn note_written(&self, next: Seq) {
-        let before = self.emitted.swap(next.0, Ordering::AcqRel);
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        while marks.front().is_some_and(|(then, _)| now - *then > MINUTE) {
-            marks.pop_front();
-        }
-        if marks.back().is_none_or(|(then, _)| now - *then > Duration::from_secs(1)) {
-            marks.push_back((now, Seq(before)));
-        }
-    }
-
-    /// Units written in the last minute.
-    pub(crate) fn units_last_minute(&self) -> u64 {
-        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = marks.iter().find(|(then, _)| then.elapsed() <= MINUTE);
-        first.map_or(0, |(_, seq)| self.emitted() - seq.0)
-    }
-
-    /// All units before `next` hold what has been taken from the stages until now.
-    pub(crate) fn note_complete(&self, next: Seq) {
-        let levels = self.levels.iter();
-        let complete = levels.map(|l| l.as_ref().map_or(0, |l| l.stage().complete())).collect();
-        self.progress().complete.push_back((next, complete));
-    }
-
-    /// All units before `durable` are on the medium.
-    pub(crate) fn note_durable(&self, durable: Seq) {
-        let mut progress = self.progress();
-        while progress.complete.front().is_some_and(|(next, _)| *next <= durable) {
-            let (_, complete) = progress.complete.pop_front().expect("it is there");
-            progress.durable = complete;
-        }
-        drop(progress);
-        self.progressed.notify_all();
-    }
-
-    /// Waits until an epoch of a hidden level is on the medium.
-    ///
-    /// # Errors
-    /// [`Kind::Device`] if that will never be, [`Kind::Cut`] if the session ends before.
-    pub(crate) fn wait_durable(&self, level: Level, epoch: u64) -> Result<()> {
-        let mut progress = self.progress();
-        while progress.durable[level.index()] < epoch {
-            self.writable()?;
-            self.not_cut()?;
-            // A failure of the writer is noticed by looking now and then.
-            let waited = self.progressed.wait_timeout(progress, LOOK);
-            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Ok(())
-    }
-
-    /// The stage of a hidden level when there is room in it. What fills it ends an epoch.
-    ///
-    /// # Errors
-    /// As [`Engine::wait_durable`].
-    pub(crate) fn await_room<'a>(&self, open: &'a OpenLevel) -> Result<MutexGuard<'a, Stage>> {
-        let mut stage = open.stage();
-        while stage.waiting() >= self.queue_max {
-            stage.close_epoch();
-            self.writable()?;
-            self.not_cut()?;
-            let waited = open.room.wait_timeout(stage, LOOK);
-            stage = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Ok(stage)
-    }
-
-    /// Hidden requests are still served.
-    pub(crate) fn not_cut(&self) -> Result<()> {
-        if self.cut.load(Ordering::SeqCst) {
-            return Err(Error::new(Kind::Cut, "the device is being closed"));
-        }
-        Ok(())
-    }
-
-    /// Hidden requests fail from now on, those that wait too.
-    pub(crate) fn cut_hidden(&self) {
-        self.cut.store(true, Ordering::SeqCst);
-        self.progressed.notify_all();
-        self.levels.iter().flatten().for_each(|open| open.room.notify_all());
-    }
-
-    /// The public volume changes.
-    pub(crate) fn note_public_change(&self) {
-        self.public_changes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn public_changes(&self) -> u64 {
-        self.public_changes.load(Ordering::Relaxed)
-    }
-
-    /// What may wait on a hidden volume.
-    pub(crate) const fn queue_max(&self) -> usize {
-        self.queue_max
-    }
-
-    /// Number of the unit to be written next.
-    pub(crate) fn emitted(&self) -> u64 {
-        self.emitted.load(Ordering::Acquire)
     }
 
     /// What the public volume has been given is on the medium when this returns.
     pub(crate) fn flush_public(&self) -> Result<()> {
         let mut head = self.head()?;
-        self.emit(&mut head, Goal::All)?;
-        self.make_durable(&mut head)?;
+        head.emit(EmitUntil::All)?;
+        head.make_durable()?;
         drop(head);
         self.write_due_runs()
     }
@@ -291,20 +90,20 @@ impl Engine {
     /// Makes everything durable and lets a last unit tell.
     pub(crate) fn close(&self) -> Result<()> {
         let mut head = self.head()?;
-        self.emit(&mut head, Goal::All)?;
-        if head.next == self.opened_at {
+        head.emit(EmitUntil::All)?;
+        if head.next() == self.opened_at {
             return Ok(());
         }
-        self.make_durable(&mut head)?;
-        self.emit(&mut head, Goal::Beat)?;
-        self.make_durable(&mut head)
+        head.make_durable()?;
+        head.emit(EmitUntil::Beat)?;
+        head.make_durable()
     }
 
     /// Writes one unit at least, and what waits, and makes it durable.
     pub(crate) fn beat(&self) -> Result<()> {
         let mut head = self.head()?;
-        self.emit(&mut head, Goal::Beat)?;
-        self.make_durable(&mut head)?;
+        head.emit(EmitUntil::Beat)?;
+        head.make_durable()?;
         drop(head);
         self.write_due_runs()
     }

@@ -11,7 +11,7 @@ use crate::keys::HiddenKeys;
 use crate::keys::unit_opening;
 use crate::log::Log;
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
-use crate::unlock::{Unlock, open_log};
+use crate::unlock::{Unlock, unlock_log};
 
 /// A unit that the public key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub fn examine(
     with: Unlock<'_>,
     each: &mut dyn FnMut(u64),
 ) -> Result<View> {
-    let (log, next, keys) = open_log(device, with)?;
+    let (log, next, keys) = unlock_log(device, with)?;
     let mut units = Vec::with_capacity(log.geometry.units() as usize);
     for unit in 0..log.geometry.units() {
         units.push(view(&log, &keys, unit));

@@ -1,12 +1,13 @@
 //! Filling the slots of a level in one unit: what is carried, then pages that are due, then what
 //! waits.
 
-use crate::engine::Engine;
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, PAGE_ENTRIES, Place, Seq};
-use crate::leak::{Leak, planted};
-use crate::level::OpenLevel;
+use crate::level::{LevelHead, OpenLevel, Passed};
 use crate::map::PositionMap;
-use crate::sequencer::{Filled, LevelHead, Moved, Passed, Source, place_of};
+use crate::open_log::OpenLog;
+use crate::plan::{Filled, Moved, Source};
+use crate::slots::SlotReader;
 use crate::stage::Taken;
 use crate::tail::Tail;
 use crate::unit::{Block, NO_ID};
@@ -16,7 +17,7 @@ const DROPPED_MAX: u32 = 64 << 10;
 
 /// The slots of a level as they are filled.
 pub(crate) struct Filling<'a> {
-    pub(crate) engine: &'a Engine,
+    pub(crate) shared: &'a OpenLog,
     pub(crate) open: &'a OpenLevel,
     pub(crate) ahead: &'a mut LevelHead,
     pub(crate) seq: Seq,
@@ -56,15 +57,15 @@ impl Filling<'_> {
     }
 
     fn put(&mut self, id: u32, source: Source) {
-        let geometry = self.engine.geometry();
-        let place = place_of(geometry, self.open.level, self.seq, self.filled.len());
+        let geometry = self.shared.geometry();
+        let place = geometry.slot_place(self.open.level, self.seq, self.filled.len());
         self.moved.insert((self.open.level, id), place);
         self.filled.push(Filled { id, source });
     }
 
     /// What the tail has passed comes first: its units are overwritten next.
     pub(crate) fn carry_passed(&mut self) {
-        let units = u64::from(self.engine.geometry().units());
+        let units = u64::from(self.shared.geometry().units());
         while !self.is_full()
             && let Some(Passed { seq, id, place }) = self.ahead.passed.pop_front()
         {
@@ -76,8 +77,9 @@ impl Filling<'_> {
                 continue;
             }
             let mut content: Box<Block> = Box::new([0; BLOCK_LEN]);
-            let on_device = seq.0 + units >= self.engine.emitted();
-            let mut read = || self.engine.read_stored(self.open, id, place, &mut content[..]);
+            let on_device = seq.0 + units >= self.shared.emitted();
+            let mut read =
+                || SlotReader::new(self.shared, self.open).read_stored(id, place, &mut content[..]);
             if on_device && read().is_ok() {
                 self.put(id, Source::Moved(content));
             } else {
@@ -90,12 +92,12 @@ impl Filling<'_> {
     /// before has taken it.
     pub(crate) fn carry(&mut self, tail: Option<&Tail>) {
         let Some(tail) = tail else { return };
-        for (block, id, tag) in live(self.engine, self.open, tail) {
+        for (block, id, tag) in live(self.shared, self.open, tail) {
             if self.is_moved(id) {
                 continue;
             }
             if self.is_full() {
-                let place = self.engine.geometry().place(tail.unit, block);
+                let place = self.shared.geometry().place(tail.unit, block);
                 self.ahead.passed.push_back(Passed { seq: tail.seq, id, place });
                 continue;
             }
@@ -108,7 +110,7 @@ impl Filling<'_> {
 
     /// Pages that are to be written again so that little has to be replayed.
     pub(crate) fn put_due_pages(&mut self) {
-        let geometry = self.engine.geometry();
+        let geometry = self.shared.geometry();
         let pages = &mut self.ahead.pages;
         let mut due = pages.due_in_next_unit(geometry.checkpoint_units());
         // Many short sessions must not put a page off for ever: it would have to be replayed from
@@ -116,9 +118,9 @@ impl Filling<'_> {
         if (self.seq.0 - pages.replay_from().0) * 2 > u64::from(geometry.units()) {
             due = due.max(1);
         }
-        if planted(Leak::SharedPages)
+        if planted(Fault::SharedPages)
             && self.open.level == Level::PUBLIC
-            && self.engine.hidden_waits()
+            && self.shared.hidden_waits()
         {
             due = 0;
         }
@@ -163,13 +165,13 @@ impl Filling<'_> {
 
 /// The blocks of a level that are live in the tail: block of the unit, id, tag.
 pub(crate) fn live(
-    engine: &Engine,
+    shared: &OpenLog,
     open: &OpenLevel,
     tail: &Tail,
 ) -> Vec<(u32, u32, tacita_secret::Tag)> {
-    let geometry = engine.geometry();
+    let geometry = shared.geometry();
     let Some(header) = &tail.header else {
-        lose_unit(engine, open, tail.unit);
+        lose_unit(shared, open, tail.unit);
         return Vec::new();
     };
     let Some(slots) = header.slots(geometry, open.level, &open.master) else {
@@ -187,8 +189,8 @@ pub(crate) fn live(
 }
 
 /// The header at the tail cannot be read: what lay in the unit is lost, and says so from now on.
-fn lose_unit(engine: &Engine, open: &OpenLevel, unit: u32) {
-    let geometry = engine.geometry();
+fn lose_unit(shared: &OpenLog, open: &OpenLevel, unit: u32) {
+    let geometry = shared.geometry();
     let blocks = geometry.slots(open.level);
     let (start, end) = (geometry.place(unit, blocks.start), geometry.place(unit, blocks.end));
     let lost = open.map.lose_range(start.0..end.0);

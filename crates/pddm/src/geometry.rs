@@ -36,7 +36,7 @@ const CHECKPOINT_SHARE: u32 = 32;
 const CHECKPOINT_UNITS_MIN: u32 = 256;
 
 /// Number of a unit in the order of writing, from 0; it never repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 /// Which volume: the public one, or the hidden one of a class.
@@ -265,6 +265,12 @@ impl Geometry {
     /// The place of block `block` of a unit.
     pub(crate) const fn place(&self, unit: u32, block: u32) -> Place {
         Place(unit * self.unit_blocks() + block)
+    }
+
+    /// The place of slot `index` of a level in a unit.
+    pub(crate) fn slot_place(&self, level: Level, seq: Seq, index: usize) -> Place {
+        let block = self.slots(level).start + u32::try_from(index).expect("fewer than 64 slots");
+        self.place(self.unit_of(seq), block)
     }
 
     /// Unit and block of a place.

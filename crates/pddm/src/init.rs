@@ -9,14 +9,14 @@ use tacita_secret::Key;
 use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Parameters, Seq};
 use crate::keys::HiddenKeys;
-use crate::leak::{Leak, planted};
-use crate::level::{OpenLevel, Pages};
+use crate::level::{LevelHead, OpenLevel, Pages};
 use crate::log::Log;
-use crate::sequencer::{LevelHead, Sequencer};
+use crate::open_log::OpenLog;
+use crate::sequencer::{Sequencer, Start};
 use crate::superblock::Superblock;
-use crate::tail::Ahead;
 use crate::unit::{Block, NO_ID};
 use crate::unlock::{Unlock, shape};
 
@@ -34,7 +34,7 @@ pub fn init(
     mut entropy: Entropy,
 ) -> Result<()> {
     let mut parameters = *parameters;
-    if planted(Leak::CountedVolumes) {
+    if planted(Fault::CountedVolumes) {
         parameters.heartbeat_ms += u32::try_from(hidden.len()).unwrap_or(0);
     }
     let geometry = Geometry::new(parameters, shape(&**device)?)?;
@@ -60,21 +60,12 @@ pub fn init(
         levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys), 0)));
     }
     let log = Log { device: Arc::clone(device), geometry, public: master };
-    let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?)));
-    let head = Sequencer {
-        next: Seq(0),
-        durable: Seq(0),
-        unflushed: false,
-        sweep_until: Seq(0),
-        previous: [0; 32],
-        levels: heads.collect(),
-        entropy,
-        ahead: Ahead::new(),
-        cells: Vec::new(),
-    };
+    let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?))).collect();
+    let shared = Arc::new(OpenLog::new(log, Seq(0), levels, usize::MAX));
+    let head = Sequencer::new(Arc::clone(&shared), &Start::default(), heads, entropy);
     // Units are written in every world, so that there is a place for cells; two, so that one of them
     // may be damaged.
-    let engine = Engine::new(log, Seq(0), levels, Some(head), usize::MAX);
+    let engine = Engine::new(shared, Some(head));
     engine.beat()?;
     engine.beat()?;
     write_superblock(&**device, &geometry, &superblock.encode())

@@ -1,6 +1,6 @@
 //! An open volume's part of the engine: its key, its position map, and what waits to be written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tacita_secret::{Key, Opening, Tag};
@@ -52,9 +52,7 @@ impl OpenLevel {
     pub(crate) fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl OpenLevel {
     /// A block, or a page of the map, is lost, and the map has to tell. What a page says is still in
     /// memory.
     pub(crate) fn lose(&self, stage: &mut Stage, id: u32) {
@@ -62,6 +60,25 @@ impl OpenLevel {
         let own = self.map.page_of_id(id);
         stage.put_page(own.unwrap_or_else(|| PositionMap::page_of_block(id)));
     }
+}
+
+/// A level at the head.
+#[derive(Debug)]
+pub(crate) struct LevelHead {
+    /// What lay in the slots of the unit before.
+    pub(crate) ids_before: Vec<u32>,
+    pub(crate) pages: Pages,
+    /// Live blocks that the tail has passed without carrying them, as a public-only session leaves
+    /// them: the unit of each, in their order, which is that of being overwritten.
+    pub(crate) passed: VecDeque<Passed>,
+}
+
+/// A block that lies in a unit that the tail has passed.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) seq: Seq,
+    pub(crate) id: u32,
+    pub(crate) place: Place,
 }
 
 /// When pages of the position map were written last, and which is due next.

@@ -13,23 +13,32 @@
 //! which decides what goes where, and `recovery`. Bytes: docs/spec/pddm.md. Departures from the
 //! paper: docs/design/pddm.md.
 
+mod buffers;
+#[cfg(feature = "faults")]
 pub mod classic;
 mod engine;
 mod entropy;
 mod error;
 pub mod examine;
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
+mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod filling;
 mod geometry;
 mod heartbeat;
-#[doc(hidden)]
+#[cfg(feature = "faults")]
 pub mod hostile;
+mod in_flight;
 mod init;
 mod keys;
-pub mod leak;
 mod level;
 mod log;
 mod map;
+mod open_log;
 mod password;
+mod plan;
 mod recovery;
 mod replay;
 mod seal;
@@ -51,6 +60,6 @@ pub use geometry::{BLOCK_LEN, CLASSES_MAX, Geometry, Level, Parameters, Seq};
 pub use heartbeat::Heartbeat;
 pub use init::init;
 pub use password::{change_password, check_new_password};
-pub use session::{HiddenFlush, Options, Session};
+pub use session::{Options, Session};
 pub use unlock::Unlock;
-pub use volume::Volume;
+pub use volume::{HiddenFlush, Volume};

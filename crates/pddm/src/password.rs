@@ -7,9 +7,9 @@ use tacita_secret::{Key, Password};
 
 use crate::entropy::Entropy;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::Level;
 use crate::init::write_superblock;
-use crate::leak::{Leak, planted};
 use crate::session::{Options, Session};
 use crate::superblock::Superblock;
 use crate::unlock::{Opened, Unlock, Wanted, no_volume, unlock};
@@ -64,7 +64,7 @@ pub fn change_password(
     let superblock = Superblock::new(geometry, salt, (entropy.public)()?, &public, &log.public);
     let session = Session::start(log, &end, keys, Options { entropy, ..Options::default() })?;
     session.beat()?;
-    if planted(Leak::QuietPassword) && level != Level::PUBLIC.index() {
+    if planted(Fault::QuietPassword) && level != Level::PUBLIC.index() {
         return Ok(());
     }
     session.close()?;

@@ -6,9 +6,9 @@
 use tacita_secret::{Digest, Key};
 
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Seq};
 use crate::keys::Cell;
-use crate::leak::{Leak, planted};
 use crate::log::Log;
 use crate::unit::Header;
 
@@ -28,78 +28,76 @@ pub(crate) struct End {
     pub(crate) last: Header,
 }
 
-impl Log {
-    /// Finds the end: all units that are known to be durable, and the longest run of whole units
-    /// behind them.
-    ///
-    /// # Errors
-    /// [`Kind::Device`], also if there is no readable unit.
-    pub(crate) fn end(&self, hidden: Option<(Level, &Key)>) -> Result<End> {
-        let Some(newest) = self.newest()? else {
-            let text = "the log cannot be read: no unit is whole";
-            return Err(Error::new(Kind::Device, text));
-        };
-        let durable = newest.head.durable;
-        let mut next = durable;
-        let mut previous = self.header_hash(durable)?;
-        while let Some(header) = self.whole_unit(next)? {
-            if previous.is_some_and(|hash| hash != header.head.previous) {
-                break;
-            }
-            if planted(Leak::HiddenRecovery)
-                && let Some((level, master)) = hidden
-                && header.hidden(&self.geometry, level, master).is_none()
-            {
-                break;
-            }
-            previous = Some(header.hash());
-            next = Seq(next.0 + 1);
+/// Finds the end: all units that are known to be durable, and the longest run of whole units
+/// behind them.
+///
+/// # Errors
+/// [`Kind::Device`], also if there is no readable unit.
+pub(crate) fn find_end(log: &Log, hidden: Option<(Level, &Key)>) -> Result<End> {
+    let Some(newest) = log.newest()? else {
+        let text = "the log cannot be read: no unit is whole";
+        return Err(Error::new(Kind::Device, text));
+    };
+    let durable = newest.head.durable;
+    let mut next = durable;
+    let mut previous = header_hash(log, durable)?;
+    while let Some(header) = whole_unit(log, next)? {
+        if previous.is_some_and(|hash| hash != header.head.previous) {
+            break;
         }
-        let last = self.last_header(next)?;
-        Ok(End { next, durable, previous: previous.unwrap_or_default(), last })
-    }
-
-    /// The hash of the header before unit `seq`, if that is what was written there.
-    fn header_hash(&self, seq: Seq) -> Result<Option<Digest>> {
-        let Some(before) = seq.0.checked_sub(1) else { return Ok(None) };
-        Ok(self.header_of(Seq(before))?.map(|header| header.hash()))
-    }
-
-    /// The header of a unit that is whole.
-    fn whole_unit(&self, seq: Seq) -> Result<Option<Header>> {
-        let unit = self.unit(self.geometry.unit_of(seq))?;
-        let block = unit[..BLOCK_LEN].try_into().expect("one block");
-        let header = self.open(self.geometry.unit_of(seq), block);
-        let header = header.filter(|header| header.head.seq == seq);
-        let blind = planted(Leak::BlindRecovery);
-        let proves = |header: &Header| header.proves(&self.geometry, &self.public, &unit);
-        Ok(header.filter(|header| blind || proves(header)))
-    }
-
-    fn last_header(&self, next: Seq) -> Result<Header> {
-        for back in 1..=BACK.min(next.0) {
-            if let Some(header) = self.header_of(Seq(next.0 - back))? {
-                return Ok(header);
-            }
+        if planted(Fault::HiddenRecovery)
+            && let Some((level, master)) = hidden
+            && header.hidden(&log.geometry, level, master).is_none()
+        {
+            break;
         }
-        Err(Error::new(Kind::Device, "the log cannot be read: its last units are damaged"))
+        previous = Some(header.hash());
+        next = Seq(next.0 + 1);
     }
+    let last = last_header(log, next)?;
+    Ok(End { next, durable, previous: previous.unwrap_or_default(), last })
+}
 
-    /// The newest cell of a class that its master key opens, and the unit it stands in.
-    pub(crate) fn newest_cell(
-        &self,
-        end: &End,
-        level: Level,
-        master: &Key,
-    ) -> Result<Option<(Seq, Cell)>> {
-        let oldest = end.next.0.saturating_sub(u64::from(self.geometry.units()));
-        for seq in (oldest..end.next.0).rev() {
-            let Some(header) = self.header_of(Seq(seq))? else { continue };
-            let cell = header.cell(&self.geometry, level);
-            if let Ok(cell) = Cell::open_by_master(cell, &header.salt, master) {
-                return Ok(Some((Seq(seq), cell)));
-            }
+/// The hash of the header before unit `seq`, if that is what was written there.
+fn header_hash(log: &Log, seq: Seq) -> Result<Option<Digest>> {
+    let Some(before) = seq.0.checked_sub(1) else { return Ok(None) };
+    Ok(log.header_of(Seq(before))?.map(|header| header.hash()))
+}
+
+/// The header of a unit that is whole.
+fn whole_unit(log: &Log, seq: Seq) -> Result<Option<Header>> {
+    let unit = log.unit(log.geometry.unit_of(seq))?;
+    let block = unit[..BLOCK_LEN].try_into().expect("one block");
+    let header = log.open(log.geometry.unit_of(seq), block);
+    let header = header.filter(|header| header.head.seq == seq);
+    let blind = planted(Fault::BlindRecovery);
+    let proves = |header: &Header| header.proves(&log.geometry, &log.public, &unit);
+    Ok(header.filter(|header| blind || proves(header)))
+}
+
+fn last_header(log: &Log, next: Seq) -> Result<Header> {
+    for back in 1..=BACK.min(next.0) {
+        if let Some(header) = log.header_of(Seq(next.0 - back))? {
+            return Ok(header);
         }
-        Ok(None)
     }
+    Err(Error::new(Kind::Device, "the log cannot be read: its last units are damaged"))
+}
+
+/// The newest cell of a class that its master key opens, and the unit it stands in.
+pub(crate) fn newest_cell(
+    log: &Log,
+    end: &End,
+    level: Level,
+    master: &Key,
+) -> Result<Option<(Seq, Cell)>> {
+    let oldest = end.next.0.saturating_sub(u64::from(log.geometry.units()));
+    for seq in (oldest..end.next.0).rev() {
+        let Some(header) = log.header_of(Seq(seq))? else { continue };
+        let cell = header.cell(&log.geometry, level);
+        if let Ok(cell) = Cell::open_by_master(cell, &header.salt, master) {
+            return Ok(Some((Seq(seq), cell)));
+        }
+    }
+    Ok(None)
 }

@@ -1,23 +1,21 @@
-//! From plans to sealed units, and on to the writer.
+//! From plans to sealed units.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use tacita_secret::{Digest, Noise, Opening, Sealing, TAG_LEN, Tag};
 
-use crate::engine::Engine;
-use crate::error::Result;
-use crate::geometry::{BLOCK_LEN, Level, Place, Seq};
-use crate::keys::{CELL_LEN, unit_opening, unit_sealing};
-use crate::leak::{Leak, planted};
-use crate::level::{OpenLevel, SlotTable};
-use crate::sequencer::{Filled, LevelPlan, Moved, Plan, Sequencer, Source, place_of};
-use crate::tail::{Ahead, Tail};
+use crate::faults::{Fault, StaleCells, planted};
+use crate::geometry::{BLOCK_LEN, Geometry, Level, Place, Seq};
+use crate::keys::{unit_opening, unit_sealing};
+use crate::level::{LevelHead, OpenLevel, SlotTable};
+use crate::open_log::OpenLog;
+use crate::plan::{Filled, LevelPlan, Moved, Plan, Source};
+use crate::tail::{Tail, read_tails};
 use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
-use crate::writer::Run;
 
 /// A unit whose slots are sealed.
-struct Sealed {
+pub(crate) struct Sealed {
     /// By level.
     levels: Vec<Option<SealedLevel>>,
     /// Of the hidden slots.
@@ -31,58 +29,47 @@ struct SealedLevel {
     lost: Vec<(u32, Place)>,
 }
 
-impl Engine {
-    /// Seals the slots of all units side by side, then their headers one after the other, and hands
-    /// them over.
-    pub(crate) fn seal_and_hand_over(
-        &self,
-        head: &mut Sequencer,
-        plans: &[Plan],
-        moved: &Moved,
-    ) -> Result<()> {
-        let geometry = &self.log.geometry;
-        let first = geometry.unit_of(head.next);
-        let mut bytes = self.buffers.take(plans.len() * geometry.unit_len());
-        let ahead = self.to_read_ahead(head, plans.len());
-        let (mut sealed, ahead) = self.seal_slots(plans, &mut bytes, ahead);
-        head.ahead.extend(ahead);
-        let units = bytes.chunks_exact_mut(geometry.unit_len());
-        for ((plan, unit), bytes) in plans.iter().zip(&mut sealed).zip(units) {
-            self.seal_head(head, plan, unit, bytes);
-        }
-        let run = Run { start: geometry.unit_start(first), bytes };
-        let writer = self.writer()?;
-        writer.announce(first, Arc::new(run));
-        head.next = Seq(head.next.0 + plans.len() as u64);
-        head.unflushed = true;
-        // First their numbers, then their places.
-        self.note_written(head.next);
-        for (plan, unit) in plans.iter().zip(sealed) {
-            self.publish(plan, unit, moved);
-        }
-        self.note_complete(head.next);
-        writer.hand_over()
+/// What the header of a unit takes from the unit before.
+#[derive(Debug)]
+pub(crate) struct Before {
+    /// The hash of its header.
+    pub(crate) hash: Digest,
+    /// Its cells.
+    pub(crate) stale_cells: StaleCells,
+}
+
+/// Seals units of the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sealer<'a> {
+    shared: &'a OpenLog,
+}
+
+impl<'a> Sealer<'a> {
+    pub(crate) const fn new(shared: &'a OpenLog) -> Self {
+        Self { shared }
     }
 
-    /// Seals the slots of all units, and meanwhile reads the tails of units to come.
-    fn seal_slots(
-        &self,
+    /// Seals the slots of all units side by side, and meanwhile reads the tails of units to come.
+    pub(crate) fn seal_slots(
+        self,
         plans: &[Plan],
         bytes: &mut [u8],
         ahead: Range<u64>,
-    ) -> (Vec<Sealed>, Ahead) {
-        let unit_len = self.log.geometry.unit_len();
-        let share = plans.len().div_ceil(self.threads.min(plans.len()));
+    ) -> (Vec<Sealed>, Vec<Tail>) {
+        let shared = self.shared;
+        let unit_len = shared.log.geometry.unit_len();
+        let share = plans.len().div_ceil(shared.threads.min(plans.len()));
         let work = |plans: &[Plan], bytes: &mut [u8]| -> Vec<Sealed> {
             let units = plans.iter().zip(bytes.chunks_exact_mut(unit_len));
             units.map(|(plan, bytes)| self.seal_unit(plan, bytes)).collect()
         };
         std::thread::scope(|scope| {
-            let reader = (!ahead.is_empty()).then(|| scope.spawn(move || self.read_ahead(ahead)));
-            let mut shares = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
-            let own = shares.next();
+            let reader =
+                (!ahead.is_empty()).then(|| scope.spawn(move || read_tails(shared, ahead)));
+            let mut parts = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
+            let own = parts.next();
             let others: Vec<_> =
-                shares.map(|(plans, bytes)| scope.spawn(move || work(plans, bytes))).collect();
+                parts.map(|(plans, bytes)| scope.spawn(move || work(plans, bytes))).collect();
             let mut sealed = own.map_or_else(Vec::new, |(plans, bytes)| work(plans, bytes));
             for other in others {
                 sealed.extend(other.join().expect("sealing does not panic"));
@@ -92,8 +79,8 @@ impl Engine {
         })
     }
 
-    fn seal_unit(&self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
-        let geometry = &self.log.geometry;
+    fn seal_unit(self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
+        let geometry = &self.shared.log.geometry;
         // The hidden part of the header and all hidden slots that are not filled are noise.
         let mut noise = Noise::new(&plan.noise);
         noise.fill(&mut bytes[..BLOCK_LEN]);
@@ -103,31 +90,31 @@ impl Engine {
             let empty = &mut bytes
                 [slots.start as usize * BLOCK_LEN..slots.end as usize * BLOCK_LEN]
                 [filled * BLOCK_LEN..];
-            if planted(Leak::ZeroDummies) {
+            if planted(Fault::ZeroDummies) {
                 empty.fill(0);
-            } else if planted(Leak::WeakDummies) {
+            } else if planted(Fault::WeakDummies) {
                 weak_noise(empty, plan.seq);
             } else {
                 noise.fill(empty);
             }
         }
-        let levels = self.levels.iter().zip(&plan.levels).map(|(open, planned)| {
+        let levels = self.shared.levels.iter().zip(&plan.levels).map(|(open, planned)| {
             let (open, planned) = (open.as_ref()?, planned.as_ref()?);
             Some(self.seal_level(open, planned, plan, &mut noise, bytes))
         });
         let levels = levels.collect();
-        Sealed { levels, mac: mac(geometry, &self.log.public, &plan.salt, bytes) }
+        Sealed { levels, mac: mac(geometry, &self.shared.log.public, &plan.salt, bytes) }
     }
 
     fn seal_level(
-        &self,
+        self,
         open: &OpenLevel,
         planned: &LevelPlan,
         plan: &Plan,
         noise: &mut Noise,
         bytes: &mut [u8],
     ) -> SealedLevel {
-        let range = self.log.geometry.slots(open.level);
+        let range = self.shared.log.geometry.slots(open.level);
         let mut sealing = unit_sealing(&open.master, &plan.salt);
         let mut slots = Slots::empty(range.len());
         let mut lost = Vec::new();
@@ -144,7 +131,7 @@ impl Engine {
                 continue;
             };
             if let (Source::Carried { block, tag }, Some(tail)) = (&filled.source, &tail)
-                && planted(Leak::CopiedCiphertext)
+                && planted(Fault::CopiedCiphertext)
                 && open.level != Level::PUBLIC
             {
                 slot.copy_from_slice(tail.sealed(*block));
@@ -153,7 +140,7 @@ impl Engine {
             }
             let is_lost = !put_content(filled, tail.as_ref(), slot);
             if is_lost {
-                let place = place_of(&self.log.geometry, open.level, plan.seq, index);
+                let place = self.shared.log.geometry.slot_place(open.level, plan.seq, index);
                 lost.push((filled.id, place));
                 // What is lost leaves an empty slot, which looks like any other.
                 if open.level != Level::PUBLIC {
@@ -169,15 +156,23 @@ impl Engine {
         SealedLevel { slots, sealing, lost }
     }
 
-    fn seal_head(&self, head: &mut Sequencer, plan: &Plan, unit: &mut Sealed, bytes: &mut [u8]) {
-        let geometry = &self.log.geometry;
+    /// Seals the header of the unit after `before`.
+    pub(crate) fn seal_head(
+        self,
+        before: &mut Before,
+        heads: &mut [Option<LevelHead>],
+        plan: &Plan,
+        unit: &mut Sealed,
+        bytes: &mut [u8],
+    ) {
+        let geometry = &self.shared.log.geometry;
         let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
         let mut public = None;
-        for (index, (sealed, state)) in unit.levels.iter_mut().zip(&mut head.levels).enumerate() {
+        for (index, (sealed, state)) in unit.levels.iter_mut().zip(heads).enumerate() {
             let (Some(sealed), Some(state)) = (sealed, state) else { continue };
             let ids_before = std::mem::replace(&mut state.ids_before, sealed.slots.ids.clone());
             sealed.slots.ids_before = ids_before;
-            let Some(open) = &self.levels[index] else { continue };
+            let Some(open) = &self.shared.levels[index] else { continue };
             let planned = plan.levels[index].as_ref().expect("an open level is planned");
             let Some(keys) = &open.hidden else {
                 public = Some((planned.numbers.replay_from, sealed));
@@ -186,12 +181,12 @@ impl Engine {
             let mut part = HiddenPart::new(geometry, block);
             part.put_slots(open.level, &sealed.slots, &mut sealed.sealing);
             let mut cell = keys.seal_cell(planned.numbers, &plan.salt, &mut sealed.sealing);
-            if planted(Leak::StaleCell) {
-                stale_cell(&mut head.cells, index, &planned.filled, &mut cell);
+            if planted(Fault::StaleCell) {
+                before.stale_cells.put(index, planned.filled.is_empty(), &mut cell);
             }
             part.put_cell(open.level, &cell);
         }
-        if planted(Leak::ZeroTags) {
+        if planted(Fault::ZeroTags) {
             zero_tags(geometry, block, &unit_hidden_ids(geometry, plan));
         }
         let (replay_from, sealed) = public.expect("the public volume is always open");
@@ -200,23 +195,23 @@ impl Engine {
             durable: plan.durable,
             replay_from,
             sweep_until: plan.sweep_until,
-            previous: head.previous,
+            previous: before.hash,
             mac: unit.mac,
             slots: sealed.slots.clone(),
         };
         let (block, _) = bytes.split_first_chunk_mut::<BLOCK_LEN>().expect("a header");
         seal_header(geometry, &plan.salt, &public, &mut sealed.sealing, block);
-        head.previous = tacita_secret::digest(block);
+        before.hash = tacita_secret::digest(block);
     }
 
     /// The run can be read now: the maps learn of its places.
-    fn publish(&self, plan: &Plan, unit: Sealed, moved: &Moved) {
-        let geometry = &self.log.geometry;
-        for (open, sealed) in self.levels.iter().zip(unit.levels) {
+    pub(crate) fn publish(self, plan: &Plan, unit: Sealed, moved: &Moved) {
+        let geometry = &self.shared.log.geometry;
+        for (open, sealed) in self.shared.levels.iter().zip(unit.levels) {
             let (Some(open), Some(sealed)) = (open, sealed) else { continue };
             for (index, id) in sealed.slots.ids.iter().enumerate().filter(|(_, id)| **id != NO_ID) {
                 // A later unit of the run may have it too, or may have seen it dropped.
-                let place = place_of(geometry, open.level, plan.seq, index);
+                let place = geometry.slot_place(open.level, plan.seq, index);
                 if moved.get(&(open.level, *id)) == Some(&place) {
                     open.map.set(*id, place);
                 }
@@ -277,7 +272,7 @@ fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -
     true
 }
 
-/// A planted leak: a generator that statistics can see through.
+/// A planted fault: a generator that statistics can see through.
 fn weak_noise(bytes: &mut [u8], seq: Seq) {
     let mut state = seq.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in bytes.chunks_exact_mut(8) {
@@ -288,22 +283,8 @@ fn weak_noise(bytes: &mut [u8], seq: Seq) {
     }
 }
 
-/// A planted leak: a cell stays as it was while its volume rests.
-fn stale_cell(
-    cells: &mut Vec<Vec<u8>>,
-    index: usize,
-    filled: &[Filled],
-    cell: &mut [u8; CELL_LEN],
-) {
-    cells.resize(index.max(cells.len()) + 1, Vec::new());
-    if filled.is_empty() && cells[index].len() == CELL_LEN {
-        cell.copy_from_slice(&cells[index]);
-    }
-    cells[index] = cell.to_vec();
-}
-
 /// By hidden slot: whether it is filled.
-fn unit_hidden_ids(geometry: &crate::geometry::Geometry, plan: &Plan) -> Vec<bool> {
+fn unit_hidden_ids(geometry: &Geometry, plan: &Plan) -> Vec<bool> {
     let hidden = geometry.levels().skip(1);
     let filled = hidden.flat_map(|level| {
         let filled = plan.levels[level.index()].as_ref().map_or(0, |level| level.filled.len());
@@ -312,8 +293,8 @@ fn unit_hidden_ids(geometry: &crate::geometry::Geometry, plan: &Plan) -> Vec<boo
     filled.collect()
 }
 
-/// A planted leak: tags of empty slots are zero.
-fn zero_tags(geometry: &crate::geometry::Geometry, block: &mut Block, filled: &[bool]) {
+/// A planted fault: tags of empty slots are zero.
+fn zero_tags(geometry: &Geometry, block: &mut Block, filled: &[bool]) {
     let mut part = HiddenPart::new(geometry, block);
     let p = geometry.parameters();
     let start = 8 * p.hidden_slots as usize + TAG_LEN * p.classes as usize;

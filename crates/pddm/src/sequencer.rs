@@ -10,25 +10,27 @@
 //!
 //! Paper: algorithms 2 to 5, with head and tail apart (design note, sections 2.1 and 3.3).
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use tacita_secret::{Digest, Key};
+use tacita_block::BlockDevice;
+use tacita_secret::Digest;
 
-use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::error::Result;
+use crate::faults::{Fault, StaleCells, planted};
 use crate::filling::{Filling, apply_drops, live};
-use crate::geometry::{Level, Place, Seq};
+use crate::geometry::{Level, Seq};
+use crate::in_flight::Run;
 use crate::keys::CellNumbers;
-use crate::leak::{Leak, planted};
-use crate::level::{OpenLevel, Pages};
-use crate::tail::{Ahead, Tail};
-use crate::unit::Block;
+use crate::level::{LevelHead, OpenLevel};
+use crate::open_log::OpenLog;
+use crate::plan::{LevelPlan, Moved, Plan};
+use crate::seal::{Before, Sealer};
+use crate::tail::{ReadAhead, Tail};
 
 /// How much is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum EmitUntil {
     /// Units that waiting public blocks fill.
     Full,
     /// All waiting public blocks; the last unit is padded.
@@ -37,24 +39,32 @@ pub(crate) enum Goal {
     Beat,
 }
 
-/// The state of the head. One thread at a time decides.
-pub(crate) struct Sequencer {
+/// Where the head is when a device is opened.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
     /// The unit to be written next.
     pub(crate) next: Seq,
     /// All units before this one are on the medium.
     pub(crate) durable: Seq,
-    /// Units have been written that are not.
-    pub(crate) unflushed: bool,
     /// The sweep under way ends before this unit; one that has ended is behind.
     pub(crate) sweep_until: Seq,
+    /// Hash of the last header.
     pub(crate) previous: Digest,
-    /// By level: what lay in the slots of the unit before, and the pages of the position map.
-    pub(crate) levels: Vec<Option<LevelHead>>,
-    pub(crate) entropy: Entropy,
+}
+
+/// The head. One thread at a time decides.
+pub(crate) struct Sequencer {
+    shared: Arc<OpenLog>,
+    next: Seq,
+    durable: Seq,
+    /// Units have been written that are not on the medium.
+    unflushed: bool,
+    sweep_until: Seq,
+    before: Before,
+    levels: Vec<Option<LevelHead>>,
+    entropy: Entropy,
     /// Units at the tail that have been read already.
-    pub(crate) ahead: Ahead,
-    /// Cells of the unit before, for a planted leak.
-    pub(crate) cells: Vec<Vec<u8>>,
+    ahead: ReadAhead,
 }
 
 impl std::fmt::Debug for Sequencer {
@@ -63,83 +73,47 @@ impl std::fmt::Debug for Sequencer {
     }
 }
 
-/// A level at the head.
-#[derive(Debug)]
-pub(crate) struct LevelHead {
-    pub(crate) ids_before: Vec<u32>,
-    pub(crate) pages: Pages,
-    /// Live blocks that the tail has passed without carrying them, as a public-only session leaves
-    /// them: the unit of each, in their order, which is that of being overwritten.
-    pub(crate) passed: VecDeque<Passed>,
-}
+impl Sequencer {
+    /// The head at its start.
+    pub(crate) fn new(
+        shared: Arc<OpenLog>,
+        start: &Start,
+        levels: Vec<Option<LevelHead>>,
+        entropy: Entropy,
+    ) -> Self {
+        let Start { next, durable, sweep_until, previous } = *start;
+        Self {
+            shared,
+            next,
+            durable,
+            unflushed: durable != next,
+            sweep_until,
+            before: Before { hash: previous, stale_cells: StaleCells::default() },
+            levels,
+            entropy,
+            ahead: ReadAhead::default(),
+        }
+    }
 
-/// A block that lies in a unit that the tail has passed.
-#[derive(Debug)]
-pub(crate) struct Passed {
-    pub(crate) seq: Seq,
-    pub(crate) id: u32,
-    pub(crate) place: Place,
-}
+    /// The unit to be written next.
+    pub(crate) const fn next(&self) -> Seq {
+        self.next
+    }
 
-/// Where the content of a slot comes from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    /// The same block of the tail, number `block` of its unit.
-    Carried { block: u32, tag: tacita_secret::Tag },
-    /// What a user has written.
-    Written(Arc<[u8]>),
-    /// What a block held that the tail has passed.
-    Moved(Box<Block>),
-    /// A page of the position map.
-    Page(Box<Block>),
-}
-
-/// What goes into one slot.
-#[derive(Debug)]
-pub(crate) struct Filled {
-    pub(crate) id: u32,
-    pub(crate) source: Source,
-}
-
-/// What goes into a unit.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) seq: Seq,
-    pub(crate) durable: Seq,
-    pub(crate) sweep_until: Seq,
-    pub(crate) salt: [u8; 32],
-    pub(crate) noise: Key,
-    pub(crate) tail: Option<Tail>,
-    /// By level: the slots that are filled; `None` where the level is not open.
-    pub(crate) levels: Vec<Option<LevelPlan>>,
-}
-
-/// The slots of one level in one unit.
-#[derive(Debug)]
-pub(crate) struct LevelPlan {
-    pub(crate) filled: Vec<Filled>,
-    pub(crate) numbers: CellNumbers,
-}
-
-/// Blocks and pages that the run being planned moves, or drops after it has moved them: what the maps
-/// do not say yet.
-pub(crate) type Moved = HashMap<(Level, u32), Place>;
-
-impl Engine {
-    /// Writes units until `goal` is reached.
+    /// Writes units until `until` is reached.
     ///
     /// # Errors
     /// The device's: nothing is written from then on, for what had been taken to be written is not.
-    pub(crate) fn emit(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
-        self.emit_runs(head, goal).inspect_err(|_| self.poison())
+    pub(crate) fn emit(&mut self, until: EmitUntil) -> Result<()> {
+        self.emit_runs(until).inspect_err(|_| self.shared.poison())
     }
 
-    fn emit_runs(&self, head: &mut Sequencer, goal: Goal) -> Result<()> {
-        if goal == Goal::Beat {
-            self.write_run(head, goal, 1, 1)?;
+    fn emit_runs(&mut self, until: EmitUntil) -> Result<()> {
+        if until == EmitUntil::Beat {
+            self.write_run(until, 1, 1)?;
         }
-        while !self.is_reached(goal) {
-            self.write_run(head, goal, 1, self.run_units)?;
+        while !self.is_reached(until) {
+            self.write_run(until, 1, self.shared.run_units)?;
         }
         Ok(())
     }
@@ -147,167 +121,180 @@ impl Engine {
     /// Writes so many units, whatever waits.
     ///
     /// # Errors
-    /// As [`Engine::emit`].
-    pub(crate) fn emit_units(&self, head: &mut Sequencer, count: usize) -> Result<()> {
-        let end = head.next.0 + count as u64;
-        while head.next.0 < end {
-            let left = usize::try_from(end - head.next.0).expect("no more than asked for");
-            let least = left.min(self.run_units);
-            self.write_run(head, Goal::All, least, least).inspect_err(|_| self.poison())?;
+    /// As [`Sequencer::emit`].
+    pub(crate) fn emit_units(&mut self, count: usize) -> Result<()> {
+        let end = self.next.0 + count as u64;
+        while self.next.0 < end {
+            let left = usize::try_from(end - self.next.0).expect("no more than asked for");
+            let least = left.min(self.shared.run_units);
+            self.write_run(EmitUntil::All, least, least).inspect_err(|_| self.shared.poison())?;
         }
         Ok(())
     }
 
-    fn is_reached(&self, goal: Goal) -> bool {
-        let waiting = self.level(Level::PUBLIC).stage().waiting();
-        match goal {
-            Goal::Full => waiting < self.log.geometry.slot_count(Level::PUBLIC),
-            Goal::All | Goal::Beat => waiting == 0,
+    fn is_reached(&self, until: EmitUntil) -> bool {
+        let waiting = self.shared.level(Level::PUBLIC).stage().waiting();
+        match until {
+            EmitUntil::Full => waiting < self.shared.log.geometry.slot_count(Level::PUBLIC),
+            EmitUntil::All | EmitUntil::Beat => waiting == 0,
         }
     }
 
     /// Plans, seals and hands over up to `units_max` adjacent units, `units_min` at least unless the
     /// ring ends.
-    fn write_run(
-        &self,
-        head: &mut Sequencer,
-        goal: Goal,
-        units_min: usize,
-        units_max: usize,
-    ) -> Result<()> {
-        let geometry = &self.log.geometry;
+    fn write_run(&mut self, until: EmitUntil, units_min: usize, units_max: usize) -> Result<()> {
         let mut plans = Vec::with_capacity(units_max);
         let mut moved = Moved::new();
         loop {
-            self.make_room(head, plans.len())?;
-            let seq = Seq(head.next.0 + plans.len() as u64);
-            if planted(Leak::SkippedUnits) && self.hidden_tail_is_live(head, seq)? {
+            self.make_room(plans.len())?;
+            let seq = Seq(self.next.0 + plans.len() as u64);
+            if planted(Fault::SkippedUnits) && self.hidden_tail_is_live(seq)? {
                 // The run ends where hidden data lies.
-                plans.push(self.plan(head, seq, &mut moved)?);
+                plans.push(self.plan(seq, &mut moved)?);
                 break;
             }
-            plans.push(self.plan(head, seq, &mut moved)?);
-            let done = plans.len() >= units_min && self.is_reached(goal);
-            let wraps = geometry.unit_of(Seq(seq.0 + 1)) == 0;
+            plans.push(self.plan(seq, &mut moved)?);
+            let done = plans.len() >= units_min && self.is_reached(until);
+            let wraps = self.shared.geometry().unit_of(Seq(seq.0 + 1)) == 0;
             if done || wraps || plans.len() == units_max {
                 break;
             }
         }
-        let done = self.seal_and_hand_over(head, &plans, &moved);
+        let done = self.seal_and_hand_over(&plans, &moved);
         for tail in plans.into_iter().filter_map(|plan| plan.tail) {
-            self.buffers.give(tail.bytes);
+            self.shared.buffers.give(tail.bytes);
         }
         done
+    }
+
+    /// Seals the units, their slots side by side and their headers one after the other, and hands them
+    /// over to be written.
+    fn seal_and_hand_over(&mut self, plans: &[Plan], moved: &Moved) -> Result<()> {
+        let (shared, sealer) = (&*self.shared, Sealer::new(&self.shared));
+        let geometry = &shared.log.geometry;
+        let first = geometry.unit_of(self.next);
+        let next = Seq(self.next.0 + plans.len() as u64);
+        let mut bytes = shared.buffers.take(plans.len() * geometry.unit_len());
+        let to_read = self.ahead.to_read(shared, next);
+        let (mut units, tails) = sealer.seal_slots(plans, &mut bytes, to_read);
+        self.ahead.extend(tails);
+        let unit_bytes = bytes.chunks_exact_mut(geometry.unit_len());
+        for ((plan, unit), bytes) in plans.iter().zip(&mut units).zip(unit_bytes) {
+            sealer.seal_head(&mut self.before, &mut self.levels, plan, unit, bytes);
+        }
+        let run = Run { start: geometry.unit_start(first), bytes };
+        shared.in_flight.announce(first, run);
+        self.next = next;
+        self.unflushed = true;
+        // First their numbers, then their places.
+        shared.note_written(next);
+        for (plan, unit) in plans.iter().zip(units) {
+            sealer.publish(plan, unit, moved);
+        }
+        shared.note_complete(next);
+        shared.in_flight.hand_over()
     }
 
     /// A unit is written again only when what was taken from it is durable: the tail left it when the
     /// unit a gap before was made. And only so much is ever not durable, since all that has to be
     /// read after a crash.
-    fn make_room(&self, head: &mut Sequencer, planned: usize) -> Result<()> {
-        let geometry = &self.log.geometry;
-        let seq = head.next.0 + planned as u64;
-        let room = if planted(Leak::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
-        if seq - head.durable.0 < room {
+    fn make_room(&mut self, planned: usize) -> Result<()> {
+        let geometry = &self.shared.log.geometry;
+        let seq = self.next.0 + planned as u64;
+        let room = if planted(Fault::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
+        if seq - self.durable.0 < room {
             return Ok(());
         }
         debug_assert!(planned == 0 || planned < geometry.gap() as usize, "a run within the gap");
-        self.make_durable(head)
+        self.make_durable()
     }
 
     /// Everything handed over so far is on the medium when this returns.
-    pub(crate) fn make_durable(&self, head: &mut Sequencer) -> Result<()> {
-        if !head.unflushed {
+    pub(crate) fn make_durable(&mut self) -> Result<()> {
+        if !self.unflushed {
             return Ok(());
         }
-        self.writer()?.drain()?;
-        let skipped = planted(Leak::SkippedFlush);
-        let done = if skipped { Ok(()) } else { self.log.device.flush() };
+        self.shared.in_flight.drain()?;
+        let skipped = planted(Fault::SkippedFlush);
+        let done = if skipped { Ok(()) } else { self.shared.log.device.flush() };
         if done.is_err() {
-            self.poison();
+            self.shared.poison();
         }
         done?;
-        head.durable = head.next;
-        head.unflushed = false;
-        self.note_durable(head.durable);
+        self.durable = self.next;
+        self.unflushed = false;
+        self.shared.note_durable(self.durable);
         Ok(())
     }
 
-    fn plan(&self, head: &mut Sequencer, seq: Seq, moved: &mut Moved) -> Result<Plan> {
-        let tail = self.tail(head, seq)?;
-        let salt = if planted(Leak::RepeatedSalt) {
+    /// Begins a sweep, unless one is under way.
+    pub(crate) fn begin_sweep(&mut self) {
+        if self.sweep_until <= self.next {
+            self.sweep_until = Seq(self.next.0 + u64::from(self.shared.geometry().units()));
+        }
+    }
+
+    /// Units that the sweep under way has still to write.
+    pub(crate) const fn sweep_left(&self) -> u64 {
+        self.sweep_until.0.saturating_sub(self.next.0)
+    }
+
+    fn plan(&mut self, seq: Seq, moved: &mut Moved) -> Result<Plan> {
+        let tail = self.ahead.tail(&self.shared, seq)?;
+        let salt = if planted(Fault::RepeatedSalt) {
             tacita_secret::digest(&seq.0.to_le_bytes())
         } else {
-            (head.entropy.public)()?
+            (self.entropy.public)()?
         };
-        let noise = head.entropy.noise_key()?;
+        let noise = self.entropy.noise_key()?;
         let mut levels = Vec::with_capacity(self.levels.len());
-        for (open, state) in self.levels.iter().zip(&mut head.levels) {
+        for (open, state) in self.shared.levels.iter().zip(&mut self.levels) {
             levels.push(match (open, state) {
                 (Some(open), Some(state)) => {
-                    Some(self.plan_level(open, state, seq, tail.as_ref(), moved))
+                    Some(plan_level(&self.shared, open, state, seq, tail.as_ref(), moved))
                 }
                 _ => None,
             });
         }
-        let (durable, sweep_until) = (head.durable, head.sweep_until);
+        let (durable, sweep_until) = (self.durable, self.sweep_until);
         Ok(Plan { seq, durable, sweep_until, salt, noise, tail, levels })
     }
 
-    /// Fills the slots of a level: what is carried, then pages that are due, then what waits.
-    fn plan_level(
-        &self,
-        open: &OpenLevel,
-        ahead: &mut LevelHead,
-        seq: Seq,
-        tail: Option<&Tail>,
-        moved: &mut Moved,
-    ) -> LevelPlan {
-        let geometry = &self.log.geometry;
-        let mut slots = geometry.slot_count(open.level);
-        if planted(Leak::SharedClass) && open.level == Level::hidden(1) && self.higher_waits() {
-            slots -= 1;
-        }
-        apply_drops(open, moved);
-        let filled = Vec::with_capacity(slots);
-        let mut plan = Filling { engine: self, open, ahead, seq, slots, moved, filled };
-        plan.carry_passed();
-        plan.carry(tail);
-        plan.put_due_pages();
-        plan.put_waiting();
-        let filled = plan.filled;
-        open.room.notify_all();
-        let numbers =
-            CellNumbers { replay_from: ahead.pages.replay_from(), epoch: open.stage().complete() };
-        LevelPlan { filled, numbers }
-    }
-
-    /// Whether any hidden volume has something waiting: only planted leaks may ask.
-    pub(crate) fn hidden_waits(&self) -> bool {
-        self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 0)
-    }
-
-    /// Whether a volume of the second class has something waiting: only planted leaks may ask.
-    fn higher_waits(&self) -> bool {
-        self.levels.get(2).is_some_and(|o| o.as_ref().is_some_and(|o| o.stage().waiting() > 0))
-    }
-
-    /// Whether hidden data is live at the tail: only planted leaks may ask.
-    fn hidden_tail_is_live(&self, head: &mut Sequencer, seq: Seq) -> Result<bool> {
-        let Some(tail) = self.tail(head, seq)? else { return Ok(false) };
-        let live =
-            self.levels.iter().skip(1).flatten().any(|open| !live(self, open, &tail).is_empty());
-        head.ahead.push_front(tail);
+    /// Whether hidden data is live at the tail: only planted faults may ask.
+    fn hidden_tail_is_live(&mut self, seq: Seq) -> Result<bool> {
+        let shared = &*self.shared;
+        let Some(tail) = self.ahead.tail(shared, seq)? else { return Ok(false) };
+        let mut hidden = shared.levels.iter().skip(1).flatten();
+        let live = hidden.any(|open| !live(shared, open, &tail).is_empty());
+        self.ahead.put_back(tail);
         Ok(live)
     }
 }
 
-/// The place of slot `index` of a level in a unit.
-pub(crate) fn place_of(
-    geometry: &crate::geometry::Geometry,
-    level: Level,
+/// Fills the slots of a level: what is carried, then pages that are due, then what waits.
+fn plan_level(
+    shared: &OpenLog,
+    open: &OpenLevel,
+    ahead: &mut LevelHead,
     seq: Seq,
-    index: usize,
-) -> Place {
-    let block = geometry.slots(level).start + u32::try_from(index).expect("fewer than 64 slots");
-    geometry.place(geometry.unit_of(seq), block)
+    tail: Option<&Tail>,
+    moved: &mut Moved,
+) -> LevelPlan {
+    let geometry = &shared.log.geometry;
+    let mut slots = geometry.slot_count(open.level);
+    if planted(Fault::SharedClass) && open.level == Level::hidden(1) && shared.higher_waits() {
+        slots -= 1;
+    }
+    apply_drops(open, moved);
+    let filled = Vec::with_capacity(slots);
+    let mut plan = Filling { shared, open, ahead, seq, slots, moved, filled };
+    plan.carry_passed();
+    plan.carry(tail);
+    plan.put_due_pages();
+    plan.put_waiting();
+    let filled = plan.filled;
+    open.room.notify_all();
+    let numbers =
+        CellNumbers { replay_from: ahead.pages.replay_from(), epoch: open.stage().complete() };
+    LevelPlan { filled, numbers }
 }

@@ -13,21 +13,13 @@ use crate::init::follow_growth;
 use crate::keys::{CellNumbers, HiddenKeys};
 use crate::level::OpenLevel;
 use crate::log::Log;
-use crate::recovery::End;
-use crate::sequencer::Sequencer;
-use crate::tail::Ahead;
+use crate::open_log::OpenLog;
+use crate::recovery::{End, newest_cell};
+use crate::replay::replay;
+use crate::sequencer::{Sequencer, Start};
+use crate::sweep::sweep;
 use crate::unlock::{Opened, Unlock, Wanted, unlock};
-use crate::volume::Volume;
-
-/// What a flush of a hidden volume is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HiddenFlush {
-    /// A barrier: it returns at once, and after a crash the volume holds all that was written before
-    /// some flush, and possibly some of what was written before the next.
-    Ordered,
-    /// It returns when everything is on the medium, which waits for public writes.
-    Durable,
-}
+use crate::volume::{HiddenFlush, Volume};
 
 /// How a device is opened.
 #[derive(Debug)]
@@ -95,7 +87,7 @@ impl Session {
         let mut found = Vec::new();
         for (level, keys) in geometry.levels().zip(keys).skip(1) {
             let cell = match &keys {
-                Some(keys) => log.newest_cell(end, level, &keys.master)?,
+                Some(keys) => newest_cell(&log, end, level, &keys.master)?,
                 None => None,
             };
             found.push((level, keys.zip(cell)));
@@ -118,40 +110,40 @@ impl Session {
             replays.push(Some((replay_from, Seq(seq.0 + 1))));
         }
         let mut heads = Vec::new();
-        for (open, replay) in levels.iter().zip(replays) {
-            heads.push(match (open, replay) {
-                (Some(open), Some((from, until))) => Some(log.replay(open, from, until, end.next)?),
+        for (open, units) in levels.iter().zip(replays) {
+            heads.push(match (open, units) {
+                (Some(open), Some((from, until))) => {
+                    Some(replay(&log, open, from, until, end.next)?)
+                }
                 _ => None,
             });
         }
-        let head = (!options.read_only).then_some(Sequencer {
-            next: end.next,
-            durable: end.durable,
-            unflushed: end.durable != end.next,
-            sweep_until: end.last.head.sweep_until,
-            previous: end.previous,
-            levels: heads,
-            entropy: options.entropy,
-            ahead: Ahead::new(),
-            cells: Vec::new(),
-        });
         // A sweep has to carry whatever waits.
         let hidden = levels.iter().skip(1).flatten();
         let room = hidden.map(|open| geometry.round_room(open.level)).min();
         let queue = usize::try_from(options.queue_bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
         let queue_max = queue.min(room.unwrap_or(usize::MAX)).max(1);
-        let engine = Arc::new(Engine::new(log, end.next, levels, head, queue_max));
+        let shared = Arc::new(OpenLog::new(log, end.next, levels, queue_max));
+        let start = Start {
+            next: end.next,
+            durable: end.durable,
+            sweep_until: end.last.head.sweep_until,
+            previous: end.previous,
+        };
+        let (own, entropy) = (Arc::clone(&shared), options.entropy);
+        let head = (!options.read_only).then(|| Sequencer::new(own, &start, heads, entropy));
+        let engine = Arc::new(Engine::new(shared, head));
         Ok(Self { engine, hidden_flush: options.hidden_flush, _closed: closed })
     }
 
     /// The geometry of the device.
     pub fn geometry(&self) -> &Geometry {
-        self.engine.geometry()
+        self.engine.shared.geometry()
     }
 
     /// The open volumes, the public one first.
     pub fn volumes(&self) -> Vec<Volume> {
-        let open = self.engine.levels.iter().flatten();
+        let open = self.engine.shared.levels.iter().flatten();
         open.map(|open| Volume::new(Arc::clone(&self.engine), open.level, self.hidden_flush))
             .collect()
     }
@@ -191,23 +183,23 @@ impl Session {
 
     /// Number of the unit to be written next: it grows with every unit.
     pub fn written_units(&self) -> u64 {
-        self.engine.emitted()
+        self.engine.shared.emitted()
     }
 
     /// Units written in the last minute: what waits on hidden volumes leaves with units.
     pub fn units_last_minute(&self) -> u64 {
-        self.engine.units_last_minute()
+        self.engine.shared.units_last_minute()
     }
 
     /// Requests on hidden volumes end with an error from now on, those that wait too: the session is
     /// about to end.
     pub fn cut_hidden(&self) {
-        self.engine.cut_hidden();
+        self.engine.shared.cut_hidden();
     }
 
     /// Grows with every change of the public volume: what the heartbeat follows.
     pub(crate) fn public_changes(&self) -> u64 {
-        self.engine.public_changes()
+        self.engine.shared.public_changes()
     }
 
     /// Writes the whole log anew, one round from where it is, or what is left of a round that was
@@ -218,6 +210,6 @@ impl Session {
     /// # Errors
     /// [`Kind::Device`], [`Kind::ReadOnly`].
     pub fn sweep(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
-        self.engine.sweep(each)
+        sweep(&self.engine, each)
     }
 }

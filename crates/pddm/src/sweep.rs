@@ -6,40 +6,30 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::geometry::Seq;
-use crate::sequencer::Sequencer;
 
-impl Engine {
-    /// Goes one round, or what is left of one; false if `each` ended it.
-    ///
-    /// # Errors
-    /// The device's.
-    pub(crate) fn sweep(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
-        let units = u64::from(self.geometry().units());
-        self.begin_sweep(&mut *self.head()?);
-        loop {
-            let left = {
-                let mut head = self.head()?;
-                let left = head.sweep_until.0.saturating_sub(head.next.0);
-                let count = usize::try_from(left).unwrap_or(usize::MAX).min(self.run_units);
-                if count == 0 {
-                    self.make_durable(&mut head)?;
-                    return Ok(true);
-                }
-                self.emit_units(&mut head, count)?;
-                left - count as u64
-            };
-            self.write_due_runs()?;
-            if !each(units - left, units) {
-                self.make_durable(&mut *self.head()?)?;
-                return Ok(false);
+/// Goes one round, or what is left of one; false if `each` ended it.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn sweep(engine: &Engine, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+    let units = u64::from(engine.shared.geometry().units());
+    engine.head()?.begin_sweep();
+    loop {
+        let left = {
+            let mut head = engine.head()?;
+            let left = head.sweep_left();
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(engine.shared.run_units);
+            if count == 0 {
+                head.make_durable()?;
+                return Ok(true);
             }
-        }
-    }
-
-    fn begin_sweep(&self, head: &mut Sequencer) {
-        if head.sweep_until <= head.next {
-            head.sweep_until = Seq(head.next.0 + u64::from(self.geometry().units()));
+            head.emit_units(count)?;
+            left - count as u64
+        };
+        engine.write_due_runs()?;
+        if !each(units - left, units) {
+            engine.head()?.make_durable()?;
+            return Ok(false);
         }
     }
 }

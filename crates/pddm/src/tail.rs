@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use tacita_block::BlockDevice;
 
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Seq};
-use crate::sequencer::Sequencer;
+use crate::log::Log;
+use crate::open_log::OpenLog;
 use crate::unit::Header;
 
 /// A unit at the tail.
@@ -26,62 +26,72 @@ pub(crate) struct Tail {
 }
 
 /// Units that have been read before they are needed, in their order.
-pub(crate) type Ahead = VecDeque<Tail>;
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead(VecDeque<Tail>);
 
-impl Engine {
+impl ReadAhead {
     /// The unit at the tail while unit `seq` is made; `None` as long as there is none.
-    pub(crate) fn tail(&self, head: &mut Sequencer, seq: Seq) -> Result<Option<Tail>> {
-        let Some(left) = self.log.geometry.left_by(seq) else {
+    pub(crate) fn tail(&mut self, shared: &OpenLog, seq: Seq) -> Result<Option<Tail>> {
+        let Some(left) = shared.log.geometry.left_by(seq) else {
             return Ok(None);
         };
-        while let Some(tail) = head.ahead.pop_front() {
+        while let Some(tail) = self.0.pop_front() {
             if tail.seq == left {
                 return Ok(Some(tail));
             }
-            self.buffers.give(tail.bytes);
+            shared.buffers.give(tail.bytes);
         }
-        self.read_tail(left).map(Some)
+        read_tail(shared, left).map(Some)
     }
 
-    /// The units that will be made next and whose tails are to be read, when `planned` have been
-    /// planned.
-    pub(crate) fn to_read_ahead(&self, head: &Sequencer, planned: usize) -> Range<u64> {
-        let start = head.next.0 + (planned + head.ahead.len()) as u64;
-        if head.ahead.len() >= self.run_units || self.log.geometry.left_by(Seq(start)).is_none() {
+    /// Takes back the tail that was taken last.
+    pub(crate) fn put_back(&mut self, tail: Tail) {
+        self.0.push_front(tail);
+    }
+
+    /// The units whose tails are to be read, when those before `planned` have theirs.
+    pub(crate) fn to_read(&self, shared: &OpenLog, planned: Seq) -> Range<u64> {
+        let start = planned.0 + self.0.len() as u64;
+        if self.0.len() >= shared.run_units || shared.log.geometry.left_by(Seq(start)).is_none() {
             return start..start;
         }
-        start..start + self.run_units as u64
+        start..start + shared.run_units as u64
     }
 
-    /// Reads tails. What cannot be read is left to be read when it is needed.
-    pub(crate) fn read_ahead(&self, made: Range<u64>) -> Ahead {
-        let left = made.map_while(|seq| self.log.geometry.left_by(Seq(seq)));
-        left.map_while(|left| self.read_tail(left).ok()).collect()
+    /// Keeps tails that come next.
+    pub(crate) fn extend(&mut self, tails: Vec<Tail>) {
+        self.0.extend(tails);
     }
+}
 
-    fn read_tail(&self, left: Seq) -> Result<Tail> {
-        let geometry = &self.log.geometry;
-        let unit = geometry.unit_of(left);
-        let mut bytes = self.buffers.take(geometry.unit_len());
-        if let Err(error) = self.log.device.read(geometry.unit_start(unit), &mut bytes) {
-            // A bad sector costs its block; where nothing can be read the device is gone.
-            if self.read_by_blocks(unit, &mut bytes) == 0 {
-                return Err(error.into());
-            }
+/// Reads the tails of these units. What cannot be read is left to be read when it is needed.
+pub(crate) fn read_tails(shared: &OpenLog, made: Range<u64>) -> Vec<Tail> {
+    let left = made.map_while(|seq| shared.log.geometry.left_by(Seq(seq)));
+    left.map_while(|left| read_tail(shared, left).ok()).collect()
+}
+
+fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
+    let (log, geometry) = (&shared.log, &shared.log.geometry);
+    let unit = geometry.unit_of(left);
+    let mut bytes = shared.buffers.take(geometry.unit_len());
+    if let Err(error) = log.device.read(geometry.unit_start(unit), &mut bytes) {
+        // A bad sector costs its block; where nothing can be read the device is gone.
+        if read_by_blocks(log, unit, &mut bytes) == 0 {
+            return Err(error.into());
         }
-        let block = bytes[..BLOCK_LEN].try_into().expect("one block");
-        let header = self.log.open(unit, block).filter(|header| header.head.seq == left);
-        Ok(Tail { seq: left, unit, header, bytes })
     }
+    let block = bytes[..BLOCK_LEN].try_into().expect("one block");
+    let header = log.open(unit, block).filter(|header| header.head.seq == left);
+    Ok(Tail { seq: left, unit, header, bytes })
+}
 
-    /// Reads what can be read of a unit; the rest is zero, which no seal fits. Returns how many
-    /// blocks were read.
-    fn read_by_blocks(&self, unit: u32, bytes: &mut [u8]) -> usize {
-        let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
-        let read = blocks.filter_map(|(block, bytes)| {
-            let read = self.log.device.read(self.log.block_of(unit, block), bytes);
-            read.inspect_err(|_| bytes.fill(0)).ok()
-        });
-        read.count()
-    }
+/// Reads what can be read of a unit; the rest is zero, which no seal fits. Returns how many blocks
+/// were read.
+fn read_by_blocks(log: &Log, unit: u32, bytes: &mut [u8]) -> usize {
+    let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
+    let read = blocks.filter_map(|(block, bytes)| {
+        let read = log.device.read(log.block_of(unit, block), bytes);
+        read.inspect_err(|_| bytes.fill(0)).ok()
+    });
+    read.count()
 }

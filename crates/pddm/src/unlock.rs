@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
 use crate::keys::{Cell, HiddenKeys};
 use crate::log::Log;
-use crate::recovery::End;
+use crate::recovery::{End, find_end, newest_cell};
 use crate::superblock::Superblock;
 use crate::unit::Block;
 
@@ -120,7 +120,7 @@ pub(crate) fn unlock(
         return Err(Error::new(Kind::TooShort, text));
     }
     let hidden = found.as_ref().map(|(level, keys)| (*level, &keys.master));
-    let end = log.end(hidden)?;
+    let end = find_end(&log, hidden)?;
     if found.is_none() {
         // It may open a hidden volume as well, and would destroy it.
         let units = newest_units(&geometry, end.next, wanted.search);
@@ -131,7 +131,7 @@ pub(crate) fn unlock(
         let mut master = found.master;
         let below: Vec<Level> = geometry.levels().skip(1).take(level.index()).collect();
         for level in below.into_iter().rev() {
-            let Some((_, cell)) = log.newest_cell(&end, level, &master)? else { break };
+            let Some((_, cell)) = newest_cell(&log, &end, level, &master)? else { break };
             master = cell.keys.below.clone();
             keys[level.index()] = Some(cell.keys);
         }
@@ -183,7 +183,7 @@ fn find_cell(
 }
 
 /// The log as a password shows it, the number of the unit to be written next, and keys by level.
-pub(crate) fn open_log(
+pub(crate) fn unlock_log(
     device: &Arc<dyn BlockDevice>,
     with: Unlock<'_>,
 ) -> Result<(Log, u64, Vec<Option<HiddenKeys>>)> {

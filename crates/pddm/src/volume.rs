@@ -8,12 +8,12 @@ use tacita_block::{
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
-use crate::leak::{Leak, planted};
 use crate::level::OpenLevel;
-use crate::sequencer::Goal;
-use crate::session::HiddenFlush;
-use crate::slots::unreadable;
+use crate::open_log::OpenLog;
+use crate::sequencer::EmitUntil;
+use crate::slots::{SlotReader, unreadable};
 use crate::stage::Staged;
 
 const BLOCK_LEN_BYTES: u32 = 4096;
@@ -22,6 +22,16 @@ const ZEROES_LEN_MIN: usize = 64 << 10;
 
 /// Runs of public blocks that wait before their writers are held up.
 const RUNS_AHEAD: usize = 4;
+
+/// What a flush of a hidden volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HiddenFlush {
+    /// A barrier: it returns at once, and after a crash the volume holds all that was written before
+    /// some flush, and possibly some of what was written before the next.
+    Ordered,
+    /// It returns when everything is on the medium, which waits for public writes.
+    Durable,
+}
 
 /// An open volume, public or hidden.
 #[derive(Debug, Clone)]
@@ -48,7 +58,7 @@ impl Volume {
 
     /// How much may wait before writers do, in blocks.
     pub fn queue_blocks(&self) -> usize {
-        self.engine.queue_max()
+        self.shared().queue_max()
     }
 
     /// Blocks that cannot be read until they are written again.
@@ -56,13 +66,17 @@ impl Volume {
         self.open().map.lost()
     }
 
+    fn shared(&self) -> &OpenLog {
+        &self.engine.shared
+    }
+
     fn open(&self) -> &OpenLevel {
-        self.engine.level(self.level)
+        self.shared().level(self.level)
     }
 
     /// Hidden volumes are cut off before the session ends.
     fn served(&self) -> Result<()> {
-        if self.level == Level::PUBLIC { Ok(()) } else { self.engine.not_cut() }
+        if self.level == Level::PUBLIC { Ok(()) } else { self.shared().not_cut() }
     }
 
     fn first_id(&self, at: BlockNo, len_bytes: usize) -> block::Result<u32> {
@@ -74,7 +88,7 @@ impl Volume {
         self.served()?;
         self.engine.writable()?;
         if self.level == Level::PUBLIC {
-            self.engine.note_public_change();
+            self.shared().note_public_change();
         }
         if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
             let count = u32::try_from(buf.len() / BLOCK_LEN).expect("within the volume");
@@ -89,8 +103,8 @@ impl Volume {
 
     /// Blocks wait until they fill a run of units; then they are written.
     fn write_public(&self, first: u32, buf: &[u8]) -> Result<()> {
-        let slots = self.engine.geometry().slot_count(Level::PUBLIC);
-        let enough = slots * self.engine.run_units;
+        let slots = self.shared().geometry().slot_count(Level::PUBLIC);
+        let enough = slots * self.shared().run_units;
         let open = self.open();
         let ids = first..;
         for (first, blocks) in ids.step_by(enough).zip(buf.chunks(enough * BLOCK_LEN)) {
@@ -101,13 +115,13 @@ impl Volume {
                 }
                 stage.waiting()
             };
-            if planted(Leak::HiddenPressure) && self.engine.hidden_is_full() {
+            if planted(Fault::HiddenPressure) && self.shared().hidden_is_full() {
                 self.engine.flush_public()?;
             }
             if waiting >= enough * RUNS_AHEAD {
                 // Far ahead of whoever writes.
                 let mut head = self.engine.head()?;
-                self.engine.emit(&mut head, Goal::Full)?;
+                head.emit(EmitUntil::Full)?;
             }
             self.engine.write_due_runs()?;
         }
@@ -118,7 +132,7 @@ impl Volume {
     fn write_hidden(&self, first: u32, buf: &[u8]) -> Result<()> {
         let open = self.open();
         for (id, content) in (first..).zip(buf.chunks_exact(BLOCK_LEN)) {
-            self.engine.await_room(open)?.put(id, Arc::from(content));
+            self.shared().await_room(open)?.put(id, Arc::from(content));
         }
         Ok(())
     }
@@ -160,10 +174,10 @@ impl Volume {
             let run = (1..places.len() - index)
                 .take_while(|i| {
                     let next = places[index + i];
-                    let (unit, _) = self.engine.geometry().split(place);
+                    let (unit, _) = self.shared().geometry().split(place);
                     next.is_stored()
                         && u64::from(next.0) == u64::from(place.0) + *i as u64
-                        && self.engine.geometry().split(next).0 == unit
+                        && self.shared().geometry().split(next).0 == unit
                 })
                 .count()
                 + 1;
@@ -177,11 +191,11 @@ impl Volume {
     /// Reads adjacent slots of one unit.
     fn read_run(&self, first: u32, place: Place, buf: &mut [u8]) -> Result<()> {
         if place.is_stored() {
-            let (unit, block) = self.engine.geometry().split(place);
-            let (engine, open) = (&self.engine, self.open());
-            if let Ok(Some(table)) = engine.table(open, unit, false)
-                && engine.read_slots(unit, block, buf).is_ok()
-                && engine.open_slots(open, &table, block, first, buf)
+            let (unit, block) = self.shared().geometry().split(place);
+            let slots = SlotReader::new(self.shared(), self.open());
+            if let Ok(Some(table)) = slots.table(unit, false)
+                && slots.read(unit, block, buf).is_ok()
+                && slots.open(&table, block, first, buf)
             {
                 return Ok(());
             }
@@ -217,8 +231,8 @@ impl Volume {
             if place == Place::LOST {
                 return Err(unreadable(id));
             }
-            open.cache.forget(self.engine.geometry().split(place).0);
-            let read = self.engine.read_stored(open, id, place, buf);
+            open.cache.forget(self.shared().geometry().split(place).0);
+            let read = SlotReader::new(self.shared(), open).read_stored(id, place, buf);
             if open.map.get(id) == place {
                 return read;
             }
@@ -230,7 +244,7 @@ impl Volume {
         self.served()?;
         self.engine.writable()?;
         let open = self.open();
-        if planted(Leak::DiscardAtHead) && self.level != Level::PUBLIC {
+        if planted(Fault::DiscardAtHead) && self.level != Level::PUBLIC {
             drop(self.engine.head()?);
         }
         // First what is staged: it moves into the map, and not the other way. Whoever has the head
@@ -240,13 +254,13 @@ impl Volume {
             return Ok(());
         }
         if self.level == Level::PUBLIC {
-            self.engine.note_public_change();
+            self.shared().note_public_change();
             open.stage().drop_blocks(range);
         } else {
-            self.engine.await_room(open)?.drop_blocks(range);
+            self.shared().await_room(open)?.drop_blocks(range);
         }
-        if planted(Leak::ForwardedDiscard) && self.level != Level::PUBLIC {
-            let log = &self.engine.log;
+        if planted(Fault::ForwardedDiscard) && self.level != Level::PUBLIC {
+            let log = &self.shared().log;
             log.device.discard(BlockRange { start: log.geometry.unit_start(0), count: 1 })?;
         }
         Ok(())
@@ -258,24 +272,17 @@ impl Volume {
         if self.level == Level::PUBLIC {
             return self.engine.flush_public();
         }
-        if planted(Leak::FlushWrites) {
+        if planted(Fault::FlushWrites) {
             return self.engine.beat();
         }
-        if planted(Leak::OpenEpochs) {
+        if planted(Fault::OpenEpochs) {
             return Ok(());
         }
         let epoch = self.open().stage().close_epoch();
         match self.hidden_flush {
             HiddenFlush::Ordered => Ok(()),
-            HiddenFlush::Durable => self.engine.wait_durable(self.level, epoch),
+            HiddenFlush::Durable => self.shared().wait_durable(self.level, epoch),
         }
-    }
-}
-
-impl Engine {
-    /// Whether a hidden volume holds up its writers: only planted leaks may ask.
-    fn hidden_is_full(&self) -> bool {
-        self.levels.iter().skip(1).flatten().any(|open| open.stage().waiting() > 8)
     }
 }
 
@@ -291,7 +298,7 @@ fn to_block(error: &Error) -> block::Error {
 
 impl BlockDevice for Volume {
     fn geometry(&self) -> Shape {
-        let blocks = self.engine.geometry().volume_blocks(self.level).into();
+        let blocks = self.shared().geometry().volume_blocks(self.level).into();
         Shape { block_len_bytes: BLOCK_LEN_BYTES, blocks }
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Geometry, MemoryDevice};
 use tacita_pddm::{Entropy, Options, Parameters, Session, Source, Unlock, init};
-#[cfg(feature = "leaks")]
-use tacita_secret::leak::{Leak, plant};
+#[cfg(feature = "faults")]
+use tacita_secret::faults::{Fault, plant};
 use tacita_secret::{Key, digest};
 use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
@@ -92,9 +92,9 @@ fn keys_lie_in_one_place_and_are_gone_at_the_end() {
     assert_eq!(search(is_key_schedule), []);
 
     // What else can be left behind is planted where keys are used, in `tacita-secret`.
-    #[cfg(feature = "leaks")]
+    #[cfg(feature = "faults")]
     {
-        plant(Some(Leak::UsedPlaces));
+        plant(Some(Fault::UsedPlaces));
         drop(use_it(&device));
         plant(None);
         assert!(!found().is_empty() && !search(is_key_schedule).is_empty());

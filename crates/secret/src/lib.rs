@@ -6,8 +6,12 @@
 //! ([`Password`], Argon2id), authenticated encryption of numbered slots ([`Sealing`], [`Opening`],
 //! AES-256-GCM) and what cannot be told from it ([`Noise`], AES-256-CTR).
 
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
+mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod key;
-pub mod leak;
 mod noise;
 mod password;
 mod prf;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
 
-use crate::leak::{Leak, planted};
+use crate::faults::{Fault, planted};
 
 /// Places that are mapped at once.
 const PLACES: usize = 1024;
@@ -124,7 +124,7 @@ impl<T> Drop for Place<T> {
     #[allow(unsafe_code, reason = "JUSTIFICATION: the slab is memory of our own")]
     fn drop(&mut self) {
         let place = self.at.cast::<Bytes>();
-        if !planted(Leak::UsedPlaces) {
+        if !planted(Fault::UsedPlaces) {
             // SAFETY: it was put there and is not used again; then the place is bytes.
             unsafe {
                 self.at.drop_in_place();
@@ -138,14 +138,14 @@ impl<T> Drop for Place<T> {
 
 /// Overwrites what deriving keys and making a cipher have left on the stack of this thread.
 pub(crate) fn wipe_after_making() {
-    if !planted(Leak::HashState) {
+    if !planted(Fault::HashState) {
         wipe::<MADE_LEN>();
     }
 }
 
 /// Overwrites what using a cipher has left there: whoever has one does so in the end.
 pub(crate) fn wipe_after_use() {
-    if !planted(Leak::UsedStack) {
+    if !planted(Fault::UsedStack) {
         wipe::<USED_LEN>();
     }
 }

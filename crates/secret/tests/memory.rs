@@ -1,12 +1,12 @@
 //! What uses of a key leave behind: the key and its round keys lie in one place while they are used,
-//! and nowhere after. Each planted leak is found.
+//! and nowhere after. Each planted fault is found.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 use std::hint::black_box;
 
-#[cfg(feature = "leaks")]
-use tacita_secret::leak::{Leak, plant};
+#[cfg(feature = "faults")]
+use tacita_secret::faults::{Fault, plant};
 use tacita_secret::{Counted, Key, Noise, Opening, Sealing};
 use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
@@ -64,18 +64,18 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
     drop((ciphers, secret));
     assert_eq!([keys(), search(is_key_schedule)].concat(), []);
 
-    #[cfg(feature = "leaks")]
-    for leak in [Leak::HashState, Leak::UsedStack, Leak::UsedPlaces] {
-        plant(Some(leak));
-        deep(|| match leak {
+    #[cfg(feature = "faults")]
+    for fault in [Fault::HashState, Fault::UsedStack, Fault::UsedPlaces] {
+        plant(Some(fault));
+        deep(|| match fault {
             // What comes after would be left instead.
-            Leak::HashState => drop(key().derive(1, &[b"part"])),
-            Leak::UsedStack => _ = Sealing::new(&key()).seal(1, b"context", &mut [1; 16]),
-            Leak::UsedPlaces => use_it(&key()),
+            Fault::HashState => drop(key().derive(1, &[b"part"])),
+            Fault::UsedStack => _ = Sealing::new(&key()).seal(1, b"context", &mut [1; 16]),
+            Fault::UsedPlaces => use_it(&key()),
         });
         plant(None);
         let found = [keys(), search(is_key_schedule)].concat();
-        assert!(!found.is_empty(), "{leak:?} is not found");
+        assert!(!found.is_empty(), "{fault:?} is not found");
         // What a leak has left on the stack goes with the next use; places are as they are.
         deep(|| use_it(&key()));
         deep(|| deep(|| ()));

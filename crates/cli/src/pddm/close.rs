@@ -20,12 +20,12 @@ pub(super) enum Wish {
     Drop,
 }
 
-pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
+pub(super) fn run(endpoint: &Path, rest: Rest, json: bool) -> Outcome<()> {
     let wish = match (rest.sweep, rest.drop) {
         (true, _) => Wish::Sweep,
         (_, true) => Wish::Drop,
         _ if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() => {
-            match ask(front)? {
+            match ask(endpoint)? {
                 Some(wish) => wish,
                 None => return Ok(()),
             }
@@ -37,7 +37,7 @@ pub(super) fn run(front: &Path, rest: Rest, json: bool) -> Outcome<()> {
             .with_remedy("--sweep writes it to the device first, --drop discards it"));
         }
     };
-    end(connect(front)?, wish, json)
+    end(connect(endpoint)?, wish, json)
 }
 
 /// Ends a session as is wished, and waits for the end of the daemon.
@@ -55,8 +55,8 @@ pub(super) fn end(daemon: Client, wish: Wish, json: bool) -> Outcome<()> {
 }
 
 /// Says what waits, and asks; `None` to stay open.
-fn ask(front: &Path) -> Outcome<Option<Wish>> {
-    let facts = ask_daemon(connect(front)?, "hidden", Value::Null)?;
+fn ask(endpoint: &Path) -> Outcome<Option<Wish>> {
+    let facts = ask_daemon(connect(endpoint)?, "hidden", Value::Null)?;
     for volume in facts["volumes"].as_array().into_iter().flatten() {
         output::print(&format!(
             "{}: {} blocks wait\n",

@@ -10,7 +10,7 @@ use tacita_daemon::control::{Client, Reply, Request, Service};
 use tacita_pddm::{Level, Session};
 
 use super::serving::Call;
-use super::sweep::{Pace, verdict};
+use super::sweep::{RateLimit, verdict};
 use super::{name_of, only_if_wanted};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -96,9 +96,9 @@ impl Service for Opened {
 fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Outcome<()> {
     only_if_wanted(session, request.is_set("public_only"))?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
-    let (pace, mut first) = (Pace::new(request.number("rate")), None);
+    let (limit, mut first) = (RateLimit::new(request.number("rate")), None);
     let whole = session.sweep(&mut |done, units| {
-        pace.keep((done - *first.get_or_insert(done)) * unit_len);
+        limit.keep((done - *first.get_or_insert(done)) * unit_len);
         reply.progress(&json!({ "done": done * unit_len, "of": units * unit_len }))
     });
     whole.map_err(|e| Failure::new(exit::DEVICE, e.to_string()))?;
@@ -139,31 +139,31 @@ fn facts(session: &Session) -> Value {
     })
 }
 
-/// The daemon of a front.
-pub(super) fn connect(front: &Path) -> Outcome<Client> {
-    daemon_of(front, exit::DEVICE)
+/// The daemon of an endpoint.
+pub(super) fn connect(endpoint: &Path) -> Outcome<Client> {
+    daemon_of(endpoint, exit::DEVICE)
 }
 
 /// Whether this is what a device is served by, and not a device.
-pub(super) fn is_front(path: &Path) -> bool {
+pub(super) fn is_endpoint(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::metadata(path).is_ok_and(|m| m.is_dir() || m.file_type().is_socket())
 }
 
-pub(super) fn status(front: &Path, hidden: bool, json: bool) -> Outcome<()> {
+pub(super) fn status(endpoint: &Path, hidden: bool, json: bool) -> Outcome<()> {
     let facts = if hidden {
-        ask(connect(front)?, "hidden", Value::Null)?
+        ask(connect(endpoint)?, "hidden", Value::Null)?
     } else {
-        ask(connect(front)?, "status", Value::Null)?["facts"].take()
+        ask(connect(endpoint)?, "status", Value::Null)?["facts"].take()
     };
     output::facts(json, &facts, &output::lines(&facts))
 }
 
 /// Sweeps where a device is open.
-pub(super) fn sweep(front: &Path, public_only: bool, rate: Option<u64>) -> Outcome<()> {
+pub(super) fn sweep(endpoint: &Path, public_only: bool, rate: Option<u64>) -> Outcome<()> {
     let request = Request::new("sweep", json!({ "public_only": public_only, "rate": rate }));
     let bar = output::progress("sweeping", 0);
-    let answer = connect(front)?.ask(&request, &mut |progress| {
+    let answer = connect(endpoint)?.ask(&request, &mut |progress| {
         bar.set_length(progress["of"].as_u64().unwrap_or(0));
         bar.set_position(progress["done"].as_u64().unwrap_or(0));
     });

@@ -38,14 +38,14 @@ struct Open {
     ending: Arc<Ending>,
     serving: Serving,
     calls: Receiver<Call>,
-    front: PathBuf,
+    endpoint: PathBuf,
     read_only: bool,
 }
 
 fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let Command::Open {
         device: path,
-        front,
+        endpoint,
         read_only,
         public_only,
         search,
@@ -78,7 +78,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     if volumes.len() == 1 && !read_only {
         eprintln!("{PUBLIC_ONLY}");
     }
-    let (serving, front) = Serving::start(volumes, front, *read_only, &caller)?;
+    let (serving, endpoint) = Serving::start(volumes, endpoint, *read_only, &caller)?;
     let signalled = caller.clone();
     std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
         while interrupts.wait() {
@@ -90,20 +90,21 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         Opened { session: Arc::clone(&session), ending: Arc::clone(&ending), calls: caller };
     let identity = Identity {
         system: "pddm",
-        at: front.canonicalize()?,
+        at: endpoint.canonicalize()?,
         device: serving.device(),
         source: path.canonicalize().ok(),
     };
     let control = Control::start(identity, Arc::new(opened))?;
     let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session)) };
     let read_only = *read_only;
-    Ok(Open { session, heartbeat, control, ending, serving, calls, front, read_only })
+    Ok(Open { session, heartbeat, control, ending, serving, calls, endpoint, read_only })
 }
 
 impl Open {
     /// Serves until it is to stop; then everything public is made durable.
     fn run(self) -> Outcome<()> {
-        let Self { session, heartbeat, control, ending, serving, calls, front, read_only } = self;
+        let Self { session, heartbeat, control, ending, serving, calls, endpoint, read_only } =
+            self;
         let (mut unmounted, mut signals) = (false, 0);
         for call in &calls {
             unmounted = call == Call::Unmounted;
@@ -112,7 +113,7 @@ impl Open {
             if unmounted || signals > 1 || !serving.public_in_use() {
                 break;
             }
-            let public = front.join(name_of(Level::PUBLIC));
+            let public = endpoint.join(name_of(Level::PUBLIC));
             let why = Failure::new(exit::BUSY, format!("{}: in use", public.display()));
             ending.refuse(
                 &why.with_remedy("nothing has been changed; close the programs that use it first"),

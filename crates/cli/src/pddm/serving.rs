@@ -14,7 +14,7 @@ use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::{FileSystem, NodeId, Posix, SystemClock};
 
 use super::name_of;
-use crate::arguments::Front;
+use crate::arguments::Endpoint;
 use crate::exit::{self, Failure, Outcome};
 
 /// The name of the public file.
@@ -45,11 +45,11 @@ pub(super) enum Serving {
 }
 
 impl Serving {
-    /// Serves volumes by the front that is given, and returns its path. `caller` hears of a folder
+    /// Serves volumes by the endpoint that is given, and returns its path. `caller` hears of a folder
     /// that is unmounted.
     pub(super) fn start(
         volumes: Vec<Volume>,
-        front: &Front,
+        endpoint: &Endpoint,
         read_only: bool,
         caller: &Sender<Call>,
     ) -> Outcome<(Self, PathBuf)> {
@@ -57,7 +57,7 @@ impl Serving {
             let device: Arc<dyn BlockDevice> = Arc::new(volume.clone());
             (name_of(volume.level()), device)
         });
-        match (&front.nbd, &front.fuse) {
+        match (&endpoint.nbd, &endpoint.fuse) {
             (Some(socket), _) => {
                 let exports =
                     named.map(|(name, device)| Export::new(name, device).read_only(read_only));

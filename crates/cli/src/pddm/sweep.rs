@@ -13,12 +13,12 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
 /// Keeps to a number of bytes a second.
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     rate: Option<u64>,
     begun: Instant,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new(rate: Option<u64>) -> Self {
         Self { rate: rate.filter(|rate| *rate > 0), begun: Instant::now() }
     }
@@ -46,7 +46,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Sweep { target, password, public_only, rate } = command else {
         unreachable!("called for sweep");
     };
-    if control::is_front(target) {
+    if control::is_endpoint(target) {
         return control::sweep(target, *public_only, *rate);
     }
     let device = open_device(target, Access::ReadWrite)?;
@@ -62,10 +62,10 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
     let mut interrupts = Interrupts::watch()?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let bar = output::progress("sweeping", u64::from(session.geometry().units()) * unit_len);
-    let (pace, mut first) = (Pace::new(rate), None);
+    let (limit, mut first) = (RateLimit::new(rate), None);
     let whole = session.sweep(&mut |done, _| {
         bar.set_position(done * unit_len);
-        pace.keep((done - *first.get_or_insert(done)) * unit_len);
+        limit.keep((done - *first.get_or_insert(done)) * unit_len);
         !interrupts.pending()
     });
     let whole = whole.map_err(|e| failure(path, &e))?;

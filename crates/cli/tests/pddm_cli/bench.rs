@@ -40,10 +40,10 @@ impl Bench {
         expect(0, &tacita(&arguments));
     }
 
-    pub(crate) fn open(&self, password: &str, front: &[&str]) -> Output {
+    pub(crate) fn open(&self, password: &str, endpoint: &[&str]) -> Output {
         let (device, password) = (self.path("device"), self.path(password));
         let mut arguments = vec!["pddm", "open", &device, "--password-file", &password];
-        arguments.extend(front);
+        arguments.extend(endpoint);
         tacita(&arguments)
     }
 }

@@ -87,8 +87,8 @@ fn an_old_cell_is_found_by_a_search() {
     run("qemu-io", &["-f", "raw", "-c", "write -P 7 0 2M", "-c", "flush", &uri]);
     expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
     for (more, opens) in [(&[][..], false), (&["--search"], true)] {
-        let front = ["--nbd", &socket, "--read-only"];
-        expect(0, &bench.open("hidden", &[&front[..], more].concat()));
+        let endpoint = ["--nbd", &socket, "--read-only"];
+        expect(0, &bench.open("hidden", &[&endpoint[..], more].concat()));
         let said = expect(0, &tacita(&["pddm", "status", "--hidden", &socket]));
         assert_eq!(said.contains("waiting_blocks"), opens, "{said}");
         expect(0, &tacita(&["pddm", "close", "--drop", &socket]));

@@ -43,7 +43,7 @@ fn absurd_requests_are_usage_errors() {
     let said = expect(2, &init(&["--size", "64M"]));
     assert!(said.contains("--force"), "{said}");
     expect(0, &init(&["--force"]));
-    // Without a terminal, and without a front.
+    // Without a terminal, and without an endpoint.
     expect(2, &tacita(&["pddm", "open", &device, "--nbd", &bench.path("s")]));
     expect(2, &tacita(&["pddm", "open", &device, "--password-file", &public]));
     expect(4, &tacita(&["pddm", "check", "/nowhere", "--password-file", &public]));

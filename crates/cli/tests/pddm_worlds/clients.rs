@@ -9,7 +9,7 @@ use crate::world::{Open, World};
 impl World {
     /// A client of an export, not yet run.
     pub(crate) fn client(&self, export: &str, commands: &[String]) -> Command {
-        let uri = format!("nbd+unix:///{export}?socket={}", self.front());
+        let uri = format!("nbd+unix:///{export}?socket={}", self.endpoint());
         let mut client = Command::new("qemu-io");
         client.args(["-f", "raw"]);
         for command in commands {
@@ -51,7 +51,8 @@ impl World {
     /// when its device is cut off at the latest. Its mounts go with its namespace.
     pub(crate) fn hidden_file_systems(&self, open: &mut Open) {
         for name in self.hidden.busy() {
-            let (file, dir) = (format!("{}/{name}", self.front()), self.path(&format!("{name}.d")));
+            let (file, dir) =
+                (format!("{}/{name}", self.endpoint()), self.path(&format!("{name}.d")));
             std::fs::create_dir_all(&dir).unwrap();
             let script = format!(
                 "mkfs.ext4 -q -F -b 4096 -O ^has_journal {file} && mount -o loop {file} {dir} &&

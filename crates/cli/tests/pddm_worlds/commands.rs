@@ -1,21 +1,21 @@
 //! Every command, over NBD.
 
 use crate::judge::{alike, cannot, compare};
-use crate::world::{Front, World, play};
+use crate::world::{Endpoint, World, play};
 
 /// The whole story.
 fn story(world: &mut World, seed: u64) {
     let device = world.path("device");
-    let (front, public) = (world.front(), world.path("public"));
+    let (endpoint, public) = (world.endpoint(), world.path("public"));
     let (own, new) = (world.own(), world.path("new"));
     world.init(&device);
     world.public(&["check", &device, "--password-file", &public]);
     for round in 0..2 {
         let mut open = world.open(&own, &[]);
         world.traffic(&mut open, seed * 100 + round);
-        world.public(&["status", &front, "--json"]);
+        world.public(&["status", &endpoint, "--json"]);
         // No flag, no terminal: nothing is done.
-        world.public(&["close", &front]);
+        world.public(&["close", &endpoint]);
         world.close(open, if round == 1 { "--sweep" } else { "--drop" });
     }
     world.copy();
@@ -32,13 +32,13 @@ fn story(world: &mut World, seed: u64) {
     let open = world.open(&public, &["--public-only"]);
     let commands = ["write -P 9 0 8k".to_owned(), "flush".to_owned()];
     assert!(world.client("public", &commands).status().unwrap().success());
-    world.public(&["status", &front]);
-    world.public(&["sweep", &front]);
+    world.public(&["status", &endpoint]);
+    world.public(&["sweep", &endpoint]);
     world.close(open, "--drop");
     world.copy();
     let mut open = world.open(&own, &[]);
     world.traffic(&mut open, seed * 100 + 60);
-    world.public(&["sweep", &front, "--public-only"]);
+    world.public(&["sweep", &endpoint, "--public-only"]);
     world.close(open, "--drop");
     world.public(&["sweep", &device, "--password-file", &own, "--public-only"]);
     world.public(&["check", &device, "--password-file", &public]);
@@ -51,7 +51,7 @@ fn no_command_tells_the_worlds_apart() {
     if cannot(test, &["qemu-io"]) {
         return;
     }
-    play(test, Front::Nbd, story, |worlds, seed| {
+    play(test, Endpoint::Nbd, story, |worlds, seed| {
         alike(worlds, seed);
         // The judge sees what there is to see.
         let (a, b) = (&worlds[0].copies[0], &worlds[0].copies[1]);
@@ -68,17 +68,17 @@ fn refusals_are_alike() {
     }
     let story = |world: &mut World, _: u64| {
         let device = world.path("device");
-        let (front, public, new) = (world.front(), world.path("public"), world.path("new"));
+        let (endpoint, public, new) = (world.endpoint(), world.path("public"), world.path("new"));
         let (own, other) = (world.own(), world.path("other"));
         std::fs::write(world.path("empty"), "\n").unwrap();
         let empty = world.path("empty");
         world.init(&device);
         world.init(&device);
-        world.public(&["close", "--drop", &front]);
-        world.public(&["status", &front]);
+        world.public(&["close", "--drop", &endpoint]);
+        world.public(&["status", &endpoint]);
         world.public(&["check", &device, "--password-file", &other]);
         world.public(&["check", &device, "--repair", "--password-file", &public]);
-        world.public(&["open", &device, "--nbd", &front, "--password-file", &other]);
+        world.public(&["open", &device, "--nbd", &endpoint, "--password-file", &other]);
         world.public(&["sweep", &device, "--password-file", &public]);
         let passwd = ["passwd", &device, "--password-file"];
         for (old, to) in [(&other, &new), (&public, &empty), (&public, &public), (&own, &public)] {
@@ -89,11 +89,11 @@ fn refusals_are_alike() {
             world.public(&[&passwd[..], &with].concat());
         }
         let open = world.open(&own, &[]);
-        let second = ["open", &device, "--nbd", &front, "--password-file", &public];
+        let second = ["open", &device, "--nbd", &endpoint, "--password-file", &public];
         world.public(&second);
         world.public(&["sweep", &device, "--password-file", &public]);
         world.public(&["check", &device, "--password-file", &public]);
         world.close(open, "--drop");
     };
-    play(test, Front::Nbd, story, alike);
+    play(test, Endpoint::Nbd, story, alike);
 }

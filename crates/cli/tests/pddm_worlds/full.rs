@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::judge::{alike, cannot, not_root};
-use crate::world::{Front, World, play};
+use crate::world::{Endpoint, World, play};
 
 /// A disk of four megabytes, gone when dropped.
 struct Disk(String);
@@ -28,7 +28,7 @@ fn story(world: &mut World, seed: u64) {
     let disk = world.path("disk");
     let _mounted = Disk::mount(&disk);
     let device = format!("{disk}/device");
-    let (front, public, own) = (world.front(), world.path("public"), world.own());
+    let (endpoint, public, own) = (world.endpoint(), world.path("public"), world.own());
     world.init(&device);
     let mut open = world.open_under(&[], &device, &own, &[]);
     // A megabyte has room; what comes after has not.
@@ -49,9 +49,9 @@ fn story(world: &mut World, seed: u64) {
         world.heard("client", &output);
     }
     assert!(failed, "there is room for all");
-    world.public(&["status", &front]);
-    world.public(&["sweep", &front, "--public-only"]);
-    assert_ne!(world.public(&["close", "--sweep", &front]), Some(0));
+    world.public(&["status", &endpoint]);
+    world.public(&["sweep", &endpoint, "--public-only"]);
+    assert_ne!(world.public(&["close", "--sweep", &endpoint]), Some(0));
     world.gone(open, false);
     // Nothing is lost that was flushed.
     world.public(&["check", &device, "--password-file", &public]);
@@ -72,5 +72,5 @@ fn a_full_disk_tells_nothing() {
     if cannot(test, &["qemu-io"]) || not_root(test) {
         return;
     }
-    play(test, Front::Nbd, story, alike);
+    play(test, Endpoint::Nbd, story, alike);
 }

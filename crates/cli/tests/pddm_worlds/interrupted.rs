@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::clients::Ends;
 use crate::judge::{alike, cannot, cannot_trace};
-use crate::world::{Front, World, by_hand, play};
+use crate::world::{Endpoint, World, by_hand, play};
 
 /// What ends a process when one of its threads comes to a system call for the so-manieth time.
 fn killer(call: &str, time: u32) -> Vec<String> {
@@ -53,7 +53,7 @@ fn passwords(world: &mut World, _: u64) {
 
 fn others(world: &mut World, seed: u64) {
     let device = world.path("device");
-    let (public, own, front) = (world.path("public"), world.own(), world.front());
+    let (public, own, endpoint) = (world.path("public"), world.own(), world.endpoint());
     world.init(&device);
     let mut open = world.open(&own, &[]);
     world.traffic(&mut open, seed * 100 + 7);
@@ -76,7 +76,7 @@ fn others(world: &mut World, seed: u64) {
         killed(
             call,
             1,
-            &["open", &device, "--nbd", &front, "--foreground", "--password-file", &own],
+            &["open", &device, "--nbd", &endpoint, "--foreground", "--password-file", &own],
         );
         world.public(&["check", &device, "--password-file", &public]);
     }
@@ -85,7 +85,7 @@ fn others(world: &mut World, seed: u64) {
     world.traffic(&mut open, seed * 100 + 8);
     let pid = open.daemon.id().to_string();
     let attached = attach(&pid, "pwrite64", 2);
-    world.public(&["close", "--sweep", &front]);
+    world.public(&["close", "--sweep", &endpoint]);
     drop(attached);
     world.gone(open, false);
     world.public(&["check", &device, "--password-file", &public, "--json"]);
@@ -112,7 +112,7 @@ fn a_change_of_password_that_is_killed() {
     if cannot(test, &[]) || cannot_trace(test) {
         return;
     }
-    play(test, Front::Nbd, passwords, alike);
+    play(test, Endpoint::Nbd, passwords, alike);
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn sweep_open_and_close_that_are_killed() {
     if cannot(test, &["qemu-io"]) || cannot_trace(test) {
         return;
     }
-    play(test, Front::Nbd, others, alike);
+    play(test, Endpoint::Nbd, others, alike);
 }

@@ -1,5 +1,5 @@
 //! The program is the game: worlds without a hidden volume, with an idle and with busy ones see the
-//! same public history, by every command and both front ends. Whoever has the public password and
+//! same public history, by every command and both endpoints. Whoever has the public password and
 //! copies of the device, a second reader of its format, a trace of what the daemon writes, and what
 //! public commands say, cannot tell them apart.
 //!

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tacita_testkit::{Watchdog, skip_without_fuse};
 
 use crate::judge::cannot;
-use crate::world::{Front, Hidden, TIME_MAX, World, by_hand};
+use crate::world::{Endpoint, Hidden, TIME_MAX, World, by_hand};
 
 /// Locked memory, threads and descriptors.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ fn mappings(pid: u32) -> Vec<Mapping> {
 }
 
 /// A large device, so that what belongs to a volume is seen.
-fn large(hidden: Hidden, front: Front) -> World {
-    let mut world = World::new(hidden, front);
+fn large(hidden: Hidden, endpoint: Endpoint) -> World {
+    let mut world = World::new(hidden, endpoint);
     let device = world.path("device");
     world.init_of(&device, "8G");
     world
@@ -72,14 +72,14 @@ fn an_open_device_tells_nothing() {
         return;
     }
     let _watchdog = Watchdog::start(test, TIME_MAX);
-    for front in [Front::Nbd, Front::Folder] {
+    for endpoint in [Endpoint::Nbd, Endpoint::Folder] {
         let idle: &[Hidden] = if by_hand() {
             &[Hidden::Nothing, Hidden::Idle(1), Hidden::Idle(2)]
         } else {
             &[Hidden::Nothing, Hidden::Idle(1)]
         };
         let seen = idle.iter().map(|hidden| {
-            let mut world = large(*hidden, front);
+            let mut world = large(*hidden, endpoint);
             let open = world.open(&world.own(), &[]);
             let pid = open.daemon.id();
             let seen = (counts(pid), mappings(pid));
@@ -89,7 +89,7 @@ fn an_open_device_tells_nothing() {
         let seen: Vec<_> = seen.collect();
         assert!(seen[0].0.locked != "0 kB", "{:?}", seen[0].0);
         for other in &seen[1..] {
-            assert_eq!(seen[0].0, other.0, "{front:?}");
+            assert_eq!(seen[0].0, other.0, "{endpoint:?}");
             let more = |a: &[Mapping], b: &[Mapping]| -> Vec<Mapping> {
                 let mut rest = a.to_vec();
                 for mapping in b {
@@ -100,7 +100,7 @@ fn an_open_device_tells_nothing() {
                 rest
             };
             let (without, with) = (more(&seen[0].1, &other.1), more(&other.1, &seen[0].1));
-            assert!(without.is_empty() && with.is_empty(), "{front:?}: {without:?} {with:?}");
+            assert!(without.is_empty() && with.is_empty(), "{endpoint:?}: {without:?} {with:?}");
         }
     }
 }
@@ -114,7 +114,7 @@ fn what_was_used_tells_nothing() {
     }
     let _watchdog = Watchdog::start(test, TIME_MAX);
     let seen = [Hidden::Nothing, Hidden::Busy(2)].map(|hidden| {
-        let mut world = large(hidden, Front::Nbd);
+        let mut world = large(hidden, Endpoint::Nbd);
         let mut open = world.open(&world.own(), &[]);
         let pid = open.daemon.id();
         let before = counts(pid);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use crate::judge::{cannot, cannot_trace};
-use crate::world::{Front, Hidden, World, play};
+use crate::world::{Endpoint, Hidden, World, play};
 
 const CALLS: &str = "trace=write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync_file_range,\
                      fallocate,ftruncate,io_uring_enter";
@@ -12,7 +12,7 @@ const CALLS: &str = "trace=write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasyn
 /// A session under trace: what was written to the device, and where.
 fn story(world: &mut World, seed: u64) {
     let device = world.path("device");
-    let (front, own, trace) = (world.front(), world.own(), world.path("trace"));
+    let (endpoint, own, trace) = (world.endpoint(), world.own(), world.path("trace"));
     world.init(&device);
     let strace = ["strace", "-f", "-y", "-s", "0", "-o", &trace, "-e", CALLS];
     for (session, how) in [["--hidden-flush", "ordered"], ["--hidden-flush", "durable"]]
@@ -21,7 +21,7 @@ fn story(world: &mut World, seed: u64) {
     {
         let mut open = world.open_under(&strace, &device, &own, session);
         world.traffic(&mut open, seed * 100 + 21);
-        world.public(&["sweep", &front, "--public-only"]);
+        world.public(&["sweep", &endpoint, "--public-only"]);
         world.traffic(&mut open, seed * 100 + 22);
         world.close(open, how);
         let text = fs::read_to_string(&trace).unwrap();
@@ -50,7 +50,7 @@ fn the_daemon_writes_the_same() {
     if cannot(test, &["qemu-io"]) || cannot_trace(test) {
         return;
     }
-    play(test, Front::Nbd, story, |worlds, seed| {
+    play(test, Endpoint::Nbd, story, |worlds, seed| {
         let (first, others) = worlds.split_first().unwrap();
         assert_eq!(first.hidden, Hidden::Nothing);
         let seen = |call| first.said.iter().any(|said| said.starts_with(call));

@@ -38,14 +38,14 @@ impl Hidden {
 
 /// How a device is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Front {
+pub(crate) enum Endpoint {
     Nbd,
     Folder,
 }
 
 pub(crate) struct World {
     pub(crate) hidden: Hidden,
-    front: Front,
+    endpoint: Endpoint,
     folder: tempfile::TempDir,
     guard: Option<MountGuard>,
     /// Exit codes and words of public commands.
@@ -62,13 +62,13 @@ pub(crate) struct Open {
 }
 
 impl World {
-    pub(crate) fn new(hidden: Hidden, front: Front) -> Self {
+    pub(crate) fn new(hidden: Hidden, endpoint: Endpoint) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["public", "hidden", "hidden2", "new", "other"] {
             fs::write(folder.path().join(name), format!("the {name} password\n")).unwrap();
         }
-        let guard = (front == Front::Folder).then(|| MountGuard::new().unwrap());
-        Self { hidden, front, folder, guard, said: Vec::new(), copies: Vec::new() }
+        let guard = (endpoint == Endpoint::Folder).then(|| MountGuard::new().unwrap());
+        Self { hidden, endpoint, folder, guard, said: Vec::new(), copies: Vec::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// The socket or folder.
-    pub(crate) fn front(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         match &self.guard {
             Some(guard) => guard.path().to_str().unwrap().to_owned(),
             None => self.path("socket"),
@@ -107,9 +107,9 @@ impl World {
 
     /// Something said in public.
     pub(crate) fn heard(&mut self, what: &str, output: &Output) {
-        let (folder, front) = (self.path(""), self.front());
+        let (folder, endpoint) = (self.path(""), self.endpoint());
         let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).replace(&front, "FRONT");
+            let text = String::from_utf8_lossy(bytes).replace(&endpoint, "ENDPOINT");
             text.replace(folder.trim_end_matches('/'), "FOLDER")
         };
         let (code, out, err) = (output.status.code(), text(&output.stdout), text(&output.stderr));
@@ -144,10 +144,10 @@ impl World {
         password: &str,
         more: &[&str],
     ) -> Open {
-        let front = self.front();
-        let by = if self.front == Front::Nbd { "--nbd" } else { "--fuse" };
+        let endpoint = self.endpoint();
+        let by = if self.endpoint == Endpoint::Nbd { "--nbd" } else { "--fuse" };
         let mut daemon = command(tracer)
-            .args(["open", device, by, &front, "--foreground", "--password-file", password])
+            .args(["open", device, by, &endpoint, "--foreground", "--password-file", password])
             .args(more)
             .stdout(Stdio::null())
             .stderr(fs::File::create(self.path("log")).unwrap())
@@ -155,7 +155,7 @@ impl World {
             .process_group(0)
             .spawn()
             .unwrap();
-        while Self::run(&["status", &front]).status.code() != Some(0) {
+        while Self::run(&["status", &endpoint]).status.code() != Some(0) {
             let said = fs::read_to_string(self.path("log")).unwrap();
             assert!(
                 daemon.try_wait().unwrap().is_none(),
@@ -169,8 +169,8 @@ impl World {
 
     /// Ends a session as its owner says.
     pub(crate) fn close(&mut self, open: Open, how: &str) {
-        let front = self.front();
-        self.public(&["close", how, &front]);
+        let endpoint = self.endpoint();
+        self.public(&["close", how, &endpoint]);
         self.gone(open, true);
     }
 
@@ -230,7 +230,7 @@ fn kinds() -> (&'static [Hidden], u64) {
 /// The same story in all worlds, side by side.
 pub(crate) fn play(
     test: &str,
-    front: Front,
+    endpoint: Endpoint,
     story: impl Fn(&mut World, u64) + Sync,
     judge: impl Fn(&[World], u64),
 ) {
@@ -238,7 +238,7 @@ pub(crate) fn play(
     for seed in 0..seeds {
         let _watchdog = Watchdog::start(test, TIME_MAX);
         let live = |kind: Hidden| {
-            let mut world = World::new(kind, front);
+            let mut world = World::new(kind, endpoint);
             story(&mut world, seed);
             world
         };

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
-#[cfg(feature = "leaks")]
-use tacita_pddm::leak::{Leak, plant};
+#[cfg(feature = "faults")]
+use tacita_pddm::faults::{Fault, plant};
 
 use crate::devices::{BLOCK, blocks, content, entropy, make, memory, open, parameters, volume};
 
@@ -101,9 +101,9 @@ fn hidden_requests_do_not_wait_for_the_head() {
     assert!(hidden_goes_on(|| (), LONG));
 }
 
-#[cfg(feature = "leaks")]
+#[cfg(feature = "faults")]
 #[test]
 fn a_discard_that_waits_for_the_head_is_noticed() {
-    let prepare = || plant(Some(Leak::DiscardAtHead));
+    let prepare = || plant(Some(Fault::DiscardAtHead));
     assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
 }

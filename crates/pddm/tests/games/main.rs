@@ -11,15 +11,17 @@ mod crash;
 mod damage;
 mod devices;
 mod epochs;
+#[cfg(feature = "faults")]
+mod faults;
 mod gap;
 mod gate;
 mod guess;
+#[cfg(feature = "faults")]
 mod hostile;
-#[cfg(feature = "leaks")]
-mod leaks;
 mod levels;
 mod maintenance;
 mod model;
+#[cfg(feature = "faults")]
 mod oracle;
 mod stale;
 mod worlds;

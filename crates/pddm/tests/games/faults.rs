@@ -1,9 +1,9 @@
-//! Each planted leak is noticed. (Design note, section 5.5.)
+//! Each planted fault is noticed. (Design note, section 5.5.)
 
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
-use tacita_pddm::leak::{Leak, plant};
+use tacita_pddm::faults::{Fault, plant};
 use tacita_testkit::history::Rng;
 
 use crate::content::{findings, units};
@@ -13,16 +13,16 @@ use crate::worlds::{Scenario, difference, play};
 const GAMES: u64 = 40;
 
 /// Whether any of so many games ends with something found.
-fn caught(leak: Leak, game: impl Fn(u64) -> Vec<String>) {
+fn caught(fault: Fault, game: impl Fn(u64) -> Vec<String>) {
     for seed in 0..GAMES {
-        plant(Some(leak));
+        plant(Some(fault));
         let found = game(seed);
         plant(None);
         if !found.is_empty() {
             return;
         }
     }
-    panic!("{leak:?} was not noticed in {GAMES} games");
+    panic!("{fault:?} was not noticed in {GAMES} games");
 }
 
 fn two_worlds(seed: u64) -> Vec<String> {
@@ -70,13 +70,13 @@ fn repeated_salts(seed: u64) -> Vec<String> {
 /// Somebody who has the password of the first hidden volume learns of the second.
 #[test]
 fn a_leak_between_hidden_volumes() {
-    caught(Leak::SharedClass, crate::levels::difference);
+    caught(Fault::SharedClass, crate::levels::difference);
 }
 
 /// The guesser is no worse than it must be: it sees a leak that is there.
 #[test]
 fn the_guesser_sees_a_leak() {
-    plant(Some(Leak::ZeroDummies));
+    plant(Some(Fault::ZeroDummies));
     let score = crate::guess::score(7, 100);
     plant(None);
     assert!(score.accuracy >= 0.95, "{score:?}");
@@ -85,8 +85,8 @@ fn the_guesser_sees_a_leak() {
 /// Promises that a power cut shows to be broken.
 #[test]
 fn faults_that_a_cut_shows() {
-    for leak in [Leak::SkippedFlush, Leak::EarlyReuse, Leak::BlindRecovery] {
-        caught(leak, |seed| {
+    for fault in [Fault::SkippedFlush, Fault::EarlyReuse, Fault::BlindRecovery] {
+        caught(fault, |seed| {
             let held = std::panic::catch_unwind(|| crate::crash::game(seed)).is_ok();
             if held { Vec::new() } else { vec!["a promise is broken".to_owned()] }
         });
@@ -96,15 +96,15 @@ fn faults_that_a_cut_shows() {
 /// Promises on stale and damaged units, on public-only sessions and on hidden flushes.
 #[test]
 fn faults_that_break_promises() {
-    caught(Leak::StaleUnits, crate::stale::game);
-    caught(Leak::ForgottenPages, crate::stale::damaged_headers);
-    caught(Leak::ForgottenGap, |seed| crate::gap::game(seed, 5));
-    caught(Leak::OpenEpochs, crate::epochs::game);
+    caught(Fault::StaleUnits, crate::stale::game);
+    caught(Fault::ForgottenPages, crate::stale::damaged_headers);
+    caught(Fault::ForgottenGap, |seed| crate::gap::game(seed, 5));
+    caught(Fault::OpenEpochs, crate::epochs::game);
 }
 
 #[test]
 fn a_change_of_password_that_shows() {
-    caught(Leak::QuietPassword, crate::maintenance::passwords);
+    caught(Fault::QuietPassword, crate::maintenance::passwords);
 }
 
 #[test]
@@ -114,29 +114,29 @@ fn salts_never_repeat() {
 
 #[test]
 fn leaks_in_what_is_written_where() {
-    for leak in [
-        Leak::FlushWrites,
-        Leak::SkippedUnits,
-        Leak::SharedPages,
-        Leak::HiddenRecovery,
-        Leak::ForwardedDiscard,
-        Leak::CountedVolumes,
-        Leak::HiddenPressure,
+    for fault in [
+        Fault::FlushWrites,
+        Fault::SkippedUnits,
+        Fault::SharedPages,
+        Fault::HiddenRecovery,
+        Fault::ForwardedDiscard,
+        Fault::CountedVolumes,
+        Fault::HiddenPressure,
     ] {
-        caught(leak, two_worlds);
+        caught(fault, two_worlds);
     }
 }
 
 #[test]
 fn leaks_in_what_is_written() {
-    for leak in [
-        Leak::CopiedCiphertext,
-        Leak::ZeroDummies,
-        Leak::StaleCell,
-        Leak::WeakDummies,
-        Leak::ZeroTags,
+    for fault in [
+        Fault::CopiedCiphertext,
+        Fault::ZeroDummies,
+        Fault::StaleCell,
+        Fault::WeakDummies,
+        Fault::ZeroTags,
     ] {
-        caught(leak, written_bytes);
+        caught(fault, written_bytes);
     }
-    caught(Leak::RepeatedSalt, repeated_salts);
+    caught(Fault::RepeatedSalt, repeated_salts);
 }

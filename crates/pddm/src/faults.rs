@@ -1,11 +1,12 @@
-//! Planted leaks: each gives hidden data away in one way, and a game must notice each. A few break
+//! Planted faults: each gives hidden data away in one way, and a game must notice each. A few break
 //! other promises.
 //!
-//! Without the feature `leaks` nothing can be planted. Numbers are those of the design note, section 5.5.
+//! Without the feature `faults` nothing can be planted. Numbers are those of the design note,
+//! section 5.5.
 
-/// A leak.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leak {
+pub enum Fault {
     /// 1: a hidden flush writes the open unit.
     FlushWrites,
     /// 2: carried hidden slots are copied as they are.
@@ -54,25 +55,50 @@ pub enum Leak {
     DiscardAtHead,
 }
 
-#[cfg(feature = "leaks")]
+/// Cells of the unit before, by level, for [`Fault::StaleCell`].
+#[derive(Debug, Default)]
+pub(crate) struct StaleCells {
+    #[cfg(feature = "faults")]
+    cells: Vec<Vec<u8>>,
+}
+
+#[cfg(feature = "faults")]
+impl StaleCells {
+    /// A cell stays as it was while its volume rests.
+    pub(crate) fn put(&mut self, level: usize, rests: bool, cell: &mut [u8]) {
+        self.cells.resize(level.max(self.cells.len()) + 1, Vec::new());
+        if rests && self.cells[level].len() == cell.len() {
+            cell.copy_from_slice(&self.cells[level]);
+        }
+        self.cells[level] = cell.to_vec();
+    }
+}
+
+#[cfg(not(feature = "faults"))]
+impl StaleCells {
+    #[allow(clippy::unused_self, reason = "there is no state in a build that people use")]
+    pub(crate) const fn put(&mut self, _: usize, _: bool, _: &mut [u8]) {}
+}
+
+#[cfg(feature = "faults")]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Leak>> = const { std::cell::Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a leak in this thread, or removes it.
-#[cfg(feature = "leaks")]
-pub fn plant(leak: Option<Leak>) {
-    PLANTED.set(leak);
+/// Plants a fault in this thread, or removes it.
+#[cfg(feature = "faults")]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
 }
 
-/// Whether `leak` is planted.
-#[cfg(feature = "leaks")]
-pub(crate) fn planted(leak: Leak) -> bool {
-    PLANTED.get() == Some(leak)
+/// Whether `fault` is planted.
+#[cfg(feature = "faults")]
+pub(crate) fn planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
 }
 
 /// Nothing is planted in a build that people use.
-#[cfg(not(feature = "leaks"))]
-pub(crate) const fn planted(_: Leak) -> bool {
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn planted(_: Fault) -> bool {
     false
 }

@@ -1,0 +1,153 @@
+//! Runs of units that are on their way to the device. They can be read here until they are there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tacita_block::BlockNo;
+
+use crate::error::{Error, Kind, Result};
+use crate::geometry::{BLOCK_LEN, Geometry};
+
+/// Runs on their way at the same time.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Adjacent units, sealed.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) start: BlockNo,
+    pub(crate) bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// First unit and content, in the order of writing.
+    runs: VecDeque<(u32, Arc<Run>)>,
+    /// How many of them may be written: one more is announced only.
+    ready: usize,
+    failed: bool,
+    /// Why, for the first who asks.
+    cause: Option<tacita_block::Error>,
+    closing: bool,
+}
+
+impl Queue {
+    fn outcome(&mut self) -> Result<()> {
+        match self.cause.take() {
+            Some(cause) => Err(cause.into()),
+            None if self.failed => Err(write_failed()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is on its way.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    unit_blocks: u32,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl InFlight {
+    /// Nothing is on its way.
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        Self { unit_blocks: geometry.unit_blocks(), queue, changed }
+    }
+
+    // Every change of the queue is one step.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run can be read from now on.
+    pub(crate) fn announce(&self, first_unit: u32, run: Run) {
+        self.lock().runs.push_back((first_unit, Arc::new(run)));
+    }
+
+    /// The announced run may be written. Waits while too much is on its way.
+    ///
+    /// # Errors
+    /// An earlier write has failed.
+    pub(crate) fn hand_over(&self) -> Result<()> {
+        let mut queue = self.lock();
+        queue.ready += 1;
+        self.changed.notify_all();
+        while queue.runs.len() >= IN_FLIGHT_MAX && !queue.failed {
+            queue = self.wait(queue);
+        }
+        queue.outcome()
+    }
+
+    /// Returns when nothing is on its way.
+    ///
+    /// # Errors
+    /// A write has failed.
+    pub(crate) fn drain(&self) -> Result<()> {
+        let mut queue = self.lock();
+        while !queue.runs.is_empty() && !queue.failed {
+            queue = self.wait(queue);
+        }
+        queue.outcome()
+    }
+
+    /// Copies blocks of a unit that is on its way; false if it is not.
+    pub(crate) fn read(&self, unit: u32, block: u32, buf: &mut [u8]) -> bool {
+        let run = {
+            let queue = self.lock();
+            let unit_len = self.unit_blocks as usize * BLOCK_LEN;
+            let holds = |first: u32, run: &Run| {
+                let units = u32::try_from(run.bytes.len() / unit_len).unwrap_or(u32::MAX);
+                (first..first + units).contains(&unit)
+            };
+            let run = queue.runs.iter().rev().find(|(first, run)| holds(*first, run));
+            run.map(|(first, run)| (*first, Arc::clone(run)))
+        };
+        let Some((first, run)) = run else { return false };
+        let start = ((unit - first) * self.unit_blocks + block) as usize;
+        buf.copy_from_slice(&run.bytes[start * BLOCK_LEN..][..buf.len()]);
+        true
+    }
+
+    /// The run to be written next, for whoever writes; `None` when there will be none.
+    pub(crate) fn next_run(&self) -> Option<Arc<Run>> {
+        let mut queue = self.lock();
+        while queue.ready == 0 && !queue.closing {
+            queue = self.wait(queue);
+        }
+        if queue.ready == 0 || queue.failed {
+            return None;
+        }
+        Some(Arc::clone(&queue.runs.front().expect("what is ready is there").1))
+    }
+
+    /// The run that was next has been written, or has not.
+    pub(crate) fn note_written(&self, written: tacita_block::Result<()>) {
+        let mut queue = self.lock();
+        queue.ready -= 1;
+        match written {
+            Ok(()) => drop(queue.runs.pop_front()),
+            Err(cause) => {
+                // What is on its way stays readable; it never gets to the device.
+                queue.failed = true;
+                queue.cause = Some(cause);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Nothing more will be handed over.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.changed.notify_all();
+    }
+}
+
+pub(crate) fn write_failed() -> Error {
+    let text = "an earlier write failed; nothing can be written until the device is opened again";
+    Error::new(Kind::Device, text)
+}
