@@ -16,10 +16,10 @@ use std::sync::Arc;
 use tacita_block::BlockNo;
 
 use crate::error::Result;
+use crate::faults::{Fault, planted};
 use crate::geometry::{Geometry, MAP_ENTRIES, Table};
 use crate::journal::Plan;
 use crate::map_block;
-use crate::mutant::{Mutant, planted};
 use crate::names::FileId;
 use crate::placement::{Cell, Change, Engine, Relocation, Work};
 use crate::tree::{PendingWork, State};
@@ -68,7 +68,7 @@ impl Cells {
 
     /// All cells whose map entry changes.
     fn changed(&self) -> impl Iterator<Item = Cell> + '_ {
-        let vacated = self.vacated.iter().filter(|_| !planted(Mutant::MapResidue));
+        let vacated = self.vacated.iter().filter(|_| !planted(Fault::MapResidue));
         self.taken.iter().chain(vacated).copied()
     }
 }
@@ -140,7 +140,7 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     pages::write(state, &relocations, &cells, &mut plan)?;
     zero_vacated(&state.superblock.geometry, Table::Pages, &cells, &mut plan);
     write_maps(&state.superblock.geometry, Table::Pages, &state.pages, &cells, &mut plan);
-    if planted(Mutant::CounterInSuperblock) {
+    if planted(Fault::CounterInSuperblock) {
         let mut block = state.medium.read_block(BlockNo(0))?;
         block[100] = block[100].wrapping_add(1);
         plan.put(BlockNo(0), block);
@@ -165,7 +165,7 @@ fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Pla
     for cell in &cells.vacated {
         let start = geometry.cell_start(table, *cell);
         plan.leave(table, start);
-        if !planted(Mutant::FreedBucketResidue) {
+        if !planted(Fault::FreedBucketResidue) {
             plan.zero(start, geometry.cell_blocks(table));
         }
     }

@@ -116,7 +116,7 @@ impl State {
             node.times[i] = time;
             let by_user = change.user_times && i < 2;
             let keep = match kept {
-                Times::None => crate::mutant::planted(crate::mutant::Mutant::ClockTimes),
+                Times::None => crate::faults::planted(crate::faults::Fault::ClockTimes),
                 Times::User => by_user,
                 Times::Full => by_user || i > 0,
             };

@@ -24,9 +24,9 @@ use tacita_block::BlockNo;
 use tacita_secret::digest;
 
 use crate::error::{Result, damaged};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
 use crate::superblock::{u32_at, u64_at};
 pub(crate) use in_flight::InFlight;
 pub(crate) use plan::{Plan, Target};
@@ -108,7 +108,7 @@ impl Sealed {
             return Ok(());
         }
         medium.write(geometry.journal(), &self.bytes)?;
-        if planted(Mutant::SkippedFlush) { Ok(()) } else { medium.flush() }
+        if planted(Fault::SkippedFlush) { Ok(()) } else { medium.flush() }
     }
 
     /// Brings the image to the new state. The last writes are not flushed yet. `flushed` is told
@@ -141,7 +141,7 @@ impl Sealed {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let blocks = if planted(Mutant::JournalResidue) { 1 } else { self.blocks() };
+        let blocks = if planted(Fault::JournalResidue) { 1 } else { self.blocks() };
         medium.zero(geometry.journal(), blocks)?;
         medium.flush()
     }

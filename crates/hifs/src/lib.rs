@@ -7,6 +7,11 @@ mod commit;
 mod committer;
 mod content;
 mod error;
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
+mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod file_system;
 mod format;
 pub mod geometry;
@@ -15,7 +20,6 @@ mod journal;
 mod load;
 mod map_block;
 mod medium;
-pub mod mutant;
 mod names;
 pub mod pack;
 mod page;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Cells;
 use crate::error::{Result, damaged};
+use crate::faults::{Fault, planted};
 use crate::geometry::Table;
 use crate::journal::{Plan, Target};
-use crate::mutant::{Mutant, planted};
 use crate::names::FileId;
 use crate::page::{PageKey, PageWriter};
 use crate::placement::{Change, Owner, Relocation};
@@ -107,7 +107,7 @@ impl State {
         let dir =
             self.directory_of(key.trie).ok_or_else(|| damaged("a page without a directory"))?;
         let mut entries: Vec<_> = dir.range(key.leaf.hashes()).collect();
-        if planted(Mutant::InsertionOrder) {
+        if planted(Fault::InsertionOrder) {
             entries.sort_by_key(|(_, node)| **node);
         }
         for ((_, name), child) in entries {

@@ -13,9 +13,9 @@ use tacita_block::BlockNo;
 
 use super::{Contents, Plan, Sealed, Target};
 use crate::error::Result;
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
 
 /// The commit that is on its way, if any.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl InFlight {
 
     /// A layer of moves is durable at its targets.
     pub(crate) fn flushed(&self, layer: u32) {
-        if planted(Mutant::ReadsOldPlace) {
+        if planted(Fault::ReadsOldPlace) {
             return;
         }
         if let Stage::Sealed { layers, .. } = &mut *self.stage() {

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::content::Pending;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
 use crate::superblock::u64_at;
 
 /// Blocks compared with the image, or written loosely, at once.
@@ -168,7 +168,7 @@ impl Plan {
         let steps: Vec<Step> = moves.keys().copied().collect();
         let copies_max = geometry.journal_blocks.saturating_sub(taken) / 2;
         let mut order = layers::order(&steps, copies_max);
-        if planted(Mutant::CyclesCopied) {
+        if planted(Fault::CyclesCopied) {
             for cycle in std::mem::take(&mut order.cycles) {
                 order.ways[cycle[0]] = Way::Copied;
             }

@@ -7,9 +7,9 @@ use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
 use super::State;
 use crate::content::{Content, Source, to_bucket};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
 use crate::journal::is_zero;
-use crate::mutant::{Mutant, planted};
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
@@ -313,7 +313,7 @@ fn zero_within_bucket(content: &mut Content, source: Source<'_>, range: Range<u6
     if range.is_empty() || !content.has_bucket(source, to_bucket(range.start / bucket_len)) {
         return Ok(0);
     }
-    if planted(Mutant::SlackResidue) {
+    if planted(Fault::SlackResidue) {
         return Ok(0);
     }
     let mut fresh = 0;

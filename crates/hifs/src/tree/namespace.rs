@@ -343,8 +343,8 @@ impl State {
 
     /// Sets times from the clock, and keeps them if the image does.
     pub(crate) fn keep_clock(&mut self, id: NodeId, now: Timestamp, which: &[usize]) -> Result<()> {
-        use crate::mutant::{Mutant, planted};
-        let keep = self.superblock.times == Times::Full || planted(Mutant::ClockTimes);
+        use crate::faults::{Fault, planted};
+        let keep = self.superblock.times == Times::Full || planted(Fault::ClockTimes);
         let node = self.node_mut(id)?;
         for &i in which {
             node.times[i] = now;

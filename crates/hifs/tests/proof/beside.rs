@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice};
 use tacita_hifs::Hifs;
+use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Layout, Parameters};
-use tacita_hifs::mutant::Mutant;
 use tacita_testkit::history::{Rng, Tree, read_all, step, tree, walk};
 use tacita_vfs::{Exchange, FileSystem, FileType, NewNode};
 
 use crate::images::{LAYOUTS, NOW, assert_same, env_number, fresh, new, open, parameters, plainly};
-use crate::mutants::catches;
 use crate::permutation::LIMITS;
+use crate::planted::catches;
 
 type Hook = Box<dyn Fn(&str) + Send>;
 
@@ -153,5 +153,5 @@ fn files_read_as_written_during_commits() {
 fn reading_the_old_place_is_caught() {
     let play = || (0..3).for_each(|seed| game(&crowded(Layout::B), seed, false));
     assert!(!catches(None, play), "the game passes without a fault");
-    assert!(catches(Some(Mutant::ReadsOldPlace), play));
+    assert!(catches(Some(Fault::ReadsOldPlace), play));
 }

@@ -2,15 +2,15 @@
 //! emptied.
 
 use tacita_hifs::Hifs;
+use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Table};
-use tacita_hifs::mutant::Mutant;
 use tacita_testkit::history::{Rng, tree, walk};
 use tacita_vfs::{Exchange, FileSystem, FileType, Kind, NodeId};
 
 use crate::images::{
     LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters,
 };
-use crate::mutants::catches;
+use crate::planted::catches;
 
 /// Shapes with few and many buckets a commit.
 fn shapes() -> Vec<Parameters> {
@@ -183,7 +183,7 @@ fn copied_cycles_are_caught() {
         ..parameters(Layout::D)
     };
     assert!(!catches(None, || exchanges(&parameters)), "the game passes without a fault");
-    assert!(catches(Some(Mutant::CyclesCopied), || exchanges(&parameters)));
+    assert!(catches(Some(Fault::CyclesCopied), || exchanges(&parameters)));
 }
 
 /// Two trees of different contents change places: each bucket's place may be another's.

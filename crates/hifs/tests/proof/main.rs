@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod beside;
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod bound;
 mod crash;
 mod damage;
@@ -16,9 +16,9 @@ mod hostile;
 mod images;
 mod large;
 mod metamorphic;
-#[cfg(feature = "mutants")]
-mod mutants;
 mod paper;
 mod permutation;
+#[cfg(feature = "faults")]
+mod planted;
 mod second_reader;
 mod strict;

@@ -2,15 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tacita_hifs::faults::{Fault, plant};
 use tacita_hifs::geometry::{Layout, Parameters};
-use tacita_hifs::mutant::{Mutant, plant};
 
 use crate::images::parameters;
 use crate::{crash, permutation};
 
 /// Whether a game fails with the fault planted.
-pub(crate) fn catches(mutant: Option<Mutant>, game: impl Fn()) -> bool {
-    plant(mutant);
+pub(crate) fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
+    plant(fault);
     let outcome = catch_unwind(AssertUnwindSafe(game));
     plant(None);
     outcome.is_err()
@@ -32,21 +32,21 @@ fn crash_game() {
 #[test]
 fn every_fault_at_rest_is_caught() {
     assert!(!catches(None, permutation_game), "the game passes without a fault");
-    for mutant in [
-        Mutant::CounterInSuperblock,
-        Mutant::JournalResidue,
-        Mutant::FreedBucketResidue,
-        Mutant::SlackResidue,
-        Mutant::InsertionOrder,
-        Mutant::MapResidue,
-        Mutant::ClockTimes,
+    for fault in [
+        Fault::CounterInSuperblock,
+        Fault::JournalResidue,
+        Fault::FreedBucketResidue,
+        Fault::SlackResidue,
+        Fault::InsertionOrder,
+        Fault::MapResidue,
+        Fault::ClockTimes,
     ] {
-        assert!(catches(Some(mutant), permutation_game), "{mutant:?} was not caught");
+        assert!(catches(Some(fault), permutation_game), "{fault:?} was not caught");
     }
 }
 
 #[test]
 fn a_skipped_flush_is_caught() {
     assert!(!catches(None, crash_game), "the game passes without a fault");
-    assert!(catches(Some(Mutant::SkippedFlush), crash_game));
+    assert!(catches(Some(Fault::SkippedFlush), crash_game));
 }

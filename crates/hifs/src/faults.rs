@@ -1,10 +1,10 @@
 //! Planted faults: each breaks one promise, and a test must catch each.
 //!
-//! Without the feature `mutants` nothing can be planted.
+//! Without the feature `faults` nothing can be planted.
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mutant {
+pub enum Fault {
     /// The superblock counts commits.
     CounterInSuperblock,
     /// The journal's body is left after a commit.
@@ -27,25 +27,25 @@ pub enum Mutant {
     ClockTimes,
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants a fault in this thread, or removes it.
-#[cfg(feature = "mutants")]
-pub fn plant(mutant: Option<Mutant>) {
-    PLANTED.set(mutant);
+#[cfg(feature = "faults")]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
 }
 
-/// Whether `mutant` is planted.
-#[cfg(feature = "mutants")]
-pub(crate) fn planted(mutant: Mutant) -> bool {
-    PLANTED.get() == Some(mutant)
+/// Whether `fault` is planted.
+#[cfg(feature = "faults")]
+pub(crate) fn planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
 }
 
 /// Nothing is planted in a build that people use.
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn planted(_: Mutant) -> bool {
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn planted(_: Fault) -> bool {
     false
 }
