@@ -280,6 +280,15 @@ fn file_systems_on_both_volumes() {
                     loops.umount(&secret);
                 }
             }
+            // What still waited would be dropped.
+            let waits = || {
+                let said = expect(0, &tacita(&["pddm", "status", "--hidden", "--json", dir]));
+                let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+                facts["volumes"][0]["waiting_blocks"] != 0
+            };
+            while waits() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
         });
         loops.umount(&cover);
         expect(0, &tacita(&["pddm", "close", "--drop", dir]));

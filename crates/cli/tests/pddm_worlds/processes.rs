@@ -89,31 +89,36 @@ fn an_open_device_tells_nothing() {
         } else {
             &[Hidden::Nothing, Hidden::Idle(1)]
         };
-        let seen = idle.iter().map(|hidden| {
-            let mut world = large(*hidden, endpoint);
-            let open = world.open(&world.own(), &[]);
-            let pid = open.daemon.id();
-            let seen = (counts(pid), mappings(pid));
-            world.close(open, "--drop");
-            seen
-        });
-        let seen: Vec<_> = seen.collect();
-        assert!(seen[0].0.locked != "0 kB", "{:?}", seen[0].0);
-        for other in &seen[1..] {
-            assert_eq!(seen[0].0, other.0, "{endpoint:?}");
-            let more = |a: &[Mapping], b: &[Mapping]| -> Vec<Mapping> {
-                let mut rest = a.to_vec();
-                for mapping in b {
-                    if let Some(at) = rest.iter().position(|other| other == mapping) {
-                        rest.remove(at);
-                    }
-                }
-                rest
-            };
-            let (without, with) = (more(&seen[0].1, &other.1), more(&other.1, &seen[0].1));
-            assert!(without.is_empty() && with.is_empty(), "{endpoint:?}: {without:?} {with:?}");
-        }
+        let alike = || idle[1..].iter().all(|hidden| differences(*hidden, endpoint).is_none());
+        // Answers that meet at the start leave one more stack, with or without hidden volumes; what
+        // tells of them would be there each time.
+        assert!((0..5).any(|_| alike()), "{:?}", differences(idle[1], endpoint));
     }
+}
+
+/// In what an open device with such hidden volumes differs from one without.
+fn differences(hidden: Hidden, endpoint: Endpoint) -> Option<String> {
+    let seen = [Hidden::Nothing, hidden].map(|hidden| {
+        let mut world = large(hidden, endpoint);
+        let open = world.open(&world.own(), &[]);
+        let pid = open.daemon.id();
+        let seen = (counts(pid), mappings(pid));
+        world.close(open, "--drop");
+        seen
+    });
+    assert!(seen[0].0.locked != "0 kB", "{:?}", seen[0].0);
+    let more = |a: &[Mapping], b: &[Mapping]| -> Vec<Mapping> {
+        let mut rest = a.to_vec();
+        for mapping in b {
+            if let Some(at) = rest.iter().position(|other| other == mapping) {
+                rest.remove(at);
+            }
+        }
+        rest
+    };
+    let (without, with) = (more(&seen[0].1, &seen[1].1), more(&seen[1].1, &seen[0].1));
+    let differ = seen[0].0 != seen[1].0 || !without.is_empty() || !with.is_empty();
+    differ.then(|| format!("{endpoint:?}: {seen:?}: {without:?} {with:?}"))
 }
 
 /// Nor, but for memory, when hidden volumes have been used, and whoever used them has left.
