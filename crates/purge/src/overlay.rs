@@ -7,9 +7,9 @@
 mod attribute_calls;
 mod content;
 mod descriptors;
+mod inode_flags;
 mod kept;
 mod latecomer;
-mod marks;
 mod namespace;
 mod opaque;
 mod purger;

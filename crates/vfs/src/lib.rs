@@ -14,7 +14,7 @@ pub mod posix;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Kind, Result};
 pub use file_system::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,
-    Reserve, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
+    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, XattrMode,
 };
 pub use posix::Posix;
