@@ -21,9 +21,11 @@
 //! attributes, then whatever the system locks.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::{Attr, Clock, FileSystem, FsStats, NodeId, Result};
+use tacita_clock::Clock;
+
+use crate::{Attr, FileSystem, FsStats, NodeId, Result, Timestamp};
 
 mod activity;
 mod attributes;
@@ -79,7 +81,7 @@ impl Caller {
 /// The POSIX rules over one file system.
 pub struct Posix<F> {
     fs: F,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     namespace: RwLock<()>,
     attributes: [Mutex<()>; ATTRIBUTE_LOCK_COUNT],
     references: References,
@@ -89,10 +91,10 @@ pub struct Posix<F> {
 
 impl<F: FileSystem> Posix<F> {
     /// Rules over `fs`, stamping times by `clock`.
-    pub fn new(fs: F, clock: impl Clock) -> Self {
+    pub fn new(fs: F, clock: Arc<dyn Clock>) -> Self {
         Self {
             fs,
-            clock: Box::new(clock),
+            clock,
             namespace: RwLock::new(()),
             attributes: std::array::from_fn(|_| Mutex::new(())),
             references: References::default(),
@@ -104,6 +106,15 @@ impl<F: FileSystem> Posix<F> {
     /// The system beneath.
     pub const fn file_system(&self) -> &F {
         &self.fs
+    }
+
+    /// The clock that times are stamped by.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.wall().into()
     }
 
     /// The system beneath, back from the rules.

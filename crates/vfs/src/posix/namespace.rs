@@ -160,7 +160,7 @@ impl<F: FileSystem> Posix<F> {
         if self.find(dir, name)?.is_some() {
             return Err(Kind::Exists.into());
         }
-        let attr = self.fs.link(node, dir, name, self.clock.now())?;
+        let attr = self.fs.link(node, dir, name, self.now())?;
         self.references.take(node);
         Ok(attr)
     }
@@ -178,7 +178,7 @@ impl<F: FileSystem> Posix<F> {
         if attr.kind == FileType::Directory {
             return Err(Kind::IsDirectory.into());
         }
-        self.fs.remove(dir, name, self.clock.now())?;
+        self.fs.remove(dir, name, self.now())?;
         self.after_loss_of_name(node)?;
         drop(guard);
         let lives_on = attr.nlink > 1;
@@ -205,7 +205,7 @@ impl<F: FileSystem> Posix<F> {
             return Err(Kind::NotDirectory.into());
         }
         self.check_empty(node)?;
-        self.fs.remove(dir, name, self.clock.now())?;
+        self.fs.remove(dir, name, self.now())?;
         self.after_loss_of_name(node)?;
         Ok(node)
     }
@@ -261,7 +261,7 @@ impl<F: FileSystem> Posix<F> {
             gid: if inherits { parent.gid } else { caller.gid },
             rdev: 0,
             target: OsString::new(),
-            now: self.clock.now(),
+            now: self.now(),
         })
     }
 

@@ -73,7 +73,7 @@ impl<F: FileSystem> Posix<F> {
             RenameMode::Exchange => Exchange::Yes,
             RenameMode::Replace | RenameMode::NoReplace => Exchange::No,
         };
-        let replaced = self.fs.rename(from, to, exchange, self.clock.now())?;
+        let replaced = self.fs.rename(from, to, exchange, self.now())?;
         if let Some(replaced) = replaced.filter(|_| exchange == Exchange::No) {
             self.after_loss_of_name(replaced)?;
         }
