@@ -62,7 +62,7 @@ impl BlockDevice for Gate {
 }
 
 /// Whether all that a hidden volume is asked for is done while a public flush waits for the device.
-fn hidden_goes_on(prepare: impl FnOnce() + Send, patience: Duration) -> bool {
+fn hidden_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
     let inner = memory(blocks(60));
     let gate = Arc::new(Gate { inner, state: Mutex::new((false, 0)), changed: Condvar::new() });
     let device: Arc<dyn BlockDevice> = gate.clone();
@@ -79,7 +79,7 @@ fn hidden_goes_on(prepare: impl FnOnce() + Send, patience: Duration) -> bool {
         gate.await_waiting();
         let (done, finished) = channel();
         scope.spawn(move || {
-            prepare();
+            let _planted = prepare();
             hidden.write(BlockNo(1), &content(1, 1)).unwrap();
             hidden.discard(BlockRange { start: BlockNo(0), count: 2 }).unwrap();
             hidden.write_zeroes(BlockRange { start: BlockNo(3), count: 5 }).unwrap();
@@ -104,6 +104,6 @@ fn hidden_requests_do_not_wait_for_the_head() {
 #[cfg(feature = "faults")]
 #[test]
 fn a_discard_that_waits_for_the_head_is_noticed() {
-    let prepare = || plant(Some(Fault::DiscardAtHead));
+    let prepare = || plant(Fault::DiscardAtHead);
     assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
 }
