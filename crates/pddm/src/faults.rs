@@ -53,6 +53,8 @@ tacita_faults::plantable! {
         OpenEpochs,
         /// Another: a hidden discard waits for the head, and whoever has that may wait for it.
         DiscardAtHead,
+        /// Another: a hidden discard keeps its stage while it looks at the map, and the head waits.
+        DiscardHoldsLock,
     }
 }
 
@@ -80,3 +82,33 @@ impl StaleCells {
     #[allow(clippy::unused_self, reason = "there is no state in a build that people use")]
     pub(crate) const fn put(&mut self, _: usize, _: bool, _: &mut [u8]) {}
 }
+
+/// What is told of each block that a discard finds in its range.
+#[cfg(feature = "faults")]
+type Look = Box<dyn Fn(u32)>;
+
+#[cfg(feature = "faults")]
+thread_local! {
+    static LOOK: std::cell::RefCell<Option<Look>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Calls `look` for each block whose place a discard of this thread looks at, so that a test can stop
+/// it in the middle.
+#[cfg(feature = "faults")]
+pub fn look_on(look: impl Fn(u32) + 'static) {
+    LOOK.set(Some(Box::new(look)));
+}
+
+/// A discard looks at a block.
+#[cfg(feature = "faults")]
+pub(crate) fn discard_looks_at(id: u32) {
+    LOOK.with_borrow(|look| {
+        if let Some(look) = look {
+            look(id);
+        }
+    });
+}
+
+/// Nobody looks on in a build that people use.
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn discard_looks_at(_: u32) {}

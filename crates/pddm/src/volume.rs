@@ -8,7 +8,7 @@ use tacita_block::{
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
-use crate::faults::{Fault, planted};
+use crate::faults::{Fault, discard_looks_at, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
 use crate::level::OpenLevel;
 use crate::open_log::OpenLog;
@@ -249,10 +249,17 @@ impl Volume {
         }
         // First what is staged: it moves into the map, and not the other way. Whoever has the head
         // needs the stage, too, so it is not kept while all of the range is looked at.
-        let staged = open.stage().holds_any(&range);
-        if !staged && range.clone().all(|id| open.map.get(id) == Place::NOWHERE) {
+        let stage = open.stage();
+        let staged = stage.holds_any(&range);
+        let held = planted(Fault::DiscardHoldsLock).then_some(stage);
+        let is_nowhere = |id| {
+            discard_looks_at(id);
+            open.map.get(id) == Place::NOWHERE
+        };
+        if !staged && range.clone().all(is_nowhere) {
             return Ok(());
         }
+        drop(held);
         if self.level == Level::PUBLIC {
             self.shared().note_public_change();
             open.stage().drop_blocks(range);

@@ -1,5 +1,6 @@
-//! A device that lets nothing through for a while: whoever writes publicly waits, with the head; who
-//! uses a hidden volume does not.
+//! Nobody waits for the other side. A device that lets nothing through for a while: whoever writes
+//! publicly waits, with the head; who uses a hidden volume does not. A hidden discard that is stopped
+//! in the middle: who writes publicly does not wait.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
 #[cfg(feature = "faults")]
-use tacita_pddm::faults::{Fault, plant};
+use tacita_pddm::faults::{Fault, look_on, plant};
 
 use crate::devices::{BLOCK, blocks, content, entropy, make, memory, open, parameters, volume};
 
@@ -106,4 +107,59 @@ fn hidden_requests_do_not_wait_for_the_head() {
 fn a_discard_that_waits_for_the_head_is_noticed() {
     let prepare = || plant(Fault::DiscardAtHead);
     assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
+}
+
+/// Whether public writes get to the device while a hidden discard looks at what it drops.
+#[cfg(feature = "faults")]
+fn public_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
+    let device: Arc<dyn BlockDevice> = memory(blocks(60));
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let (public, hidden) = (volume(&session, 0), volume(&session, 1));
+    // All that waits gets to the device, so that the map is looked at to its end.
+    hidden.write(BlockNo(9), &content(9, 1)).unwrap();
+    (0..9).for_each(|_| session.beat().unwrap());
+    let (stop, stopped) = channel();
+    let (release, released) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _planted = prepare();
+            look_on(move |id| {
+                if id == 5 {
+                    stop.send(()).unwrap();
+                    released.recv().unwrap();
+                }
+            });
+            hidden.discard(BlockRange { start: BlockNo(0), count: 10 }).unwrap();
+            let mut read = vec![7; BLOCK];
+            hidden.read(BlockNo(9), &mut read).unwrap();
+            assert!(read.iter().all(|byte| *byte == 0));
+        });
+        stopped.recv().unwrap();
+        let (done, finished) = channel();
+        scope.spawn(move || {
+            for id in 0..40 {
+                public.write(BlockNo(id), &content(id, 1)).unwrap();
+            }
+            public.flush().unwrap();
+            // Nobody listens any more where it had to wait.
+            let _ = done.send(());
+        });
+        let went_on = finished.recv_timeout(patience).is_ok();
+        release.send(()).unwrap();
+        went_on
+    })
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn public_writes_do_not_wait_for_a_hidden_discard() {
+    assert!(public_goes_on(|| (), LONG));
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_discard_that_keeps_its_lock_is_noticed() {
+    let prepare = || plant(Fault::DiscardHoldsLock);
+    assert!(!public_goes_on(prepare, Duration::from_secs(1)));
 }
