@@ -66,6 +66,14 @@ impl Simulated {
         }
     }
 
+    /// Lets time pass until the next wait ends; false if nobody waits.
+    pub fn advance_to_next(&self) -> bool {
+        let next = self.state().waiters.first_key_value().map(|((end, _), _)| *end);
+        let Some(next) = next else { return false };
+        self.advance(next.saturating_sub(self.monotonic()));
+        true
+    }
+
     /// Waits until so many threads wait for this clock.
     ///
     /// # Panics

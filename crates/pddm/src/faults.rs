@@ -55,6 +55,10 @@ tacita_faults::plantable! {
         DiscardAtHead,
         /// Another: a hidden discard keeps its stage while it looks at the map, and the head waits.
         DiscardHoldsLock,
+        /// A hidden read keeps the head, and public requests wait for it.
+        ReadAtHead,
+        /// The heartbeat begins anew with hidden writes, too.
+        HiddenBeats,
     }
 }
 

@@ -87,7 +87,7 @@ impl Volume {
     fn write_blocks(&self, first: u32, buf: &[u8]) -> Result<()> {
         self.served()?;
         self.engine.writable()?;
-        if self.level == Level::PUBLIC {
+        if self.level == Level::PUBLIC || planted(Fault::HiddenBeats) {
             self.shared().note_public_change();
         }
         if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
@@ -140,6 +140,8 @@ impl Volume {
     fn read_blocks(&self, first: u32, buf: &mut [u8]) -> Result<()> {
         self.served()?;
         let open = self.open();
+        let at_head = planted(Fault::ReadAtHead) && self.level != Level::PUBLIC;
+        let _head = if at_head { Some(self.engine.head()?) } else { None };
         let places: Vec<Place> = {
             let stage = open.stage();
             let slots = (first..).zip(buf.chunks_exact_mut(BLOCK_LEN));

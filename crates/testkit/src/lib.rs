@@ -5,6 +5,7 @@ pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;
+pub mod simulation;
 pub mod watchdog;
 
 pub use memory_fs::{InoScheme, MemoryFs};
