@@ -22,9 +22,11 @@
 //! system locks.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Attr, Clock, FileSystem, FsStats, NodeId, Result};
+use tacita_clock::Clock;
+
+use crate::{Attr, FileSystem, FsStats, NodeId, Result, Timestamp};
 
 mod activity;
 mod attributes;
@@ -83,7 +85,7 @@ impl Caller {
 /// The POSIX rules over one file system.
 pub struct Posix<F> {
     fs: F,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     locks: Locks,
     attributes: [Mutex<()>; ATTRIBUTE_LOCK_COUNT],
     references: References,
@@ -93,10 +95,10 @@ pub struct Posix<F> {
 
 impl<F: FileSystem> Posix<F> {
     /// Rules over `fs`, stamping times by `clock`.
-    pub fn new(fs: F, clock: impl Clock) -> Self {
+    pub fn new(fs: F, clock: Arc<dyn Clock>) -> Self {
         Self {
             fs,
-            clock: Box::new(clock),
+            clock,
             locks: Locks::default(),
             attributes: std::array::from_fn(|_| Mutex::new(())),
             references: References::default(),
@@ -108,6 +110,15 @@ impl<F: FileSystem> Posix<F> {
     /// The system beneath.
     pub const fn file_system(&self) -> &F {
         &self.fs
+    }
+
+    /// The clock that times are stamped by.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.wall().into()
     }
 
     /// The system beneath, back from the rules.

@@ -11,8 +11,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use tacita_testkit::{MemoryFs, StepClock};
+use tacita_clock::{Clock, System};
+use tacita_testkit::MemoryFs;
 use tacita_vfs::posix::{Caller, RenameMode};
 use tacita_vfs::{
     Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link, NewNode,
@@ -204,7 +206,7 @@ impl FileSystem for Stopping {
 type Fs = Arc<Posix<Stopping>>;
 
 fn new_fs() -> Fs {
-    Arc::new(Posix::new(Stopping::new(), StepClock::default()))
+    Arc::new(Posix::new(Stopping::new(), Arc::new(System)))
 }
 
 fn dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
@@ -273,7 +275,7 @@ fn meanwhile<T: Send + 'static>(
         if done.load(Ordering::SeqCst) {
             break;
         }
-        thread::sleep(std::time::Duration::from_millis(1));
+        System.wait(Duration::from_millis(1));
     }
     (worker, done)
 }

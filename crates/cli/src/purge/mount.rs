@@ -8,11 +8,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
+use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
+use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{Posix, SystemClock};
 
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
@@ -126,7 +127,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         sync_interval: Duration::ZERO,
         ..MountOptions::default()
     };
-    let posix = Arc::new(Posix::new(overlay, SystemClock));
+    let posix = Arc::new(Posix::new(overlay, Arc::new(System)));
     let mount = mount(Arc::clone(&posix), &arguments.dir, &mount_options)
         .map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
     let identity = Identity {

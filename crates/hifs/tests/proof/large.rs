@@ -1,5 +1,7 @@
 //! Large directories, sparse offsets at the limits, links and renames, files without a name.
 
+#![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
+
 use std::time::Instant;
 
 use tacita_block::{BlockDevice, Geometry, MemoryDevice};

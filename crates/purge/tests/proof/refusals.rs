@@ -1,5 +1,7 @@
 //! What is refused, and what lies outside and is never touched.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
+
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};

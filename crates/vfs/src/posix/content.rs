@@ -120,7 +120,7 @@ impl<F: FileSystem> Posix<F> {
             || -> Result<bool> { Ok(without_set_id(&self.fs.attr(handle.node)?).is_some()) };
         let drops_set_id = mode == WriteMode::Program && !data.is_empty() && has_set_id()?;
         let is_stamped = mode != WriteMode::UnstampedPages && !data.is_empty();
-        let mut stamps = Stamps { now: is_stamped.then(|| self.clock.now()), perm: None };
+        let mut stamps = Stamps { now: is_stamped.then(|| self.now()), perm: None };
         if !appends && !drops_set_id {
             check_end(offset, data.len() as u64)?;
             self.fs.write(handle.node, offset, data, stamps)?;

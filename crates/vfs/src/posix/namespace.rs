@@ -236,7 +236,7 @@ impl<F: FileSystem> Posix<F> {
         if self.find(dir, name)?.is_some() {
             return Err(Kind::Exists.into());
         }
-        let attr = self.fs.link(node, dir, name, self.clock.now())?;
+        let attr = self.fs.link(node, dir, name, self.now())?;
         self.references.take(node);
         Ok(attr)
     }
@@ -267,7 +267,7 @@ impl<F: FileSystem> Posix<F> {
         }
         let _names_of_node = self.locks.names_of(held.node);
         let link = Link { dir, name, node: held.node };
-        let left = self.fs.remove(link, self.clock.now())?;
+        let left = self.fs.remove(link, self.now())?;
         Ok(held.has_lost_name(left))
     }
 
@@ -308,7 +308,7 @@ impl<F: FileSystem> Posix<F> {
             }
             self.check_empty(held.node)?;
             let link = Link { dir, name, node: held.node };
-            let left = self.fs.remove(link, self.clock.now())?;
+            let left = self.fs.remove(link, self.now())?;
             // Only files leave something to do.
             let Unlinked { node, .. } = held.has_lost_name(left);
             self.forget(node, 1);
@@ -367,7 +367,7 @@ impl<F: FileSystem> Posix<F> {
             gid: if inherits { parent.gid } else { caller.gid },
             rdev: 0,
             target: OsString::new(),
-            now: self.clock.now(),
+            now: self.now(),
         })
     }
 

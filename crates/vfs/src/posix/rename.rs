@@ -128,7 +128,7 @@ impl<F: FileSystem> Posix<F> {
         let _names_of_other = other.map(|other| self.locks.names_of(other));
         let link = Link { dir: from.0, name: from.1, node: source.node };
         let place = Target { dir: to.0, name: to.1, node: other };
-        let left = self.fs.rename(link, place, exchange, self.clock.now())?;
+        let left = self.fs.rename(link, place, exchange, self.now())?;
         let (mut unlinked, mut traded) = (None, None);
         match (target, exchange) {
             (Some(target), Exchange::No) => unlinked = Some(target.has_lost_name(left)),

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ pub(super) struct Touched {
     pub(super) removed: Vec<(Seq, bool)>,
     /// Verdicts that are final when the folders have been looked at.
     verdicts: Vec<(Verdict, Option<(NodeId, OsString)>)>,
-    pub(super) since: Option<Instant>,
+    pub(super) since: Option<Duration>,
 }
 
 /// What was seen of folders; `None` where nobody can tell.
@@ -72,7 +72,7 @@ impl Purger {
     pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
         let mut touched = lock(&self.touched);
         touched.any = true;
-        touched.since.get_or_insert_with(Instant::now);
+        touched.since.get_or_insert_with(|| self.clock.monotonic());
         if let Some((folder, name)) = lost {
             touched.lose(folder, name);
         }
