@@ -55,6 +55,8 @@ pub enum Mutant {
     JournalStays,
     /// The journal is not looked at on the device.
     JournalUnseen,
+    /// Verdicts say nothing of a journal with an area for fast commits.
+    FastCommitsUntold,
     /// No intent is on the medium before a file is overwritten ahead of the loss of its name.
     IntentUnwritten,
     /// Recovery does not look for files that were being overwritten.
