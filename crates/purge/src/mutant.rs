@@ -43,6 +43,8 @@ pub enum Mutant {
     LatecomersUnhooked,
     /// Names that are left in folders that live on are not cleared.
     FillersUnhooked,
+    /// Folders that have lost names are not recorded.
+    FoldersForgotten,
     /// Folders are not looked at on the device.
     FoldersUnseen,
     /// Values of attributes may move while they are overwritten.
@@ -74,6 +76,8 @@ pub enum Mutant {
 /// A step of purging at which the process can be made to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// A folder that is about to lose a name is recorded in the spool.
+    Recorded,
     /// The file has been moved into the spool.
     Spooled,
     /// The victim of a rename has a second name in the spool.

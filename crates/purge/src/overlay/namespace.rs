@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
 
-use super::purger::Job;
+use super::purger::{Job, Losing};
 use super::seam::refused;
 use super::table::{Node, file_type};
 use super::{Overlay, opaque};
@@ -115,6 +115,7 @@ impl Overlay {
             self.note_lost_link(&dir, &stat);
             return take_away_plainly(&dir, name, &node);
         };
+        let losing = self.about_to_lose(&dir);
         let from = dir.fd().map_err(refused)?;
         // Open until it is known whether it has a name left.
         let _open = node.fd().map_err(refused)?;
@@ -150,13 +151,13 @@ impl Overlay {
                 unlinkat(&from, name, flags).map_err(refused)?;
             }
         }
-        self.name_is_gone(&dir, name);
+        self.name_is_gone(&dir, name, losing);
         Ok(node.id)
     }
 
     /// Does something that needs room for a name in the spool. On a full file system what waits
     /// there is purged first: deleting is what one does then.
-    fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    fn with_room<T>(&self, act: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         let _acting = act_for_oneself().map_err(|_| Errno::PERM)?;
         match act() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
@@ -169,8 +170,16 @@ impl Overlay {
         }
     }
 
+    /// A folder is about to lose a name. That never fails: at worst nobody knows of it after a crash.
+    fn about_to_lose(&self, dir: &Node) -> Losing<'_> {
+        self.with_room(|| self.purger.about_to_lose(dir)).unwrap_or_else(|e| {
+            log::debug!("a folder is not recorded: {e}");
+            self.purger.lose_unrecorded()
+        })
+    }
+
     /// A name has left a folder.
-    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
+    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
         if self.purger.medium.names == Names::Covered {
             // The namespace is locked above, so nobody sees them.
             match dir.fd() {
@@ -178,7 +187,7 @@ impl Overlay {
                 Err(e) => log::warn!("a name is not covered: {e}"),
             }
         }
-        self.purger.touch(Some((dir, name)));
+        self.purger.lost(dir, name, losing);
     }
 
     /// A name of a file that has others is taken away.
@@ -238,6 +247,7 @@ impl Overlay {
         }
         let plain = || renameat(&from_fd, from.1, &to_fd, to.1).map_err(refused);
         let moved = self.decide(&from_dir, from.1, &node, 0).is_some();
+        let losing = (moved || victim.is_some()).then(|| self.about_to_lose(&from_dir));
         match &victim {
             Some((victim, stat)) if victim.kind == FileType::Directory => {
                 self.replace_folder(&to_dir, to.1, victim, &plain)?;
@@ -250,8 +260,8 @@ impl Overlay {
         }
         node.move_place((&from_dir, from.1), (&to_dir, to.1));
         self.note_move((&from_dir, &to_dir), node.id);
-        if moved || victim.is_some() {
-            self.name_is_gone(&from_dir, from.1);
+        if let Some(losing) = losing {
+            self.name_is_gone(&from_dir, from.1, losing);
         }
         Ok(victim.map(|(victim, _)| victim.id))
     }
