@@ -204,7 +204,7 @@ impl Overwritten {
         match self {
             Self::Nothing => Part::None,
             Self::Left(why) => Part::Left(why.to_owned()),
-            Self::Unseen if medium.is_ext() => {
+            Self::Unseen if medium.is_ext() && medium.raw().is_none() => {
                 Part::Left("overwritten, but only root can look whether it is gone".to_owned())
             }
             Self::Gone | Self::Unseen => judge(medium),

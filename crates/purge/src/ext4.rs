@@ -43,12 +43,19 @@ pub(crate) struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
-    /// Looks at the device of a medium; `None` where it is no ext, or may not be read.
+    /// Looks at the device of a medium; `None` where it is no ext, may not be read, or does not
+    /// show what stands in the journal.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
     pub(crate) fn of(medium: &'a Medium) -> Result<Option<Self>> {
-        if !medium.is_ext() || medium.raw().is_none() {
+        let is_current = medium.is_ext() && medium.puts_in_place();
+        if is_current { Self::of_device(medium) } else { Ok(None) }
+    }
+
+    /// The same whatever the journal holds; `None` where the device may not be read, or is no ext's.
+    fn of_device(medium: &'a Medium) -> Result<Option<Self>> {
+        if medium.raw().is_none() {
             return Ok(None);
         }
         let bytes = read(medium, superblock::PLACE, superblock::LEN)?;

@@ -36,6 +36,11 @@ pub enum Journal {
     Erasable,
     /// It could be, by root.
     NotPermitted,
+    /// It has an area for fast commits, which the kernel's one call would erase as well, and which
+    /// may be in use: so nothing is asked of it (ext4 with `fast_commit`).
+    FastCommits,
+    /// It could be, if it has no such area: nobody here can tell.
+    Unseen,
     /// It cannot be overwritten; old names and attributes stay until it has gone around (XFS).
     Stays,
     /// Nothing is known of it (network).
@@ -63,6 +68,9 @@ pub struct Medium {
     pub journal: Journal,
     /// Whether content passes through the journal (`data=journal`).
     pub journals_data: bool,
+    /// Whether small changes may stand in an area of the journal for fast commits; `None` where
+    /// nobody here can tell.
+    pub fast_commits: Option<bool>,
     /// Whether changes of names reach the medium in their order, even if power is cut.
     pub is_ordered: bool,
     /// What becomes of names.
@@ -151,6 +159,7 @@ impl Medium {
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
             journals_data: false,
+            fast_commits: Some(false),
             is_ordered: known.is_some_and(|k| k.is_ordered),
             names: known.map_or(Names::Covered, |k| k.names),
             flash: false,
@@ -167,8 +176,9 @@ impl Medium {
     }
 
     fn ask_ext(&mut self, file: impl AsFd) {
+        let fast_commits = journal::has_fast_commits(self);
         self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
-            Ok(()) => Journal::Erasable,
+            Ok(()) => erasable(fast_commits),
             Err(Errno::PERM) if self.has_journal() => Journal::NotPermitted,
             Err(Errno::NODEV | Errno::PERM) => Journal::None,
             // Kernels before 5.14, and the driver of ext2.
@@ -176,6 +186,7 @@ impl Medium {
             Err(_) => Journal::Stays,
         };
         self.is_ordered = self.journal != Journal::None;
+        self.fast_commits = if self.is_ordered { fast_commits } else { Some(false) };
         let name = self.device.as_deref().and_then(|d| d.file_name()).unwrap_or_default();
         let options = fs::read_to_string(PathBuf::from("/proc/fs/ext4").join(name).join("options"));
         self.journals_data = options.is_ok_and(|o| o.lines().any(|line| line == "data=journal"));
@@ -230,6 +241,11 @@ impl Medium {
     /// Whether it is one of ext2, ext3 and ext4, served by ext4's driver.
     pub(crate) fn is_ext(&self) -> bool {
         self.names == Names::Cleared
+    }
+
+    /// Whether what was flushed can be put in its place, so that the device shows it there.
+    pub(crate) fn puts_in_place(&self) -> bool {
+        matches!(self.journal, Journal::None | Journal::Erasable)
     }
 
     /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
@@ -300,7 +316,10 @@ impl Medium {
         })
     }
 
-    /// Puts what is in the journal in place.
+    /// Puts what is in the journal in place, where that is done by a call of its own.
+    ///
+    /// Never asked for with an area for fast commits: the call keeps others from changing anything
+    /// while it waits for a fast commit that waits to change something, and both wait for ever.
     pub(crate) fn flush_journal(&self, any_file: impl AsFd) -> Result<()> {
         if self.journal != Journal::Erasable {
             return Ok(());
@@ -315,6 +334,15 @@ impl Medium {
             Journal::Erasable => return Part::Done,
             Journal::NotPermitted => {
                 "old names and attributes may stay in it: only root can erase it"
+            }
+            Journal::FastCommits if planted(Mutant::FastCommitsUntold) => return Part::Done,
+            Journal::FastCommits => {
+                "it has an area for fast commits and was not erased: old names and attributes may \
+                 stay there and in the rest of it"
+            }
+            Journal::Unseen => {
+                "it was not erased, for nobody here can tell whether it has an area for fast \
+                 commits: old names and attributes may stay in it"
             }
             Journal::Stays => "old names and attributes stay in it until it has gone around",
             Journal::Unknown => "nothing is known of it",
@@ -334,6 +362,15 @@ impl Medium {
             kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
         };
         journal::erase(self, &erase)
+    }
+}
+
+/// What becomes of a journal that could be erased.
+const fn erasable(fast_commits: Option<bool>) -> Journal {
+    match fast_commits {
+        Some(false) => Journal::Erasable,
+        Some(true) => Journal::FastCommits,
+        None => Journal::Unseen,
     }
 }
 
@@ -360,15 +397,16 @@ fn copies(backing: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn medium(family: &Family) -> Medium {
-        Medium {
+impl Medium {
+    /// A file system by its number, without a device.
+    pub(crate) fn of_family(magic: u64) -> Self {
+        let family = family_of(magic).expect("one of the table");
+        Self {
             fs: family.name.to_owned(),
             in_place: family.in_place,
             journal: family.journal,
             journals_data: false,
+            fast_commits: Some(false),
             is_ordered: family.is_ordered,
             names: family.names,
             flash: false,
@@ -376,6 +414,32 @@ mod tests {
             has_other_device: false,
             device: None,
             raw: None,
+        }
+    }
+
+    /// An ext on a device, or in an image.
+    pub(crate) fn of_device(device: File) -> Self {
+        Self { raw: Some(device), ..Self::of_family(0xEF53) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel is not asked for anything where there may be an area for fast commits: a plain
+    /// file refuses whatever it is asked for.
+    #[test]
+    fn nothing_is_asked_of_a_journal_with_an_area_for_fast_commits() {
+        let file = tempfile::tempfile().unwrap();
+        for (fast_commits, is_asked) in [(Some(false), true), (Some(true), false), (None, false)] {
+            let journal = erasable(fast_commits);
+            let medium = Medium { journal, fast_commits, ..Medium::of_family(0xEF53) };
+            assert_eq!(medium.flush_journal(&file).is_err(), is_asked, "{journal:?}");
+            let erased = medium.erase_journal(&file);
+            assert_eq!(erased.is_err(), is_asked, "{journal:?}");
+            assert!(erased.is_err() || matches!(erased, Ok(Part::Left(_))), "{journal:?}");
+            assert_eq!(medium.puts_in_place(), is_asked, "{journal:?}");
         }
     }
 
@@ -396,7 +460,7 @@ mod tests {
             (0x6969, "nfs"),
         ];
         for (magic, name) in refused {
-            let medium = medium(family_of(magic).unwrap());
+            let medium = Medium::of_family(magic);
             let error = medium.check().unwrap_err();
             assert_eq!(error.kind(), Kind::Unsuitable);
             assert!(error.to_string().starts_with(name), "{error}");
@@ -404,7 +468,7 @@ mod tests {
             assert_eq!(told, !["overlay", "fuse", "nfs"].contains(&name), "{name}");
         }
         for magic in [0xEF53, 0x5846_5342, 0x4D44, 0x2011_BAB0] {
-            let mut medium = medium(family_of(magic).unwrap());
+            let mut medium = Medium::of_family(magic);
             medium.check().unwrap();
             assert_eq!(medium.doubt(), None);
             medium.copies_beneath = Some("btrfs".to_owned());

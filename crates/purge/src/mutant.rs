@@ -43,6 +43,8 @@ pub enum Mutant {
     LatecomersUnhooked,
     /// Names that are left in folders that live on are not cleared.
     FillersUnhooked,
+    /// Folders that have lost names are not recorded.
+    FoldersForgotten,
     /// Folders are not looked at on the device.
     FoldersUnseen,
     /// Values of attributes may move while they are overwritten.
@@ -55,6 +57,8 @@ pub enum Mutant {
     JournalStays,
     /// The journal is not looked at on the device.
     JournalUnseen,
+    /// Verdicts say nothing of a journal with an area for fast commits.
+    FastCommitsUntold,
     /// No intent is on the medium before a file is overwritten ahead of the loss of its name.
     IntentUnwritten,
     /// Recovery does not look for files that were being overwritten.
@@ -72,6 +76,8 @@ pub enum Mutant {
 /// A step of purging at which the process can be made to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// A folder that is about to lose a name is recorded in the spool.
+    Recorded,
     /// The file has been moved into the spool.
     Spooled,
     /// The victim of a rename has a second name in the spool.

@@ -158,6 +158,10 @@ pub(crate) fn judge(medium: &Medium, name: &std::ffi::OsStr, left: Option<&Left>
         Some(left) if !left.has(name) => return Part::Done,
         Some(_) => "something of it is left in its folder, where nothing clears it",
         None if !medium.is_ext() => "covered by others, but its place may have been missed",
+        None if !medium.puts_in_place() && medium.raw().is_some() => {
+            "cleared, but it may be left in its folder: the journal cannot be put in place, so \
+             nobody looked at the device"
+        }
         None => "cleared, but copies may be left in its folder: only root can look at the device",
     };
     Part::Left(why.to_owned())

@@ -135,7 +135,10 @@ impl Overlay {
         let table =
             Table::new(root, &medium, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
-        let returned = purger::take_back(&medium, &opened.spool)?;
+        purger::begin_recording(&medium, &opened);
+        let are_all = opened.lost_folders.is_some();
+        let mut folders = opened.lost_folders.unwrap_or_default();
+        let returned = purger::take_back(&medium, &opened.spool, &mut folders)?;
         let manner = Manner {
             asynchronous: options.asynchronous,
             epoch: options.epoch,
@@ -151,7 +154,7 @@ impl Overlay {
         ));
         let interrupted = opened.interrupted;
         let left_over = opened.left_over.into_iter().chain(returned).collect();
-        purger.recover(left_over, &options.policy.method, interrupted);
+        purger.recover(left_over, (folders, are_all), &options.policy.method, interrupted);
         // What cannot be purged now is no reason to keep everything else from being used: it stays
         // in the spool and in the status.
         if !manner.asynchronous

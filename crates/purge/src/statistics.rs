@@ -32,6 +32,8 @@ pub(crate) struct Statistics {
     pub(crate) links: Counter,
     pub(crate) epochs: Counter,
     pub(crate) recovered: Counter,
+    /// Folders that an earlier mount had taken names from.
+    pub(crate) folders_recovered: Counter,
     /// Folders in which something of a name is left.
     pub(crate) names_left: Counter,
     last: Mutex<VecDeque<Value>>,
@@ -111,6 +113,7 @@ impl Statistics {
             "long_links": self.links.get(),
             "epochs": self.epochs.get(),
             "recovered": self.recovered.get(),
+            "folders_recovered": self.folders_recovered.get(),
             "names_left": self.names_left.get(),
             "last": last,
         })

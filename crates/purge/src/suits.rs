@@ -86,6 +86,7 @@ impl Suitability {
             "flash": self.medium.flash,
             "journal": journal_word(self.medium.journal),
             "journals_data": self.medium.journals_data,
+            "fast_commits": self.medium.fast_commits,
             "names": match self.medium.names {
                 Names::Cleared => "cleared",
                 Names::Covered => "covered",
@@ -107,12 +108,17 @@ impl Suitability {
             Names::Covered => "covered by others, as far as that goes",
         };
         let data = if self.medium.journals_data { ", content passes through it" } else { "" };
+        let fast = match self.medium.fast_commits {
+            Some(false) => "",
+            Some(true) => ", with an area for fast commits",
+            None => ", perhaps with an area for fast commits: only root can look",
+        };
         let answer = match self.reason() {
             None => "yes: overwriting reaches the old blocks".to_owned(),
             Some(reason) => format!("no: {reason}"),
         };
         format!(
-            "file system: {} on {device}\njournal: {}{data}\nnames: {names}\nprobe: {}\n{answer}\n",
+            "file system: {} on {device}\njournal: {}{data}{fast}\nnames: {names}\nprobe: {}\n{answer}\n",
             self.medium.fs,
             journal_word(self.medium.journal),
             self.probe.words().0,
@@ -125,6 +131,10 @@ fn journal_word(journal: Journal) -> &'static str {
         Journal::None => "none",
         Journal::Erasable => "can be erased",
         Journal::NotPermitted => "can be erased by root only",
+        Journal::FastCommits => {
+            "is not erased, for it has an area for fast commits: old names and attributes may stay"
+        }
+        Journal::Unseen => "is not erased, for it may have an area for fast commits",
         Journal::Stays => {
             "cannot be erased: old names and attributes stay until it has gone around"
         }

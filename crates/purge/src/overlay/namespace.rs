@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
-use super::purger::Job;
+use super::purger::{Job, Losing};
 use super::seam::refused;
 use super::table::{Node, file_type};
 use super::{Overlay, opaque};
@@ -119,6 +119,7 @@ impl Overlay {
             take_away_plainly(&dir, name, &node)?;
             return Ok(left);
         };
+        let losing = self.about_to_lose(&dir);
         let from = dir.fd().map_err(refused)?;
         // Open until it is known whether it has a name left.
         let _open = node.fd().map_err(refused)?;
@@ -154,13 +155,13 @@ impl Overlay {
                 unlinkat(&from, name, flags).map_err(refused)?;
             }
         }
-        self.name_is_gone(&dir, name);
+        self.name_is_gone(&dir, name, losing);
         Ok(left)
     }
 
     /// Does something that needs room for a name in the spool. On a full file system what waits
     /// there is purged first: deleting is what one does then.
-    fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    fn with_room<T>(&self, act: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         let _acting = act_for_oneself().map_err(|_| Errno::PERM)?;
         match act() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
@@ -173,8 +174,16 @@ impl Overlay {
         }
     }
 
+    /// A folder is about to lose a name. That never fails: at worst nobody knows of it after a crash.
+    fn about_to_lose(&self, dir: &Node) -> Losing<'_> {
+        self.with_room(|| self.purger.about_to_lose(dir)).unwrap_or_else(|e| {
+            log::debug!("a folder is not recorded: {e}");
+            self.purger.lose_unrecorded()
+        })
+    }
+
     /// A name has left a folder.
-    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
+    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
         if self.purger.medium.names == Names::Covered {
             // The names of the folder are locked above, so nobody sees them.
             match dir.fd() {
@@ -182,7 +191,7 @@ impl Overlay {
                 Err(e) => log::warn!("a name is not covered: {e}"),
             }
         }
-        self.purger.touch(Some((dir, name)));
+        self.purger.lost(dir, name, losing);
     }
 
     /// A name of a file that has others is taken away.
@@ -243,6 +252,7 @@ impl Overlay {
         let plain = || renameat(&from_fd, from.name, &to_fd, to.name).map_err(refused);
         let moved = self.decide(&from_dir, from.name, &node, 0).is_some();
         let mut left = 0;
+        let losing = (moved || victim.is_some()).then(|| self.about_to_lose(&from_dir));
         match &victim {
             Some(victim) if victim.kind == FileType::Directory => {
                 self.replace_folder(&to_dir, to.name, victim, &plain)?;
@@ -256,8 +266,8 @@ impl Overlay {
         }
         node.move_place((&from_dir, from.name), (&to_dir, to.name));
         self.note_move((&from_dir, &to_dir), node.id);
-        if moved || victim.is_some() {
-            self.name_is_gone(&from_dir, from.name);
+        if let Some(losing) = losing {
+            self.name_is_gone(&from_dir, from.name, losing);
         }
         Ok(left)
     }

@@ -8,6 +8,7 @@ mod afterwards;
 mod ahead;
 mod content;
 mod epoch;
+mod losing;
 mod returned;
 
 use std::collections::VecDeque;
@@ -28,11 +29,12 @@ use crate::policy::OnFailure;
 use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
-use crate::verdict::{Content, Verdict};
+use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result};
 use afterwards::Afterwards;
 use ahead::Ahead;
-use epoch::Touched;
+use epoch::{Touched, UNKNOWN_EARLIER};
+pub(super) use losing::{Losing, begin as begin_recording};
 pub(super) use returned::take_back;
 
 /// Files that are purged together, pass by pass.
@@ -107,6 +109,8 @@ pub(super) struct Purger {
     /// Shared by those who purge at once, in threads of their own.
     at_work: RwLock<()>,
     touched: Mutex<Touched>,
+    /// What can be said of names that an earlier mount took away.
+    earlier: Mutex<Part>,
     stop: AtomicBool,
 }
 
@@ -137,20 +141,30 @@ impl Purger {
             batch: Mutex::default(),
             at_work: RwLock::default(),
             touched: Mutex::default(),
+            earlier: Mutex::new(Part::Left(UNKNOWN_EARLIER.to_owned())),
             stop: AtomicBool::new(false),
         }
     }
 
     /// What an earlier mount has left is to be purged; `method` where no record says another.
-    pub(super) fn recover(&self, left_over: Vec<LeftOver>, method: &Method, interrupted: bool) {
+    /// `folders` are those that have lost names, and whether they are all.
+    pub(super) fn recover(
+        &self,
+        left_over: Vec<LeftOver>,
+        (folders, are_all): (Vec<Vec<u8>>, bool),
+        method: &Method,
+        interrupted: bool,
+    ) {
         if planted(Mutant::RecoveryUnhooked) {
             return;
         }
-        if !left_over.is_empty() || interrupted {
-            let mut touched = lock(&self.touched);
-            touched.any = true;
-            touched.since.get_or_insert_with(|| self.clock.monotonic());
+        if are_all {
+            *lock(&self.earlier) = Part::Done;
         }
+        if !left_over.is_empty() || !folders.is_empty() || interrupted {
+            lock(&self.touched).begin(self.clock.monotonic());
+        }
+        lock(&self.touched).recovered = folders;
         if interrupted && let Err(e) = syncfs(&self.root) {
             log::warn!("the lower file system cannot be synced: {e}");
         }

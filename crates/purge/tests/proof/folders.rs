@@ -23,11 +23,11 @@ fn name(folder: usize, number: u64) -> String {
     format!("secretname-Folder-{folder}-{number}-{:x<more$}{end:016x}", "")
 }
 
-fn folder(dir: &Path, number: usize) -> PathBuf {
+pub(crate) fn folder(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("folder-{number}"))
 }
 
-fn make(dir: &Path) {
+pub(crate) fn make(dir: &Path) {
     for (number, count) in sizes().iter().enumerate() {
         let folder = folder(dir, number);
         fs::create_dir(&folder).unwrap();
@@ -38,7 +38,7 @@ fn make(dir: &Path) {
 }
 
 /// Some names of each folder.
-fn chosen(seed: u64) -> Vec<(usize, String)> {
+pub(crate) fn chosen(seed: u64) -> Vec<(usize, String)> {
     let mut rng = Rng::new(seed);
     let mut chosen = Vec::new();
     for (folder, count) in sizes().iter().enumerate() {
@@ -51,7 +51,7 @@ fn chosen(seed: u64) -> Vec<(usize, String)> {
 }
 
 /// Which of the names are in the raw image.
-fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
+pub(crate) fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
     let bytes = fs::read(image.path()).unwrap();
     let mut found: Vec<&[u8]> = Vec::new();
     let mark = b"secretname-Folder-";
@@ -64,7 +64,7 @@ fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
     names.iter().map(|(_, name)| name).filter(is_left).cloned().collect()
 }
 
-fn verdicts(report: &Path) -> Vec<Value> {
+pub(crate) fn verdicts(report: &Path) -> Vec<Value> {
     let text = fs::read_to_string(report).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -85,7 +85,7 @@ impl Fs {
 
     /// Whether names are promised too.
     pub(crate) fn clears_names(self) -> bool {
-        !matches!(self, Self::Xfs | Self::Btrfs)
+        !matches!(self, Self::Xfs | Self::Btrfs | Self::Ext4FastCommit)
     }
 }
 

@@ -236,7 +236,7 @@ fn at_each_step_of_a_purge(
     let (found, late) = (Arc::clone(&seen), path.clone());
     plant(mutants);
     at_each_step(move |step| {
-        if matches!(step, Step::Linked | Step::Spooled) {
+        if matches!(step, Step::Recorded | Step::Linked | Step::Spooled) {
             // Whoever opens it now is served the old file, and the purge waits.
             return;
         }

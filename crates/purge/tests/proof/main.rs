@@ -23,5 +23,7 @@ mod model;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod overlay;
+#[cfg(feature = "mutants")]
+mod recorded;
 mod refusals;
 mod room;

@@ -271,7 +271,7 @@ impl Purger {
 }
 
 /// Whether folders can be opened by their handles, which takes a privilege.
-fn can_open_handles(spool: &Spool) -> bool {
+pub(super) fn can_open_handles(spool: &Spool) -> bool {
     let opened = Handle::of(spool.dir())
         .and_then(|handle| handle.open(spool.dir(), OFlags::PATH | OFlags::DIRECTORY));
     opened.is_ok()

@@ -11,23 +11,28 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
-use super::{Job, Purger, lock};
+use super::{Job, Losing, Purger, lock};
 use crate::error::During;
 use crate::ext4::Volume;
 use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
+use crate::handle::Handle;
 use crate::medium::Names;
 use crate::mutant::{Mutant, Step, planted, step};
 use crate::overlay::table::Node;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
-use crate::{Kind, Result, attributes, names};
+use crate::{Error, Kind, Result, attributes, names};
 
 /// What the end of the epoch has to deal with.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     pub(super) any: bool,
     folders: HashMap<NodeId, (Arc<Node>, Wanted)>,
+    /// How many names of them are recorded in the spool, by their handles.
+    losses: HashMap<Vec<u8>, u64>,
+    /// Handles of folders that an earlier mount has recorded.
+    pub(super) recovered: Vec<Vec<u8>>,
     /// Folders, and files whose attributes were overwritten: their blocks are freed when what
     /// stands in the journal has been put in place, for a freed block is not.
     pub(super) removed: Vec<(Seq, bool)>,
@@ -36,13 +41,28 @@ pub(super) struct Touched {
     pub(super) since: Option<Duration>,
 }
 
+/// What is said of names that an earlier mount took away, which it did not record: when their
+/// folders are not known, when something is left in one, and when one could not be looked at.
+pub(super) const UNKNOWN_EARLIER: &str =
+    "an earlier mount took it away, so its folder is not known and was not looked at";
+const LEFT_EARLIER: &str = "an earlier mount took it away, and something is left in a folder that \
+                            had lost names then";
+const UNSEEN_EARLIER: &str = "an earlier mount took it away, and a folder that had lost names then \
+                              could not be looked at";
+
 /// What was seen of folders; `None` where nobody can tell.
 type Looked = HashMap<NodeId, Option<Left>>;
 
 impl Touched {
     /// Whether there is nothing to deal with.
     pub(super) fn is_empty(&self) -> bool {
-        !self.any && self.folders.is_empty() && self.removed.is_empty()
+        !self.any && self.folders.is_empty() && self.removed.is_empty() && self.recovered.is_empty()
+    }
+
+    /// Something is to be dealt with, so the epoch is to have an end.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.any = true;
+        self.since.get_or_insert(now);
     }
 
     fn lose(&mut self, folder: &Arc<Node>, name: &OsStr) {
@@ -56,6 +76,10 @@ impl Touched {
     /// Takes in what could not be dealt with.
     fn take_back(&mut self, old: Self) {
         self.any = true;
+        self.recovered.extend(old.recovered);
+        for (folder, count) in old.losses {
+            *self.losses.entry(folder).or_default() += count;
+        }
         self.since = old.since.or(self.since);
         self.removed.extend(old.removed);
         self.verdicts.extend(old.verdicts);
@@ -71,10 +95,19 @@ impl Purger {
     /// A folder has lost a name, or something else is to be cleared out of the journal.
     pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
         let mut touched = lock(&self.touched);
-        touched.any = true;
-        touched.since.get_or_insert_with(|| self.clock.monotonic());
+        touched.begin(self.clock.monotonic());
         if let Some((folder, name)) = lost {
             touched.lose(folder, name);
+        }
+    }
+
+    /// A folder has lost a name, as it was about to.
+    pub(in crate::overlay) fn lost(&self, folder: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
+        let mut touched = lock(&self.touched);
+        touched.begin(self.clock.monotonic());
+        touched.lose(folder, name);
+        if let Some(handle) = losing.settle() {
+            *touched.losses.entry(handle).or_default() += 1;
         }
     }
 
@@ -117,6 +150,12 @@ impl Purger {
                 return Err(e);
             }
         };
+        for (folder, count) in &touched.losses {
+            self.spool.settle_losses(folder, *count);
+        }
+        for folder in &touched.recovered {
+            self.spool.settle_losses(folder, 1);
+        }
         for (mut verdict, lost) in touched.verdicts.drain(..) {
             verdict.name = self.judge_name(&looked, lost.as_ref());
             if verdict.attributes == Part::Pending {
@@ -134,9 +173,7 @@ impl Purger {
     /// What can be said of a name whose folder has been looked at.
     fn judge_name(&self, looked: &Looked, lost: Option<&(NodeId, OsString)>) -> Part {
         let Some((folder, name)) = lost else {
-            let why =
-                "an earlier mount took it away, so its folder is not known and was not looked at";
-            return Part::Left(why.to_owned());
+            return lock(&self.earlier).clone();
         };
         names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
     }
@@ -147,10 +184,16 @@ impl Purger {
             flush(folder)?;
         }
         self.forget_intents()?;
-        if !touched.folders.is_empty() || !touched.removed.is_empty() {
+        if !touched.folders.is_empty()
+            || !touched.removed.is_empty()
+            || !touched.recovered.is_empty()
+        {
             self.medium.flush_journal(&self.root)?;
         }
         let looked = self.look_at_folders(touched)?;
+        for handle in &touched.recovered {
+            self.look_at_recovered(handle)?;
+        }
         for (seq, folder) in &touched.removed {
             if *folder {
                 self.clear_folder(*seq)?;
@@ -183,6 +226,31 @@ impl Purger {
             looked.insert(*id, left);
         }
         Ok(looked)
+    }
+
+    /// Looks at a folder that an earlier mount has taken names from, nobody knows which, and clears
+    /// all room in it that no entry uses.
+    fn look_at_recovered(&self, handle: &[u8]) -> Result<()> {
+        let opened = Handle::decode(handle).ok_or(Errno::INVAL);
+        let opened = opened
+            .and_then(|handle| handle.open(self.spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY));
+        let folder = match opened {
+            Ok(folder) => File::from(folder),
+            // It is gone, and was dealt with as a whole.
+            Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
+        };
+        let any = Wanted { any: true, ..Wanted::default() };
+        let left = self.clear_of(&folder, &any)?;
+        self.count_left(left.as_ref());
+        self.statistics.folders_recovered.add(1);
+        let why = match left {
+            Some(left) if left.is_nothing() => return Ok(()),
+            Some(_) => LEFT_EARLIER,
+            None => UNSEEN_EARLIER,
+        };
+        *lock(&self.earlier) = Part::Left(why.to_owned());
+        Ok(())
     }
 
     fn count_left(&self, left: Option<&Left>) {

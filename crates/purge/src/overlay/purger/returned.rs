@@ -23,11 +23,16 @@ use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::spool::{BENEATH, LeftOver, Spool};
 use crate::{Error, Kind, Result, attributes, names};
 
-/// Moves all files that carry tags into the spool, and erases the intents of an earlier mount.
+/// Moves all files that carry tags into the spool, and erases the intents of an earlier mount. The
+/// folders that they come from are added to those that have lost names.
 ///
 /// # Errors
 /// [`Kind::Io`]: nobody can tell then which files are whole.
-pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Vec<LeftOver>> {
+pub(in crate::overlay) fn take_back(
+    medium: &Medium,
+    spool: &Spool,
+    folders: &mut Vec<Vec<u8>>,
+) -> Result<Vec<LeftOver>> {
     let intents = spool.read_intents()?;
     let mut found = Vec::new();
     if intents.is_empty() {
@@ -39,7 +44,7 @@ pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Ve
     for intent in &intents {
         for folder in &intent.folders {
             if !planted(Mutant::TagsUnseen) && seen.insert((intent.key, folder)) {
-                search(medium, spool, &intent.key, folder, &mut found)?;
+                search(medium, spool, (&intent.key, folder), &mut found, folders)?;
             }
         }
     }
@@ -56,11 +61,11 @@ pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Ve
 fn search(
     medium: &Medium,
     spool: &Spool,
-    key: &[u8; 32],
-    folder: &[u8],
+    (key, encoded): (&[u8; 32], &[u8]),
     found: &mut Vec<LeftOver>,
+    folders: &mut Vec<Vec<u8>>,
 ) -> Result<()> {
-    let Some(handle) = Handle::decode(folder) else {
+    let Some(handle) = Handle::decode(encoded) else {
         return Ok(());
     };
     let folder = match handle.open(spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -69,7 +74,7 @@ fn search(
         Err(Errno::STALE | Errno::NOENT) => return Ok(()),
         Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
     };
-    let before = found.len();
+    let mut loses = false;
     let listed = names::reopen_folder(&folder).and_then(Dir::new).during("listing a folder")?;
     for entry in listed {
         let entry = entry.during("listing a folder")?;
@@ -79,10 +84,16 @@ fn search(
         };
         let handle = Handle::of(&file).during("asking for the handle of a file")?;
         if is_tagged(medium, &file, &Tags::new(key, &handle.encode()))? {
+            if !std::mem::replace(&mut loses, true) {
+                if spool.lose(encoded).is_err() {
+                    spool.stop_recording();
+                }
+                folders.push(encoded.to_vec());
+            }
             found.extend(move_into(spool, &folder, name, &file)?);
         }
     }
-    if found.len() > before {
+    if loses {
         names::flush_folder(&folder)?;
     }
     Ok(())
