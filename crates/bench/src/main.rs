@@ -3,6 +3,8 @@
 //! Every number comes from a real mount made by the `tacita` binary or a peer, or from the disk
 //! model's virtual clock. Results go to stdout and to CSV; plots are drawn from the CSV alone.
 
+#![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
+
 mod arguments;
 mod content;
 mod fio;

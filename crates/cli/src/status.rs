@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request};
 
 use crate::arguments::LogLevel;
@@ -77,10 +78,8 @@ fn text(status: &Value) -> String {
 }
 
 /// How long ago a time is that is counted in seconds since 1970.
-#[allow(clippy::disallowed_methods, reason = "people ask what time has passed for them")]
 fn ago(at: u64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs()).saturating_sub(at);
+    let seconds = System.unix_seconds().saturating_sub(at);
     match seconds {
         0..60 => format!("{seconds} s ago"),
         60..3600 => format!("{} min ago", seconds / 60),

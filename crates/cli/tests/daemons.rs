@@ -1,5 +1,6 @@
 //! Daemons of every system, as they are asked from outside and heard without a terminal.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! The hifs commands behave as docs/cli.md says: exit codes, what goes where, and what is left.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! HIFS through real mounts, with the programs that people use.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;

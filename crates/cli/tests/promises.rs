@@ -1,6 +1,7 @@
 //! What the commands promise however they end: a command that makes a file is finished or has
 //! made none, durable is what is said to be, and nobody waits for ever.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::ffi::OsStr;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use tacita_clock::{Clock, System};
 
 use crate::runtime_folder::{file_name, folders_of_all, private_folder};
 use crate::{Error, Kind, Result};
@@ -66,7 +67,7 @@ impl ServingLock {
                     return Ok(Self { file, path, finished: false });
                 }
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(TRY_PAUSE),
+                Err(Errno::WOULDBLOCK) => System.wait(TRY_PAUSE),
                 Err(e) => return Err(cannot(e.into())),
             }
         }

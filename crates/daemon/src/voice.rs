@@ -9,9 +9,9 @@ mod messages;
 mod system_log;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use tacita_clock::{Clock, System};
 
 pub use messages::Message;
 use messages::Messages;
@@ -80,7 +80,7 @@ impl Log for Voice {
         }
         let text = record.args().to_string();
         let mut state = lock();
-        let is_new = state.messages.add(now(), record.level(), &text);
+        let is_new = state.messages.add(System.unix_seconds(), record.level(), &text);
         let sink = state.sink;
         drop(state);
         match sink {
@@ -92,11 +92,6 @@ impl Log for Voice {
     }
 
     fn flush(&self) {}
-}
-
-#[allow(clippy::disallowed_methods, reason = "messages carry the time of the machine")]
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The word for a level.

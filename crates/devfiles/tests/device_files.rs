@@ -1,5 +1,6 @@
 //! Block devices as files: at the seam, through a mount, and under loop devices.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::ffi::{OsStr, OsString};
@@ -16,10 +17,11 @@ use rustix::mount::UnmountFlags;
 use tacita_block::{
     BlockDevice, Fault, FaultDevice, Geometry, MemoryDevice, RequestKind, Trace, TraceDevice,
 };
+use tacita_clock::System;
 use tacita_devfiles::DeviceFiles;
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, mount};
-use tacita_vfs::{Change, FileSystem, Kind, Posix, SystemClock, Timestamp};
+use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(2);
@@ -55,8 +57,8 @@ fn failures_of_the_device_are_told_by_their_kind() {
     let files = DeviceFiles::new([named("a", device)]).unwrap();
     let (node, _) = files.lookup(files.root(), OsStr::new("a")).unwrap();
     let kind = |result: tacita_vfs::Result<()>| result.unwrap_err().kind();
-    assert_eq!(kind(files.write(node, 512, &[1; 512])), Kind::NoSpace);
-    assert_eq!(kind(files.write(node, 512, &[1; 512])), Kind::ReadOnly);
+    assert_eq!(kind(files.write(node, 512, &[1; 512], Stamps::NONE)), Kind::NoSpace);
+    assert_eq!(kind(files.write(node, 512, &[1; 512], Stamps::NONE)), Kind::ReadOnly);
     assert_eq!(kind(files.read(node, 0, &mut [0; 9]).map(drop)), Kind::Io);
     assert_eq!(kind(files.sync_node(node)), Kind::Io);
     files.sync_node(node).unwrap();
@@ -100,7 +102,7 @@ impl Mounted {
         let watchdog = Watchdog::start(test, TIME_MAX);
         let guard = MountGuard::new().unwrap();
         let files = DeviceFiles::new(devices).unwrap();
-        let posix = Arc::new(Posix::new(files, SystemClock));
+        let posix = Arc::new(Posix::new(files, Arc::new(System)));
         let mount = mount(posix, guard.path(), &DeviceFiles::mount_options()).unwrap();
         Some(Self { _mount: mount, guard, _watchdog: watchdog })
     }

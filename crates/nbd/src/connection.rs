@@ -1,8 +1,8 @@
 //! One client, from greeting to end.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+
+use tacita_clock::Cancellation;
 
 use crate::export::Exports;
 use crate::input::{Input, Timeout};
@@ -33,9 +33,10 @@ pub(crate) fn serve(
     registered: &Registered,
     exports: &Exports,
     limits: &Limits,
-    stopping: &AtomicBool,
+    stopping: &Cancellation,
 ) -> io::Result<()> {
-    let mut input = Input::new(socket, Timeout::Until(Instant::now() + limits.negotiation));
+    let begin = socket.clock().monotonic();
+    let mut input = Input::new(socket, Timeout::Until(begin + limits.negotiation));
     let Some((index, terms)) = negotiate(socket, &mut input, exports, stopping)? else {
         return Ok(());
     };
@@ -52,7 +53,7 @@ fn negotiate(
     socket: &Socket,
     input: &mut Input<'_>,
     exports: &Exports,
-    stopping: &AtomicBool,
+    stopping: &Cancellation,
 ) -> io::Result<Option<(usize, Terms)>> {
     socket.send(&greeting(), &[])?;
     if !input.need(CLIENT_FLAGS_LEN_BYTES)? {
@@ -63,7 +64,7 @@ fn negotiate(
     let Some(mut negotiation) = begun else { return Ok(None) };
     let mut out = Vec::new();
     for _ in 0..OPTIONS_MAX {
-        if stopping.load(Ordering::Relaxed) || !input.need(OPTION_HEAD_LEN_BYTES)? {
+        if stopping.is_cancelled() || !input.need(OPTION_HEAD_LEN_BYTES)? {
             return Ok(None);
         }
         let Some((option, len)) = parse_option_head(input.front_array()) else { return Ok(None) };

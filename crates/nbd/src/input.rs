@@ -1,7 +1,9 @@
 //! What a client sends, in order, with a bound on how long it may take over a part.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tacita_clock::Clock;
 
 use crate::socket::{Received, Socket};
 
@@ -21,8 +23,8 @@ const LINGER_CREDIT: u32 = 8;
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Timeout {
-    /// Until then with everything.
-    Until(Instant),
+    /// Until then, by the monotonic clock, with everything.
+    Until(Duration),
     /// So long for each part once it has begun, and for ever between parts.
     Each(Duration),
 }
@@ -69,7 +71,7 @@ impl<'s> Input<'s> {
             }
             if self.end < len {
                 deadline = deadline.or_else(|| self.deadline(self.end > 0));
-                check(deadline)?;
+                self.check(deadline)?;
             }
         }
         Ok(true)
@@ -85,10 +87,10 @@ impl<'s> Input<'s> {
         if self.has(len) {
             return Ok(true);
         }
-        let start = Instant::now();
+        let start = self.clock().monotonic();
         if self.linger_credit > 0 && self.end == self.start {
             self.move_to_front();
-            while start.elapsed() < LINGER {
+            while self.clock().elapsed(start) < LINGER {
                 match self.socket.receive_now(&mut self.buf[self.end..])? {
                     Received::Bytes(more) => {
                         self.end += more;
@@ -100,7 +102,7 @@ impl<'s> Input<'s> {
             }
         }
         let there = self.need(len)?;
-        self.linger_credit = if start.elapsed() < LINGER {
+        self.linger_credit = if self.clock().elapsed(start) < LINGER {
             LINGER_CREDIT
         } else {
             self.linger_credit.saturating_sub(1)
@@ -145,7 +147,7 @@ impl<'s> Input<'s> {
                 Received::Nothing => {}
                 Received::End => return Ok(false),
             }
-            check(deadline)?;
+            self.check(deadline)?;
         }
         Ok(true)
     }
@@ -167,18 +169,24 @@ impl<'s> Input<'s> {
         Ok(true)
     }
 
-    fn deadline(&self, has_begun: bool) -> Option<Instant> {
+    fn deadline(&self, has_begun: bool) -> Option<Duration> {
         match self.timeout {
             Timeout::Until(deadline) => Some(deadline),
-            Timeout::Each(limit) if has_begun => Some(Instant::now() + limit),
+            Timeout::Each(limit) if has_begun => Some(self.clock().monotonic() + limit),
             Timeout::Each(_) => None,
         }
     }
-}
 
-fn check(deadline: Option<Instant>) -> io::Result<()> {
-    match deadline {
-        Some(deadline) if Instant::now() > deadline => Err(io::ErrorKind::TimedOut.into()),
-        _ => Ok(()),
+    fn check(&self, deadline: Option<Duration>) -> io::Result<()> {
+        match deadline {
+            Some(deadline) if self.clock().monotonic() > deadline => {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &**self.socket.clock()
     }
 }

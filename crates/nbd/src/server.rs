@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
+use tacita_clock::{Cancellation, Clock, Event, System};
 
 use crate::connection;
 use crate::export::{Export, Exports};
@@ -33,10 +33,11 @@ pub struct Server {
 struct Shared {
     exports: Exports,
     limits: Limits,
-    stopping: AtomicBool,
+    clock: Arc<dyn Clock>,
+    stopping: Cancellation,
     connections: Mutex<Connections>,
     /// A connection has ended.
-    ended: Condvar,
+    ended: Event,
 }
 
 #[derive(Default)]
@@ -76,10 +77,10 @@ impl Server {
     /// [`crate::Kind::Invalid`] if there is nothing to serve or a name is too long or there twice;
     /// [`crate::Kind::Io`] if the system has no thread for it.
     pub fn start(exports: Vec<Export>, listeners: Vec<Listener>) -> Result<Self> {
-        Self::start_with(exports, listeners, Limits::default())
+        Self::start_with(exports, listeners, Limits::default(), Arc::new(System))
     }
 
-    /// As [`Server::start`] with other limits.
+    /// As [`Server::start`] with other limits, which are times of `clock`.
     ///
     /// # Errors
     /// As there.
@@ -87,13 +88,15 @@ impl Server {
         exports: Vec<Export>,
         listeners: Vec<Listener>,
         limits: Limits,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
             exports: Exports::new(exports, limits.content_len_bytes)?,
             limits,
-            stopping: AtomicBool::new(false),
+            clock,
+            stopping: Cancellation::default(),
             connections: Mutex::default(),
-            ended: Condvar::new(),
+            ended: Event::default(),
         });
         let mut server = Self { shared, acceptors: Vec::new() };
         for listener in listeners {
@@ -129,7 +132,7 @@ impl Server {
 
     /// Lets nobody in any more; the socket files go.
     fn close(&mut self) {
-        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.stopping.cancel();
         for (listener, acceptor) in self.acceptors.drain(..) {
             listener.close();
             // A panic there has been printed already.
@@ -164,13 +167,12 @@ impl Shared {
     /// Waits until no connection is open; `false` if that takes longer than `wait_max`.
     fn await_none(&self, wait_max: Duration) -> bool {
         let any = |connections: &mut Connections| !connections.open.is_empty();
-        let waited = self.ended.wait_timeout_while(self.connections(), wait_max, any);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.ended.wait_while(&*self.clock, &self.connections, wait_max, any).1
     }
 
     /// Takes a client in; `None` if there are too many.
     fn register(self: &Arc<Self>, fd: OwnedFd) -> io::Result<Option<Registered>> {
-        let socket = Arc::new(Socket::new(fd, self.limits.negotiation.min(self.limits.request))?);
+        let socket = Arc::new(Socket::new(fd, self.limits.request, Arc::clone(&self.clock))?);
         let mut connections = self.connections();
         let count_max = self.limits.connections;
         if connections.count(Stage::Negotiating) >= count_max
@@ -214,7 +216,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.shared.connections().open.remove(&self.number);
-        self.shared.ended.notify_all();
+        self.shared.ended.notify();
     }
 }
 
@@ -222,12 +224,12 @@ impl Drop for Registered {
 fn accept(shared: &Arc<Shared>, listener: &Listener) {
     loop {
         let accepted = listener.accept();
-        if shared.stopping.load(Ordering::Relaxed) {
+        if shared.stopping.is_cancelled() {
             return;
         }
         // What goes wrong with one client is no reason not to serve the next.
         let Ok(Some(registered)) = accepted.and_then(|fd| shared.register(fd)) else {
-            std::thread::sleep(ACCEPT_PAUSE);
+            shared.clock.wait_or(&shared.stopping, ACCEPT_PAUSE);
             continue;
         };
         // Without a thread the client is closed at once.

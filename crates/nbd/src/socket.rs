@@ -2,19 +2,25 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use tacita_clock::Clock;
+
+/// How long the kernel waits for a client before it is looked whether its time is over: the kernel
+/// knows no clock but its own.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What came of waiting for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     /// So many, at least one.
     Bytes(usize),
-    /// None within the time set.
+    /// None within a moment.
     Nothing,
     /// There are no more.
     End,
@@ -23,17 +29,26 @@ pub(crate) enum Received {
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
+    /// How long a client may take to make room for a part of an answer.
+    send_max: Duration,
+    clock: Arc<dyn Clock>,
 }
 
 impl Socket {
-    /// A socket on which one wait for bytes takes no longer than `wait_max`.
-    pub(crate) fn new(fd: OwnedFd, wait_max: Duration) -> io::Result<Self> {
-        set_socket_timeout(&fd, Timeout::Recv, Some(wait_max))?;
-        // Who takes no answers keeps memory from others.
-        set_socket_timeout(&fd, Timeout::Send, Some(wait_max))?;
-        Ok(Self { fd })
+    /// A socket on which one wait for bytes is short. Who takes no answers for `send_max` keeps memory
+    /// from others.
+    pub(crate) fn new(fd: OwnedFd, send_max: Duration, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        set_socket_timeout(&fd, Timeout::Recv, Some(LOOK))?;
+        set_socket_timeout(&fd, Timeout::Send, Some(LOOK))?;
+        Ok(Self { fd, send_max, clock })
     }
 
+    /// The clock by which its client has time.
+    pub(crate) const fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Waits a moment for bytes.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
         loop {
             return match rustix::io::read(&self.fd, &mut *buf) {
@@ -61,12 +76,17 @@ impl Socket {
         let mut parts = [IoSlice::new(head), IoSlice::new(data)];
         let mut rest = &mut parts[..];
         IoSlice::advance_slices(&mut rest, 0);
+        let mut begin = self.clock.monotonic();
         while !rest.is_empty() {
             let mut nothing = SendAncillaryBuffer::default();
             // Not a signal: who hung up is told by the error.
             match rustix::net::sendmsg(&self.fd, rest, &mut nothing, SendFlags::NOSIGNAL) {
-                Ok(len) => IoSlice::advance_slices(&mut rest, len),
+                Ok(len) => {
+                    IoSlice::advance_slices(&mut rest, len);
+                    begin = self.clock.monotonic();
+                }
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.clock.elapsed(begin) < self.send_max => {}
                 Err(e) => return Err(e.into()),
             }
         }

@@ -1,5 +1,6 @@
 //! How fast a volume is without any front end: `pace FILE GIB`.
 
+#![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::sync::Arc;

@@ -4,55 +4,62 @@
 //! Without the feature `faults` nothing can be planted. Numbers are those of the design note,
 //! section 5.5.
 
-/// A fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// 1: a hidden flush writes the open unit.
-    FlushWrites,
-    /// 2: carried hidden slots are copied as they are.
-    CopiedCiphertext,
-    /// 3: empty hidden slots are zeros.
-    ZeroDummies,
-    /// 4: the cell of an open class is renewed only when something has changed.
-    StaleCell,
-    /// 5: empty hidden slots come from a weak generator.
-    WeakDummies,
-    /// 6: the head skips units whose successor has live hidden data.
-    SkippedUnits,
-    /// 7: hidden pages make public pages wait.
-    SharedPages,
-    /// 8: salts follow from numbers.
-    RepeatedSalt,
-    /// 9: recovery stops where hidden ids cannot be read.
-    HiddenRecovery,
-    /// 10: hidden discards reach the device.
-    ForwardedDiscard,
-    /// 11: the tags of empty hidden slots are zero.
-    ZeroTags,
-    /// 12: a hidden volume uses the slots of another class.
-    SharedClass,
-    /// 13: the superblock counts hidden volumes.
-    CountedVolumes,
-    /// 14: a full hidden queue makes public writes flush.
-    HiddenPressure,
-    /// No leak but a broken promise: a flush does not reach the device.
-    SkippedFlush,
-    /// Another: units are written again before what was taken from them is durable.
-    EarlyReuse,
-    /// Another: recovery believes the last units unseen.
-    BlindRecovery,
-    /// Another: a unit is read whatever its number.
-    StaleUnits,
-    /// Another: a page of the public map that is damaged is not made again.
-    ForgottenPages,
-    /// Another: what a public-only session has left behind is not carried.
-    ForgottenGap,
-    /// A change of password writes what the volume needs and no more.
-    QuietPassword,
-    /// Another: a hidden flush does not close its epoch.
-    OpenEpochs,
-    /// Another: a hidden discard waits for the head, and whoever has that may wait for it.
-    DiscardAtHead,
+tacita_faults::plantable! {
+    /// A fault.
+    pub enum Fault {
+        /// 1: a hidden flush writes the open unit.
+        FlushWrites,
+        /// 2: carried hidden slots are copied as they are.
+        CopiedCiphertext,
+        /// 3: empty hidden slots are zeros.
+        ZeroDummies,
+        /// 4: the cell of an open class is renewed only when something has changed.
+        StaleCell,
+        /// 5: empty hidden slots come from a weak generator.
+        WeakDummies,
+        /// 6: the head skips units whose successor has live hidden data.
+        SkippedUnits,
+        /// 7: hidden pages make public pages wait.
+        SharedPages,
+        /// 8: salts follow from numbers.
+        RepeatedSalt,
+        /// 9: recovery stops where hidden ids cannot be read.
+        HiddenRecovery,
+        /// 10: hidden discards reach the device.
+        ForwardedDiscard,
+        /// 11: the tags of empty hidden slots are zero.
+        ZeroTags,
+        /// 12: a hidden volume uses the slots of another class.
+        SharedClass,
+        /// 13: the superblock counts hidden volumes.
+        CountedVolumes,
+        /// 14: a full hidden queue makes public writes flush.
+        HiddenPressure,
+        /// No leak but a broken promise: a flush does not reach the device.
+        SkippedFlush,
+        /// Another: units are written again before what was taken from them is durable.
+        EarlyReuse,
+        /// Another: recovery believes the last units unseen.
+        BlindRecovery,
+        /// Another: a unit is read whatever its number.
+        StaleUnits,
+        /// Another: a page of the public map that is damaged is not made again.
+        ForgottenPages,
+        /// Another: what a public-only session has left behind is not carried.
+        ForgottenGap,
+        /// A change of password writes what the volume needs and no more.
+        QuietPassword,
+        /// Another: a hidden flush does not close its epoch.
+        OpenEpochs,
+        /// Another: a hidden discard waits for the head, and whoever has that may wait for it.
+        DiscardAtHead,
+        /// Another: a hidden discard keeps its stage while it looks at the map, and the head waits.
+        DiscardHoldsLock,
+        /// A hidden read keeps the head, and public requests wait for it.
+        ReadAtHead,
+        /// The heartbeat begins anew with hidden writes, too.
+        HiddenBeats,
+    }
 }
 
 /// Cells of the unit before, by level, for [`Fault::StaleCell`].
@@ -80,25 +87,32 @@ impl StaleCells {
     pub(crate) const fn put(&mut self, _: usize, _: bool, _: &mut [u8]) {}
 }
 
+/// What is told of each block that a discard finds in its range.
+#[cfg(feature = "faults")]
+type Look = Box<dyn Fn(u32)>;
+
 #[cfg(feature = "faults")]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+    static LOOK: std::cell::RefCell<Option<Look>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Plants a fault in this thread, or removes it.
+/// Calls `look` for each block whose place a discard of this thread looks at, so that a test can stop
+/// it in the middle.
 #[cfg(feature = "faults")]
-pub fn plant(fault: Option<Fault>) {
-    PLANTED.set(fault);
+pub fn look_on(look: impl Fn(u32) + 'static) {
+    LOOK.set(Some(Box::new(look)));
 }
 
-/// Whether `fault` is planted.
+/// A discard looks at a block.
 #[cfg(feature = "faults")]
-pub(crate) fn planted(fault: Fault) -> bool {
-    PLANTED.get() == Some(fault)
+pub(crate) fn discard_looks_at(id: u32) {
+    LOOK.with_borrow(|look| {
+        if let Some(look) = look {
+            look(id);
+        }
+    });
 }
 
-/// Nothing is planted in a build that people use.
+/// Nobody looks on in a build that people use.
 #[cfg(not(feature = "faults"))]
-pub(crate) const fn planted(_: Fault) -> bool {
-    false
-}
+pub(crate) const fn discard_looks_at(_: u32) {}

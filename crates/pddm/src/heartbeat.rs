@@ -2,9 +2,11 @@
 //! data gets to the device. It is a property of the device, the same whether there is any, and a
 //! function of public writes alone.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tacita_clock::Cancellation;
 
 use crate::session::Session;
 
@@ -31,7 +33,7 @@ fn beat_after(interval: Duration, beat: u32) -> Duration {
 /// A thread that beats until it is dropped.
 #[derive(Debug)]
 pub struct Heartbeat {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Cancellation,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,8 +44,8 @@ impl Heartbeat {
         if every.is_zero() {
             return None;
         }
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let own = Arc::clone(&stop);
+        let stop = Cancellation::default();
+        let own = stop.clone();
         let thread = std::thread::spawn(move || run(&session, every, &own));
         Some(Self { stop, thread: Some(thread) })
     }
@@ -51,8 +53,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
+        self.stop.cancel();
         if let Some(thread) = self.thread.take() {
             // A panic has been reported where it happened.
             let _ = thread.join();
@@ -60,18 +61,16 @@ impl Drop for Heartbeat {
     }
 }
 
-fn run(session: &Session, every: Duration, stop: &(Mutex<bool>, Condvar)) {
-    let mut seen = (session.public_changes(), Instant::now());
+fn run(session: &Session, every: Duration, stop: &Cancellation) {
+    let clock = session.clock();
+    let mut seen = (session.public_changes(), clock.monotonic());
     let mut beat = 0;
-    let mut stopped = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-    while !*stopped {
-        let waited = stop.1.wait_timeout(stopped, every / LOOKS);
-        stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+    while !clock.wait_or(stop, every / LOOKS) {
         let changes = session.public_changes();
         if changes != seen.0 {
-            seen = (changes, Instant::now());
+            seen = (changes, clock.monotonic());
             beat = 0;
-        } else if !*stopped && seen.1.elapsed() >= beat_after(every, beat) {
+        } else if clock.elapsed(seen.1) >= beat_after(every, beat) {
             // A device that cannot be written is noticed by whoever writes to it.
             let _ = session.beat();
             beat = beat.saturating_add(1);

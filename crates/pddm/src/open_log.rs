@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tacita_clock::Clock;
 
 use crate::buffers::Buffers;
 use crate::error::{Error, Kind, Result};
@@ -39,11 +41,12 @@ pub(crate) struct OpenLog {
     emitted: AtomicU64,
     /// What may wait on a hidden volume before its writers are held up.
     queue_max: usize,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Hidden requests wait no more: the session ends.
     cut: AtomicBool,
     public_changes: AtomicU64,
     /// When, and the unit that came next: of the last minute, a second apart at least.
-    marks: Mutex<VecDeque<(Instant, Seq)>>,
+    marks: Mutex<VecDeque<(Duration, Seq)>>,
 }
 
 /// How far what was taken from the stages has come.
@@ -68,6 +71,7 @@ impl OpenLog {
         next: Seq,
         levels: Vec<Option<OpenLevel>>,
         queue_max: usize,
+        clock: Arc<dyn Clock>,
     ) -> Self {
         let gap = log.geometry.gap() as usize;
         let progress = Progress { complete: VecDeque::new(), durable: vec![0; levels.len()] };
@@ -82,6 +86,7 @@ impl OpenLog {
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next.0),
             queue_max,
+            clock,
             cut: AtomicBool::new(false),
             public_changes: AtomicU64::new(0),
             marks: Mutex::default(),
@@ -120,11 +125,11 @@ impl OpenLog {
     pub(crate) fn note_written(&self, next: Seq) {
         let before = self.emitted.swap(next.0, Ordering::AcqRel);
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        while marks.front().is_some_and(|(then, _)| now - *then > MINUTE) {
+        let now = self.clock.monotonic();
+        while marks.front().is_some_and(|(then, _)| now.saturating_sub(*then) > MINUTE) {
             marks.pop_front();
         }
-        if marks.back().is_none_or(|(then, _)| now - *then > Duration::from_secs(1)) {
+        if marks.back().is_none_or(|(then, _)| now.saturating_sub(*then) > Duration::from_secs(1)) {
             marks.push_back((now, Seq(before)));
         }
     }
@@ -132,7 +137,7 @@ impl OpenLog {
     /// Units written in the last minute.
     pub(crate) fn units_last_minute(&self) -> u64 {
         let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = marks.iter().find(|(then, _)| then.elapsed() <= MINUTE);
+        let first = marks.iter().find(|(then, _)| self.clock.elapsed(*then) <= MINUTE);
         first.map_or(0, |(_, seq)| self.emitted() - seq.0)
     }
 

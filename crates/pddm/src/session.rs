@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tacita_block::BlockDevice;
+use tacita_clock::{Clock, System};
 use tacita_secret::Key;
 
 use crate::engine::Engine;
@@ -38,6 +39,8 @@ pub struct Options {
     pub queue_bytes: u64,
     /// Where random bytes come from.
     pub entropy: Entropy,
+    /// Tells the time, for the heartbeat and for the pace of the log.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for Options {
@@ -49,6 +52,7 @@ impl Default for Options {
             hidden_flush: HiddenFlush::Ordered,
             queue_bytes: 64 << 20,
             entropy: Entropy::default(),
+            clock: Arc::new(System),
         }
     }
 }
@@ -123,7 +127,7 @@ impl Session {
         let room = hidden.map(|open| geometry.round_room(open.level)).min();
         let queue = usize::try_from(options.queue_bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
         let queue_max = queue.min(room.unwrap_or(usize::MAX)).max(1);
-        let shared = Arc::new(OpenLog::new(log, end.next, levels, queue_max));
+        let shared = Arc::new(OpenLog::new(log, end.next, levels, queue_max, options.clock));
         let start = Start {
             next: end.next,
             durable: end.durable,
@@ -195,6 +199,11 @@ impl Session {
     /// about to end.
     pub fn cut_hidden(&self) {
         self.engine.shared.cut_hidden();
+    }
+
+    /// The clock that the heartbeat follows.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.engine.shared.clock
     }
 
     /// Grows with every change of the public volume: what the heartbeat follows.

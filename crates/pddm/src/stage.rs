@@ -6,7 +6,7 @@
 //! same epoch is replaced where it stands; one that is written again in a later epoch keeps its
 //! older version until that is out. What has been taken stays to be read until its place is known.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ pub(crate) enum Staged<'a> {
 /// What waits of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
-    entries: HashMap<u32, Entry>,
+    /// By block, so that a range of them is found without a look at all.
+    entries: BTreeMap<u32, Entry>,
     /// Epoch and block, in the order of leaving.
     order: VecDeque<(u64, u32)>,
     /// Epoch and blocks that read as zeros from then on.
@@ -86,7 +87,7 @@ impl Stage {
 
     /// Queues a block.
     pub(crate) fn put(&mut self, id: u32, content: Arc<[u8]>) {
-        use std::collections::hash_map::Entry as Place;
+        use std::collections::btree_map::Entry as Place;
         self.dirty = true;
         let version = Version { epoch: self.open, content, waits: true };
         match self.entries.entry(id) {
@@ -109,12 +110,8 @@ impl Stage {
     pub(crate) fn drop_blocks(&mut self, range: Range<u32>) {
         self.dirty = true;
         let of_open = |entry: &Entry| entry.newest.waits && entry.newest.epoch == self.open;
-        let held = |id: &u32| self.entries.get(id).is_some_and(of_open);
-        let gone: Vec<u32> = if range.len() > self.entries.len() {
-            self.entries.keys().copied().filter(|id| range.contains(id)).filter(held).collect()
-        } else {
-            range.clone().filter(held).collect()
-        };
+        let held = self.entries.range(range.clone()).filter(|(_, entry)| of_open(entry));
+        let gone: Vec<u32> = held.map(|(id, _)| *id).collect();
         for id in gone {
             self.waiting -= 1;
             let entry = self.entries.get_mut(&id).expect("it is held");
@@ -215,10 +212,7 @@ impl Stage {
 
     /// Whether any of these blocks is staged.
     pub(crate) fn holds_any(&self, range: &Range<u32>) -> bool {
-        if range.len() < self.entries.len() {
-            return range.clone().any(|id| self.entries.contains_key(&id));
-        }
-        self.entries.keys().any(|id| range.contains(id))
+        self.entries.range(range.clone()).next().is_some()
     }
 
     /// The last epoch of which nothing waits any more.

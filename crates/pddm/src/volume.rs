@@ -8,7 +8,7 @@ use tacita_block::{
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
-use crate::faults::{Fault, planted};
+use crate::faults::{Fault, discard_looks_at, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
 use crate::level::OpenLevel;
 use crate::open_log::OpenLog;
@@ -87,7 +87,7 @@ impl Volume {
     fn write_blocks(&self, first: u32, buf: &[u8]) -> Result<()> {
         self.served()?;
         self.engine.writable()?;
-        if self.level == Level::PUBLIC {
+        if self.level == Level::PUBLIC || planted(Fault::HiddenBeats) {
             self.shared().note_public_change();
         }
         if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
@@ -140,6 +140,8 @@ impl Volume {
     fn read_blocks(&self, first: u32, buf: &mut [u8]) -> Result<()> {
         self.served()?;
         let open = self.open();
+        let at_head = planted(Fault::ReadAtHead) && self.level != Level::PUBLIC;
+        let _head = if at_head { Some(self.engine.head()?) } else { None };
         let places: Vec<Place> = {
             let stage = open.stage();
             let slots = (first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
@@ -249,10 +251,17 @@ impl Volume {
         }
         // First what is staged: it moves into the map, and not the other way. Whoever has the head
         // needs the stage, too, so it is not kept while all of the range is looked at.
-        let staged = open.stage().holds_any(&range);
-        if !staged && range.clone().all(|id| open.map.get(id) == Place::NOWHERE) {
+        let stage = open.stage();
+        let staged = stage.holds_any(&range);
+        let held = planted(Fault::DiscardHoldsLock).then_some(stage);
+        let is_nowhere = |id| {
+            discard_looks_at(id);
+            open.map.get(id) == Place::NOWHERE
+        };
+        if !staged && range.clone().all(is_nowhere) {
             return Ok(());
         }
+        drop(held);
         if self.level == Level::PUBLIC {
             self.shared().note_public_change();
             open.stage().drop_blocks(range);

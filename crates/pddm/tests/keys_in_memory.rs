@@ -94,9 +94,9 @@ fn keys_lie_in_one_place_and_are_gone_at_the_end() {
     // What else can be left behind is planted where keys are used, in `tacita-secret`.
     #[cfg(feature = "faults")]
     {
-        plant(Some(Fault::UsedPlaces));
+        let planted = plant(Fault::UsedPlaces);
         drop(use_it(&device));
-        plant(None);
+        drop(planted);
         assert!(!found().is_empty() && !search(is_key_schedule).is_empty());
     }
 }

@@ -7,9 +7,9 @@
 mod attribute_calls;
 mod content;
 mod descriptors;
+mod inode_flags;
 mod kept;
 mod latecomer;
-mod marks;
 mod namespace;
 mod opaque;
 mod purger;
@@ -28,7 +28,8 @@ use std::time::Duration;
 use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, openat};
 use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use tacita_vfs::{Clock, FileType, SystemClock};
+use tacita_clock::{Clock, System};
+use tacita_vfs::FileType;
 
 use crate::error::During;
 use crate::medium::Medium;
@@ -65,8 +66,8 @@ pub struct OverlayOptions {
     pub opaque_links: bool,
     /// Gets every verdict as a line of JSON.
     pub report: Option<File>,
-    /// Tells the time, for method f.
-    pub clock: Box<dyn Clock>,
+    /// Tells the time: for epochs, for looking again, and for method f.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for OverlayOptions {
@@ -79,7 +80,7 @@ impl Default for OverlayOptions {
             anyway: false,
             opaque_links: false,
             report: None,
-            clock: Box::new(SystemClock),
+            clock: Arc::new(System),
         }
     }
 }

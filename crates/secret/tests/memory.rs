@@ -66,14 +66,14 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
 
     #[cfg(feature = "faults")]
     for fault in [Fault::HashState, Fault::UsedStack, Fault::UsedPlaces] {
-        plant(Some(fault));
+        let planted = plant(fault);
         deep(|| match fault {
             // What comes after would be left instead.
             Fault::HashState => drop(key().derive(1, &[b"part"])),
             Fault::UsedStack => _ = Sealing::new(&key()).seal(1, b"context", &mut [1; 16]),
             Fault::UsedPlaces => use_it(&key()),
         });
-        plant(None);
+        drop(planted);
         let found = [keys(), search(is_key_schedule)].concat();
         assert!(!found.is_empty(), "{fault:?} is not found");
         // What a leak has left on the stack goes with the next use; places are as they are.

@@ -5,11 +5,12 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tacita_clock::System;
 use tacita_daemon::{Failure, Interrupts};
 use tacita_testkit::{InoScheme, MemoryFs};
+use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 use tacita_vfs::posix::{Caller, SetAttr};
-use tacita_vfs::{Posix, SystemClock};
 
 struct Arguments {
     dir: String,
@@ -68,7 +69,7 @@ fn failure(e: &tacita_vfs::Error) -> Failure {
 fn start(arguments: &Arguments) -> std::result::Result<(Mount, Interrupts), Failure> {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
-    let posix = Arc::new(Posix::new(fs, SystemClock));
+    let posix = Arc::new(Posix::new(fs, Arc::new(System)));
     let interrupts = Interrupts::watch()?;
     give_root_to_caller(&posix).map_err(|e| failure(&e))?;
     let mount = mount(posix, &arguments.dir, &arguments.options).map_err(|e| failure(&e))?;

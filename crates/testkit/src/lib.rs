@@ -1,14 +1,14 @@
 //! What the tests of Tacita share: a file system in memory, mounts that clean up after
 //! themselves, and the drivers of external conformance tools.
 
+pub mod by_name;
 pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;
-pub mod step_clock;
+pub mod simulation;
 pub mod watchdog;
 
 pub use memory_fs::{InoScheme, MemoryFs};
 pub use mount_guard::{MountGuard, skip_without_fuse};
-pub use step_clock::StepClock;
 pub use watchdog::Watchdog;

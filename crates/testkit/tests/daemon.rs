@@ -1,5 +1,6 @@
 //! Serving from another process: unmounting by every way there is, and dying.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs::{self, File};

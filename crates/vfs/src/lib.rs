@@ -4,17 +4,16 @@
 //! A system implements [`FileSystem`]: storage of nodes, entries and content, on plain types and
 //! without FUSE, so that tests drive it directly.
 
-mod clock;
 pub mod credentials;
 mod error;
 mod file_system;
 pub mod fuse;
 pub mod posix;
+mod timestamp;
 
-pub use clock::{Clock, SystemClock};
 pub use error::{Error, Kind, Result};
 pub use file_system::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,
-    Reserve, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
+    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, XattrMode,
 };
 pub use posix::Posix;

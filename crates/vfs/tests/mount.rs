@@ -1,5 +1,6 @@
 //! Real mounts of the file system in memory.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
+use tacita_clock::System;
 use tacita_testkit::{InoScheme, MemoryFs, MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::posix::Caller;
-use tacita_vfs::{FileType, Kind, Posix, SystemClock};
+use tacita_vfs::{FileType, Kind, Posix};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -36,7 +38,7 @@ impl Mounted {
         }
         let watchdog = Watchdog::start(test, TIME_MAX);
         let guard = MountGuard::new().unwrap();
-        let posix = Arc::new(Posix::new(fs, SystemClock));
+        let posix = Arc::new(Posix::new(fs, Arc::new(System)));
         let mount = mount(Arc::clone(&posix), guard.path(), options).unwrap();
         Some(Self { mount, guard, posix, _watchdog: watchdog })
     }
@@ -500,7 +502,7 @@ fn what_cannot_be_mounted_says_why() {
         return;
     };
     let kind = |dir: &Path, options: &MountOptions| {
-        let fs = Arc::new(Posix::new(MemoryFs::default(), SystemClock));
+        let fs = Arc::new(Posix::new(MemoryFs::default(), Arc::new(System)));
         mount(fs, dir, options).unwrap_err().kind()
     };
     let plain = MountOptions::default();

@@ -4,8 +4,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use tacita_testkit::{MemoryFs, StepClock};
+use tacita_clock::Simulated;
+use tacita_testkit::MemoryFs;
 use tacita_vfs::posix::{Caller, OpenMode, RenameMode, SetAttr, SetTime, WriteMode};
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Posix, Reserve, Result, Timestamp, XattrMode};
 
@@ -17,7 +20,10 @@ const READ_WRITE: OpenMode = OpenMode { read: true, write: true, append: false, 
 type Fs = Posix<MemoryFs>;
 
 fn new_fs() -> Fs {
-    Posix::new(MemoryFs::default(), StepClock::default())
+    Posix::new(
+        MemoryFs::default(),
+        Arc::new(Simulated::ticking(UNIX_EPOCH, Duration::from_secs(1))),
+    )
 }
 
 fn name(text: &str) -> &OsStr {

@@ -100,7 +100,9 @@ fn a_block_written_in_part_is_written_by_nobody_else_meanwhile() {
         let whole = scope.spawn(|| bytes.write(0, &[2; 8192]).unwrap());
         // Others are not held up.
         bytes.write(8192, &[3; 4096]).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
         let has_waited = !whole.is_finished();
         *slow.gate.lock().unwrap() = true;
         slow.opened.notify_all();

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tacita_block::Access;
+use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_hifs::{Hifs, OpenOptions, Recovery, Sync};
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{FileSystem, Posix, SystemClock};
+use tacita_vfs::{FileSystem, Posix};
 
 use crate::arguments::SyncName;
 use crate::exit::{self, Outcome};
@@ -103,7 +104,7 @@ fn start(
         sync_when_quiet: Some(QUIET),
         ..MountOptions::default()
     };
-    let posix = Arc::new(Posix::new(hifs, SystemClock));
+    let posix = Arc::new(Posix::new(hifs, Arc::new(System)));
     let service = Arc::new(Mounted(Arc::downgrade(&posix)));
     let mount =
         mount(posix, dir, &mount_options).map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;

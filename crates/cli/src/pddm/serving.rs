@@ -7,11 +7,12 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use tacita_block::BlockDevice;
+use tacita_clock::{Clock, System};
 use tacita_devfiles::DeviceFiles;
 use tacita_nbd::{Export, Listener, Server};
 use tacita_pddm::Volume;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
-use tacita_vfs::{FileSystem, NodeId, Posix, SystemClock};
+use tacita_vfs::{FileSystem, NodeId, Posix};
 
 use super::name_of;
 use crate::arguments::Endpoint;
@@ -87,7 +88,7 @@ impl Serving {
             ..DeviceFiles::mount_options()
         };
         let (public, _) = files.lookup(files.root(), OsStr::new(PUBLIC))?;
-        let files = Arc::new(Posix::new(files.hiding(|name| name != PUBLIC), SystemClock));
+        let files = Arc::new(Posix::new(files.hiding(|name| name != PUBLIC), Arc::new(System)));
         let mut mount = mount(Arc::clone(&files), dir, &mount_options)?;
         let caller = caller.clone();
         // Nobody listens any more where it ends otherwise.
@@ -110,7 +111,7 @@ impl Serving {
         (0..CLOSED_LOOKS).all(|_| {
             let open = files.is_open(*public);
             if open {
-                std::thread::sleep(CLOSED_STEP);
+                System.wait(CLOSED_STEP);
             }
             open
         })

@@ -1,9 +1,10 @@
 //! `tacita pddm sweep`.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tacita_block::Access;
+use tacita_clock::{Clock, System};
 use tacita_daemon::Interrupts;
 use tacita_pddm::{Level, Options, Session, Unlock};
 
@@ -15,12 +16,12 @@ use crate::output;
 /// Keeps to a number of bytes a second.
 pub(super) struct RateLimit {
     rate: Option<u64>,
-    begun: Instant,
+    begun: Duration,
 }
 
 impl RateLimit {
     pub(super) fn new(rate: Option<u64>) -> Self {
-        Self { rate: rate.filter(|rate| *rate > 0), begun: Instant::now() }
+        Self { rate: rate.filter(|rate| *rate > 0), begun: System.monotonic() }
     }
 
     /// Waits until so many bytes are due.
@@ -28,7 +29,7 @@ impl RateLimit {
         let Some(rate) = self.rate else { return };
         #[allow(clippy::cast_precision_loss, reason = "bytes and seconds of people")]
         let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+        System.wait(due.saturating_sub(System.elapsed(self.begun)));
     }
 }
 

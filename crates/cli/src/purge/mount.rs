@@ -8,20 +8,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
+use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
+use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
-use tacita_vfs::{Posix, SystemClock};
 
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
 use crate::status;
-
-/// Threads that serve requests. A purge holds the one that it is asked for in until it is done, and
-/// mostly waits for the device meanwhile: so more than there are cores.
-const THREAD_COUNT: usize = 16;
 
 /// What can be done where nothing can be mounted.
 const WITHOUT_FUSE: &str = "without FUSE, `tacita purge file PATH` purges single files";
@@ -126,12 +123,11 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         passthrough: !arguments.no_passthrough,
         callers_room: given("allow_other"),
         extra: arguments.options.clone(),
-        threads: THREAD_COUNT,
         // The overlay keeps its own time.
         sync_interval: Duration::ZERO,
         ..MountOptions::default()
     };
-    let posix = Arc::new(Posix::new(overlay, SystemClock));
+    let posix = Arc::new(Posix::new(overlay, Arc::new(System)));
     let mount = mount(Arc::clone(&posix), &arguments.dir, &mount_options)
         .map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
     let identity = Identity {

@@ -1,5 +1,6 @@
 //! Plausibly deniable devices as people use them: passwords, sockets, folders, file systems.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 mod bench;

@@ -1,5 +1,6 @@
 //! `tacita purge` as scripts use it.
 
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 mod commands;

@@ -7,11 +7,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
+use tacita_clock::{Clock, System};
 
 use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
 use crate::runtime_folder::{file_name, private_folder};
@@ -105,8 +106,12 @@ impl Control {
         let listener = UnixListener::bind(&path).map_err(cannot)?;
         let control = Self { path };
         fs::set_permissions(&control.path, Permissions::from_mode(0o600)).map_err(cannot)?;
-        let daemon =
-            Arc::new(Daemon { identity, service, since: now(), clients: AtomicUsize::new(0) });
+        let daemon = Arc::new(Daemon {
+            identity,
+            service,
+            since: System.unix_seconds(),
+            clients: AtomicUsize::new(0),
+        });
         std::thread::Builder::new()
             .name("tacita-control".to_owned())
             .spawn(move || {
@@ -208,9 +213,4 @@ fn set_level(request: &Request) -> std::result::Result<Value, Failure> {
     })?;
     voice::set_level(level);
     Ok(json!({ "level": wanted }))
-}
-
-#[allow(clippy::disallowed_methods, reason = "since when a daemon runs is of the machine's time")]
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

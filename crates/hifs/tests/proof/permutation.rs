@@ -1,11 +1,14 @@
 //! Permutation and scratch: any two histories to the same tree give the same image.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
+use tacita_clock::Simulated;
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions};
+use tacita_testkit::MemoryFs;
 use tacita_testkit::history::{Commits, Limits, Rng, build, step, tree};
-use tacita_testkit::{MemoryFs, StepClock};
 use tacita_vfs::posix::{Caller, OpenMode, WriteMode};
 use tacita_vfs::{Attr, Cookie, FileSystem, FileType, FsStats, Kind, Posix, Timestamp};
 
@@ -187,7 +190,10 @@ fn a_commit_does_not_wait_for_the_kernel_to_forget() {
     let parameters = parameters(Layout::D);
     let device = fresh(&parameters);
     let empty = device.snapshot();
-    let posix = Posix::new(open(device.clone()), StepClock::default());
+    let posix = Posix::new(
+        open(device.clone()),
+        Arc::new(Simulated::ticking(UNIX_EPOCH, Duration::from_secs(1))),
+    );
     let caller = Caller { umask: 0o022, ..Caller::default() };
     let (root, name) = (posix.root(), OsStr::new("a"));
     let node = posix.mknod(caller, root, name, (FileType::File, 0o644), 0).unwrap().0;

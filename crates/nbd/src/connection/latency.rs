@@ -1,7 +1,10 @@
 //! How fast the device has been lately: whether a request is best served where it was received.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tacita_clock::Clock;
 
 /// Mean time up to which serving a request costs less than handing it to another thread, or little
 /// more.
@@ -20,12 +23,13 @@ const PAST_WEIGHT: u64 = 7;
 /// which makes it no worse.
 #[derive(Debug)]
 pub(super) struct Latency {
+    clock: Arc<dyn Clock>,
     mean_ns: AtomicU64,
 }
 
 impl Latency {
-    pub(super) const fn new() -> Self {
-        Self { mean_ns: AtomicU64::new(UNKNOWN_NS) }
+    pub(super) const fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, mean_ns: AtomicU64::new(UNKNOWN_NS) }
     }
 
     /// Whether the device answers at once.
@@ -35,9 +39,9 @@ impl Latency {
 
     /// Reads or writes `len` bytes of the device, and counts how long that took.
     pub(super) fn measured<R>(&self, len: usize, work: impl FnOnce() -> R) -> R {
-        let start = Instant::now();
+        let start = self.clock.monotonic();
         let result = work();
-        self.count(start.elapsed(), len);
+        self.count(self.clock.elapsed(start), len);
         result
     }
 
@@ -52,15 +56,23 @@ impl Latency {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use tacita_clock::Simulated;
+
     use super::*;
 
     #[test]
     fn one_slow_request_is_enough_and_some_quick_ones_make_up_for_it() {
-        let latency = Latency::new();
+        let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+        let latency = Latency::new(Arc::<Simulated>::clone(&clock));
+        let takes = |took, len| {
+            latency.measured(len, || clock.advance(Duration::from_micros(took)));
+        };
         assert!(!latency.is_quick());
         let counts = |took: u64, until: bool| {
             (0..1000).find(|_| {
-                latency.count(Duration::from_micros(took), 4096);
+                takes(took, 4096);
                 latency.is_quick() == until
             })
         };
@@ -70,7 +82,7 @@ mod tests {
         assert!(counts(60, false).is_some());
         assert_eq!(counts(60, true), None);
         for _ in 0..100 {
-            latency.count(Duration::from_micros(320), 1 << 20);
+            takes(320, 1 << 20);
         }
         assert!(latency.is_quick(), "20 microseconds for each 64 KiB");
     }

@@ -7,9 +7,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tacita_block::{BlockDevice, ByteDevice};
+use tacita_clock::Cancellation;
 
 use super::latency::Latency;
 use super::workers::{Job, Workers};
@@ -50,10 +50,10 @@ pub(super) fn serve(
     socket: &Socket,
     input: Input<'_>,
     served: Served<'_>,
-    stopping: &AtomicBool,
+    stopping: &Cancellation,
     has_left: impl FnOnce(),
 ) -> io::Result<()> {
-    let latency = Latency::new();
+    let latency = Latency::new(Arc::clone(socket.clock()));
     let Served { device, terms, .. } = served;
     let workers = Workers::new(socket, served, &latency);
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ struct Receiver<'c> {
     input: Input<'c>,
     device: &'c Device,
     terms: Terms,
-    stopping: &'c AtomicBool,
+    stopping: &'c Cancellation,
     latency: &'c Latency,
     workers: &'c Workers<'c>,
     /// Answers that are not sent yet.
@@ -99,7 +99,7 @@ impl Receiver<'_> {
 
     /// Serves a request, or hands it over; `false` if the client ends before its payload does.
     fn serve(&mut self, request: &Request, hand_over: &impl Fn(Job)) -> io::Result<bool> {
-        let checked = if self.stopping.load(Ordering::Relaxed) {
+        let checked = if self.stopping.is_cancelled() {
             Err(Errno::Shutdown)
         } else {
             request.check(&self.terms)

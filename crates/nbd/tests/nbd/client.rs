@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tacita_block::BlockDevice;
+use tacita_clock::{Clock, System};
 use tacita_nbd::protocol::*;
 use tacita_nbd::request::{Cookie, Request};
 use tacita_nbd::{Export, Limits, Listener, Server};
 use tempfile::TempDir;
 
 /// Longest wait for the server: it is the test that hangs then, not the machine.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_MAX: Duration = Duration::from_mins(2);
 
 /// A server on a Unix socket of its own.
 pub(crate) struct Served {
@@ -27,9 +28,13 @@ impl Served {
     }
 
     pub(crate) fn with_limits(exports: Vec<Export>, limits: Limits) -> Self {
+        Self::on(exports, limits, Arc::new(System))
+    }
+
+    pub(crate) fn on(exports: Vec<Export>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = Listener::unix(folder.path().join("nbd.sock")).unwrap();
-        let server = Server::start_with(exports, vec![listener], limits).unwrap();
+        let server = Server::start_with(exports, vec![listener], limits, clock).unwrap();
         Self { server, folder }
     }
 

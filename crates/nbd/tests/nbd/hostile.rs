@@ -6,18 +6,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use tacita_block::{BlockDevice, RequestKind, TraceDevice};
+use tacita_clock::{Clock, Simulated, System};
 use tacita_nbd::negotiation::OPTION_LEN_MAX_BYTES;
 use tacita_nbd::protocol::*;
 use tacita_nbd::request::{Cookie, Request};
 use tacita_nbd::{Export, Limits, Listener, Server};
 
-use crate::client::Served;
+use crate::client::{Client, Served, WAIT_MAX};
 use crate::devices::memory;
 
-/// Little patience, so that tests need little too.
+/// Little patience, and time that passes when a test says so.
 const HASTY: Limits = Limits {
     connections: 32,
     content_len_bytes: 256 << 20,
@@ -28,8 +29,25 @@ const HASTY: Limits = Limits {
 /// Set for the process that [`memory_is_bounded`] looks at.
 const SOCKET_VARIABLE: &str = "TACITA_NBD_TEST_SOCKET";
 
-fn hasty(device: impl BlockDevice + 'static) -> Served {
-    Served::with_limits(vec![Export::new("disk", Arc::new(device))], HASTY)
+fn hasty(device: impl BlockDevice + 'static) -> (Served, Arc<Simulated>) {
+    let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+    let exports = vec![Export::new("disk", Arc::new(device))];
+    (Served::on(exports, HASTY, Arc::<Simulated>::clone(&clock)), clock)
+}
+
+/// Says a byte and lets a sixth of a client's time pass, again and again, until the server has enough
+/// of it.
+fn outlast(mut client: Client, clock: &Simulated, bytes: &[u8]) {
+    client.stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let (begin, mut bytes) = (System.monotonic(), bytes.iter().cycle());
+    while !client.is_closed() {
+        assert!(System.elapsed(begin) < WAIT_MAX, "it may take as long as it likes");
+        if let Some(byte) = bytes.next() {
+            // It may be closed by now.
+            let _ = client.stream.write_all(&[*byte]);
+        }
+        clock.advance(HASTY.request / 6);
+    }
 }
 
 /// A well-behaved client is served as ever.
@@ -40,10 +58,10 @@ fn assert_well(served: &Served) {
 }
 
 fn await_connections(served: &Served, count: usize) {
-    let start = Instant::now();
+    let begin = System.monotonic();
     while served.server.connections() != count {
-        assert!(start.elapsed() < Duration::from_secs(10), "{}", served.server.connections());
-        std::thread::sleep(Duration::from_millis(2));
+        assert!(System.elapsed(begin) < WAIT_MAX, "{}", served.server.connections());
+        System.wait(Duration::from_millis(2));
     }
 }
 
@@ -58,7 +76,7 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
 
 #[test]
 fn garbage_ends_a_connection_and_nothing_else() {
-    let served = hasty(memory(1 << 20, 512));
+    let (served, _) = hasty(memory(1 << 20, 512));
     for seed in 0..20 {
         let bytes = noise(3000, seed);
         // At once, after the greeting, and among requests.
@@ -76,7 +94,7 @@ fn garbage_ends_a_connection_and_nothing_else() {
 
 #[test]
 fn unknown_client_flags_are_not_served() {
-    let served = hasty(memory(1 << 20, 512));
+    let (served, _) = hasty(memory(1 << 20, 512));
     let mut client = served.connect();
     client.take(18);
     client.put(&[0x80, 0, 0, 3]);
@@ -86,7 +104,7 @@ fn unknown_client_flags_are_not_served() {
 
 #[test]
 fn absurd_options_are_refused_and_passed_over() {
-    let served = hasty(memory(1 << 20, 512));
+    let (served, clock) = hasty(memory(1 << 20, 512));
     let mut client = served.greeted();
     let long = vec![0; OPTION_LEN_MAX_BYTES as usize + 1];
     for option in [OPT_GO, OPT_LIST, OPT_SET_META_CONTEXT, 12_345] {
@@ -101,7 +119,7 @@ fn absurd_options_are_refused_and_passed_over() {
     for option in [OPT_GO, OPT_EXPORT_NAME, 99] {
         let mut client = served.greeted();
         client.option_head(option, u32::MAX);
-        assert!(client.is_closed());
+        outlast(client, &clock, &[]);
     }
     assert_well(&served);
 }
@@ -122,38 +140,17 @@ fn thousands_of_options_come_to_an_end() {
 
 #[test]
 fn who_dawdles_is_shut_out() {
-    let served = hasty(memory(1 << 20, 512));
-    // One byte at a time; every one of them in time.
-    let slowly = |client: &mut crate::client::Client, bytes: &[u8]| {
-        let start = Instant::now();
-        for byte in bytes {
-            if client.stream.write_all(&[*byte]).is_err() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        assert!(client.is_closed());
-        assert!(start.elapsed() < Duration::from_secs(10));
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| slowly(&mut served.connect(), &[0; 100]));
-        scope.spawn(|| {
-            let head = [&OPTION_MAGIC.to_be_bytes()[..], &[0; 200]].concat();
-            slowly(&mut served.greeted(), &head);
-        });
-        scope.spawn(|| slowly(&mut served.simple(), &REQUEST_MAGIC.to_be_bytes().repeat(60)));
-        scope.spawn(|| {
-            let mut client = served.simple();
-            client.send(CMD_WRITE, 0, 1, 0, 300_000);
-            slowly(&mut client, &[0; 100]);
-        });
-        // Between requests there is all the time in the world.
-        scope.spawn(|| {
-            let mut client = served.simple();
-            std::thread::sleep(3 * HASTY.request);
-            assert_eq!(client.read(0, 1), [0]);
-        });
-    });
+    let (served, clock) = hasty(memory(1 << 20, 512));
+    let mut idle = served.simple();
+    outlast(served.connect(), &clock, &[0, 0, 0, 3]);
+    let head = [&OPTION_MAGIC.to_be_bytes()[..], &[0; 200]].concat();
+    outlast(served.greeted(), &clock, &head);
+    outlast(served.simple(), &clock, &REQUEST_MAGIC.to_be_bytes());
+    let mut client = served.simple();
+    client.send(CMD_WRITE, 0, 1, 0, 300_000);
+    outlast(client, &clock, &[0]);
+    // Between requests there is all the time in the world.
+    assert_eq!(idle.read(0, 1), [0]);
     assert_well(&served);
 }
 
@@ -236,10 +233,10 @@ impl ServingProcess {
         command.args(["hostile::a_process_that_serves", "--exact"]);
         command.env(SOCKET_VARIABLE, socket).stdin(Stdio::piped()).stdout(Stdio::null());
         let child = Self(command.spawn().unwrap());
-        let start = Instant::now();
+        let begin = System.monotonic();
         while UnixStream::connect(socket).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(10), "the server does not start");
-            std::thread::sleep(Duration::from_millis(5));
+            assert!(System.elapsed(begin) < WAIT_MAX, "the server does not start");
+            System.wait(Duration::from_millis(5));
         }
         child
     }
@@ -294,11 +291,16 @@ fn memory_is_bounded() {
             })
             .collect();
         let streams: Vec<_> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
-        std::thread::sleep(Duration::from_millis(300));
-        let grown = server.peak_mib() - before;
+        let grown = || server.peak_mib() - before;
+        let begin = System.monotonic();
+        while grown() < 32 {
+            assert!(System.elapsed(begin) < WAIT_MAX, "the clients are not served at all");
+            System.wait(Duration::from_millis(5));
+        }
+        // There is time for more.
+        System.wait(Duration::from_millis(300));
         // What the limits promise for each connection, and what writing zeros takes.
-        assert!(grown <= 40 * CLIENTS, "{grown} MiB for {CLIENTS} clients");
-        assert!(grown >= 32, "{grown} MiB: the clients were not served at all");
+        assert!(grown() <= 40 * CLIENTS, "{} MiB for {CLIENTS} clients", grown());
         drop(streams);
     });
 }

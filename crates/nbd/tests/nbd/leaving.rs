@@ -1,12 +1,13 @@
 //! Clients that leave, and clients of other exports: nobody waits for them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tacita_clock::{Clock, System};
 use tacita_nbd::protocol::{CMD_FLUSH, CMD_READ};
 use tacita_nbd::{Export, Limits};
 
-use crate::client::{Client, Served};
+use crate::client::{Client, Served, WAIT_MAX};
 use crate::devices::{GatedDevice, memory};
 
 const LIMITS: Limits = Limits {
@@ -39,10 +40,10 @@ fn assert_served(served: &Served, export: &str) {
 }
 
 fn await_connections(served: &Served, count: usize) {
-    let start = Instant::now();
+    let begin = System.monotonic();
     while served.server.connections() != count {
-        assert!(start.elapsed() < Duration::from_mins(1), "{}", served.server.connections());
-        std::thread::sleep(Duration::from_millis(2));
+        assert!(System.elapsed(begin) < WAIT_MAX, "{}", served.server.connections());
+        System.wait(Duration::from_millis(2));
     }
 }
 

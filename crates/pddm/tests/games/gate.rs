@@ -1,5 +1,6 @@
-//! A device that lets nothing through for a while: whoever writes publicly waits, with the head; who
-//! uses a hidden volume does not.
+//! Nobody waits for the other side. A device that lets nothing through for a while: whoever writes
+//! publicly waits, with the head; who uses a hidden volume does not. A hidden discard that is stopped
+//! in the middle: who writes publicly does not wait.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
 #[cfg(feature = "faults")]
-use tacita_pddm::faults::{Fault, plant};
+use tacita_pddm::faults::{Fault, look_on, plant};
 
 use crate::devices::{BLOCK, blocks, content, entropy, make, memory, open, parameters, volume};
 
@@ -62,7 +63,7 @@ impl BlockDevice for Gate {
 }
 
 /// Whether all that a hidden volume is asked for is done while a public flush waits for the device.
-fn hidden_goes_on(prepare: impl FnOnce() + Send, patience: Duration) -> bool {
+fn hidden_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
     let inner = memory(blocks(60));
     let gate = Arc::new(Gate { inner, state: Mutex::new((false, 0)), changed: Condvar::new() });
     let device: Arc<dyn BlockDevice> = gate.clone();
@@ -79,7 +80,7 @@ fn hidden_goes_on(prepare: impl FnOnce() + Send, patience: Duration) -> bool {
         gate.await_waiting();
         let (done, finished) = channel();
         scope.spawn(move || {
-            prepare();
+            let _planted = prepare();
             hidden.write(BlockNo(1), &content(1, 1)).unwrap();
             hidden.discard(BlockRange { start: BlockNo(0), count: 2 }).unwrap();
             hidden.write_zeroes(BlockRange { start: BlockNo(3), count: 5 }).unwrap();
@@ -104,6 +105,61 @@ fn hidden_requests_do_not_wait_for_the_head() {
 #[cfg(feature = "faults")]
 #[test]
 fn a_discard_that_waits_for_the_head_is_noticed() {
-    let prepare = || plant(Some(Fault::DiscardAtHead));
+    let prepare = || plant(Fault::DiscardAtHead);
     assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
+}
+
+/// Whether public writes get to the device while a hidden discard looks at what it drops.
+#[cfg(feature = "faults")]
+fn public_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
+    let device: Arc<dyn BlockDevice> = memory(blocks(60));
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let (public, hidden) = (volume(&session, 0), volume(&session, 1));
+    // All that waits gets to the device, so that the map is looked at to its end.
+    hidden.write(BlockNo(9), &content(9, 1)).unwrap();
+    (0..9).for_each(|_| session.beat().unwrap());
+    let (stop, stopped) = channel();
+    let (release, released) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _planted = prepare();
+            look_on(move |id| {
+                if id == 5 {
+                    stop.send(()).unwrap();
+                    released.recv().unwrap();
+                }
+            });
+            hidden.discard(BlockRange { start: BlockNo(0), count: 10 }).unwrap();
+            let mut read = vec![7; BLOCK];
+            hidden.read(BlockNo(9), &mut read).unwrap();
+            assert!(read.iter().all(|byte| *byte == 0));
+        });
+        stopped.recv().unwrap();
+        let (done, finished) = channel();
+        scope.spawn(move || {
+            for id in 0..40 {
+                public.write(BlockNo(id), &content(id, 1)).unwrap();
+            }
+            public.flush().unwrap();
+            // Nobody listens any more where it had to wait.
+            let _ = done.send(());
+        });
+        let went_on = finished.recv_timeout(patience).is_ok();
+        release.send(()).unwrap();
+        went_on
+    })
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn public_writes_do_not_wait_for_a_hidden_discard() {
+    assert!(public_goes_on(|| (), LONG));
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_discard_that_keeps_its_lock_is_noticed() {
+    let prepare = || plant(Fault::DiscardHoldsLock);
+    assert!(!public_goes_on(prepare, Duration::from_secs(1)));
 }

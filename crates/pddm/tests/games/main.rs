@@ -10,6 +10,7 @@ mod content;
 mod crash;
 mod damage;
 mod devices;
+mod durations;
 mod epochs;
 #[cfg(feature = "faults")]
 mod faults;

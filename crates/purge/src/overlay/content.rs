@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{
-    Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Timestamp,
+    Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Stamps, Timestamp,
 };
 
 use super::Overlay;
@@ -143,8 +143,18 @@ impl Overlay {
         Ok(done)
     }
 
-    pub(super) fn write_file(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes; the lower file system stamps the times by itself.
+    pub(super) fn write_file(
+        &self,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        stamps: Stamps,
+    ) -> Result<()> {
         let node = self.living(node)?;
+        if let Some(perm) = stamps.perm {
+            set_perm(&node, perm)?;
+        }
         let file = Self::file_of(&node, true)?;
         file.write_all_at(data, offset).map_err(|e| refused(errno_of(&e)))
     }
@@ -155,16 +165,14 @@ impl Overlay {
         if let Some(size) = change.size {
             self.resize(&node, size)?;
         }
-        let fd = node.fd().map_err(refused)?;
-        let path = attributes::path_of(&fd);
         if change.uid.is_some() || change.gid.is_some() {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            let fd = node.fd().map_err(refused)?;
             chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(refused)?;
         }
         // A link's own bits mean nothing, and lower file systems refuse to change them.
         if let Some(perm) = change.perm.filter(|_| node.kind != FileType::Symlink) {
-            let mode = Mode::from_raw_mode(perm.into());
-            chmodat(CWD, &*path, mode, AtFlags::empty()).map_err(refused)?;
+            set_perm(&node, perm)?;
         }
         set_times(&node, change)?;
         let stat = node.stat().map_err(refused)?;
@@ -276,6 +284,12 @@ fn reopen(node: &Node, write: bool) -> Result<File> {
         Err(Errno::NOENT) => Err(Kind::Stale.into()),
         Err(e) => Err(refused(e)),
     }
+}
+
+fn set_perm(node: &Node, perm: u16) -> Result<()> {
+    let fd = node.fd().map_err(refused)?;
+    let mode = Mode::from_raw_mode(perm.into());
+    chmodat(CWD, &*attributes::path_of(&fd), mode, AtFlags::empty()).map_err(refused)
 }
 
 /// Sets times. The lower file system stamps by itself what an operation changes.

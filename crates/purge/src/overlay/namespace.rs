@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
-use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
+use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
 use super::purger::{Job, Losing};
 use super::seam::refused;
@@ -108,12 +108,16 @@ impl Overlay {
     }
 
     /// Takes a name away. A file that loses its last one goes into the spool.
-    pub(super) fn take_away(&self, dir: NodeId, name: &OsStr) -> Result<NodeId> {
-        let dir = self.table.get(dir)?;
-        let (node, stat) = self.table.find(&dir, name).map_err(refused)?;
+    /// Returns how many names are left.
+    pub(super) fn take_away(&self, link: Link<'_>) -> Result<u32> {
+        let (dir, name) = (self.table.get(link.dir)?, link.name);
+        let node = self.table.get(link.node)?;
+        let stat = node.stat().map_err(refused)?;
+        let left = names_left(&node, &stat);
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
             self.note_lost_link(&dir, &stat);
-            return take_away_plainly(&dir, name, &node);
+            take_away_plainly(&dir, name, &node)?;
+            return Ok(left);
         };
         let losing = self.about_to_lose(&dir);
         let from = dir.fd().map_err(refused)?;
@@ -152,7 +156,7 @@ impl Overlay {
             }
         }
         self.name_is_gone(&dir, name, losing);
-        Ok(node.id)
+        Ok(left)
     }
 
     /// Does something that needs room for a name in the spool. On a full file system what waits
@@ -181,7 +185,7 @@ impl Overlay {
     /// A name has left a folder.
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
         if self.purger.medium.names == Names::Covered {
-            // The namespace is locked above, so nobody sees them.
+            // The names of the folder are locked above, so nobody sees them.
             match dir.fd() {
                 Ok(dir) => crate::names::cover(&self.purger.medium, dir, name.len()),
                 Err(e) => log::warn!("a name is not covered: {e}"),
@@ -211,59 +215,61 @@ impl Overlay {
         }
     }
 
-    /// Moves a name, or trades two. What is replaced goes into the spool.
+    /// Moves a name, or trades two. What is replaced goes into the spool; returns how many names it has
+    /// left.
     pub(super) fn move_name(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
-    ) -> Result<Option<NodeId>> {
-        if self.is_hidden(to.0, to.1) {
+    ) -> Result<u32> {
+        if self.is_hidden(to.dir, to.name) {
             return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
         }
-        let (from_dir, to_dir) = (self.table.get(from.0)?, self.table.get(to.0)?);
-        let (node, _) = self.table.find(&from_dir, from.1).map_err(refused)?;
-        let victim = match self.table.find(&to_dir, to.1) {
-            Ok(found) => Some(found),
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(refused(e)),
+        let (from_dir, to_dir) = (self.table.get(from.dir)?, self.table.get(to.dir)?);
+        let node = self.table.get(from.node)?;
+        let victim = match to.node {
+            Some(victim) => Some(self.table.get(victim)?),
+            None => None,
         };
         // Open until it is known whether it has a name left.
         let _open = match &victim {
-            Some((victim, _)) => Some(victim.fd().map_err(refused)?),
+            Some(victim) => Some(victim.fd().map_err(refused)?),
             None => None,
         };
         let from_fd = from_dir.fd().map_err(refused)?;
         let to_fd = to_dir.fd().map_err(refused)?;
         if exchange == Exchange::Yes {
-            let (other, _) = victim.ok_or(Kind::NotFound)?;
+            let other = victim.ok_or(Kind::NotFound)?;
             let flags = RenameFlags::EXCHANGE;
-            renameat_with(from_fd, from.1, to_fd, to.1, flags).map_err(refused)?;
-            node.move_place((&from_dir, from.1), (&to_dir, to.1));
-            other.move_place((&to_dir, to.1), (&from_dir, from.1));
+            renameat_with(from_fd, from.name, to_fd, to.name, flags).map_err(refused)?;
+            node.move_place((&from_dir, from.name), (&to_dir, to.name));
+            other.move_place((&to_dir, to.name), (&from_dir, from.name));
             self.note_move((&from_dir, &to_dir), node.id);
             self.note_move((&to_dir, &from_dir), other.id);
-            return Ok(Some(other.id));
+            return Ok(0);
         }
-        let plain = || renameat(&from_fd, from.1, &to_fd, to.1).map_err(refused);
-        let moved = self.decide(&from_dir, from.1, &node, 0).is_some();
+        let plain = || renameat(&from_fd, from.name, &to_fd, to.name).map_err(refused);
+        let moved = self.decide(&from_dir, from.name, &node, 0).is_some();
+        let mut left = 0;
         let losing = (moved || victim.is_some()).then(|| self.about_to_lose(&from_dir));
         match &victim {
-            Some((victim, stat)) if victim.kind == FileType::Directory => {
-                self.replace_folder(&to_dir, to.1, victim, &plain)?;
-                debug_assert_eq!(file_type(stat), FileType::Directory);
+            Some(victim) if victim.kind == FileType::Directory => {
+                self.replace_folder(&to_dir, to.name, victim, &plain)?;
             }
-            Some((victim, stat)) => {
-                self.replace_file((&from_dir, &to_dir, to.1), (victim, stat), &plain)?;
+            Some(victim) => {
+                let stat = victim.stat().map_err(refused)?;
+                left = names_left(victim, &stat);
+                self.replace_file((&from_dir, &to_dir, to.name), (victim, &stat), &plain)?;
             }
             None => plain()?,
         }
-        node.move_place((&from_dir, from.1), (&to_dir, to.1));
+        node.move_place((&from_dir, from.name), (&to_dir, to.name));
         self.note_move((&from_dir, &to_dir), node.id);
         if let Some(losing) = losing {
-            self.name_is_gone(&from_dir, from.1, losing);
+            self.name_is_gone(&from_dir, from.name, losing);
         }
-        Ok(victim.map(|(victim, _)| victim.id))
+        Ok(left)
     }
 
     /// Renames over an empty folder, which goes into the spool first.
@@ -432,7 +438,15 @@ fn device(rdev: u32) -> u64 {
     rustix::fs::makedev(rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00)
 }
 
-fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
+/// How many names a node will have left when it has lost one.
+fn names_left(node: &Node, stat: &Statx) -> u32 {
+    match node.kind {
+        FileType::Directory => 0,
+        _ => stat.stx_nlink.saturating_sub(1),
+    }
+}
+
+fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<()> {
     let _open = node.fd().map_err(refused)?;
     let flags = match node.kind {
         FileType::Directory => AtFlags::REMOVEDIR,
@@ -442,7 +456,7 @@ fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
     if node.kind == FileType::Directory {
         node.state().nameless = true;
     }
-    Ok(node.id)
+    Ok(())
 }
 
 /// Notes that a node in the spool is to be purged when nobody has it open.

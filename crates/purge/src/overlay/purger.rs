@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustix::fs::{FileType, syncfs};
-use tacita_vfs::Clock;
+use tacita_clock::{Clock, Event};
 
 use crate::medium::Medium;
 use crate::method::Method;
@@ -101,10 +101,10 @@ pub(super) struct Purger {
     pub(super) manner: Manner,
     ahead: Ahead,
     afterwards: Afterwards,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     root: OwnedFd,
     queue: Mutex<Queue>,
-    wake: Condvar,
+    wake: Event,
     batch: Mutex<()>,
     /// Shared by those who purge at once, in threads of their own.
     at_work: RwLock<()>,
@@ -125,7 +125,7 @@ impl Purger {
         spool: Spool,
         root: OwnedFd,
         manner: Manner,
-        (statistics, clock): (Statistics, Box<dyn Clock>),
+        (statistics, clock): (Statistics, Arc<dyn Clock>),
     ) -> Self {
         Self {
             ahead: Ahead::new(&medium, &spool, manner.asynchronous),
@@ -137,7 +137,7 @@ impl Purger {
             clock,
             root,
             queue: Mutex::default(),
-            wake: Condvar::new(),
+            wake: Event::default(),
             batch: Mutex::default(),
             at_work: RwLock::default(),
             touched: Mutex::default(),
@@ -162,7 +162,7 @@ impl Purger {
             *lock(&self.earlier) = Part::Done;
         }
         if !left_over.is_empty() || !folders.is_empty() || interrupted {
-            lock(&self.touched).begin();
+            lock(&self.touched).begin(self.clock.monotonic());
         }
         lock(&self.touched).recovered = folders;
         if interrupted && let Err(e) = syncfs(&self.root) {
@@ -201,7 +201,7 @@ impl Purger {
                 }
             }
         }
-        self.wake.notify_all();
+        self.wake.notify();
     }
 
     /// A file waits in the spool and nobody has it open.
@@ -215,7 +215,7 @@ impl Purger {
             let is_first = queue.jobs.len() == 1;
             drop(queue);
             if is_first {
-                self.wake.notify_one();
+                self.wake.notify();
             }
             return Ok(());
         }
@@ -289,7 +289,7 @@ impl Purger {
 
     /// Puts what was to be looked at later into the queue again, if its time has come.
     fn look_again(&self) {
-        let now = self.clock.now().secs;
+        let now = self.seconds();
         let mut queue = lock(&self.queue);
         let later = std::mem::take(&mut queue.later);
         for job in later {
@@ -332,6 +332,11 @@ impl Purger {
         ended.and(failure.map_or(Ok(()), Err))
     }
 
+    /// The time of day in seconds since 1970.
+    fn seconds(&self) -> i64 {
+        i64::try_from(self.clock.unix_seconds()).unwrap_or(i64::MAX)
+    }
+
     /// How many files wait, and how many of them for somebody to close them or for their time.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let queue = lock(&self.queue);
@@ -346,11 +351,11 @@ impl Purger {
 
     /// Works in the background until told to stop.
     pub(super) fn work(&self) {
-        let mut looked = Instant::now();
+        let mut looked = self.clock.monotonic();
         while !self.stop.load(Ordering::Acquire) {
             self.await_jobs();
-            if looked.elapsed() >= RETRY_INTERVAL {
-                looked = Instant::now();
+            if self.clock.elapsed(looked) >= RETRY_INTERVAL {
+                looked = self.clock.monotonic();
                 self.look_again();
             }
             // All that has been gathered, batch by batch.
@@ -365,7 +370,7 @@ impl Purger {
         // Failures are on record in the verdicts, and come again when somebody syncs.
         let _ = self.run(jobs, Duration::ZERO);
         let since = lock(&self.touched).since;
-        if since.is_some_and(|since| since.elapsed() >= self.manner.epoch)
+        if since.is_some_and(|since| self.clock.elapsed(since) >= self.manner.epoch)
             && let Err(e) = self.end_epoch()
         {
             log::warn!("names and journal are not cleared yet: {e}");
@@ -375,24 +380,24 @@ impl Purger {
 
     /// Waits for something to purge, and then for more.
     fn await_jobs(&self) {
-        let wait = |queue, time, until: &dyn Fn(&Queue) -> bool| {
+        let wait = |time, until: &dyn Fn(&Queue) -> bool| {
             let go_on = |queue: &mut Queue| !until(queue) && !self.stop.load(Ordering::Acquire);
-            let waited = self.wake.wait_timeout_while(queue, time, go_on);
-            waited.unwrap_or_else(PoisonError::into_inner).0
+            self.wake.wait_while(&*self.clock, &self.queue, time, go_on).0
         };
-        let mut queue = wait(lock(&self.queue), RETRY_INTERVAL, &|queue| !queue.jobs.is_empty());
-        let begin = Instant::now();
+        let mut queue = wait(RETRY_INTERVAL, &|queue| !queue.jobs.is_empty());
+        let begin = self.clock.monotonic();
         let mut count = 0;
-        while queue.jobs.len() > count && begin.elapsed() < GATHERING_MAX {
+        while queue.jobs.len() > count && self.clock.elapsed(begin) < GATHERING_MAX {
             count = queue.jobs.len();
-            queue = wait(queue, GATHERING, &|_| false);
+            drop(queue);
+            queue = wait(GATHERING, &|_| false);
         }
     }
 
     /// Ends [`Purger::work`] and [`Purger::conclude_all`].
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.wake.notify_all();
+        self.wake.notify();
         self.afterwards.stop();
     }
 }

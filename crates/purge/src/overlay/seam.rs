@@ -10,8 +10,8 @@ use rustix::fs::{
     AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags, fstatvfs, openat2, seek, statx,
 };
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
-    Opened, Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
+    NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
 };
 
 use super::table::{Node, attr};
@@ -113,17 +113,17 @@ impl FileSystem for Overlay {
         self.add_link(node, dir, name)
     }
 
-    fn remove(&self, dir: NodeId, name: &OsStr, _: Timestamp) -> Result<NodeId> {
-        self.take_away(dir, name)
+    fn remove(&self, link: Link<'_>, _: Timestamp) -> Result<u32> {
+        self.take_away(link)
     }
 
     fn rename(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
         _: Timestamp,
-    ) -> Result<Option<NodeId>> {
+    ) -> Result<u32> {
         self.move_name(from, to, exchange)
     }
 
@@ -135,11 +135,11 @@ impl FileSystem for Overlay {
         self.table.remove(node);
     }
 
-    fn idle(&self, node: NodeId) {
+    fn evict(&self, node: NodeId) {
         self.table.remove(node);
     }
 
-    fn lost(&self, node: NodeId) -> Result<()> {
+    fn unlinked(&self, node: NodeId) -> Result<()> {
         self.purge_unless_open(node)
     }
 
@@ -194,7 +194,7 @@ impl FileSystem for Overlay {
         self.open_file(node, write)
     }
 
-    fn closed(&self, node: NodeId) {
+    fn released(&self, node: NodeId) {
         self.close_file(node);
     }
 
@@ -202,8 +202,8 @@ impl FileSystem for Overlay {
         self.read_file(node, offset, buf)
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        self.write_file(node, offset, data)
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        self.write_file(node, offset, data, stamps)
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
@@ -236,12 +236,12 @@ impl FileSystem for Overlay {
         self.remove_attribute(node, name)
     }
 
-    fn marks(&self, node: NodeId) -> Result<u32> {
-        self.marks_of(node)
+    fn inode_flags(&self, node: NodeId) -> Result<u32> {
+        self.flags_of(node)
     }
 
-    fn set_marks(&self, node: NodeId, marks: u32) -> Result<()> {
-        self.set_marks_of(node, marks)
+    fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
+        self.set_flags_of(node, flags)
     }
 
     fn stats(&self) -> Result<FsStats> {
@@ -255,6 +255,18 @@ impl FileSystem for Overlay {
             files_free: stat.f_ffree,
             name_len_max: u32::try_from(stat.f_namemax).unwrap_or(255),
         })
+    }
+
+    fn may_wait(&self, node: NodeId, demand: Demand) -> bool {
+        let leaves_much =
+            |node: &Node| !self.purger.manner.asynchronous && node.state().leaves_much();
+        match demand {
+            Demand::Write => false,
+            Demand::Resize | Demand::Sync => true,
+            Demand::Unlinked | Demand::Released => {
+                self.table.get(node).is_ok_and(|node| leaves_much(&node))
+            }
+        }
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {

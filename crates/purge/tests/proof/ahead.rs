@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tacita_clock::System;
 use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
 use tacita_purge::spool::intent::{INTENT_LEN, Intent};
 use tacita_purge::spool::tags::{SECTOR_LEN, Tags};
 use tacita_purge::{Map, Overlay};
+use tacita_vfs::Posix;
 use tacita_vfs::posix::{Caller, RenameMode};
-use tacita_vfs::{Posix, SystemClock};
 
 use crate::acts::fill;
 use crate::crash::crash;
@@ -27,7 +28,7 @@ const SECTOR_COUNT: usize = 16;
 /// What every child does, in one of three manners: the file to be looked at is deleted last.
 pub(crate) fn delete(dir: &Path, manner: &str) {
     let overlay = Overlay::open(dir, options("clear", false)).unwrap();
-    let posix = Posix::new(overlay, SystemClock);
+    let posix = Posix::new(overlay, Arc::new(System));
     let (root, caller) = (posix.root(), Caller::default());
     let (from, _) = posix.lookup(root, "from".as_ref()).unwrap();
     let (to, _) = posix.lookup(root, "to".as_ref()).unwrap();
@@ -211,7 +212,7 @@ fn left_in_the_log(mutants: &[Mutant]) -> Option<usize> {
     let image = prepare("intents_are_erased_at_the_end_of_the_epoch", Fs::Ext4, LEN)?;
     plant(mutants);
     let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
-    let posix = Posix::new(overlay, SystemClock);
+    let posix = Posix::new(overlay, Arc::new(System));
     let (from, _) = posix.lookup(posix.root(), "from".as_ref()).unwrap();
     posix.unlink(Caller::default(), from, "file".as_ref()).unwrap();
     let log = image.dir().join(".tacita-purge/intents");
@@ -248,7 +249,7 @@ fn one_intent_serves_a_folder_for_an_epoch() {
         _ => {}
     });
     let posix =
-        Posix::new(Overlay::open(&image.dir(), options("clear", false)).unwrap(), SystemClock);
+        Posix::new(Overlay::open(&image.dir(), options("clear", false)).unwrap(), Arc::new(System));
     for epoch in 0..2 {
         for number in epoch * 25..(epoch + 1) * 25 {
             let name = number.to_string();

@@ -8,13 +8,15 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tacita_clock::System;
 use tacita_purge::Overlay;
 use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
 use tacita_testkit::skip_without_fuse;
+use tacita_vfs::Posix;
 use tacita_vfs::posix::{Caller, RenameMode};
-use tacita_vfs::{Posix, SystemClock};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, all, turn};
@@ -48,7 +50,7 @@ fn delete(dir: &Path, manner: &str) {
     // Only a single pass is made ahead of the loss of the name.
     let method = if manner == "ahead" { "clear" } else { "e" };
     let overlay = Overlay::open(dir, options(method, manner == "async")).unwrap();
-    let posix = Posix::new(overlay, SystemClock);
+    let posix = Posix::new(overlay, Arc::new(System));
     let root = posix.root();
     let caller = Caller::default();
     let name = |text: &str| std::ffi::OsString::from(format!("{NAME}{text}"));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tacita_purge::{Overlay, OverlayOptions};
-use tacita_testkit::skip_without_fuse;
+use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{Exchange, FileSystem, Timestamp};
 
 use crate::acts::fill;
@@ -156,8 +156,8 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
         let (old, _) = overlay.lookup(root, name(0).as_ref()).unwrap();
         let (from, to) = (name(version), name(0));
         let names = ((root, OsStr::new(&from)), (root, OsStr::new(&to)));
-        overlay.rename(names.0, names.1, Exchange::No, now).unwrap();
-        overlay.lost(old).unwrap();
+        by_name::rename(&overlay, names.0, names.1, Exchange::No, now).unwrap();
+        overlay.unlinked(old).unwrap();
         old
     };
     let read = |node| {
@@ -179,15 +179,15 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
         assert_eq!(read(late), content(2), "it is held");
         assert!(overlay.open(late, false).unwrap().stands_in);
         assert_eq!(read(late), content(2), "all handles share it");
-        overlay.closed(late);
-        overlay.closed(late);
+        overlay.released(late);
+        overlay.released(late);
     }
     assert_eq!(overlay.status()["files"], 3, "it is purged with the last handle");
     overlay.open(first, false).unwrap();
     assert_eq!(read(first), content(3));
-    overlay.closed(first);
-    let last = overlay.remove(root, name(0).as_ref(), now).unwrap();
-    overlay.lost(last).unwrap();
+    overlay.released(first);
+    let last = by_name::remove(&overlay, root, name(0).as_ref(), now).unwrap();
+    overlay.unlinked(last).unwrap();
     for late in [first, second, last] {
         let refused = overlay.open(late, false).unwrap_err();
         assert_eq!(refused.kind(), tacita_vfs::Kind::NotFound, "as if it had come a moment later");
@@ -210,8 +210,8 @@ fn a_latecomer_is_not_let_in_where_the_kernel_has_not_looked() {
     let root = overlay.root();
     let (late, _) = overlay.lookup(root, "open".as_ref()).unwrap();
     let (from, to) = ((root, "private".as_ref()), (root, "open".as_ref()));
-    overlay.rename(from, to, Exchange::No, Timestamp::default()).unwrap();
-    overlay.lost(late).unwrap();
+    by_name::rename(&overlay, from, to, Exchange::No, Timestamp::default()).unwrap();
+    overlay.unlinked(late).unwrap();
     let refused = overlay.open(late, false).unwrap_err();
     assert_eq!(refused.kind(), tacita_vfs::Kind::Stale, "the kernel looks again");
 }

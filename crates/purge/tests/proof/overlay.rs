@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tacita_clock::System;
 use tacita_purge::{Overlay, OverlayOptions, Policy};
+use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
-use tacita_vfs::{Posix, SystemClock};
 
 use crate::image::Image;
 
@@ -44,7 +45,7 @@ impl Mounted {
     fn start(lower: &Path, dir: PathBuf, options: OverlayOptions, callers_room: bool) -> Self {
         let passthrough = options.passthrough;
         let overlay = Overlay::open(lower, options).unwrap();
-        let posix = Arc::new(Posix::new(overlay, SystemClock));
+        let posix = Arc::new(Posix::new(overlay, Arc::new(System)));
         let options = MountOptions {
             allow_other: true,
             passthrough,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
 use tacita_purge::{Overlay, OverlayOptions};
+use tacita_testkit::by_name;
 use tacita_vfs::FileSystem;
 
 use crate::folders::{chosen, folder, left, make, verdicts};
@@ -66,8 +67,8 @@ fn child() {
     for (number, name) in chosen(SEED) {
         let folder = format!("folder-{number}");
         let (folder, _) = overlay.lookup(overlay.root(), folder.as_ref()).unwrap();
-        let file = overlay.remove(folder, name.as_ref(), now).unwrap();
-        overlay.lost(file).unwrap();
+        let file = by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
+        overlay.unlinked(file).unwrap();
     }
     overlay.finish().unwrap();
 }

@@ -7,6 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
+/// Threads at most: what comes on top waits for one of them. Far more than the flushes that a disk
+/// gains from, or the round trips that are under way to a slow system.
+const THREADS_MAX: usize = 128;
+
 /// How long a thread waits for more to do.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
@@ -16,6 +20,7 @@ type Work = Box<dyn FnOnce() + Send>;
 struct State {
     queue: VecDeque<Work>,
     idle: usize,
+    threads: usize,
 }
 
 #[derive(Default)]
@@ -29,7 +34,7 @@ struct Shared {
 pub(super) struct Hands(Arc<Shared>);
 
 impl Hands {
-    /// Has something done by a thread that does nothing else. Without one it is done here.
+    /// Has something done by a thread that does nothing else. Without any it is done here.
     pub(super) fn take(&self, work: impl FnOnce() + Send + 'static) {
         let mut state = self.0.lock();
         state.queue.push_back(Box::new(work));
@@ -38,11 +43,19 @@ impl Hands {
             self.0.ready.notify_one();
             return;
         }
+        if state.threads == THREADS_MAX {
+            return;
+        }
+        state.threads += 1;
         drop(state);
         let shared = Arc::clone(&self.0);
         let name = "fuse-change".to_owned();
         if Builder::new().name(name).spawn(move || shared.work()).is_err() {
-            let work = self.0.lock().queue.pop_back();
+            let mut state = self.0.lock();
+            state.threads -= 1;
+            // Any other thread will come to it.
+            let work = if state.threads == 0 { state.queue.pop_back() } else { None };
+            drop(state);
             if let Some(work) = work {
                 work();
             }
@@ -71,6 +84,7 @@ impl Shared {
             state = woken;
             state.idle -= 1;
             if timed.timed_out() {
+                state.threads -= 1;
                 return;
             }
         }
@@ -82,6 +96,28 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn what_comes_on_top_is_done_when_a_thread_is_free() {
+        let hands = Hands::default();
+        let (done, finished) = channel();
+        let (open, gate) = channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let count = THREADS_MAX + 10;
+        for number in 0..count {
+            let (gate, done) = (Arc::clone(&gate), done.clone());
+            hands.take(move || {
+                gate.lock().expect("nobody panics").recv().expect("it is opened");
+                done.send(number).expect("somebody listens");
+            });
+        }
+        assert_eq!(hands.0.lock().threads, THREADS_MAX);
+        for _ in 0..count {
+            open.send(()).expect("somebody waits");
+        }
+        let all: std::collections::BTreeSet<usize> = finished.iter().take(count).collect();
+        assert_eq!(all.len(), count);
+    }
 
     #[test]
     fn what_waits_holds_up_nothing() {

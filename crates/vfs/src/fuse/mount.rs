@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use tacita_clock::{Clock, System};
 use tacita_daemon::{Interrupts, ServingLock};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
@@ -290,7 +291,7 @@ impl Drop for Mount {
             let mut waited = Duration::ZERO;
             let step = Duration::from_millis(5);
             while !self.has_ended() && waited < wait_max {
-                std::thread::sleep(step);
+                System.wait(step);
                 waited += step;
             }
         }
@@ -310,7 +311,7 @@ fn unmount_patiently(dir: &Path) -> Result<()> {
     const STEP: Duration = Duration::from_millis(50);
     for _ in 0..40 {
         match unmount_busy(dir) {
-            Err(e) if e.kind() == Kind::Busy => std::thread::sleep(STEP),
+            Err(e) if e.kind() == Kind::Busy => System.wait(STEP),
             done => return done,
         }
     }

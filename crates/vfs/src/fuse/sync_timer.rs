@@ -1,16 +1,17 @@
 //! Puts everything on the medium from time to time, and when programs have been quiet.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tacita_clock::{Cancellation, Clock};
 
 use crate::{FileSystem, Posix};
 
 /// A thread that syncs until dropped.
 #[derive(Debug)]
 pub(super) struct SyncTimer {
-    stop: Option<Sender<()>>,
+    stop: Cancellation,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,26 +44,41 @@ impl SyncTimer {
         posix: Arc<Posix<F>>,
         schedule: Schedule,
     ) -> std::io::Result<Self> {
-        let (stop, stopped) = channel::<()>();
+        let stop = Cancellation::default();
+        let stopped = stop.clone();
         let thread =
             std::thread::Builder::new().name("tacita-sync".to_owned()).spawn(move || {
-                let mut due = Due::new(schedule, Instant::now());
-                while stopped.recv_timeout(schedule.step()) == Err(RecvTimeoutError::Timeout) {
-                    if due.now(posix.changes(), Instant::now()) {
-                        // Not lost: the final sync meets the same failure and reports it.
-                        if let Err(e) = posix.sync() {
-                            log::error!("not everything is on the medium: {}", e.kind());
-                        }
+                let sync = || {
+                    // Not lost: the final sync meets the same failure and reports it.
+                    if let Err(e) = posix.sync() {
+                        log::error!("not everything is on the medium: {}", e.kind());
                     }
-                }
+                };
+                run(&**posix.clock(), &stopped, schedule, &|| posix.changes(), &sync);
             })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+/// Syncs when it is due, until stopped.
+fn run(
+    clock: &dyn Clock,
+    stopped: &Cancellation,
+    schedule: Schedule,
+    changes: &dyn Fn() -> u64,
+    sync: &dyn Fn(),
+) {
+    let mut due = Due::new(schedule, clock.monotonic());
+    while !clock.wait_or(stopped, schedule.step()) {
+        if due.now(changes(), clock.monotonic()) {
+            sync();
+        }
     }
 }
 
 impl Drop for SyncTimer {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.stop.cancel();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
             let _ = thread.join();
@@ -74,25 +90,25 @@ impl Drop for SyncTimer {
 #[derive(Debug)]
 struct Due {
     schedule: Schedule,
-    synced: Instant,
+    synced: Duration,
     /// Changes so far, and when the last one was seen.
-    seen: (u64, Instant),
+    seen: (u64, Duration),
     is_changed: bool,
 }
 
 impl Due {
-    const fn new(schedule: Schedule, now: Instant) -> Self {
+    const fn new(schedule: Schedule, now: Duration) -> Self {
         Self { schedule, synced: now, seen: (0, now), is_changed: false }
     }
 
-    fn now(&mut self, changes: u64, now: Instant) -> bool {
+    fn now(&mut self, changes: u64, now: Duration) -> bool {
         if changes != self.seen.0 {
             self.seen = (changes, now);
             self.is_changed = true;
         }
         let Schedule { interval, quiet } = self.schedule;
-        let periodic = !interval.is_zero() && now - self.synced >= interval;
-        let is_quiet = quiet.is_some_and(|quiet| now - self.seen.1 >= quiet);
+        let periodic = !interval.is_zero() && now.saturating_sub(self.synced) >= interval;
+        let is_quiet = quiet.is_some_and(|quiet| now.saturating_sub(self.seen.1) >= quiet);
         let due = periodic || self.is_changed && is_quiet;
         if due {
             self.synced = now;
@@ -104,13 +120,41 @@ impl Due {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::SystemTime;
+
+    use tacita_clock::Simulated;
+
     use super::*;
+
+    #[test]
+    fn syncs_when_it_is_due() {
+        let schedule =
+            Schedule { interval: Duration::from_secs(5), quiet: Some(Duration::from_millis(500)) };
+        let (clock, stop) = (Simulated::at(SystemTime::UNIX_EPOCH), Cancellation::default());
+        let (changes, synced) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let sync = || synced.lock().unwrap().push(clock.monotonic().as_millis());
+                run(&clock, &stop, schedule, &|| changes.load(Ordering::SeqCst), &sync);
+            });
+            let pass = |ms| clock.advance_among(1, Duration::from_millis(ms));
+            pass(1000);
+            changes.store(1, Ordering::SeqCst);
+            // Seen at 1250, quiet until 1750; then every five seconds.
+            pass(10_800);
+            clock.await_waiters(1);
+            stop.cancel();
+        });
+        assert_eq!(synced.into_inner().unwrap(), [1750, 6750, 11_750]);
+    }
 
     #[test]
     fn is_due_in_quiet_and_at_intervals() {
         let schedule =
             Schedule { interval: Duration::from_secs(5), quiet: Some(Duration::from_millis(500)) };
-        let start = Instant::now();
+        let start = Duration::from_secs(9);
         let at = |ms| start + Duration::from_millis(ms);
         let mut due = Due::new(schedule, start);
         assert!(!due.now(0, at(1000)), "nothing has changed");

@@ -4,8 +4,9 @@
 //! [`unmount`] waits for the lock of whoever serves the mount: see [`tacita_daemon::ServingLock`].
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request};
 use tacita_daemon::{Ending, Failure, Watch};
 
@@ -45,10 +46,10 @@ pub fn unmount_telling(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&str)) -> Res
 /// # Errors
 /// As [`unmount`]; [`Kind::Busy`] also if the server is not gone by then.
 pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
-    unmount_until(dir.as_ref(), Some(Instant::now() + wait_max), &mut |_| {})
+    unmount_until(dir.as_ref(), Some(System.monotonic() + wait_max), &mut |_| {})
 }
 
-fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&str)) -> Result<()> {
+fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = canonical(dir)?;
     let watch = Watch::open(&dir, owner_of_mount(&dir))?;
     let mounted = is_mounted(&dir)?;
@@ -67,12 +68,12 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
     let Some(watch) = watch else {
         return if mounted { Ok(()) } else { Err(not_mounted(&dir)) };
     };
-    let mut look_at = Instant::now() + LOOK_AFTER;
+    let mut look_at = System.monotonic() + LOOK_AFTER;
     let ending = loop {
         if let Some(ending) = watch.ending()? {
             break ending;
         }
-        let now = Instant::now();
+        let now = System.monotonic();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Err(Error::new(
                 Kind::Busy,
@@ -86,7 +87,7 @@ fn unmount_until(dir: &Path, deadline: Option<Instant>, tell: &mut dyn FnMut(&st
             }
             tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
         }
-        std::thread::sleep(WAIT_STEP);
+        System.wait(WAIT_STEP);
     };
     match ending {
         Ending::Done => Ok(()),

@@ -58,7 +58,7 @@ impl<F: FileSystem> Posix<F> {
         if let Some(size) = set.size {
             check_size(&attr, size)?;
         }
-        let now = self.clock.now();
+        let now = self.now();
         let time = |set: SetTime| match set {
             SetTime::Now => now,
             SetTime::At(time) => time,
@@ -88,7 +88,7 @@ impl<F: FileSystem> Posix<F> {
 
     /// Stamps mtime and ctime after a change of content, and drops set-id bits if told to.
     pub(super) fn stamp_content(&self, node: NodeId, kill_set_id: bool) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut change = Change { mtime: Some(now), ctime: Some(now), ..Change::default() };
         if kill_set_id {
             let _guard = self.lock_attributes(node);
@@ -100,7 +100,7 @@ impl<F: FileSystem> Posix<F> {
 
     /// Stamps ctime.
     pub(super) fn stamp_attributes(&self, node: NodeId) -> Result<()> {
-        let change = Change { ctime: Some(self.clock.now()), ..Change::default() };
+        let change = Change { ctime: Some(self.now()), ..Change::default() };
         self.fs.change(node, &change).map(drop)
     }
 }
@@ -115,7 +115,7 @@ fn check_size(attr: &Attr, size: u64) -> Result<()> {
 }
 
 /// The bits that remain when set-id falls; `None` if none is set.
-fn without_set_id(attr: &Attr) -> Option<u16> {
+pub(super) fn without_set_id(attr: &Attr) -> Option<u16> {
     if attr.kind == FileType::Directory {
         return None;
     }

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fsync, statx};
+use tacita_clock::{Clock, System};
 use tacita_vfs::NodeId;
 
 use super::epoch::flush;
@@ -41,12 +42,13 @@ impl Purger {
             self.spool.remove(job.seq, false)?;
             return Ok(None);
         }
-        let begin = Instant::now();
+        // The kernel lives in the time of the machine.
+        let begin = System.monotonic();
         while !self.medium.is_ours_alone(&file) {
-            if begin.elapsed() >= patience {
+            if System.elapsed(begin) >= patience {
                 return Err(Error::new(Kind::InUse, "a program still uses a deleted file"));
             }
-            std::thread::sleep(PATIENCE_STEP);
+            System.wait(PATIENCE_STEP);
         }
         Ok(Some(file))
     }
@@ -150,7 +152,7 @@ impl Purger {
         }
         step(Step::AttributesDone);
         let hold_until = self.hold_until(job, file);
-        if hold_until > self.clock.now().secs {
+        if hold_until > self.seconds() {
             let job = Job { hold_until, passes_done: 0, parents: Vec::new(), ..job.copy() };
             self.spool.record(&job.record(job.method.passes().len()));
             lock(&self.queue).later.push(job);
@@ -179,7 +181,7 @@ impl Purger {
             return job.hold_until;
         }
         let wanted = StatxFlags::BTIME | StatxFlags::ATIME;
-        let now = self.clock.now().secs;
+        let now = self.seconds();
         let born = statx(file, "", AtFlags::EMPTY_PATH, wanted).map_or(now, |stat| {
             // Where births are not kept: reading has only made it later.
             let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ pub(super) struct Touched {
     pub(super) removed: Vec<(Seq, bool)>,
     /// Verdicts that are final when the folders have been looked at.
     verdicts: Vec<(Verdict, Option<(NodeId, OsString)>)>,
-    pub(super) since: Option<Instant>,
+    pub(super) since: Option<Duration>,
 }
 
 /// What is said of names that an earlier mount took away, which it did not record: when their
@@ -60,9 +60,9 @@ impl Touched {
     }
 
     /// Something is to be dealt with, so the epoch is to have an end.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin(&mut self, now: Duration) {
         self.any = true;
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert(now);
     }
 
     fn lose(&mut self, folder: &Arc<Node>, name: &OsStr) {
@@ -95,7 +95,7 @@ impl Purger {
     /// A folder has lost a name, or something else is to be cleared out of the journal.
     pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
         let mut touched = lock(&self.touched);
-        touched.begin();
+        touched.begin(self.clock.monotonic());
         if let Some((folder, name)) = lost {
             touched.lose(folder, name);
         }
@@ -104,7 +104,7 @@ impl Purger {
     /// A folder has lost a name, as it was about to.
     pub(in crate::overlay) fn lost(&self, folder: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
         let mut touched = lock(&self.touched);
-        touched.begin();
+        touched.begin(self.clock.monotonic());
         touched.lose(folder, name);
         if let Some(handle) = losing.settle() {
             *touched.losses.entry(handle).or_default() += 1;

@@ -1,28 +1,8 @@
-//! Where times come from: injected, so that runs can be replayed.
+//! What a time of the clock is on a node.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Timestamp;
-
-/// Tells the time that nodes are stamped with.
-pub trait Clock: Send + Sync + 'static {
-    /// The time now.
-    fn now(&self) -> Timestamp;
-}
-
-/// The clock of the machine.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
-
-impl Clock for SystemClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place where time enters; everything else takes a Clock"
-    )]
-    fn now(&self) -> Timestamp {
-        Timestamp::from(SystemTime::now())
-    }
-}
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {

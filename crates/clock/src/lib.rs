@@ -1,0 +1,17 @@
+//! Time, handed in: whoever needs it takes an `Arc<dyn Clock>`, so that runs can be replayed and
+//! what lasts a minute is tested in no time.
+//!
+//! - [`Clock`]: tells the time and waits.
+//! - [`System`]: the clock of the machine, and the one place where its time enters.
+//! - [`Simulated`]: a clock that stands still until a test lets time pass.
+//! - [`Event`] and [`Cancellation`]: what ends a wait before its time.
+
+mod clock;
+mod event;
+mod simulated;
+mod system;
+
+pub use clock::Clock;
+pub use event::{Cancellation, Event};
+pub use simulated::Simulated;
+pub use system::System;
