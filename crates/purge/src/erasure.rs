@@ -210,6 +210,11 @@ impl<'a> Erasure<'a> {
         self.tags = Some((tags, barrier));
     }
 
+    /// Whether its content passes through the journal.
+    pub(crate) const fn is_journaled(&self) -> bool {
+        self.journaled
+    }
+
     /// Whether all of it lies in blocks of its own, and is overwritten there by writing.
     fn is_plain(&self) -> bool {
         self.placed && !self.journaled && self.odd.is_none()

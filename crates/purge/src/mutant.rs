@@ -181,3 +181,102 @@ pub(crate) const fn planted(_: Mutant) -> bool {
 /// Nobody watches in a build that people use.
 #[cfg(not(feature = "mutants"))]
 pub(crate) const fn step(_: Step) {}
+
+/// What a witness hears of.
+#[cfg(feature = "mutants")]
+#[derive(Debug)]
+pub enum Event {
+    /// A file, or a range of it, is about to be overwritten.
+    Purging(Evidence),
+    /// A verdict is final.
+    Told(crate::Verdict),
+}
+
+/// What is to be gone when a verdict holds.
+#[cfg(feature = "mutants")]
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// The inode number that the verdict will name.
+    pub inode: u64,
+    /// It is a range of a file that lives on.
+    pub is_cut: bool,
+    /// The name that it has lost.
+    pub name: Vec<u8>,
+    /// What it holds, as far as it is not longer than anybody wants to search for.
+    pub content: Vec<u8>,
+    /// Values of its attributes.
+    pub values: Vec<Vec<u8>>,
+}
+
+#[cfg(feature = "mutants")]
+type Witness = Box<dyn Fn(Event) + Send + Sync>;
+
+#[cfg(feature = "mutants")]
+static WITNESS: std::sync::Mutex<Option<Witness>> = std::sync::Mutex::new(None);
+
+/// Content that a witness is shown at most, in bytes.
+#[cfg(feature = "mutants")]
+const CONTENT_LEN_MAX: u64 = 4 << 20;
+
+/// Calls `witness` with whatever is purged in this process, and with each verdict, from now on.
+#[cfg(feature = "mutants")]
+pub fn call_witness(witness: impl Fn(Event) + Send + Sync + 'static) {
+    *WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(witness));
+}
+
+/// Whether any fault is planted.
+#[cfg(feature = "mutants")]
+pub fn is_any_planted() -> bool {
+    !PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+}
+
+/// Shows the witness what is about to be overwritten: a file, or a range of one that lives on.
+#[cfg(feature = "mutants")]
+pub(crate) fn show(
+    file: &std::fs::File,
+    inode: u64,
+    name: Option<&std::ffi::OsStr>,
+    range: Option<std::ops::Range<u64>>,
+) {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    let witness = WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(witness) = &*witness else {
+        return;
+    };
+    let is_cut = range.is_some();
+    let range = range.unwrap_or_else(|| 0..file.metadata().map_or(0, |meta| meta.len()));
+    let len = (range.end - range.start).min(CONTENT_LEN_MAX);
+    let mut content = vec![0; usize::try_from(len).unwrap_or(0)];
+    if file.read_exact_at(&mut content, range.start).is_err() {
+        content.clear();
+    }
+    let names =
+        if is_cut { Vec::new() } else { crate::attributes::names(file).unwrap_or_default() };
+    let data = names.iter().filter(|name| crate::attributes::is_data(name));
+    let values = data.filter_map(|name| crate::attributes::value(file, name).ok()).collect();
+    let name = name.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+    witness(Event::Purging(Evidence { inode, is_cut, name, content, values }));
+}
+
+/// Tells the witness a verdict.
+#[cfg(feature = "mutants")]
+pub(crate) fn told(verdict: &crate::Verdict) {
+    if let Some(witness) = &*WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        witness(Event::Told(verdict.clone()));
+    }
+}
+
+/// Nobody is shown anything in a build that people use.
+#[cfg(not(feature = "mutants"))]
+pub(crate) fn show(
+    _: &std::fs::File,
+    _: u64,
+    _: Option<&std::ffi::OsStr>,
+    _: Option<std::ops::Range<u64>>,
+) {
+}
+
+/// Nobody is told anything but by the report in a build that people use.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn told(_: &crate::Verdict) {}

@@ -23,7 +23,7 @@ use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
 use crate::medium::{Medium, Names};
 use crate::method::Method;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::mutant::{Mutant, Step, planted, show, step, told as tell};
 use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result, attributes, names, obstacle};
 
@@ -299,6 +299,7 @@ impl Removal {
             let text = "another program has it open; nothing was overwritten";
             return Err(Error::new(Kind::InUse, text));
         }
+        show(&file, stat.stx_ino, verdict.path.as_deref().and_then(last_name), None);
         let mut erasure = Erasure::prepare(medium, &file, &Fate::Dies, method)?;
         if erasure.shared() > 0 && !self.options.anyway {
             let text = "it shares blocks with another file, which would stay";
@@ -374,6 +375,7 @@ impl Removal {
                 let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
                 told.verdict.name = names::judge(&place.medium, &told.name, left);
             }
+            tell(&told.verdict);
             told.verdict
         });
         Ok(judged.collect())
@@ -477,6 +479,11 @@ fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Opt
     };
     let settle = || medium.flush_journal(folder);
     fillers::clear(&volume, folder, wanted, &mut source, &settle)
+}
+
+/// The name at the end of a path.
+fn last_name(path: &str) -> Option<&OsStr> {
+    Path::new(path).file_name()
 }
 
 /// What becomes of the target of a symbolic link, which no call can overwrite.

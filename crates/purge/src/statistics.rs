@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::mutant::told;
 use crate::verdict::{Content, Verdict};
 
 /// Verdicts that are remembered.
@@ -77,6 +78,7 @@ impl Statistics {
 
     /// Tells a verdict that is final.
     pub(crate) fn tell(&self, verdict: &Verdict) {
+        told(verdict);
         let value = verdict.json();
         if let Some(report) = &mut *self.report.lock().unwrap_or_else(PoisonError::into_inner)
             && let Err(e) = writeln!(report, "{value}")

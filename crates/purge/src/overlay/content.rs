@@ -22,7 +22,7 @@ use super::table::Node;
 use crate::attributes;
 use crate::erasure::{Erasure, Fate};
 use crate::error::errno_of;
-use crate::mutant::{Mutant, planted};
+use crate::mutant::{Mutant, planted, show};
 use crate::verdict::Verdict;
 
 /// Set-id bits: the kernel writes past them only if it is told of every write.
@@ -237,6 +237,7 @@ impl Overlay {
         };
         let _acting = act_for_oneself()?;
         let lost = range.end - range.start;
+        show(file, stat.stx_ino, None, Some(range.clone()));
         let medium = &self.purger.medium;
         let fate = Fate::Keeps(range);
         let mut erasure = Erasure::prepare(medium, file, &fate, &method)?;
@@ -254,9 +255,11 @@ impl Overlay {
         statistics.cuts.add(1);
         statistics.bytes_deleted.add(lost);
         statistics.count(&verdict);
-        statistics.tell(&verdict);
-        if medium.journals_data {
-            self.purger.touch(None);
+        if erasure.is_journaled() {
+            // What was there has been written to the journal before.
+            self.purger.tell_later(verdict);
+        } else {
+            statistics.tell(&verdict);
         }
         Ok(())
     }

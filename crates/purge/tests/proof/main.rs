@@ -27,3 +27,5 @@ mod overlay;
 mod recorded;
 mod refusals;
 mod room;
+#[cfg(feature = "mutants")]
+mod witness;

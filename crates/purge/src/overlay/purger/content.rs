@@ -17,7 +17,7 @@ use super::{Job, Purger, lock};
 use crate::attributes::Overwritten;
 use crate::erasure::{Erasure, Fate, Paused};
 use crate::error::During;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::mutant::{Mutant, Step, planted, show, step};
 use crate::overlay::table::Node;
 use crate::verdict::{Part, Verdict};
 use crate::{Error, Kind, Result, attributes};
@@ -55,6 +55,10 @@ impl Purger {
 
     /// Overwrites all, pass by pass.
     pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Paused>> {
+        for (job, file) in opened {
+            let name = job.lost.as_ref().map(|(_, name)| name.as_os_str());
+            show(file, job.inode, name, None);
+        }
         let prepared = opened
             .iter()
             .map(|(job, file)| Erasure::prepare(&self.medium, file, &Fate::Dies, &job.method));
@@ -163,10 +167,7 @@ impl Purger {
         step(Step::Freed);
         verdict.removed = true;
         verdict.name = Part::Pending;
-        verdict.journal = match self.medium.judge_journal() {
-            Part::Done => Part::Pending,
-            other => other,
-        };
+        verdict.journal = self.journal_pending();
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size);
         self.statistics.count(&verdict);

@@ -118,6 +118,21 @@ impl Purger {
         lock(&self.touched).verdicts.push((verdict, lost));
     }
 
+    /// Content is gone but for what the journal may hold, which is known at the end of the epoch.
+    pub(in crate::overlay) fn tell_later(&self, mut verdict: Verdict) {
+        verdict.journal = self.journal_pending();
+        self.touch(None);
+        lock(&self.touched).verdicts.push((verdict, None));
+    }
+
+    /// What can be said of the journal before the end of the epoch.
+    pub(super) fn journal_pending(&self) -> Part {
+        match self.medium.judge_journal() {
+            Part::Done => Part::Pending,
+            other => other,
+        }
+    }
+
     /// Verdicts that are not final yet.
     pub(in crate::overlay) fn verdicts_pending(&self) -> Vec<Verdict> {
         lock(&self.touched).verdicts.iter().map(|(verdict, _)| verdict.clone()).collect()
@@ -157,7 +172,9 @@ impl Purger {
             self.spool.settle_losses(folder, 1);
         }
         for (mut verdict, lost) in touched.verdicts.drain(..) {
-            verdict.name = self.judge_name(&looked, lost.as_ref());
+            if verdict.name == Part::Pending {
+                verdict.name = self.judge_name(&looked, lost.as_ref());
+            }
             if verdict.attributes == Part::Pending {
                 verdict.attributes = Part::Done;
             }
