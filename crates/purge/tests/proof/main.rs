@@ -25,3 +25,4 @@ mod mutants;
 mod overlay;
 mod refusals;
 mod room;
+mod times;
