@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tacita_purge::{OverlayOptions, Removal, RemovalOptions};
 use tacita_testkit::history::Rng;
-use tacita_testkit::{by_name, skip_without_fuse};
+use tacita_testkit::skip_without_fuse;
 
 use crate::image::{Fs, Image, all, turn};
 use crate::overlay::{Mounted, options};
@@ -201,7 +201,7 @@ fn child() {
     for (number, name) in chosen(7) {
         let folder = format!("folder-{number}");
         let (folder, _) = overlay.lookup(overlay.root(), folder.as_ref()).unwrap();
-        let file = by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
+        let file = tacita_testkit::by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
         overlay.unlinked(file).unwrap();
     }
     overlay.finish().unwrap();
