@@ -17,7 +17,7 @@ use tacita_block::AlignedBuf;
 
 use crate::Result;
 use crate::error::During;
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 use superblock::Superblock;
 
 /// Offsets and lengths of direct reading are multiples of it on any device.
@@ -38,7 +38,7 @@ const INLINE_MARK: u32 = 0x1000_0000;
 /// An ext2, ext3 or ext4 whose device can be read.
 #[derive(Debug)]
 pub(crate) struct Volume<'a> {
-    medium: &'a Medium,
+    lower: &'a LowerFs,
     superblock: Superblock,
 }
 
@@ -48,18 +48,18 @@ impl<'a> Volume<'a> {
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(crate) fn of(medium: &'a Medium) -> Result<Option<Self>> {
-        let is_current = medium.is_ext() && medium.puts_in_place();
-        if is_current { Self::of_device(medium) } else { Ok(None) }
+    pub(crate) fn of(lower: &'a LowerFs) -> Result<Option<Self>> {
+        let is_current = lower.is_ext() && lower.puts_in_place();
+        if is_current { Self::of_device(lower) } else { Ok(None) }
     }
 
     /// The same whatever the journal holds; `None` where the device may not be read, or is no ext's.
-    fn of_device(medium: &'a Medium) -> Result<Option<Self>> {
-        if medium.raw().is_none() {
+    fn of_device(lower: &'a LowerFs) -> Result<Option<Self>> {
+        if lower.raw().is_none() {
             return Ok(None);
         }
-        let bytes = read(medium, superblock::PLACE, superblock::LEN)?;
-        Ok(Superblock::decode(&bytes).map(|superblock| Self { medium, superblock }))
+        let bytes = read(lower, superblock::PLACE, superblock::LEN)?;
+        Ok(Superblock::decode(&bytes).map(|superblock| Self { lower, superblock }))
     }
 
     /// Bytes of a block.
@@ -75,7 +75,7 @@ impl<'a> Volume<'a> {
         let Some((at, len)) = self.superblock.descriptor(number) else {
             return Ok(None);
         };
-        let descriptor = read(self.medium, at, len.min(DESCRIPTOR_LEN_MAX))?;
+        let descriptor = read(self.lower, at, len.min(DESCRIPTOR_LEN_MAX))?;
         Ok(Some(self.superblock.inode(number, &descriptor)))
     }
 
@@ -87,12 +87,12 @@ impl<'a> Volume<'a> {
         let Some(at) = self.inode_place(number)? else {
             return Ok(None);
         };
-        read(self.medium, at, self.superblock.inode_len).map(Some)
+        read(self.lower, at, self.superblock.inode_len).map(Some)
     }
 
     /// Reads the device.
     pub(crate) fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
-        read(self.medium, at, len)
+        read(self.lower, at, len)
     }
 }
 
@@ -102,8 +102,8 @@ fn marks(file: impl AsFd) -> u32 {
 }
 
 /// Reads the device past every cache.
-fn read(medium: &Medium, at: u64, len: usize) -> Result<Vec<u8>> {
-    let Some(device) = medium.raw() else {
+fn read(lower: &LowerFs, at: u64, len: usize) -> Result<Vec<u8>> {
+    let Some(device) = lower.raw() else {
         return Ok(Vec::new());
     };
     let start = at - at % READ_ALIGN;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 
 /// How the last pass was read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl Verdict {
     }
 
     /// Adds what cannot be excluded on this medium.
-    pub fn add_risks(&mut self, medium: &Medium) {
-        if medium.flash {
+    pub fn add_risks(&mut self, lower: &LowerFs) {
+        if lower.flash {
             self.risks.push(FLASH);
         }
     }

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::Volume;
 use super::folder::{ENTRY_LEN_MIN, Gap, Leaf, Left, Seen, Wanted, look};
-use crate::attributes::path_of;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::faults::{Fault, Step, planted, step};
+use crate::xattrs::path_of;
 use crate::{Error, Result, names};
 
 /// Length of what precedes a name in its entry.
@@ -49,7 +49,7 @@ pub(crate) fn clear(
         if !seen.leaves.iter().any(Leaf::is_dirty) {
             return Ok(Some(seen.left));
         }
-        if planted(Mutant::FillersUnhooked) {
+        if planted(Fault::FillersUnhooked) {
             break;
         }
         fill(volume, folder, &seen, &source()?)?;

@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use super::Volume;
 use crate::Result;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
+use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::verdict::Part;
 
 /// How often it is erased at most: what others write may by chance be the same twice.
@@ -56,13 +56,13 @@ const DIRECT_COUNT: usize = 12;
 ///
 /// # Errors
 /// [`crate::Kind::Io`], and those of `erase`.
-pub(crate) fn erase(medium: &Medium, erase: &dyn Fn() -> Result<()>) -> Result<Part> {
+pub(crate) fn erase(lower: &LowerFs, erase: &dyn Fn() -> Result<()>) -> Result<Part> {
     erase()?;
-    if planted(Mutant::JournalUnseen) {
+    if planted(Fault::JournalUnseen) {
         return Ok(Part::Done);
     }
     let left = |why: &str| Ok(Part::Left(why.to_owned()));
-    let Some(volume) = Volume::of(medium)? else {
+    let Some(volume) = Volume::of(lower)? else {
         return left("it was erased, but the device cannot be read here, so it was not looked at");
     };
     let Some(pieces) = pieces(&volume)? else {
@@ -115,8 +115,8 @@ fn look(
 /// Whether the journal has an area for fast commits, as the file system's superblock or its own
 /// says; `None` where the device cannot be read. Where only its own cannot be found, as on another
 /// device, the file system's is believed: without its word the kernel makes none.
-pub(crate) fn has_fast_commits(medium: &Medium) -> Option<bool> {
-    let volume = Volume::of_device(medium).ok()??;
+pub(crate) fn has_fast_commits(lower: &LowerFs) -> Option<bool> {
+    let volume = Volume::of_device(lower).ok()??;
     if volume.superblock.has_fast_commits {
         return Some(true);
     }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     /// An image that nobody mounts; `None` where there is no program for it, which is said.
-    fn image(features: &str) -> Option<(tempfile::NamedTempFile, Medium)> {
+    fn image(features: &str) -> Option<(tempfile::NamedTempFile, LowerFs)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(32 << 20).unwrap();
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
@@ -262,8 +262,8 @@ mod tests {
                 return None;
             }
         }
-        let medium = Medium::of_device(File::open(file.path()).unwrap());
-        Some((file, medium))
+        let lower = LowerFs::of_device(File::open(file.path()).unwrap());
+        Some((file, lower))
     }
 
     #[test]
@@ -271,28 +271,28 @@ mod tests {
         for (features, seen) in
             [("^fast_commit", false), ("fast_commit", true), ("^has_journal", false)]
         {
-            let Some((_file, medium)) = image(features) else { return };
-            assert_eq!(has_fast_commits(&medium), Some(seen), "{features}");
+            let Some((_file, lower)) = image(features) else { return };
+            assert_eq!(has_fast_commits(&lower), Some(seen), "{features}");
         }
     }
 
     /// It stays when the feature is taken away from the file system.
     #[test]
     fn an_area_that_only_the_journal_knows_of_is_seen() {
-        let Some((file, medium)) = image("^fast_commit") else { return };
-        let volume = Volume::of_device(&medium).unwrap().unwrap();
+        let Some((file, lower)) = image("^fast_commit") else { return };
+        let volume = Volume::of_device(&lower).unwrap().unwrap();
         let first = blocks(&volume).unwrap().unwrap()[0].start * volume.block_len();
         let mark = FAST_COMMITS.to_be_bytes();
         file.as_file().write_all_at(&mark, first + INCOMPAT_AT as u64).unwrap();
-        assert_eq!(has_fast_commits(&medium), Some(true));
+        assert_eq!(has_fast_commits(&lower), Some(true));
         file.as_file().write_all_at(&[0; 4], first).unwrap();
-        assert_eq!(has_fast_commits(&medium), Some(false), "it is no journal");
+        assert_eq!(has_fast_commits(&lower), Some(false), "it is no journal");
     }
 
     #[test]
     fn what_cannot_be_read_is_not_denied() {
-        assert_eq!(has_fast_commits(&Medium::of_family(0xEF53)), None, "no device");
+        assert_eq!(has_fast_commits(&LowerFs::of_family(0xEF53)), None, "no device");
         let empty = tempfile::tempfile().unwrap();
-        assert_eq!(has_fast_commits(&Medium::of_device(empty)), None, "nothing on it");
+        assert_eq!(has_fast_commits(&LowerFs::of_device(empty)), None, "nothing on it");
     }
 }

@@ -17,9 +17,9 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::{Errno, Result};
 use rustix::process::{Resource, getrlimit};
 
+use crate::faults::{Fault, planted};
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
+use crate::lower_fs::LowerFs;
 use crate::names;
 
 /// What a descriptor of a node is opened for: nothing but naming it.
@@ -63,11 +63,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Descriptors {
     /// For nodes of the file system of `root`, within the limit of open files as it is now.
-    pub(super) fn new(root: impl AsFd, medium: &Medium) -> Arc<Self> {
+    pub(super) fn new(root: impl AsFd, lower: &LowerFs) -> Arc<Self> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let count_max = (limit / SHARE).min(COUNT_MAX);
         let mount = names::reopen_folder(&root).and_then(|mount| {
-            if !medium.has_lasting_handles() {
+            if !lower.has_lasting_handles() {
                 return Err(Errno::OPNOTSUPP);
             }
             Handle::of(&mount)?.open(&mount, NAMING)?;
@@ -168,11 +168,11 @@ impl Descriptor {
         let Held::Open(fd) = &*held else {
             return true;
         };
-        if planted(Mutant::DescriptorsStay) {
+        if planted(Fault::DescriptorsStay) {
             return false;
         }
         let is_kept = self.is_kept.load(Ordering::Relaxed) || !has_name(fd);
-        let is_kept = is_kept && !planted(Mutant::NumbersUsedAgain);
+        let is_kept = is_kept && !planted(Fault::NumbersUsedAgain);
         let in_use = Arc::strong_count(fd) > 1 || self.is_used.swap(false, Ordering::Relaxed);
         if is_kept || in_use {
             return false;

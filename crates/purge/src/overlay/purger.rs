@@ -21,9 +21,9 @@ use std::time::Duration;
 use rustix::fs::{FileType, syncfs};
 use tacita_clock::{Clock, Event};
 
-use crate::medium::Medium;
+use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::method::Method;
-use crate::mutant::{Mutant, planted};
 use crate::overlay::table::Node;
 use crate::policy::OnFailure;
 use crate::spool::record::Record;
@@ -95,7 +95,7 @@ pub(super) struct Manner {
 
 /// Purges what is in the spool.
 pub(super) struct Purger {
-    pub(super) medium: Medium,
+    pub(super) lower: LowerFs,
     pub(super) spool: Spool,
     pub(super) statistics: Statistics,
     pub(super) manner: Manner,
@@ -121,16 +121,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Purger {
     pub(super) fn new(
-        medium: Medium,
+        lower: LowerFs,
         spool: Spool,
         root: OwnedFd,
         manner: Manner,
         (statistics, clock): (Statistics, Arc<dyn Clock>),
     ) -> Self {
         Self {
-            ahead: Ahead::new(&medium, &spool, manner.asynchronous),
+            ahead: Ahead::new(&lower, &spool, manner.asynchronous),
             afterwards: Afterwards::default(),
-            medium,
+            lower,
             spool,
             statistics,
             manner,
@@ -155,7 +155,7 @@ impl Purger {
         method: &Method,
         interrupted: bool,
     ) {
-        if planted(Mutant::RecoveryUnhooked) {
+        if planted(Fault::RecoveryUnhooked) {
             return;
         }
         if are_all {

@@ -15,13 +15,13 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
 
-use crate::attributes;
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 use crate::overlay::descriptors::{Descriptor, Descriptors};
 use crate::overlay::opaque;
 use crate::overlay::purger::Job;
 use crate::policy::POLICY_ATTRIBUTE;
 use crate::spool::BENEATH;
+use crate::xattrs;
 
 /// Shards of the table, so that threads seldom wait for one another.
 const SHARD_COUNT: usize = 16;
@@ -119,9 +119,7 @@ impl Node {
     pub(super) fn policy(&self) -> Option<Vec<u8>> {
         let mut known = self.known_policy();
         if matches!(*known, KnownPolicy::Nothing) {
-            *known = match self
-                .fd()
-                .and_then(|fd| attributes::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
+            *known = match self.fd().and_then(|fd| xattrs::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
             {
                 Ok(value) => KnownPolicy::Value(value),
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
@@ -216,12 +214,12 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(
         root: OwnedFd,
-        medium: &Medium,
+        lower: &LowerFs,
         has_opaque: bool,
     ) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
-        let descriptors = Descriptors::new(&root, medium);
+        let descriptors = Descriptors::new(&root, lower);
         let descriptor = descriptors.hold(Arc::new(root));
         let root = Arc::new(Node::new(&stat, descriptor, (id, OsString::new()), false));
         let shards = Default::default();

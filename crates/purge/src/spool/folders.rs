@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::{BENEATH, Spool};
 use crate::Result;
 use crate::error::During;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::faults::{Fault, Step, planted, step};
 
 /// Name of the file that all of them are names of.
 pub(super) const FOLDERS_NAME: &str = "folders";
@@ -128,7 +128,7 @@ impl Spool {
             *losses += 1;
             return Ok(());
         }
-        if !planted(Mutant::FoldersForgotten) {
+        if !planted(Fault::FoldersForgotten) {
             let name = name_of(handle).ok_or(Errno::NAMETOOLONG)?;
             match linkat(&self.dir, FOLDERS_NAME, &self.dir, name.as_str(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::EXIST) => {}

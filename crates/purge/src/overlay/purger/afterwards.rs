@@ -70,12 +70,12 @@ impl Purger {
     }
 
     fn judge(&self, job: &Job, file: &File, paused: Paused) -> Result<Verdict> {
-        let erasure = Erasure::go_on(&self.medium, file, &job.method, paused);
+        let erasure = Erasure::go_on(&self.lower, file, &job.method, paused);
         let mut verdict = Verdict::new(None, job.inode, job.size, job.method.to_string());
         verdict.content = erasure.judge()?;
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
-        verdict.add_risks(&self.medium);
+        verdict.add_risks(&self.lower);
         Ok(verdict)
     }
 

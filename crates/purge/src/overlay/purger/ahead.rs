@@ -19,9 +19,9 @@ use tacita_vfs::NodeId;
 use super::epoch::flush;
 use super::{Job, Purger, lock};
 use crate::error::During;
+use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::lower_fs::LowerFs;
 use crate::overlay::table::Node;
 use crate::spool::intent::Intent;
 use crate::spool::tags::Tags;
@@ -82,9 +82,9 @@ struct Moved {
 }
 
 impl Ahead {
-    pub(super) fn new(medium: &Medium, spool: &Spool, asynchronous: bool) -> Self {
+    pub(super) fn new(lower: &LowerFs, spool: &Spool, asynchronous: bool) -> Self {
         // In the background the journal is waited for once for many files.
-        let is_offered = !asynchronous && medium.is_ordered_in_place() && can_open_handles(spool);
+        let is_offered = !asynchronous && lower.is_ordered_in_place() && can_open_handles(spool);
         let key = tacita_secret::random();
         Self {
             is_offered: is_offered && key.is_ok(),
@@ -100,7 +100,7 @@ impl Ahead {
 
     /// A folder has lost a name of a file that lives on.
     pub(super) fn note_moved(&self, folder: &Arc<Node>, inode: u64) {
-        if !self.is_offered || planted(Mutant::MovesUnhooked) {
+        if !self.is_offered || planted(Fault::MovesUnhooked) {
             return;
         }
         let mut moved = lock(&self.moved);
@@ -164,7 +164,7 @@ impl Ahead {
         // No epoch comes to its end as long as the log is locked.
         let key = self.known.read().unwrap_or_else(PoisonError::into_inner).key;
         let barrier = log.file(spool)?.barrier();
-        if !planted(Mutant::IntentUnwritten) {
+        if !planted(Fault::IntentUnwritten) {
             log.write(key, handle)?;
         }
         log.present.folders.insert(folder.id, Arc::clone(folder));
@@ -201,7 +201,7 @@ impl Ahead {
         let mut log = lock(&self.log);
         let slots: Vec<usize> = log.retired.iter().flat_map(|group| group.slots.clone()).collect();
         if let Some(file) = &mut log.file
-            && !planted(Mutant::IntentsStay)
+            && !planted(Fault::IntentsStay)
         {
             file.erase(&slots)?;
         }

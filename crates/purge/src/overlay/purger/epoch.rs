@@ -16,13 +16,13 @@ use crate::error::During;
 use crate::ext4::Volume;
 use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
+use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
-use crate::medium::Names;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::lower_fs::Names;
 use crate::overlay::table::Node;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
-use crate::{Error, Kind, Result, attributes, names};
+use crate::{Error, Kind, Result, names, xattrs};
 
 /// What the end of the epoch has to deal with.
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl Purger {
 
     /// What can be said of the journal before the end of the epoch.
     pub(super) fn journal_pending(&self) -> Part {
-        match self.medium.judge_journal() {
+        match self.lower.judge_journal() {
             Part::Done => Part::Pending,
             other => other,
         }
@@ -192,7 +192,7 @@ impl Purger {
         let Some((folder, name)) = lost else {
             return lock(&self.earlier).clone();
         };
-        names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
+        names::judge(&self.lower, name, looked.get(folder).and_then(Option::as_ref))
     }
 
     /// Clears folders and the journal; what was seen of them.
@@ -205,7 +205,7 @@ impl Purger {
             || !touched.removed.is_empty()
             || !touched.recovered.is_empty()
         {
-            self.medium.flush_journal(&self.root)?;
+            self.lower.flush_journal(&self.root)?;
         }
         let looked = self.look_at_folders(touched)?;
         for handle in &touched.recovered {
@@ -215,12 +215,12 @@ impl Purger {
             if *folder {
                 self.clear_folder(*seq)?;
             } else if let Ok(file) = self.spool.open_entry(*seq, OFlags::RDWR) {
-                attributes::clear_names(&File::from(file))?;
+                xattrs::clear_names(&File::from(file))?;
             }
         }
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
-        let journal = self.medium.erase_journal(&self.root)?;
+        let journal = self.lower.erase_journal(&self.root)?;
         for (seq, folder) in &touched.removed {
             self.spool.remove(*seq, *folder)?;
             self.statistics.folders.add(u64::from(*folder));
@@ -277,14 +277,14 @@ impl Purger {
 
     /// Clears a folder of names; what is left of them, `None` where nobody can tell.
     fn clear_of(&self, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
-        if planted(Mutant::FoldersUnseen) {
+        if planted(Fault::FoldersUnseen) {
             return Ok(Some(Left::default()));
         }
-        let Some(volume) = Volume::of(&self.medium)? else {
+        let Some(volume) = Volume::of(&self.lower)? else {
             return Ok(None);
         };
         let mut source = || self.spool.fillers_for(folder.as_fd());
-        let settle = || self.medium.flush_journal(&self.root);
+        let settle = || self.lower.flush_journal(&self.root);
         fillers::clear(&volume, folder, wanted, &mut source, &settle)
     }
 
@@ -295,13 +295,13 @@ impl Purger {
             Err(e) if e.kind() == Kind::NotFound => return Ok(()),
             Err(e) => return Err(e),
         };
-        if self.medium.names == Names::Covered {
+        if self.lower.names == Names::Covered {
             names::fill(&folder);
         }
         let folder = File::from(folder);
         let any = Wanted { any: true, ..Wanted::default() };
         self.count_left(self.clear_of(&folder, &any)?.as_ref());
-        attributes::erase_all(&self.medium, &folder)?;
+        xattrs::erase_all(&self.lower, &folder)?;
         names::flush_folder(&folder)
     }
 }

@@ -2,7 +2,7 @@
 //! mount knows after a crash where to look for what names leave behind.
 
 use crate::handle::Handle;
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 use crate::overlay::table::Node;
 use crate::spool::{Opened, Spool};
 
@@ -59,13 +59,13 @@ impl Purger {
 
 /// Begins to record where folders are looked at on the device at all. Not beside entries of which
 /// nobody knows the folders: the next mount would take all for known.
-pub(in crate::overlay) fn begin(medium: &Medium, opened: &Opened) {
-    let is_looked_at = medium.is_ext() && medium.puts_in_place() && medium.raw().is_some();
+pub(in crate::overlay) fn begin(lower: &LowerFs, opened: &Opened) {
+    let is_looked_at = lower.is_ext() && lower.puts_in_place() && lower.raw().is_some();
     let known = opened.lost_folders.as_deref();
     if is_looked_at
         && (known.is_some() || opened.left_over.is_empty())
         && can_open_handles(&opened.spool)
     {
-        opened.spool.record_folders(known.unwrap_or_default(), medium.is_ordered);
+        opened.spool.record_folders(known.unwrap_or_default(), lower.is_ordered);
     }
 }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::error::During;
 use crate::ext4::journal;
+use crate::faults::{Fault, planted};
 use crate::kernel::{self, Checkpoint};
-use crate::mutant::{Mutant, planted};
 use crate::verdict::{Content, Part};
 use crate::{Error, Kind, Result};
 
@@ -59,7 +59,7 @@ pub enum Names {
 /// What lies beneath a folder.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
-pub struct Medium {
+pub struct LowerFs {
     /// Type of the file system, as in the mount table.
     pub fs: String,
     /// Whether overwriting reaches the old blocks.
@@ -140,7 +140,7 @@ const FAMILIES: [Family; 19] = {
     ]
 };
 
-impl Medium {
+impl LowerFs {
     /// Looks at what lies beneath an open file or folder.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Medium {
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
         let known = family_of(magic);
         let (kind, options) = in_mount_table(stat.stx_mnt_id).unzip();
-        let mut medium = Self {
+        let mut lower = Self {
             fs: kind.unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
@@ -168,11 +168,11 @@ impl Medium {
             device: None,
             raw: None,
         };
-        medium.find_device(number);
+        lower.find_device(number);
         if known.is_some_and(|k| k.name == "ext") {
-            medium.ask_ext(&file);
+            lower.ask_ext(&file);
         }
-        Ok(medium)
+        Ok(lower)
     }
 
     fn ask_ext(&mut self, file: impl AsFd) {
@@ -335,7 +335,7 @@ impl Medium {
             Journal::NotPermitted => {
                 "old names and attributes may stay in it: only root can erase it"
             }
-            Journal::FastCommits if planted(Mutant::FastCommitsUntold) => return Part::Done,
+            Journal::FastCommits if planted(Fault::FastCommitsUntold) => return Part::Done,
             Journal::FastCommits => {
                 "it has an area for fast commits and was not erased: old names and attributes may \
                  stay there and in the rest of it"
@@ -356,7 +356,7 @@ impl Medium {
             return Ok(self.judge_journal());
         }
         let erase = || {
-            if planted(Mutant::JournalStays) {
+            if planted(Fault::JournalStays) {
                 return Ok(());
             }
             kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
@@ -397,7 +397,7 @@ fn copies(backing: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-impl Medium {
+impl LowerFs {
     /// A file system by its number, without a device.
     pub(crate) fn of_family(magic: u64) -> Self {
         let family = family_of(magic).expect("one of the table");
@@ -434,12 +434,12 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         for (fast_commits, is_asked) in [(Some(false), true), (Some(true), false), (None, false)] {
             let journal = erasable(fast_commits);
-            let medium = Medium { journal, fast_commits, ..Medium::of_family(0xEF53) };
-            assert_eq!(medium.flush_journal(&file).is_err(), is_asked, "{journal:?}");
-            let erased = medium.erase_journal(&file);
+            let lower = LowerFs { journal, fast_commits, ..LowerFs::of_family(0xEF53) };
+            assert_eq!(lower.flush_journal(&file).is_err(), is_asked, "{journal:?}");
+            let erased = lower.erase_journal(&file);
             assert_eq!(erased.is_err(), is_asked, "{journal:?}");
             assert!(erased.is_err() || matches!(erased, Ok(Part::Left(_))), "{journal:?}");
-            assert_eq!(medium.puts_in_place(), is_asked, "{journal:?}");
+            assert_eq!(lower.puts_in_place(), is_asked, "{journal:?}");
         }
     }
 
@@ -460,19 +460,19 @@ mod tests {
             (0x6969, "nfs"),
         ];
         for (magic, name) in refused {
-            let medium = Medium::of_family(magic);
-            let error = medium.check().unwrap_err();
+            let lower = LowerFs::of_family(magic);
+            let error = lower.check().unwrap_err();
             assert_eq!(error.kind(), Kind::Unsuitable);
             assert!(error.to_string().starts_with(name), "{error}");
-            let told = matches!(medium.doubt(), Some(Content::NotInPlace(_)));
+            let told = matches!(lower.doubt(), Some(Content::NotInPlace(_)));
             assert_eq!(told, !["overlay", "fuse", "nfs"].contains(&name), "{name}");
         }
         for magic in [0xEF53, 0x5846_5342, 0x4D44, 0x2011_BAB0] {
-            let mut medium = Medium::of_family(magic);
-            medium.check().unwrap();
-            assert_eq!(medium.doubt(), None);
-            medium.copies_beneath = Some("btrfs".to_owned());
-            assert_eq!(medium.check().unwrap_err().kind(), Kind::Unsuitable);
+            let mut lower = LowerFs::of_family(magic);
+            lower.check().unwrap();
+            assert_eq!(lower.doubt(), None);
+            lower.copies_beneath = Some("btrfs".to_owned());
+            assert_eq!(lower.check().unwrap_err().kind(), Kind::Unsuitable);
         }
         assert!(family_of(0x1234).is_none());
     }
