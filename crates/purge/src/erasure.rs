@@ -351,7 +351,7 @@ impl<'a> Erasure<'a> {
         if self.targets.extents.is_empty() {
             return Ok(Content::NothingStored);
         }
-        if let Some(doubt) = self.lower.doubt() {
+        if let Some(doubt) = Content::of_refused(self.lower) {
             return Ok(doubt);
         }
         if !self.placed {

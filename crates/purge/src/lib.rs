@@ -9,6 +9,7 @@ mod error;
 mod ext4;
 mod extents;
 pub mod faults;
+mod fillers;
 mod handle;
 mod kernel;
 mod lower_fs;

@@ -12,9 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::folder::Left;
 use crate::lower_fs::{LowerFs, Names};
-use crate::verdict::Part;
 use crate::{Error, Result};
 
 /// Names that are put into freed places: the first free place that fits need not be the right one.
@@ -150,19 +148,4 @@ pub(crate) fn flush_folder(dir: impl AsFd) -> Result<()> {
     }
     let dir = reopen_folder(dir).during("opening a folder")?;
     fsync(dir).during("writing a folder back")
-}
-
-/// What can be said of a name, by what is left in its folder.
-pub(crate) fn judge(lower: &LowerFs, name: &std::ffi::OsStr, left: Option<&Left>) -> Part {
-    let why = match left {
-        Some(left) if !left.has(name) => return Part::Done,
-        Some(_) => "something of it is left in its folder, where nothing clears it",
-        None if !lower.is_ext() => "covered by others, but its place may have been missed",
-        None if !lower.puts_in_place() && lower.raw().is_some() => {
-            "cleared, but it may be left in its folder: the journal cannot be put in place, so \
-             nobody looked at the device"
-        }
-        None => "cleared, but copies may be left in its folder: only root can look at the device",
-    };
-    Part::Left(why.to_owned())
 }

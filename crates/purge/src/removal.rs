@@ -18,15 +18,13 @@ use rustix::io::Errno;
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
-use crate::ext4::Volume;
-use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::{LowerFs, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
-use crate::{Error, Kind, Result, names, obstacle, xattrs};
+use crate::{Error, Kind, Result, fillers, names, obstacle, xattrs};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -310,7 +308,7 @@ impl Removal {
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
         let content = erasure.judge()?;
-        verdict.attributes = xattrs::erase_all(lower, &file)?;
+        verdict.attributes = Part::of_values(lower, xattrs::erase_all(lower, &file)?);
         Ok(content)
     }
 
@@ -374,7 +372,7 @@ impl Removal {
             {
                 told.verdict.journal = place.journal.clone();
                 let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
-                told.verdict.name = names::judge(&place.lower, &told.name, left);
+                told.verdict.name = Part::of_name(&place.lower, &told.name, left);
             }
             witness::told(&told.verdict);
             told.verdict
@@ -453,7 +451,8 @@ impl Removal {
                 }
             }
             if erase {
-                place.journal = place.lower.erase_journal(&place.any)?;
+                let erased = place.lower.erase_journal(&place.any)?;
+                place.journal = Part::of_journal(&place.lower, erased);
             } else {
                 place.lower.flush_journal(&place.any)?;
             }
@@ -469,7 +468,7 @@ fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Opt
         // It has been removed as well, and was dealt with as a whole.
         return Ok(Some(Left::default()));
     }
-    let Some(volume) = Volume::of(lower)? else {
+    let Some(volume) = lower.volume()? else {
         return Ok(None);
     };
     // A file without a name of its own.

@@ -15,11 +15,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::Volume;
 use crate::ext4::values::{Values, value_len_for};
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
-use crate::verdict::Part;
 use crate::{Error, Result, names};
 
 /// Keeps the block of attributes alive until the others have been cleared out of it.
@@ -140,7 +138,7 @@ pub(crate) fn overwrite_values(
     synced: &File,
     names: &[&OsStr],
 ) -> Result<Overwritten> {
-    let volume = Volume::of(lower)?;
+    let volume = lower.volume()?;
     let before = match &volume {
         None => None,
         Some(volume) => {
@@ -196,20 +194,6 @@ pub(crate) enum Overwritten {
     Unseen,
     /// Not reached, with the reason.
     Left(&'static str),
-}
-
-impl Overwritten {
-    /// What can be said of it once the journal has been dealt with.
-    pub(crate) fn judge(self, lower: &LowerFs) -> Part {
-        match self {
-            Self::Nothing => Part::None,
-            Self::Left(why) => Part::Left(why.to_owned()),
-            Self::Unseen if lower.is_ext() && lower.raw().is_none() => {
-                Part::Left("overwritten, but only root can look whether it is gone".to_owned())
-            }
-            Self::Gone | Self::Unseen => judge(lower),
-        }
-    }
 }
 
 /// Takes up the room in an inode with an attribute of ours; its name.
@@ -287,22 +271,13 @@ pub(crate) fn clear_names(file: &File) -> Result<()> {
 }
 
 /// Both, with the journal put in place after each.
-pub(crate) fn erase_all(lower: &LowerFs, file: &File) -> Result<Part> {
+pub(crate) fn erase_all(lower: &LowerFs, file: &File) -> Result<Overwritten> {
     let overwritten = overwrite_all(lower, file)?;
     if overwritten == Overwritten::Nothing {
-        return Ok(Part::None);
+        return Ok(overwritten);
     }
     lower.flush_journal(file)?;
     clear_names(file)?;
     lower.flush_journal(file)?;
-    Ok(overwritten.judge(lower))
-}
-
-/// What can be said of overwritten attributes.
-fn judge(lower: &LowerFs) -> Part {
-    if matches!(lower.judge_journal(), Part::Left(_)) {
-        let why = "overwritten, but old values may stay in the journal";
-        return Part::Left(why.to_owned());
-    }
-    Part::Done
+    Ok(overwritten)
 }

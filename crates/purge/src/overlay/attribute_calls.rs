@@ -109,7 +109,7 @@ impl Overlay {
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
-        if let part @ Part::Left(_) = overwritten.judge(&self.purger.lower) {
+        if let part @ Part::Left(_) = Part::of_values(&self.purger.lower, overwritten) {
             let stat = node.stat().map_err(refused)?;
             let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
             verdict.content = Content::NothingStored;

@@ -1,4 +1,4 @@
-//! The file that fillers of folders are names of: see `crate::ext4::fillers`.
+//! The file that fillers of folders are names of: see `crate::fillers`.
 //!
 //! It says which folder is being filled, so that the next mount can take out what a crash has left
 //! there.

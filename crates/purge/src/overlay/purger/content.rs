@@ -146,7 +146,7 @@ impl Purger {
         let has_attributes = overwritten != Overwritten::Nothing;
         if has_attributes {
             self.statistics.attributes.add(1);
-            verdict.attributes = match overwritten.judge(&self.lower) {
+            verdict.attributes = match Part::of_values(&self.lower, overwritten) {
                 Part::Done => Part::Pending,
                 other => other,
             };

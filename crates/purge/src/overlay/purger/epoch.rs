@@ -13,8 +13,6 @@ use tacita_vfs::NodeId;
 
 use super::{Job, Losing, Purger, lock};
 use crate::error::During;
-use crate::ext4::Volume;
-use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
@@ -22,7 +20,7 @@ use crate::lower_fs::Names;
 use crate::overlay::table::Node;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
-use crate::{Error, Kind, Result, names, xattrs};
+use crate::{Error, Kind, Result, fillers, names, xattrs};
 
 /// What the end of the epoch has to deal with.
 #[derive(Debug, Default)]
@@ -127,7 +125,7 @@ impl Purger {
 
     /// What can be said of the journal before the end of the epoch.
     pub(super) fn journal_pending(&self) -> Part {
-        match self.lower.judge_journal() {
+        match Part::of_journal(&self.lower, None) {
             Part::Done => Part::Pending,
             other => other,
         }
@@ -192,7 +190,7 @@ impl Purger {
         let Some((folder, name)) = lost else {
             return lock(&self.earlier).clone();
         };
-        names::judge(&self.lower, name, looked.get(folder).and_then(Option::as_ref))
+        Part::of_name(&self.lower, name, looked.get(folder).and_then(Option::as_ref))
     }
 
     /// Clears folders and the journal; what was seen of them.
@@ -220,13 +218,13 @@ impl Purger {
         }
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
-        let journal = self.lower.erase_journal(&self.root)?;
+        let erased = self.lower.erase_journal(&self.root)?;
         for (seq, folder) in &touched.removed {
             self.spool.remove(*seq, *folder)?;
             self.statistics.folders.add(u64::from(*folder));
         }
         step(Step::Erased);
-        Ok((looked, journal))
+        Ok((looked, Part::of_journal(&self.lower, erased)))
     }
 
     /// Looks at folders that live on, and clears what names have left there.
@@ -280,7 +278,7 @@ impl Purger {
         if planted(Fault::FoldersUnseen) {
             return Ok(Some(Left::default()));
         }
-        let Some(volume) = Volume::of(&self.lower)? else {
+        let Some(volume) = self.lower.volume()? else {
             return Ok(None);
         };
         let mut source = || self.spool.fillers_for(folder.as_fd());
