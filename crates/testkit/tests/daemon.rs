@@ -18,7 +18,7 @@ use tacita_vfs::fuse::unmount_within;
 const TIME_MAX: Duration = Duration::from_mins(1);
 
 /// Longest wait for one event.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_mins(2);
 
 /// A server in the foreground, in a process of its own. Dropping it kills it.
 struct Server {

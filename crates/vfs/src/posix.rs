@@ -15,8 +15,8 @@
 //! reading is a trace.
 //!
 //! Locks: each directory has one over its names, shared by lookups and listings and exclusive for
-//! changes, so check and act are one step ([`locks`]). Whoever works with a node refers to it, so
-//! none dies or is evicted meanwhile ([`references`]). Reading and writing content takes no lock
+//! changes, so check and act are one step (`locks`). Whoever works with a node refers to it, so
+//! none dies or is evicted meanwhile (`references`). Reading and writing content takes no lock
 //! over names. `attributes` makes read-check-change of one node's attributes one step; writing
 //! takes it only to append or to clear set-id bits. Order: names, attributes, then whatever the
 //! system locks.

@@ -27,5 +27,6 @@ mod overlay;
 mod recorded;
 mod refusals;
 mod room;
+mod times;
 #[cfg(feature = "faults")]
 mod witness;
