@@ -4,6 +4,7 @@
 //! The engine overwrites one file and says what can be said of it ([`Removal`], [`Suitability`]);
 //! the overlay ([`Overlay`]) does so for every program that works through its mount.
 
+mod descriptors;
 mod erasure;
 mod error;
 mod ext4;
@@ -18,6 +19,7 @@ mod names;
 mod obstacle;
 mod overlay;
 mod policy;
+mod purger;
 mod removal;
 pub mod spool;
 mod statistics;

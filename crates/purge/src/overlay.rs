@@ -6,13 +6,12 @@
 
 mod attribute_calls;
 mod content;
-mod descriptors;
+mod conversions;
 mod inode_flags;
 mod kept;
 mod latecomer;
 mod namespace;
 mod opaque;
-mod purger;
 mod seam;
 mod table;
 
@@ -35,10 +34,11 @@ use crate::error::During;
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
 use crate::policy::{Facts, Policy};
+use crate::purger::{self, Manner, Purger};
 use crate::spool::Spool;
 use crate::statistics::Statistics;
 use crate::{Error, Result, names, xattrs};
-use purger::{Manner, Purger};
+
 use table::{Node, Table};
 
 /// How often names and journal are dealt with unless told otherwise.
@@ -136,8 +136,7 @@ impl Overlay {
             Table::new(root, &lower, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
         purger::begin_recording(&lower, &opened);
-        let are_all = opened.lost_folders.is_some();
-        let mut folders = opened.lost_folders.unwrap_or_default();
+        let (mut folders, are_all) = opened.lost_folders;
         let returned = purger::take_back(&lower, &opened.spool, &mut folders)?;
         let manner = Manner {
             asynchronous: options.asynchronous,

@@ -10,8 +10,8 @@ use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
 
 use super::Overlay;
+use super::conversions::refused;
 use super::opaque::LINK_ATTRIBUTE;
-use super::seam::refused;
 use super::table::Node;
 use crate::faults::{Fault, planted};
 use crate::policy::POLICY_ATTRIBUTE;

@@ -17,7 +17,7 @@ use tacita_vfs::{
 };
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
 use crate::erasure::{Erasure, Fate};
 use crate::error::errno_of;

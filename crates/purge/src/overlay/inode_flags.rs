@@ -6,7 +6,7 @@ use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, open
 use tacita_vfs::{FileType, Kind, NodeId, Result};
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
 use crate::xattrs;
 

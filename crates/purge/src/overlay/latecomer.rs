@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, NodeId, Opened, Result};
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
 use crate::faults::{Fault, planted};
 

@@ -13,14 +13,15 @@ use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
-use super::purger::{Job, Losing};
-use super::seam::refused;
-use super::table::{Node, file_type};
+use super::conversions::{device, file_type, lower_type, refused};
+use super::table::Node;
 use super::{Overlay, opaque};
+use crate::descriptors::Folder;
 use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::Names;
 use crate::method::Method;
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::purger::{Job, Losing};
 use crate::spool::Seq;
 use crate::{obstacle, xattrs};
 
@@ -139,8 +140,8 @@ impl Overlay {
                 self.with_room(|| renameat(&from, name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
-                let lost = (Arc::clone(&dir), name.to_owned());
-                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost, true));
+                let lost = (dir.folder(), name.to_owned());
+                await_purge(&node, &stat, (seq, method), (vec![dir.folder()], lost, true));
             }
             kind => {
                 self.count_link(&node, &stat);
@@ -176,7 +177,7 @@ impl Overlay {
 
     /// A folder is about to lose a name. That never fails: at worst nobody knows of it after a crash.
     fn about_to_lose(&self, dir: &Node) -> Losing<'_> {
-        self.with_room(|| self.purger.about_to_lose(dir)).unwrap_or_else(|e| {
+        self.with_room(|| self.purger.about_to_lose(&dir.folder())).unwrap_or_else(|e| {
             log::debug!("a folder is not recorded: {e}");
             self.purger.lose_unrecorded()
         })
@@ -191,20 +192,20 @@ impl Overlay {
                 Err(e) => log::warn!("a name is not covered: {e}"),
             }
         }
-        self.purger.lost(dir, name, losing);
+        self.purger.lost(&dir.folder(), name, losing);
     }
 
     /// A name of a file that has others is taken away.
     fn note_lost_link(&self, dir: &Arc<Node>, stat: &Statx) {
         if stat.stx_nlink > 1 && file_type(stat) == FileType::File {
-            self.purger.note_moved(dir, stat.stx_ino);
+            self.purger.note_moved(&dir.folder(), stat.stx_ino);
         }
     }
 
     /// A name has been moved.
     fn note_move(&self, (from, to): (&Arc<Node>, &Node), node: NodeId) {
         if from.id != to.id {
-            self.purger.note_moved(from, node.0);
+            self.purger.note_moved(&from.folder(), node.0);
         }
     }
 
@@ -320,8 +321,8 @@ impl Overlay {
         let seq = spool.next();
         let seq_name = seq.name();
         let fd = dir.fd().map_err(refused)?;
-        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-        let lost = (Arc::clone(dir), name.to_owned());
+        let parents = vec![from_dir.folder(), dir.folder()];
+        let lost = (dir.folder(), name.to_owned());
         let linked = if self.purger.lower.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
@@ -421,22 +422,6 @@ fn hand_down(dir: &Node, folder: &Node) {
     }
 }
 
-fn lower_type(kind: FileType) -> rustix::fs::FileType {
-    use rustix::fs::FileType as Lower;
-    match kind {
-        FileType::Fifo => Lower::Fifo,
-        FileType::Socket => Lower::Socket,
-        FileType::CharDevice => Lower::CharacterDevice,
-        FileType::BlockDevice => Lower::BlockDevice,
-        _ => Lower::RegularFile,
-    }
-}
-
-/// A device number in the kernel's encoding, as the system call wants it.
-fn device(rdev: u32) -> u64 {
-    rustix::fs::makedev(rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00)
-}
-
 /// How many names a node will have left when it has lost one.
 fn names_left(node: &Node, stat: &Statx) -> u32 {
     match node.kind {
@@ -463,7 +448,7 @@ fn await_purge(
     node: &Node,
     stat: &Statx,
     (seq, method): (Seq, Method),
-    (parents, lost, is_unlinked): (Vec<Arc<Node>>, (Arc<Node>, OsString), bool),
+    (parents, lost, is_unlinked): (Vec<Folder>, (Folder, OsString), bool),
 ) {
     node.stays_open();
     let mut state = node.state();

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, Result};
 
 use super::Overlay;
-use super::seam::refused;
-use super::table::{Node, file_type};
+use super::conversions::{file_type, refused};
+use super::table::Node;
 use crate::lower_fs::{LowerFs, Names};
 use crate::xattrs;
 

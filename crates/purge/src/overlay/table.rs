@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
-use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
+use tacita_vfs::{FileType, Kind, NodeId};
 
+use super::conversions::file_type;
+use crate::descriptors::{Descriptor, Descriptors, Folder};
 use crate::lower_fs::LowerFs;
-use crate::overlay::descriptors::{Descriptor, Descriptors};
 use crate::overlay::opaque;
-use crate::overlay::purger::Job;
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::purger::Job;
 use crate::spool::BENEATH;
 use crate::xattrs;
 
@@ -160,6 +161,11 @@ impl Node {
         self.descriptor.get()
     }
 
+    /// It as a folder that has lost names.
+    pub(super) fn folder(&self) -> Folder {
+        Folder::new(self.id, Arc::clone(&self.descriptor))
+    }
+
     /// It has lost its last name: nothing but its descriptor keeps its number from being used again.
     pub(super) fn stays_open(&self) {
         self.descriptor.keep();
@@ -287,41 +293,5 @@ impl Table {
             }
         }
         parts.iter().rev().collect()
-    }
-}
-
-/// What a node is.
-pub(super) fn file_type(stat: &Statx) -> FileType {
-    use rustix::fs::FileType as Lower;
-    match Lower::from_raw_mode(stat.stx_mode.into()) {
-        Lower::Directory => FileType::Directory,
-        Lower::Symlink => FileType::Symlink,
-        Lower::Fifo => FileType::Fifo,
-        Lower::Socket => FileType::Socket,
-        Lower::CharacterDevice => FileType::CharDevice,
-        Lower::BlockDevice => FileType::BlockDevice,
-        _ => FileType::File,
-    }
-}
-
-/// What the seam shows of what the lower file system shows.
-pub(super) fn attr(stat: &Statx) -> Attr {
-    let time =
-        |time: rustix::fs::StatxTimestamp| Timestamp { secs: time.tv_sec, nanos: time.tv_nsec };
-    let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-    Attr {
-        ino: stat.stx_ino,
-        kind: file_type(stat),
-        perm: stat.stx_mode & 0o7777,
-        nlink: stat.stx_nlink,
-        uid: stat.stx_uid,
-        gid: stat.stx_gid,
-        rdev: u32::try_from(device).unwrap_or(0),
-        size: stat.stx_size,
-        blocks: stat.stx_blocks,
-        block_len_bytes: stat.stx_blksize,
-        atime: time(stat.stx_atime),
-        mtime: time(stat.stx_mtime),
-        ctime: time(stat.stx_ctime),
     }
 }

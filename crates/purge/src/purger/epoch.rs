@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -12,12 +11,12 @@ use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
 use super::{Job, Losing, Purger, lock};
+use crate::descriptors::Folder;
 use crate::error::During;
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
 use crate::lower_fs::Names;
-use crate::overlay::table::Node;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
 use crate::{Error, Kind, Result, fillers, names, xattrs};
@@ -26,7 +25,7 @@ use crate::{Error, Kind, Result, fillers, names, xattrs};
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     pub(super) any: bool,
-    folders: HashMap<NodeId, (Arc<Node>, Wanted)>,
+    folders: HashMap<NodeId, (Folder, Wanted)>,
     /// How many names of them are recorded in the spool, by their handles.
     losses: HashMap<Vec<u8>, u64>,
     /// Handles of folders that an earlier mount has recorded.
@@ -63,11 +62,9 @@ impl Touched {
         self.since.get_or_insert(now);
     }
 
-    fn lose(&mut self, folder: &Arc<Node>, name: &OsStr) {
-        let (_, wanted) = self
-            .folders
-            .entry(folder.id)
-            .or_insert_with(|| (Arc::clone(folder), Wanted::default()));
+    fn lose(&mut self, folder: &Folder, name: &OsStr) {
+        let (_, wanted) =
+            self.folders.entry(folder.id).or_insert_with(|| (folder.clone(), Wanted::default()));
         wanted.names.insert(name.to_owned());
     }
 
@@ -91,7 +88,7 @@ impl Touched {
 
 impl Purger {
     /// A folder has lost a name, or something else is to be cleared out of the journal.
-    pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
+    pub(crate) fn touch(&self, lost: Option<(&Folder, &OsStr)>) {
         let mut touched = lock(&self.touched);
         touched.begin(self.clock.monotonic());
         if let Some((folder, name)) = lost {
@@ -100,7 +97,7 @@ impl Purger {
     }
 
     /// A folder has lost a name, as it was about to.
-    pub(in crate::overlay) fn lost(&self, folder: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
+    pub(crate) fn lost(&self, folder: &Folder, name: &OsStr, losing: Losing<'_>) {
         let mut touched = lock(&self.touched);
         touched.begin(self.clock.monotonic());
         touched.lose(folder, name);
@@ -117,7 +114,7 @@ impl Purger {
     }
 
     /// Content is gone but for what the journal may hold, which is known at the end of the epoch.
-    pub(in crate::overlay) fn tell_later(&self, mut verdict: Verdict) {
+    pub(crate) fn tell_later(&self, mut verdict: Verdict) {
         verdict.journal = self.journal_pending();
         self.touch(None);
         lock(&self.touched).verdicts.push((verdict, None));
@@ -132,17 +129,17 @@ impl Purger {
     }
 
     /// Verdicts that are not final yet.
-    pub(in crate::overlay) fn verdicts_pending(&self) -> Vec<Verdict> {
+    pub(crate) fn verdicts_pending(&self) -> Vec<Verdict> {
         lock(&self.touched).verdicts.iter().map(|(verdict, _)| verdict.clone()).collect()
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
-    pub(in crate::overlay) fn untouch(&self, folder: NodeId) {
+    pub(crate) fn untouch(&self, folder: NodeId) {
         lock(&self.touched).folders.remove(&folder);
     }
 
     /// A removed folder waits in the spool for the end of the epoch.
-    pub(in crate::overlay) fn add_folder(&self, seq: Seq) {
+    pub(crate) fn add_folder(&self, seq: Seq) {
         lock(&self.touched).removed.push((seq, true));
     }
 
@@ -150,7 +147,7 @@ impl Purger {
     ///
     /// # Errors
     /// [`Kind::Io`]; all of it is still to be done then.
-    pub(in crate::overlay) fn end_epoch(&self) -> Result<()> {
+    pub(crate) fn end_epoch(&self) -> Result<()> {
         self.settle();
         let mut touched = std::mem::take(&mut *lock(&self.touched));
         if touched.is_empty() {
@@ -249,14 +246,14 @@ impl Purger {
         let opened = Handle::decode(handle).ok_or(Errno::INVAL);
         let opened = opened
             .and_then(|handle| handle.open(self.spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY));
-        let folder = match opened {
-            Ok(folder) => File::from(folder),
+        let any = Wanted { any: true, ..Wanted::default() };
+        let left = match opened {
+            Ok(folder) => self.clear_of(&File::from(folder), &any)?,
             // It is gone, and was dealt with as a whole.
             Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            Err(Errno::PERM) => None,
             Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
         };
-        let any = Wanted { any: true, ..Wanted::default() };
-        let left = self.clear_of(&folder, &any)?;
         self.count_left(left.as_ref());
         self.statistics.folders_recovered.add(1);
         let why = match left {
@@ -305,7 +302,7 @@ impl Purger {
 }
 
 /// Writes a folder back; one that is gone has nothing to write.
-pub(super) fn flush(folder: &Node) -> Result<()> {
+pub(super) fn flush(folder: &Folder) -> Result<()> {
     let folder = match folder.fd() {
         Err(Errno::STALE) => return Ok(()),
         other => other.during("opening a folder")?,

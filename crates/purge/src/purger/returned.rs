@@ -28,7 +28,7 @@ use crate::{Error, Kind, Result, names, xattrs};
 ///
 /// # Errors
 /// [`Kind::Io`]: nobody can tell then which files are whole.
-pub(in crate::overlay) fn take_back(
+pub(crate) fn take_back(
     lower: &LowerFs,
     spool: &Spool,
     folders: &mut Vec<Vec<u8>>,

@@ -80,7 +80,7 @@ impl Purger {
     }
 
     /// Works in the background until told to stop.
-    pub(in crate::overlay) fn conclude_all(&self) {
+    pub(crate) fn conclude_all(&self) {
         let mut state = lock(&self.afterwards.state);
         while !state.stop {
             state = match state.waiting.pop_front() {
@@ -91,7 +91,7 @@ impl Purger {
     }
 
     /// Returns when every file that has been overwritten is judged and freed.
-    pub(in crate::overlay) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let mut state = lock(&self.afterwards.state);
         loop {
             state = match state.waiting.pop_front() {

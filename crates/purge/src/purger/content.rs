@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fsync, statx};
@@ -14,10 +13,10 @@ use tacita_vfs::NodeId;
 
 use super::epoch::flush;
 use super::{Job, Purger, lock};
+use crate::descriptors::Folder;
 use crate::erasure::{Erasure, Fate, Paused};
 use crate::error::During;
 use crate::faults::{Fault, Step, planted, step};
-use crate::overlay::table::Node;
 use crate::verdict::{Part, Verdict};
 use crate::witness;
 use crate::xattrs::Overwritten;
@@ -110,7 +109,7 @@ impl Purger {
 
     /// Makes the loss of names durable of those that are about to be overwritten.
     fn make_durable(&self, opened: &[(Job, File)], erasures: &[Result<Erasure<'_>>]) -> Result<()> {
-        let mut folders: HashMap<NodeId, &Arc<Node>> = HashMap::new();
+        let mut folders: HashMap<NodeId, &Folder> = HashMap::new();
         let mut any = false;
         for ((job, _), erasure) in opened.iter().zip(erasures) {
             if erasure.as_ref().is_ok_and(|erasure| erasure.stored() > 0) {
