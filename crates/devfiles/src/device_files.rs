@@ -13,7 +13,7 @@ use tacita_vfs::fuse::MountOptions;
 use tacita_vfs::posix::NAME_LEN_MAX;
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind,
-    Link, NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
+    Link, NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
 /// Node and inode number of the directory; files follow.
@@ -321,9 +321,9 @@ impl FileSystem for DeviceFiles {
         })
     }
 
-    fn may_wait(&self, node: NodeId, _: Demand) -> bool {
+    fn wait(&self, node: NodeId, _: Demand) -> Wait {
         let file = Self::index_of(node).and_then(|index| self.files.get(index));
-        file.is_some_and(|file| file.is_hidden)
+        if file.is_some_and(|file| file.is_hidden) { Wait::Others } else { Wait::No }
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {

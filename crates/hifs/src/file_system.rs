@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
-    NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
+    NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
 use crate::geometry::{BLOCK_LEN, Table, Times};
@@ -421,9 +421,9 @@ impl FileSystem for Hifs {
         self.reading(|state| Ok(state.stats()))
     }
 
-    fn may_wait(&self, _: NodeId, demand: Demand) -> bool {
+    fn wait(&self, _: NodeId, demand: Demand) -> Wait {
         // A commit keeps whoever asked for it waiting; others read on.
-        demand == Demand::Sync
+        if demand == Demand::Sync { Wait::Device } else { Wait::No }
     }
 
     fn sync_node(&self, _: NodeId) -> Result<()> {

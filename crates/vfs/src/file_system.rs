@@ -180,7 +180,7 @@ impl Stamps {
     }
 }
 
-/// What [`FileSystem::may_wait`] is asked about.
+/// What [`FileSystem::wait`] is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// [`FileSystem::write`].
@@ -193,6 +193,17 @@ pub enum Demand {
     Unlinked,
     /// [`FileSystem::released`].
     Released,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing that takes long.
+    No,
+    /// A device: it takes long, but comes to an end by itself.
+    Device,
+    /// What other requests bring about, which must not be held up by it.
+    Others,
 }
 
 /// How [`FileSystem::rename`] treats the target name.
@@ -487,10 +498,10 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Io`].
     fn stats(&self) -> Result<FsStats>;
 
-    /// Whether what is demanded for `node` may take long, or wait for what other requests bring about:
-    /// then it must not occupy a thread that serves those.
-    fn may_wait(&self, _node: NodeId, _demand: Demand) -> bool {
-        false
+    /// What it may wait for to do what is demanded for `node`: whoever serves requests sees to it that
+    /// others are served meanwhile.
+    fn wait(&self, _node: NodeId, _demand: Demand) -> Wait {
+        Wait::No
     }
 
     /// `fsync` of a file or directory, with the guarantee that the mount asked for.

@@ -14,6 +14,6 @@ mod timestamp;
 pub use error::{Error, Kind, Result};
 pub use file_system::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
-    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, XattrMode,
+    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 pub use posix::Posix;

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
-    NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
+    NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
 use super::conversions::{attr, kind_of, refused};
@@ -253,15 +253,16 @@ impl FileSystem for Overlay {
         })
     }
 
-    fn may_wait(&self, node: NodeId, demand: Demand) -> bool {
+    fn wait(&self, node: NodeId, demand: Demand) -> Wait {
         let leaves_much =
             |node: &Node| !self.purger.manner.asynchronous && node.state().leaves_much();
         match demand {
-            Demand::Write => false,
-            Demand::Resize | Demand::Sync => true,
-            Demand::Unlinked | Demand::Released => {
-                self.table.get(node).is_ok_and(|node| leaves_much(&node))
-            }
+            Demand::Write => Wait::No,
+            Demand::Resize | Demand::Sync => Wait::Device,
+            Demand::Unlinked | Demand::Released => match self.table.get(node) {
+                Ok(node) if leaves_much(&node) => Wait::Device,
+                _ => Wait::No,
+            },
         }
     }
 

@@ -1,5 +1,5 @@
-//! Requests that may take long, or wait for what other requests bring about: they are handed to
-//! threads of their own.
+//! Requests that may take long, or wait for what other requests bring about: others are served
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -10,32 +10,30 @@ use super::convert::fail;
 use super::requests::reply_empty;
 use crate::credentials::{NOBODY, act_for};
 use crate::posix::{Caller, HandleId, Unlinked, WriteMode};
-use crate::{Demand, FileSystem, Kind, Posix, Reserve, Result};
+use crate::{Demand, FileSystem, Kind, Posix, Reserve, Result, Wait};
 
 impl<F: FileSystem> Adapter<F> {
-    /// Does something for a node: here, or, if that may wait, where it is in nobody's way.
+    /// Does something for a node where it is in nobody's way.
     pub(super) fn serve(
         &self,
         number: u64,
         demand: Demand,
         work: impl FnOnce(&Posix<F>) + Send + 'static,
     ) {
-        if self.is_handed_over(number, demand) {
+        if let Some(_staying) = self.hands.stay(self.wait(number, demand)) {
+            work(&self.posix);
+        } else {
             let posix = Arc::clone(&self.posix);
             self.hands.take(move || work(&posix));
-        } else {
-            work(&self.posix);
         }
     }
 
-    /// Whether what is demanded for a node is done elsewhere.
-    fn is_handed_over(&self, number: u64, demand: Demand) -> bool {
+    fn wait(&self, number: u64, demand: Demand) -> Wait {
         let node = self.nodes.node(number);
-        node.is_ok_and(|node| self.posix.file_system().may_wait(node, demand))
+        node.map_or(Wait::No, |node| self.posix.file_system().wait(node, demand))
     }
 
-    /// Does what the loss of a name leaves to do, here or where it is in nobody's way, and then
-    /// answers.
+    /// Does what the loss of a name leaves to do where it is in nobody's way, and then answers.
     pub(super) fn settle_then(
         &self,
         unlinked: Unlinked,
@@ -45,11 +43,12 @@ impl<F: FileSystem> Adapter<F> {
         if !lives_on {
             self.drop_pages_in_use(node);
         }
-        if !lives_on && self.posix.file_system().may_wait(node, Demand::Unlinked) {
+        let wait = || self.posix.file_system().wait(node, Demand::Unlinked);
+        if let Some(_staying) = self.hands.stay(if lives_on { Wait::No } else { wait() }) {
+            answer(self.posix.settle(unlinked));
+        } else {
             let posix = Arc::clone(&self.posix);
             self.hands.take(move || answer(posix.settle(unlinked)));
-        } else {
-            answer(self.posix.settle(unlinked));
         }
     }
 
@@ -70,11 +69,11 @@ impl<F: FileSystem> Adapter<F> {
             let written = acting.and_then(|_acting| posix.write(handle, offset, data, mode));
             reply_written(written, data.len(), reply);
         };
-        if self.is_handed_over(number, Demand::Write) {
+        if let Some(_staying) = self.hands.stay(self.wait(number, Demand::Write)) {
+            write(&self.posix, data);
+        } else {
             let (posix, data) = (Arc::clone(&self.posix), data.to_vec());
             self.hands.take(move || write(&posix, &data));
-        } else {
-            write(&self.posix, data);
         }
     }
 
