@@ -92,8 +92,8 @@ pub(crate) struct Opened {
     pub(crate) left_over: Vec<LeftOver>,
     /// The last mount did not come to its end.
     pub(crate) interrupted: bool,
-    /// Handles of folders that had lost names then; `None` if it has not recorded all.
-    pub(crate) lost_folders: Option<Vec<Vec<u8>>>,
+    /// Handles of folders that had lost names then, and whether it has recorded all.
+    pub(crate) lost_folders: (Vec<Vec<u8>>, bool),
 }
 
 impl Spool {

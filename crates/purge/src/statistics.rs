@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::mutant::told;
 use crate::verdict::{Content, Verdict};
+use crate::witness;
 
 /// Verdicts that are remembered.
 const VERDICTS_KEPT: usize = 32;
@@ -78,7 +78,7 @@ impl Statistics {
 
     /// Tells a verdict that is final.
     pub(crate) fn tell(&self, verdict: &Verdict) {
-        told(verdict);
+        witness::told(verdict);
         let value = verdict.json();
         if let Some(report) = &mut *self.report.lock().unwrap_or_else(PoisonError::into_inner)
             && let Err(e) = writeln!(report, "{value}")

@@ -108,7 +108,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
             overlay.pending()
         );
     }
-    if overlay.medium().flash {
+    if overlay.lower().flash {
         eprintln!(
             "tacita: {}: the device does not rotate: flash may keep old copies of what is \
              overwritten\n  what must not be found there needs encryption, and keys that are destroyed",

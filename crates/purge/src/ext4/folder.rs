@@ -19,7 +19,7 @@ use crate::extents::Map;
 const HEAD_LEN: usize = 8;
 
 /// The least that an entry takes.
-pub(super) const ENTRY_LEN_MIN: usize = 12;
+pub(crate) const ENTRY_LEN_MIN: usize = 12;
 
 /// Length of the checksum at the end of a block, which looks like an entry.
 const CHECKSUM_LEN: usize = 12;
@@ -44,29 +44,29 @@ pub(crate) struct Wanted {
 
 /// Room in a block that no entry uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Gap {
+pub(crate) struct Gap {
     /// What an entry of the driver's would find there, in bytes.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Whether something of a name is in it.
-    pub(super) is_dirty: bool,
+    pub(crate) is_dirty: bool,
 }
 
 /// A block that holds names, or as many of them as names are put into in order.
 #[derive(Debug)]
-pub(super) struct Leaf {
-    pub(super) gaps: Vec<Gap>,
+pub(crate) struct Leaf {
+    pub(crate) gaps: Vec<Gap>,
     /// Names with such hashes belong here.
-    pub(super) hashes: Range<u64>,
+    pub(crate) hashes: Range<u64>,
 }
 
 /// What was seen of a folder.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// How names find their block; `None` where they take the first room there is.
-    pub(super) hash: Option<Hash>,
-    pub(super) leaves: Vec<Leaf>,
+    pub(crate) hash: Option<Hash>,
+    pub(crate) leaves: Vec<Leaf>,
     /// What was found, anywhere in the folder.
-    pub(super) left: Left,
+    pub(crate) left: Left,
 }
 
 /// What of names is left in a folder.
@@ -90,7 +90,7 @@ impl Left {
 }
 
 impl Leaf {
-    pub(super) fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.gaps.iter().any(|gap| gap.is_dirty)
     }
 }

@@ -5,14 +5,13 @@
 //! reached, for the rest was overwritten by zeros, or by what the kernel has written since.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use super::Volume;
 use crate::Result;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
-use crate::verdict::Part;
+use crate::faults::{Fault, planted};
 
 /// How often it is erased at most: what others write may by chance be the same twice.
 const ERASURES_MAX: usize = 4;
@@ -52,40 +51,52 @@ const PLACE: Range<usize> = 0x28..0x64;
 /// Numbers of blocks of content in an inode; those behind them are of blocks of numbers.
 const DIRECT_COUNT: usize = 12;
 
+/// What was seen of a journal that has been erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Erased {
+    /// Nothing is left of what was in it.
+    Gone,
+    /// The device cannot be read.
+    Unread,
+    /// It lies where it cannot be looked at.
+    Unfound,
+    /// Blocks of it are as they were before.
+    Left,
+}
+
 /// Erases the journal by `erase`, and says what was seen on the device.
 ///
 /// # Errors
 /// [`crate::Kind::Io`], and those of `erase`.
-pub(crate) fn erase(medium: &Medium, erase: &dyn Fn() -> Result<()>) -> Result<Part> {
+pub(crate) fn erase(volume: Option<&Volume<'_>>, erase: &dyn Fn() -> Result<()>) -> Result<Erased> {
     erase()?;
-    if planted(Mutant::JournalUnseen) {
-        return Ok(Part::Done);
+    if planted(Fault::JournalUnseen) {
+        return Ok(Erased::Gone);
     }
-    let left = |why: &str| Ok(Part::Left(why.to_owned()));
-    let Some(volume) = Volume::of(medium)? else {
-        return left("it was erased, but the device cannot be read here, so it was not looked at");
+    let Some(volume) = volume else {
+        return Ok(Erased::Unread);
     };
-    let Some(pieces) = pieces(&volume)? else {
-        return left("it was erased, but it lies where it could not be looked at");
+    let Some(pieces) = pieces(volume)? else {
+        return Ok(Erased::Unfound);
     };
     let state = RandomState::new();
-    let mut found = look(&volume, &pieces, &state)?;
+    let mut found = look(volume, &pieces, &state)?;
     for _ in 1..ERASURES_MAX {
         if found.is_empty() {
-            return Ok(Part::Done);
+            return Ok(Erased::Gone);
         }
         erase()?;
-        let again = look(&volume, &pieces, &state)?;
+        let again = look(volume, &pieces, &state)?;
         if !again.iter().any(|(at, hash)| found.get(at) == Some(hash)) {
-            return Ok(Part::Done);
+            return Ok(Erased::Gone);
         }
         found = again;
     }
     if found.is_empty() {
-        return Ok(Part::Done);
+        return Ok(Erased::Gone);
     }
     log::warn!("{} blocks of the journal are as they were before it was erased", found.len());
-    left("it was erased, but blocks of it are as they were before")
+    Ok(Erased::Left)
 }
 
 /// What is not zero, by its place.
@@ -115,8 +126,8 @@ fn look(
 /// Whether the journal has an area for fast commits, as the file system's superblock or its own
 /// says; `None` where the device cannot be read. Where only its own cannot be found, as on another
 /// device, the file system's is believed: without its word the kernel makes none.
-pub(crate) fn has_fast_commits(medium: &Medium) -> Option<bool> {
-    let volume = Volume::of_device(medium).ok()??;
+pub(crate) fn has_fast_commits(device: &File) -> Option<bool> {
+    let volume = Volume::of(device).ok()??;
     if volume.superblock.has_fast_commits {
         return Some(true);
     }
@@ -242,14 +253,13 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::process::{Command, Stdio};
 
     use super::*;
 
     /// An image that nobody mounts; `None` where there is no program for it, which is said.
-    fn image(features: &str) -> Option<(tempfile::NamedTempFile, Medium)> {
+    fn image(features: &str) -> Option<tempfile::NamedTempFile> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(32 << 20).unwrap();
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
@@ -262,8 +272,7 @@ mod tests {
                 return None;
             }
         }
-        let medium = Medium::of_device(File::open(file.path()).unwrap());
-        Some((file, medium))
+        Some(file)
     }
 
     #[test]
@@ -271,28 +280,27 @@ mod tests {
         for (features, seen) in
             [("^fast_commit", false), ("fast_commit", true), ("^has_journal", false)]
         {
-            let Some((_file, medium)) = image(features) else { return };
-            assert_eq!(has_fast_commits(&medium), Some(seen), "{features}");
+            let Some(image) = image(features) else { return };
+            assert_eq!(has_fast_commits(image.as_file()), Some(seen), "{features}");
         }
     }
 
     /// It stays when the feature is taken away from the file system.
     #[test]
     fn an_area_that_only_the_journal_knows_of_is_seen() {
-        let Some((file, medium)) = image("^fast_commit") else { return };
-        let volume = Volume::of_device(&medium).unwrap().unwrap();
+        let Some(file) = image("^fast_commit") else { return };
+        let volume = Volume::of(file.as_file()).unwrap().unwrap();
         let first = blocks(&volume).unwrap().unwrap()[0].start * volume.block_len();
         let mark = FAST_COMMITS.to_be_bytes();
         file.as_file().write_all_at(&mark, first + INCOMPAT_AT as u64).unwrap();
-        assert_eq!(has_fast_commits(&medium), Some(true));
+        assert_eq!(has_fast_commits(file.as_file()), Some(true));
         file.as_file().write_all_at(&[0; 4], first).unwrap();
-        assert_eq!(has_fast_commits(&medium), Some(false), "it is no journal");
+        assert_eq!(has_fast_commits(file.as_file()), Some(false), "it is no journal");
     }
 
     #[test]
     fn what_cannot_be_read_is_not_denied() {
-        assert_eq!(has_fast_commits(&Medium::of_family(0xEF53)), None, "no device");
         let empty = tempfile::tempfile().unwrap();
-        assert_eq!(has_fast_commits(&Medium::of_device(empty)), None, "nothing on it");
+        assert_eq!(has_fast_commits(&empty), None, "nothing on it");
     }
 }

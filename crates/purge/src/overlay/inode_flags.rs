@@ -6,9 +6,9 @@ use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, open
 use tacita_vfs::{FileType, Kind, NodeId, Result};
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
-use crate::attributes;
+use crate::xattrs;
 
 /// Flags that can be set through the mount: those that are the owner's, and those that the kernel
 /// has checked the caller's capability for. The others would be set with the daemon's.
@@ -47,5 +47,5 @@ fn open(node: &Node) -> Result<OwnedFd> {
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = node.fd().map_err(refused)?;
-    openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()).map_err(refused)
+    openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty()).map_err(refused)
 }

@@ -13,16 +13,17 @@ use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
-use super::purger::{Job, Losing};
-use super::seam::refused;
-use super::table::{Node, file_type};
+use super::conversions::{device, file_type, lower_type, refused};
+use super::table::Node;
 use super::{Overlay, opaque};
-use crate::medium::Names;
+use crate::descriptors::Folder;
+use crate::faults::{Fault, Step, planted, step};
+use crate::lower_fs::Names;
 use crate::method::Method;
-use crate::mutant::{Mutant, Step, planted, step};
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::purger::{Job, Losing};
 use crate::spool::Seq;
-use crate::{attributes, obstacle};
+use crate::{obstacle, xattrs};
 
 /// What nobody but us may use until it has its owner.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -36,11 +37,11 @@ impl Overlay {
         }
         let dir = self.folder_for(dir, name)?;
         let fd = dir.fd().map_err(refused)?;
-        let medium = &self.purger.medium;
+        let lower = &self.purger.lower;
         match new.kind {
             FileType::Directory => mkdirat(fd, name, Mode::RWXU).map_err(refused)?,
             FileType::Symlink
-                if self.table.has_opaque && opaque::leaves(medium, new.target.len()) =>
+                if self.table.has_opaque && opaque::leaves(lower, new.target.len()) =>
             {
                 self.make_opaque(&dir, name, &new.target)?;
             }
@@ -52,7 +53,7 @@ impl Overlay {
             }
         }
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
-            let stat = dress(&node, &attributes::path_of(&node.fd()?), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&node.fd()?), stat, new)?;
             if new.kind == FileType::Directory {
                 hand_down(&dir, &node);
             }
@@ -79,7 +80,7 @@ impl Overlay {
                 // Somebody else works in the lower folder.
                 return Err(Errno::STALE);
             }
-            let stat = dress(&node, &attributes::path_of(&file), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&file), stat, new)?;
             node.has_no_policy();
             let attr = self.shown(&node, &stat);
             Ok((node, attr))
@@ -100,7 +101,7 @@ impl Overlay {
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
         let (node, dir) = (self.living(node)?, self.folder_for(dir, name)?);
         let (fd, to) = (node.fd().map_err(refused)?, dir.fd().map_err(refused)?);
-        let path = attributes::path_of(&fd);
+        let path = xattrs::path_of(&fd);
         linkat(CWD, &*path, to, name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
         node.set_place(dir.id, name);
         let stat = node.stat().map_err(refused)?;
@@ -124,7 +125,7 @@ impl Overlay {
         // Open until it is known whether it has a name left.
         let _open = node.fd().map_err(refused)?;
         match node.lower_kind() {
-            FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
+            FileType::Directory if !planted(Fault::DirectoryUnhooked) => {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
                 renameat(&from, name, self.purger.spool.dir(), seq.name().as_str())
@@ -133,14 +134,14 @@ impl Overlay {
                 node.stays_open();
                 self.purger.add_folder(seq);
             }
-            FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
+            FileType::File if stat.stx_nlink <= 1 && !planted(Fault::UnlinkUnhooked) => {
                 let seq = self.purger.spool.next();
                 let spool = self.purger.spool.dir();
                 self.with_room(|| renameat(&from, name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
-                let lost = (Arc::clone(&dir), name.to_owned());
-                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost, true));
+                let lost = (dir.folder(), name.to_owned());
+                await_purge(&node, &stat, (seq, method), (vec![dir.folder()], lost, true));
             }
             kind => {
                 self.count_link(&node, &stat);
@@ -149,7 +150,7 @@ impl Overlay {
                     FileType::Directory => AtFlags::REMOVEDIR,
                     _ => AtFlags::empty(),
                 };
-                if planted(Mutant::DirectoryUnhooked) {
+                if planted(Fault::DirectoryUnhooked) {
                     self.purger.untouch(node.id);
                 }
                 unlinkat(&from, name, flags).map_err(refused)?;
@@ -176,7 +177,7 @@ impl Overlay {
 
     /// A folder is about to lose a name. That never fails: at worst nobody knows of it after a crash.
     fn about_to_lose(&self, dir: &Node) -> Losing<'_> {
-        self.with_room(|| self.purger.about_to_lose(dir)).unwrap_or_else(|e| {
+        self.with_room(|| self.purger.about_to_lose(&dir.folder())).unwrap_or_else(|e| {
             log::debug!("a folder is not recorded: {e}");
             self.purger.lose_unrecorded()
         })
@@ -184,33 +185,33 @@ impl Overlay {
 
     /// A name has left a folder.
     fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
-        if self.purger.medium.names == Names::Covered {
+        if self.purger.lower.names == Names::Covered {
             // The names of the folder are locked above, so nobody sees them.
             match dir.fd() {
-                Ok(dir) => crate::names::cover(&self.purger.medium, dir, name.len()),
+                Ok(dir) => crate::names::cover(&self.purger.lower, dir, name.len()),
                 Err(e) => log::warn!("a name is not covered: {e}"),
             }
         }
-        self.purger.lost(dir, name, losing);
+        self.purger.lost(&dir.folder(), name, losing);
     }
 
     /// A name of a file that has others is taken away.
     fn note_lost_link(&self, dir: &Arc<Node>, stat: &Statx) {
         if stat.stx_nlink > 1 && file_type(stat) == FileType::File {
-            self.purger.note_moved(dir, stat.stx_ino);
+            self.purger.note_moved(&dir.folder(), stat.stx_ino);
         }
     }
 
     /// A name has been moved.
     fn note_move(&self, (from, to): (&Arc<Node>, &Node), node: NodeId) {
         if from.id != to.id {
-            self.purger.note_moved(from, node.0);
+            self.purger.note_moved(&from.folder(), node.0);
         }
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
         let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
-        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
+        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.lower, len) {
             self.purger.statistics.links.add(1);
         }
     }
@@ -306,7 +307,7 @@ impl Overlay {
     ) -> Result<()> {
         let method = self.decide(dir, name, victim, stat.stx_size);
         let (Some(method), FileType::File, 0..=1, false) =
-            (method, victim.lower_kind(), stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
+            (method, victim.lower_kind(), stat.stx_nlink, planted(Fault::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
             self.note_lost_link(dir, stat);
@@ -320,9 +321,9 @@ impl Overlay {
         let seq = spool.next();
         let seq_name = seq.name();
         let fd = dir.fd().map_err(refused)?;
-        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-        let lost = (Arc::clone(dir), name.to_owned());
-        let linked = if self.purger.medium.is_remote() {
+        let parents = vec![from_dir.folder(), dir.folder()];
+        let lost = (dir.folder(), name.to_owned());
+        let linked = if self.purger.lower.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
         } else {
@@ -346,7 +347,7 @@ impl Overlay {
             Err(e) => return Err(refused(e)),
         }
         step(Step::Linked);
-        if !self.purger.medium.is_ordered {
+        if !self.purger.lower.is_ordered {
             // Without a journal nothing else keeps the two names in their order.
             rustix::fs::fsync(spool.dir().as_fd()).map_err(refused)?;
         }
@@ -414,28 +415,11 @@ fn dress(node: &Node, path: &CStr, stat: Statx, new: &NewNode) -> rustix::io::Re
 fn hand_down(dir: &Node, folder: &Node) {
     let name = OsStr::new(POLICY_ATTRIBUTE);
     if let Some(value) = dir.policy()
-        && let Err(e) = folder
-            .fd()
-            .and_then(|folder| attributes::set(folder, name, &value, XattrFlags::empty()))
+        && let Err(e) =
+            folder.fd().and_then(|folder| xattrs::set(folder, name, &value, XattrFlags::empty()))
     {
         log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
     }
-}
-
-fn lower_type(kind: FileType) -> rustix::fs::FileType {
-    use rustix::fs::FileType as Lower;
-    match kind {
-        FileType::Fifo => Lower::Fifo,
-        FileType::Socket => Lower::Socket,
-        FileType::CharDevice => Lower::CharacterDevice,
-        FileType::BlockDevice => Lower::BlockDevice,
-        _ => Lower::RegularFile,
-    }
-}
-
-/// A device number in the kernel's encoding, as the system call wants it.
-fn device(rdev: u32) -> u64 {
-    rustix::fs::makedev(rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00)
 }
 
 /// How many names a node will have left when it has lost one.
@@ -464,7 +448,7 @@ fn await_purge(
     node: &Node,
     stat: &Statx,
     (seq, method): (Seq, Method),
-    (parents, lost, is_unlinked): (Vec<Arc<Node>>, (Arc<Node>, OsString), bool),
+    (parents, lost, is_unlinked): (Vec<Folder>, (Folder, OsString), bool),
 ) {
     node.stays_open();
     let mut state = node.state();

@@ -14,7 +14,8 @@ use tacita_vfs::{
     NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
-use super::table::{Node, attr};
+use super::conversions::{attr, kind_of, refused};
+use super::table::Node;
 use super::{Overlay, opaque};
 use crate::names;
 use crate::spool::{BENEATH, SPOOL_NAME};
@@ -24,11 +25,6 @@ const LISTING_LEN_BYTES: usize = 32 << 10;
 
 /// Cookies up to this one are the seam's own.
 const COOKIE_RESERVED: Cookie = 2;
-
-/// What the lower file system refused.
-pub(super) fn refused(errno: rustix::io::Errno) -> tacita_vfs::Error {
-    Kind::from_errno(errno.raw_os_error()).into()
-}
 
 impl Overlay {
     /// What `stat` shows: a node in the spool has no name, and the spool is not seen.
@@ -293,18 +289,5 @@ impl FileSystem for Overlay {
 
     fn sync(&self) -> Result<()> {
         Ok(self.finish()?)
-    }
-}
-
-fn kind_of(kind: rustix::fs::FileType) -> FileType {
-    use rustix::fs::FileType as Lower;
-    match kind {
-        Lower::Directory => FileType::Directory,
-        Lower::Symlink => FileType::Symlink,
-        Lower::Fifo => FileType::Fifo,
-        Lower::Socket => FileType::Socket,
-        Lower::CharacterDevice => FileType::CharDevice,
-        Lower::BlockDevice => FileType::BlockDevice,
-        _ => FileType::File,
     }
 }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::{BENEATH, Spool};
 use crate::Result;
 use crate::error::During;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::faults::{Fault, Step, planted, step};
 
 /// Name of the file that all of them are names of.
 pub(super) const FOLDERS_NAME: &str = "folders";
@@ -74,24 +74,24 @@ impl Spool {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folders that an earlier mount has recorded; `None` if it has not recorded all.
+    /// The folders that an earlier mount has recorded, and whether they are all.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(super) fn read_folders(&self) -> Result<Option<Vec<Vec<u8>>>> {
+    pub(super) fn read_folders(&self) -> Result<(Vec<Vec<u8>>, bool)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat2(&self.dir, FOLDERS_NAME, flags, Mode::empty(), BENEATH) {
-            Ok(_) => {}
-            Err(Errno::NOENT) => return Ok(None),
+        let are_all = match openat2(&self.dir, FOLDERS_NAME, flags, Mode::empty(), BENEATH) {
+            Ok(_) => true,
+            Err(Errno::NOENT) => false,
             Err(e) => return Err(crate::Error::of_kernel(e, "opening the record of folders")),
-        }
+        };
         let dir = crate::names::reopen_folder(&self.dir).during("opening the spool")?;
         let mut handles = Vec::new();
         for entry in Dir::new(dir).during("listing the spool")? {
             let entry = entry.during("listing the spool")?;
             handles.extend(handle_in(entry.file_name().to_bytes()));
         }
-        Ok(Some(handles))
+        Ok((handles, are_all))
     }
 
     /// From now on the loss of names is recorded; `handles` are of folders that an earlier mount has
@@ -128,7 +128,7 @@ impl Spool {
             *losses += 1;
             return Ok(());
         }
-        if !planted(Mutant::FoldersForgotten) {
+        if !planted(Fault::FoldersForgotten) {
             let name = name_of(handle).ok_or(Errno::NAMETOOLONG)?;
             match linkat(&self.dir, FOLDERS_NAME, &self.dir, name.as_str(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -147,12 +147,11 @@ impl Spool {
     /// Names that a folder has lost have been dealt with, or it has not lost them after all.
     pub(crate) fn settle_losses(&self, handle: &[u8], count: u64) {
         let mut lost = self.lost_folders();
-        let Some(losses) = lost.losses.get_mut(handle) else {
-            return;
-        };
-        *losses = losses.saturating_sub(count);
-        if *losses > 0 {
-            return;
+        if let Some(losses) = lost.losses.get_mut(handle) {
+            *losses = losses.saturating_sub(count);
+            if *losses > 0 {
+                return;
+            }
         }
         lost.losses.remove(handle);
         // Under the lock, so that it is not taken from under another loss.

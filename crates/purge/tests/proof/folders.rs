@@ -118,17 +118,17 @@ fn names_in_folders_that_live_on() {
 }
 
 /// Without clearing them names are left, and verdicts say so; without looking they do not.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn names_that_are_left_are_told_of() {
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
     if skip_without_fuse("names_that_are_left_are_told_of") {
         return;
     }
-    plant(&[Mutant::FillersUnhooked]);
+    plant(&[Fault::FillersUnhooked]);
     let told = delete(Fs::Ext4, false, 7);
-    plant(&[Mutant::FoldersUnseen]);
+    plant(&[Fault::FoldersUnseen]);
     let untold = delete(Fs::Ext4, false, 7);
     plant(&[]);
     let (Some((left, held, all)), Some((unseen, claimed, _))) = (told, untold) else { return };
@@ -181,14 +181,14 @@ fn names_in_folders_that_go() {
 }
 
 /// Tells the child where to work.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 const PLACE: &str = "TACITA_PURGE_FILLERS_PLACE";
 
 /// Not a game by itself: a process that ends while a folder is full of fillers.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn child() {
-    use tacita_purge::mutant::{Step, at_each_step};
+    use tacita_purge::faults::{Step, at_each_step};
     use tacita_vfs::FileSystem;
     let Ok(place) = std::env::var(PLACE) else { return };
     at_each_step(|step| {
@@ -208,13 +208,13 @@ fn child() {
 }
 
 /// The next mount takes out what a crash has left of them; without recovery they would stay.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn fillers_do_not_outlive_a_crash() {
     use std::process::Command;
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
-    let strangers = |mutants: &[Mutant]| {
+    let strangers = |faults: &[Fault]| {
         let image = Image::new("fillers_do_not_outlive_a_crash", Fs::Ext4)?;
         make(&image.dir());
         image.remount();
@@ -222,7 +222,7 @@ fn fillers_do_not_outlive_a_crash() {
         child.args(["folders::child", "--exact", "--test-threads=1", "--nocapture"]);
         let ended = child.env(PLACE, image.dir()).output().unwrap();
         assert!(!ended.status.success(), "it was to end at a step");
-        plant(mutants);
+        plant(faults);
         drop(tacita_purge::Overlay::open(&image.dir(), options("clear", false)).unwrap());
         plant(&[]);
         let folders = (0..sizes().len()).map(|number| folder(&image.dir(), number));
@@ -232,5 +232,5 @@ fn fillers_do_not_outlive_a_crash() {
     };
     let Some(without) = strangers(&[]) else { return };
     assert_eq!(without, 0);
-    assert!(strangers(&[Mutant::RecoveryUnhooked]).unwrap() > 0);
+    assert!(strangers(&[Fault::RecoveryUnhooked]).unwrap() > 0);
 }

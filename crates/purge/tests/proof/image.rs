@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 use crate::witness::Witness;
 
 /// Which file system, and how it is made and mounted.
@@ -98,7 +98,7 @@ impl Fs {
 pub(crate) struct Image {
     pub(crate) fs: Fs,
     folder: TempDir,
-    #[cfg(feature = "mutants")]
+    #[cfg(feature = "faults")]
     pub(crate) witness: Witness,
 }
 
@@ -147,7 +147,7 @@ impl Image {
         let image = Self {
             fs,
             folder,
-            #[cfg(feature = "mutants")]
+            #[cfg(feature = "faults")]
             witness: Witness::call(),
         };
         File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
@@ -194,7 +194,7 @@ impl Image {
     }
 
     /// Unmounts it; what the witness finds in the image though a verdict says that it is gone.
-    #[cfg(feature = "mutants")]
+    #[cfg(feature = "faults")]
     pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
         let question = self.witness.question(&self.dir());
         unmount(self.dir(), UnmountFlags::empty()).unwrap();
@@ -202,7 +202,7 @@ impl Image {
     }
 
     /// There is no witness without planted faults.
-    #[cfg(not(feature = "mutants"))]
+    #[cfg(not(feature = "faults"))]
     pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
         unmount(self.dir(), UnmountFlags::empty()).unwrap();
         Vec::new()
@@ -215,7 +215,7 @@ impl Image {
 
     /// The same after power was cut. A copy of the mount in another namespace keeps the file system
     /// as it was, cut off: until that is gone, the image cannot be mounted anew.
-    #[cfg(feature = "mutants")]
+    #[cfg(feature = "faults")]
     pub(crate) fn remount_after_cut(&self) {
         for _ in 0..600 {
             self.remount();
@@ -252,7 +252,7 @@ impl Image {
 
 /// Cuts a file system off from its device, as a loss of power does: what is only in memory is lost,
 /// the journal's last part too.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub(crate) fn cut_power(dir: &Path) {
     let script = "import fcntl,os,struct,sys\n\
                   d=os.open(sys.argv[1],os.O_RDONLY)\n\

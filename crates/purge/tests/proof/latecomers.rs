@@ -217,14 +217,14 @@ fn a_latecomer_is_not_let_in_where_the_kernel_has_not_looked() {
 }
 
 /// Whether all that open a file at any step of its purge read a version of it.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 fn at_each_step_of_a_purge(
     way: Way,
     options: OverlayOptions,
-    mutants: &[tacita_purge::mutant::Mutant],
+    faults: &[tacita_purge::faults::Fault],
 ) -> Option<bool> {
     use std::sync::{Arc, Mutex};
-    use tacita_purge::mutant::{Step, at_each_step, plant};
+    use tacita_purge::faults::{Step, at_each_step, plant};
     let image = Image::new("a_file_is_opened_at_each_step_of_its_purge", Fs::Ext4)?;
     fs::write(image.dir().join("conf"), content(1)).unwrap();
     image.remount();
@@ -234,7 +234,7 @@ fn at_each_step_of_a_purge(
     assert_eq!(fs::metadata(&path).unwrap().len(), content(1).len() as u64);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (found, late) = (Arc::clone(&seen), path.clone());
-    plant(mutants);
+    plant(faults);
     at_each_step(move |step| {
         if matches!(step, Step::Recorded | Step::Linked | Step::Spooled) {
             // Whoever opens it now is served the old file, and the purge waits.
@@ -260,31 +260,31 @@ fn at_each_step_of_a_purge(
         };
         if !is_whole {
             let read = read.as_ref().map(|read| (read.len(), read.iter().all(|b| *b == 0)));
-            eprintln!("{way:?}, {mutants:?}, {step:?}: {read:?}");
+            eprintln!("{way:?}, {faults:?}, {step:?}: {read:?}");
         }
         !is_whole
     });
     Some(broken.count() == 0)
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn a_file_is_opened_at_each_step_of_its_purge() {
-    use tacita_purge::mutant::Mutant;
+    use tacita_purge::faults::Fault;
     let _turn = turn();
     if skip_without_fuse("a_file_is_opened_at_each_step_of_its_purge") {
         return;
     }
     for way in [Way::RenameOver, Way::UnlinkAndRename, Way::LinkedAside] {
         for passthrough in [true, false] {
-            let whole = |mutants: &[Mutant]| {
+            let whole = |faults: &[Fault]| {
                 let options = OverlayOptions { passthrough, ..options("clear", false) };
-                at_each_step_of_a_purge(way, options, mutants)
+                at_each_step_of_a_purge(way, options, faults)
             };
             let Some(without) = whole(&[]) else { return };
             assert!(without, "{way:?}, passthrough {passthrough}");
             // The kernel knows of the new file by the time that the second name goes.
-            let with = way != Way::LinkedAside && whole(&[Mutant::LatecomersUnhooked]).unwrap();
+            let with = way != Way::LinkedAside && whole(&[Fault::LatecomersUnhooked]).unwrap();
             assert!(!with, "the fault is not caught: {way:?}, passthrough {passthrough}");
         }
     }

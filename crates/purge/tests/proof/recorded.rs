@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+use tacita_purge::faults::{Fault, Step, at_each_step, plant};
 use tacita_purge::{Overlay, OverlayOptions};
 use tacita_testkit::by_name;
 use tacita_vfs::FileSystem;
@@ -46,7 +46,7 @@ fn child() {
     let (Ok(place), Ok(wanted)) = (std::env::var(PLACE), std::env::var(STEP)) else { return };
     let is_set = |name: &str| std::env::var_os(name).is_some();
     if is_set(FAULT) {
-        plant(&[Mutant::FoldersForgotten]);
+        plant(&[Fault::FoldersForgotten]);
     }
     let (is_cut, seen, dir) = (is_set(CUT), AtomicUsize::new(0), place.clone());
     at_each_step(move |step| {

@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tacita_purge::Content;
-use tacita_purge::mutant::{Event, Evidence, Mutant, call_witness, is_any_planted, plant};
+use tacita_purge::faults::{Fault, is_any_planted, plant};
+use tacita_purge::witness::{Event, Evidence, call_witness};
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
@@ -197,7 +198,7 @@ fn collect(dir: &Path, all: &mut Vec<Vec<u8>>) {
 }
 
 /// What the witness says of files that are deleted and cut under faults.
-fn said(fs: Fs, mutants: &[Mutant]) -> Option<(usize, Vec<String>)> {
+fn said(fs: Fs, faults: &[Fault]) -> Option<(usize, Vec<String>)> {
     let image = Image::new("a_false_verdict_is_found", fs)?;
     let path = |dir: &Path, number: usize| dir.join(format!("secretname-Witness-{number}-"));
     for number in 0..20 {
@@ -210,7 +211,7 @@ fn said(fs: Fs, mutants: &[Mutant]) -> Option<(usize, Vec<String>)> {
     }
     image.remount();
     image.witness.speak_of_faults();
-    plant(mutants);
+    plant(faults);
     let mounted = Mounted::new(&image, options("clear", false));
     for number in 0..20 {
         let path = path(&mounted.dir, number);
@@ -235,14 +236,14 @@ fn a_false_verdict_is_found() {
     }
     let Some((wanted, found)) = said(Fs::Ext4, &[]) else { return };
     assert!(wanted > 300 && found.is_empty(), "{wanted} wanted: {found:#?}");
-    let journal = [Mutant::JournalStays, Mutant::JournalUnseen];
-    for (fs, mutants, what) in [
-        (Fs::Ext4, [Mutant::AttributesUnhooked].as_slice(), "a value"),
+    let journal = [Fault::JournalStays, Fault::JournalUnseen];
+    for (fs, faults, what) in [
+        (Fs::Ext4, [Fault::AttributesUnhooked].as_slice(), "a value"),
         (Fs::Ext4, &journal, "its name"),
         (Fs::Ext4Journaled, &journal, "its content"),
     ] {
-        let (_, found) = said(fs, mutants).unwrap();
+        let (_, found) = said(fs, faults).unwrap();
         let is_found = found.iter().any(|found| found.contains(what));
-        assert!(is_found, "{fs:?}, {mutants:?}: {what} is not caught: {found:#?}");
+        assert!(is_found, "{fs:?}, {faults:?}: {what} is not caught: {found:#?}");
     }
 }

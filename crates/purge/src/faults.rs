@@ -1,10 +1,10 @@
 //! Planted faults and crash points: each fault breaks one promise, and a test must catch each.
 //!
-//! Without the feature `mutants` nothing can be planted.
+//! Without the feature `faults` nothing can be planted.
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mutant {
+pub enum Fault {
     /// The last name of a file goes without a purge.
     UnlinkUnhooked,
     /// A file without a name is not purged when it is closed.
@@ -137,35 +137,41 @@ impl Step {
     ];
 }
 
-#[cfg(feature = "mutants")]
-static PLANTED: std::sync::Mutex<Vec<Mutant>> = std::sync::Mutex::new(Vec::new());
+#[cfg(feature = "faults")]
+static PLANTED: std::sync::Mutex<Vec<Fault>> = std::sync::Mutex::new(Vec::new());
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 type Hook = Box<dyn Fn(Step) + Send + Sync>;
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 static HOOK: std::sync::Mutex<Option<Hook>> = std::sync::Mutex::new(None);
 
 /// Plants faults in this process, instead of those planted before.
-#[cfg(feature = "mutants")]
-pub fn plant(mutants: &[Mutant]) {
-    *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mutants.to_vec();
+#[cfg(feature = "faults")]
+pub fn plant(faults: &[Fault]) {
+    *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = faults.to_vec();
 }
 
 /// Calls `hook` at every step from now on.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub fn at_each_step(hook: impl Fn(Step) + Send + Sync + 'static) {
     *HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(hook));
 }
 
-/// Whether `mutant` is planted.
-#[cfg(feature = "mutants")]
-pub(crate) fn planted(mutant: Mutant) -> bool {
-    PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(&mutant)
+/// Whether any fault is planted.
+#[cfg(feature = "faults")]
+pub fn is_any_planted() -> bool {
+    !PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+}
+
+/// Whether `fault` is planted.
+#[cfg(feature = "faults")]
+pub(crate) fn planted(fault: Fault) -> bool {
+    PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(&fault)
 }
 
 /// A step has been reached.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub(crate) fn step(step: Step) {
     if let Some(hook) = &*HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
         hook(step);
@@ -173,110 +179,11 @@ pub(crate) fn step(step: Step) {
 }
 
 /// Nothing is planted in a build that people use.
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn planted(_: Mutant) -> bool {
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn planted(_: Fault) -> bool {
     false
 }
 
 /// Nobody watches in a build that people use.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(feature = "faults"))]
 pub(crate) const fn step(_: Step) {}
-
-/// What a witness hears of.
-#[cfg(feature = "mutants")]
-#[derive(Debug)]
-pub enum Event {
-    /// A file, or a range of it, is about to be overwritten.
-    Purging(Evidence),
-    /// A verdict is final.
-    Told(crate::Verdict),
-}
-
-/// What is to be gone when a verdict holds.
-#[cfg(feature = "mutants")]
-#[derive(Debug, Default)]
-pub struct Evidence {
-    /// The inode number that the verdict will name.
-    pub inode: u64,
-    /// It is a range of a file that lives on.
-    pub is_cut: bool,
-    /// The name that it has lost.
-    pub name: Vec<u8>,
-    /// What it holds, as far as it is not longer than anybody wants to search for.
-    pub content: Vec<u8>,
-    /// Values of its attributes.
-    pub values: Vec<Vec<u8>>,
-}
-
-#[cfg(feature = "mutants")]
-type Witness = Box<dyn Fn(Event) + Send + Sync>;
-
-#[cfg(feature = "mutants")]
-static WITNESS: std::sync::Mutex<Option<Witness>> = std::sync::Mutex::new(None);
-
-/// Content that a witness is shown at most, in bytes.
-#[cfg(feature = "mutants")]
-const CONTENT_LEN_MAX: u64 = 4 << 20;
-
-/// Calls `witness` with whatever is purged in this process, and with each verdict, from now on.
-#[cfg(feature = "mutants")]
-pub fn call_witness(witness: impl Fn(Event) + Send + Sync + 'static) {
-    *WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(witness));
-}
-
-/// Whether any fault is planted.
-#[cfg(feature = "mutants")]
-pub fn is_any_planted() -> bool {
-    !PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
-}
-
-/// Shows the witness what is about to be overwritten: a file, or a range of one that lives on.
-#[cfg(feature = "mutants")]
-pub(crate) fn show(
-    file: &std::fs::File,
-    inode: u64,
-    name: Option<&std::ffi::OsStr>,
-    range: Option<std::ops::Range<u64>>,
-) {
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::FileExt;
-    let witness = WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let Some(witness) = &*witness else {
-        return;
-    };
-    let is_cut = range.is_some();
-    let range = range.unwrap_or_else(|| 0..file.metadata().map_or(0, |meta| meta.len()));
-    let len = (range.end - range.start).min(CONTENT_LEN_MAX);
-    let mut content = vec![0; usize::try_from(len).unwrap_or(0)];
-    if file.read_exact_at(&mut content, range.start).is_err() {
-        content.clear();
-    }
-    let names =
-        if is_cut { Vec::new() } else { crate::attributes::names(file).unwrap_or_default() };
-    let data = names.iter().filter(|name| crate::attributes::is_data(name));
-    let values = data.filter_map(|name| crate::attributes::value(file, name).ok()).collect();
-    let name = name.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-    witness(Event::Purging(Evidence { inode, is_cut, name, content, values }));
-}
-
-/// Tells the witness a verdict.
-#[cfg(feature = "mutants")]
-pub(crate) fn told(verdict: &crate::Verdict) {
-    if let Some(witness) = &*WITNESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
-        witness(Event::Told(verdict.clone()));
-    }
-}
-
-/// Nobody is shown anything in a build that people use.
-#[cfg(not(feature = "mutants"))]
-pub(crate) fn show(
-    _: &std::fs::File,
-    _: u64,
-    _: Option<&std::ffi::OsStr>,
-    _: Option<std::ops::Range<u64>>,
-) {
-}
-
-/// Nobody is told anything but by the report in a build that people use.
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn told(_: &crate::Verdict) {}

@@ -16,20 +16,20 @@ use tacita_block::AlignedBuf;
 
 use crate::error::During;
 use crate::extents::{Map, State};
+use crate::faults::{Fault, planted};
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
+use crate::lower_fs::LowerFs;
 use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::spool::{BENEATH, LeftOver, Spool};
-use crate::{Error, Kind, Result, attributes, names};
+use crate::{Error, Kind, Result, names, xattrs};
 
 /// Moves all files that carry tags into the spool, and erases the intents of an earlier mount. The
 /// folders that they come from are added to those that have lost names.
 ///
 /// # Errors
 /// [`Kind::Io`]: nobody can tell then which files are whole.
-pub(in crate::overlay) fn take_back(
-    medium: &Medium,
+pub(crate) fn take_back(
+    lower: &LowerFs,
     spool: &Spool,
     folders: &mut Vec<Vec<u8>>,
 ) -> Result<Vec<LeftOver>> {
@@ -43,8 +43,8 @@ pub(in crate::overlay) fn take_back(
     let mut seen = HashSet::new();
     for intent in &intents {
         for folder in &intent.folders {
-            if !planted(Mutant::TagsUnseen) && seen.insert((intent.key, folder)) {
-                search(medium, spool, (&intent.key, folder), &mut found, folders)?;
+            if !planted(Fault::TagsUnseen) && seen.insert((intent.key, folder)) {
+                search(lower, spool, (&intent.key, folder), &mut found, folders)?;
             }
         }
     }
@@ -59,7 +59,7 @@ pub(in crate::overlay) fn take_back(
 
 /// Looks at every file of one folder.
 fn search(
-    medium: &Medium,
+    lower: &LowerFs,
     spool: &Spool,
     (key, encoded): (&[u8; 32], &[u8]),
     found: &mut Vec<LeftOver>,
@@ -83,7 +83,7 @@ fn search(
             continue;
         };
         let handle = Handle::of(&file).during("asking for the handle of a file")?;
-        if is_tagged(medium, &file, &Tags::new(key, &handle.encode()))? {
+        if is_tagged(lower, &file, &Tags::new(key, &handle.encode()))? {
             if !std::mem::replace(&mut loses, true) {
                 if spool.lose(encoded).is_err() {
                     spool.stop_recording();
@@ -112,13 +112,13 @@ fn open_regular(folder: &OwnedFd, name: &OsStr) -> Result<Option<File>> {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = openat(CWD, &*attributes::path_of(&entry), flags, Mode::empty());
+    let file = openat(CWD, &*xattrs::path_of(&entry), flags, Mode::empty());
     Ok(Some(File::from(file.during("opening a file")?)))
 }
 
 /// Whether any sector that is stored of a file carries its tag.
-fn is_tagged(medium: &Medium, file: &File, tags: &Tags) -> Result<bool> {
-    let device = medium.raw().ok_or_else(|| {
+fn is_tagged(lower: &LowerFs, file: &File, tags: &Tags) -> Result<bool> {
+    let device = lower.raw().ok_or_else(|| {
         let text =
             "an earlier mount was cut short, and only who can read the device can recover it";
         Error::new(Kind::NotPermitted, text)

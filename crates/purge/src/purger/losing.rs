@@ -1,9 +1,9 @@
 //! Folders that are about to lose a name: they are recorded in the spool first, so that the next
 //! mount knows after a crash where to look for what names leave behind.
 
+use crate::descriptors::Folder;
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::overlay::table::Node;
+use crate::lower_fs::LowerFs;
 use crate::spool::{Opened, Spool};
 
 use super::Purger;
@@ -12,7 +12,7 @@ use super::ahead::can_open_handles;
 /// A folder that is about to lose a name. Dropped, it has not lost it after all.
 #[derive(Debug)]
 #[must_use]
-pub(in crate::overlay) struct Losing<'a> {
+pub(crate) struct Losing<'a> {
     spool: &'a Spool,
     handle: Option<Vec<u8>>,
 }
@@ -37,10 +37,7 @@ impl Purger {
     ///
     /// # Errors
     /// That there is no room to record it, and the like.
-    pub(in crate::overlay) fn about_to_lose(
-        &self,
-        folder: &Node,
-    ) -> rustix::io::Result<Losing<'_>> {
+    pub(crate) fn about_to_lose(&self, folder: &Folder) -> rustix::io::Result<Losing<'_>> {
         let mut losing = Losing { spool: &self.spool, handle: None };
         if self.spool.is_recording() {
             let handle = Handle::of(folder.fd()?)?.encode();
@@ -51,7 +48,7 @@ impl Purger {
     }
 
     /// The same of one that cannot be recorded.
-    pub(in crate::overlay) fn lose_unrecorded(&self) -> Losing<'_> {
+    pub(crate) fn lose_unrecorded(&self) -> Losing<'_> {
         self.spool.stop_recording();
         Losing { spool: &self.spool, handle: None }
     }
@@ -59,13 +56,11 @@ impl Purger {
 
 /// Begins to record where folders are looked at on the device at all. Not beside entries of which
 /// nobody knows the folders: the next mount would take all for known.
-pub(in crate::overlay) fn begin(medium: &Medium, opened: &Opened) {
-    let is_looked_at = medium.is_ext() && medium.puts_in_place() && medium.raw().is_some();
-    let known = opened.lost_folders.as_deref();
-    if is_looked_at
-        && (known.is_some() || opened.left_over.is_empty())
-        && can_open_handles(&opened.spool)
+pub(crate) fn begin(lower: &LowerFs, opened: &Opened) {
+    let is_looked_at = lower.is_ext() && lower.puts_in_place() && lower.raw().is_some();
+    let (known, are_all) = &opened.lost_folders;
+    if is_looked_at && (*are_all || opened.left_over.is_empty()) && can_open_handles(&opened.spool)
     {
-        opened.spool.record_folders(known.unwrap_or_default(), medium.is_ordered);
+        opened.spool.record_folders(known, lower.is_ordered);
     }
 }

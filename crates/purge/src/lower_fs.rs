@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::journal;
+use crate::ext4::Volume;
+use crate::ext4::journal::{self, Erased};
+use crate::faults::{Fault, planted};
 use crate::kernel::{self, Checkpoint};
-use crate::mutant::{Mutant, planted};
-use crate::verdict::{Content, Part};
 use crate::{Error, Kind, Result};
 
 /// Whether what is written over a file reaches the blocks that held it.
@@ -59,7 +59,7 @@ pub enum Names {
 /// What lies beneath a folder.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
-pub struct Medium {
+pub struct LowerFs {
     /// Type of the file system, as in the mount table.
     pub fs: String,
     /// Whether overwriting reaches the old blocks.
@@ -140,7 +140,7 @@ const FAMILIES: [Family; 19] = {
     ]
 };
 
-impl Medium {
+impl LowerFs {
     /// Looks at what lies beneath an open file or folder.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Medium {
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
         let known = family_of(magic);
         let (kind, options) = in_mount_table(stat.stx_mnt_id).unzip();
-        let mut medium = Self {
+        let mut lower = Self {
             fs: kind.unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
@@ -168,15 +168,15 @@ impl Medium {
             device: None,
             raw: None,
         };
-        medium.find_device(number);
+        lower.find_device(number);
         if known.is_some_and(|k| k.name == "ext") {
-            medium.ask_ext(&file);
+            lower.ask_ext(&file);
         }
-        Ok(medium)
+        Ok(lower)
     }
 
     fn ask_ext(&mut self, file: impl AsFd) {
-        let fast_commits = journal::has_fast_commits(self);
+        let fast_commits = self.raw().and_then(journal::has_fast_commits);
         self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
             Ok(()) => erasable(fast_commits),
             Err(Errno::PERM) if self.has_journal() => Journal::NotPermitted,
@@ -248,6 +248,18 @@ impl Medium {
         matches!(self.journal, Journal::None | Journal::Erasable)
     }
 
+    /// The device, where it shows what the file system holds; `None` where it is no ext, may not be
+    /// read, or is behind the journal.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn volume(&self) -> Result<Option<Volume<'_>>> {
+        match self.raw() {
+            Some(device) if self.is_ext() && self.puts_in_place() => Volume::of(device),
+            _ => Ok(None),
+        }
+    }
+
     /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
     /// numbered in memory, do not.
     pub(crate) fn has_lasting_handles(&self) -> bool {
@@ -307,15 +319,6 @@ impl Medium {
         }
     }
 
-    /// What became of content that was overwritten where that is refused; `None` where it is not.
-    pub(crate) fn doubt(&self) -> Option<Content> {
-        let why = self.check().err()?.to_string();
-        Some(match self.in_place {
-            InPlace::Unknown(_) => Content::Unproven(why),
-            _ => Content::NotInPlace(why),
-        })
-    }
-
     /// Puts what is in the journal in place, where that is done by a call of its own.
     ///
     /// Never asked for with an area for fast commits: the call keeps others from changing anything
@@ -327,41 +330,18 @@ impl Medium {
         kernel::checkpoint(any_file, Checkpoint::Flush).during("putting the journal in place")
     }
 
-    /// What can be said of the journal before it is looked at: `Done` where it can be erased.
-    pub(crate) fn judge_journal(&self) -> Part {
-        let why = match self.journal {
-            Journal::None => return Part::None,
-            Journal::Erasable => return Part::Done,
-            Journal::NotPermitted => {
-                "old names and attributes may stay in it: only root can erase it"
-            }
-            Journal::FastCommits if planted(Mutant::FastCommitsUntold) => return Part::Done,
-            Journal::FastCommits => {
-                "it has an area for fast commits and was not erased: old names and attributes may \
-                 stay there and in the rest of it"
-            }
-            Journal::Unseen => {
-                "it was not erased, for nobody here can tell whether it has an area for fast \
-                 commits: old names and attributes may stay in it"
-            }
-            Journal::Stays => "old names and attributes stay in it until it has gone around",
-            Journal::Unknown => "nothing is known of it",
-        };
-        Part::Left(why.to_owned())
-    }
-
-    /// Overwrites the journal with zeros, where that can be; what was seen of it then.
-    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<Part> {
+    /// Overwrites the journal with zeros; what was seen of it then, `None` where that cannot be.
+    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<Option<Erased>> {
         if self.journal != Journal::Erasable {
-            return Ok(self.judge_journal());
+            return Ok(None);
         }
         let erase = || {
-            if planted(Mutant::JournalStays) {
+            if planted(Fault::JournalStays) {
                 return Ok(());
             }
             kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
         };
-        journal::erase(self, &erase)
+        journal::erase(self.volume()?.as_ref(), &erase).map(Some)
     }
 }
 
@@ -397,7 +377,7 @@ fn copies(backing: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-impl Medium {
+impl LowerFs {
     /// A file system by its number, without a device.
     pub(crate) fn of_family(magic: u64) -> Self {
         let family = family_of(magic).expect("one of the table");
@@ -416,16 +396,12 @@ impl Medium {
             raw: None,
         }
     }
-
-    /// An ext on a device, or in an image.
-    pub(crate) fn of_device(device: File) -> Self {
-        Self { raw: Some(device), ..Self::of_family(0xEF53) }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::{Content, Part};
 
     /// The kernel is not asked for anything where there may be an area for fast commits: a plain
     /// file refuses whatever it is asked for.
@@ -434,12 +410,14 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         for (fast_commits, is_asked) in [(Some(false), true), (Some(true), false), (None, false)] {
             let journal = erasable(fast_commits);
-            let medium = Medium { journal, fast_commits, ..Medium::of_family(0xEF53) };
-            assert_eq!(medium.flush_journal(&file).is_err(), is_asked, "{journal:?}");
-            let erased = medium.erase_journal(&file);
+            let lower = LowerFs { journal, fast_commits, ..LowerFs::of_family(0xEF53) };
+            assert_eq!(lower.flush_journal(&file).is_err(), is_asked, "{journal:?}");
+            let erased = lower.erase_journal(&file);
             assert_eq!(erased.is_err(), is_asked, "{journal:?}");
-            assert!(erased.is_err() || matches!(erased, Ok(Part::Left(_))), "{journal:?}");
-            assert_eq!(medium.puts_in_place(), is_asked, "{journal:?}");
+            assert!(matches!(erased, Err(_) | Ok(None)), "{journal:?}");
+            let told = Part::of_journal(&lower, None);
+            assert_eq!(told == Part::Done, is_asked, "{journal:?}");
+            assert_eq!(lower.puts_in_place(), is_asked, "{journal:?}");
         }
     }
 
@@ -460,19 +438,19 @@ mod tests {
             (0x6969, "nfs"),
         ];
         for (magic, name) in refused {
-            let medium = Medium::of_family(magic);
-            let error = medium.check().unwrap_err();
+            let lower = LowerFs::of_family(magic);
+            let error = lower.check().unwrap_err();
             assert_eq!(error.kind(), Kind::Unsuitable);
             assert!(error.to_string().starts_with(name), "{error}");
-            let told = matches!(medium.doubt(), Some(Content::NotInPlace(_)));
+            let told = matches!(Content::of_refused(&lower), Some(Content::NotInPlace(_)));
             assert_eq!(told, !["overlay", "fuse", "nfs"].contains(&name), "{name}");
         }
         for magic in [0xEF53, 0x5846_5342, 0x4D44, 0x2011_BAB0] {
-            let mut medium = Medium::of_family(magic);
-            medium.check().unwrap();
-            assert_eq!(medium.doubt(), None);
-            medium.copies_beneath = Some("btrfs".to_owned());
-            assert_eq!(medium.check().unwrap_err().kind(), Kind::Unsuitable);
+            let mut lower = LowerFs::of_family(magic);
+            lower.check().unwrap();
+            assert_eq!(Content::of_refused(&lower), None);
+            lower.copies_beneath = Some("btrfs".to_owned());
+            assert_eq!(lower.check().unwrap_err().kind(), Kind::Unsuitable);
         }
         assert!(family_of(0x1234).is_none());
     }

@@ -21,10 +21,10 @@ use std::time::Duration;
 use rustix::fs::{FileType, syncfs};
 use tacita_clock::{Clock, Event};
 
-use crate::medium::Medium;
+use crate::descriptors::Folder;
+use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::method::Method;
-use crate::mutant::{Mutant, planted};
-use crate::overlay::table::Node;
 use crate::policy::OnFailure;
 use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
@@ -34,8 +34,8 @@ use crate::{Error, Kind, Result};
 use afterwards::Afterwards;
 use ahead::Ahead;
 use epoch::{Touched, UNKNOWN_EARLIER};
-pub(super) use losing::{Losing, begin as begin_recording};
-pub(super) use returned::take_back;
+pub(crate) use losing::{Losing, begin as begin_recording};
+pub(crate) use returned::take_back;
 
 /// Files that are purged together, pass by pass.
 const BATCH_COUNT_MAX: usize = 128;
@@ -60,22 +60,22 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Something in the spool that is to be purged.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(super) seq: Seq,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) method: Method,
+    pub(crate) seq: Seq,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) method: Method,
     /// Folders that the loss of its name is to be durable in before it is overwritten.
-    pub(super) parents: Vec<Arc<Node>>,
+    pub(crate) parents: Vec<Folder>,
     /// It was unlinked: nothing depends on when the loss of its name is durable, as it does where
     /// it was replaced.
-    pub(super) is_unlinked: bool,
+    pub(crate) is_unlinked: bool,
     /// The folder that it was deleted from, and its name there, if that was in this mount.
-    pub(super) lost: Option<(Arc<Node>, OsString)>,
-    pub(super) passes_done: u8,
+    pub(crate) lost: Option<(Folder, OsString)>,
+    pub(crate) passes_done: u8,
     /// Seconds since 1970 until which it is held (method f), else 0.
-    pub(super) hold_until: i64,
+    pub(crate) hold_until: i64,
     /// It has failed before, and that has been told.
-    pub(super) is_known_to_fail: bool,
+    pub(crate) is_known_to_fail: bool,
 }
 
 #[derive(Debug, Default)]
@@ -87,18 +87,18 @@ struct Queue {
 
 /// How the purger works.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
-    pub(super) asynchronous: bool,
-    pub(super) epoch: Duration,
-    pub(super) on_failure: OnFailure,
+pub(crate) struct Manner {
+    pub(crate) asynchronous: bool,
+    pub(crate) epoch: Duration,
+    pub(crate) on_failure: OnFailure,
 }
 
 /// Purges what is in the spool.
-pub(super) struct Purger {
-    pub(super) medium: Medium,
-    pub(super) spool: Spool,
-    pub(super) statistics: Statistics,
-    pub(super) manner: Manner,
+pub(crate) struct Purger {
+    pub(crate) lower: LowerFs,
+    pub(crate) spool: Spool,
+    pub(crate) statistics: Statistics,
+    pub(crate) manner: Manner,
     ahead: Ahead,
     afterwards: Afterwards,
     clock: Arc<dyn Clock>,
@@ -120,17 +120,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Purger {
-    pub(super) fn new(
-        medium: Medium,
+    pub(crate) fn new(
+        lower: LowerFs,
         spool: Spool,
         root: OwnedFd,
         manner: Manner,
         (statistics, clock): (Statistics, Arc<dyn Clock>),
     ) -> Self {
         Self {
-            ahead: Ahead::new(&medium, &spool, manner.asynchronous),
+            ahead: Ahead::new(&lower, &spool, manner.asynchronous),
             afterwards: Afterwards::default(),
-            medium,
+            lower,
             spool,
             statistics,
             manner,
@@ -148,14 +148,14 @@ impl Purger {
 
     /// What an earlier mount has left is to be purged; `method` where no record says another.
     /// `folders` are those that have lost names, and whether they are all.
-    pub(super) fn recover(
+    pub(crate) fn recover(
         &self,
         left_over: Vec<LeftOver>,
         (folders, are_all): (Vec<Vec<u8>>, bool),
         method: &Method,
         interrupted: bool,
     ) {
-        if planted(Mutant::RecoveryUnhooked) {
+        if planted(Fault::RecoveryUnhooked) {
             return;
         }
         if are_all {
@@ -208,7 +208,7 @@ impl Purger {
     ///
     /// # Errors
     /// If it is purged at once and that fails: [`Kind::Io`], [`Kind::NoSpace`].
-    pub(super) fn accept(&self, job: Job) -> Result<()> {
+    pub(crate) fn accept(&self, job: Job) -> Result<()> {
         if self.manner.asynchronous {
             let mut queue = lock(&self.queue);
             queue.jobs.push_back(job);
@@ -305,7 +305,7 @@ impl Purger {
     ///
     /// # Errors
     /// The first failure.
-    pub(super) fn drain(&self) -> Result<()> {
+    pub(crate) fn drain(&self) -> Result<()> {
         let mut failure = None;
         // What has begun comes to its end first.
         drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
@@ -338,19 +338,19 @@ impl Purger {
     }
 
     /// How many files wait, and how many of them for somebody to close them or for their time.
-    pub(super) fn waiting(&self) -> (usize, usize) {
+    pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = lock(&self.queue);
         (queue.jobs.len(), queue.later.len())
     }
 
     /// Whether nothing is left to do.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();
         quiet && self.waiting() == (0, 0)
     }
 
     /// Works in the background until told to stop.
-    pub(super) fn work(&self) {
+    pub(crate) fn work(&self) {
         let mut looked = self.clock.monotonic();
         while !self.stop.load(Ordering::Acquire) {
             self.await_jobs();
@@ -395,7 +395,7 @@ impl Purger {
     }
 
     /// Ends [`Purger::work`] and [`Purger::conclude_all`].
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake.notify();
         self.afterwards.stop();
