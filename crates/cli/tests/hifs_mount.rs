@@ -236,7 +236,16 @@ fn sqlite_survives_kill_9() {
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(1500));
+        let stored = || -> u64 {
+            let len = |name| fs::metadata(bench.join(name)).map_or(0, |metadata| metadata.len());
+            len("db") + len("db-wal")
+        };
+        // Rows of a kilobyte, so some dozens have been committed.
+        let (before, start) = (stored(), Instant::now());
+        while stored() < before + (64 << 10) {
+            assert!(start.elapsed() < Duration::from_mins(2), "nothing is stored");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         let output = sqlite.wait_with_output().unwrap();
