@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What no compiler looks at: licences, sources and bans of dependencies, the Rust that they need,
-files that no module names, and modules and crates that ARCHITECTURE.md does not name.
+dependencies that nothing uses, files that no module names, modules and crates that ARCHITECTURE.md
+does not name, and imports against the order that it gives.
 
-Reads `cargo metadata`, deny.toml, ARCHITECTURE.md and the sources. Prints what is wrong; exit 1 then.
+Reads `cargo metadata`, manifests, deny.toml, ARCHITECTURE.md and the sources. Prints what is wrong; exit 1 then.
 """
 
 import json
@@ -83,26 +84,102 @@ def unnamed_files():
             yield f"{file.relative_to(ROOT)}: no module names it"
 
 
+def code_of(file):
+    """What a file ships, and what in it is for tests alone; without comments."""
+    text = re.sub(r"//[^\n]*", "", file.read_text())
+    if file.stem == "tests" or "tests" in file.parent.parts:
+        return "", text
+    shipped, mark, tests = text.partition("#[cfg(test)]")
+    return shipped, mark + tests
+
+
+def is_used(dependency, code):
+    name = re.escape(dependency.replace("-", "_"))
+    return re.search(rf"(?<![\w:]){name}(\s*::|\s+as\b|\s*;)", code) is not None
+
+
+def unused_dependencies():
+    """Dependencies that no code names, or that tests alone name and all builds have."""
+    asked = set()
+    for folder in [*sorted((ROOT / "crates").iterdir()), ROOT / "fuzz"]:
+        manifest = tomllib.loads((folder / "Cargo.toml").read_text())
+        shipped, tests = "", ""
+        for file in sorted(folder.rglob("*.rs")):
+            if file.relative_to(folder).parts[0] in ("src", "fuzz_targets"):
+                parts = code_of(file)
+                shipped, tests = shipped + parts[0], tests + parts[1]
+            else:
+                tests += "".join(code_of(file))
+        if folder.name == "fuzz":
+            shipped += tests
+        usual, of_tests = manifest.get("dependencies", {}), manifest.get("dev-dependencies", {})
+        asked |= {*usual, *of_tests}
+        place = f"{folder.relative_to(ROOT)}/Cargo.toml"
+        for name in usual:
+            if not is_used(name, shipped):
+                where = "tests alone use" if is_used(name, tests) else "nothing uses"
+                yield f"{place}: {where} {name}"
+        for name in of_tests:
+            if name in usual:
+                yield f"{place}: {name} is there for tests and for all builds"
+            elif not is_used(name, tests):
+                yield f"{place}: no test uses {name}"
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
+    for name in workspace:
+        if name not in asked:
+            yield f"Cargo.toml: no crate asks for {name}"
+
+
+def table_of(crate):
+    """The modules of a crate by the rows of its table in ARCHITECTURE.md, in their order, and
+    whether that order is the one of imports; None where it has no table."""
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    found = re.search(rf"In `crates/{crate.name}/src`([^|]*):\n\n((?:\|[^\n]*\n)+)", page)
+    if not found:
+        return None
+    rows = [row.split("|")[1] for row in found[2].splitlines()[2:]]
+    return [name for row in rows for name in re.findall(r"`(\w+)`", row)], "from below" in found[1]
+
+
 def unnamed_modules():
     page = (ROOT / "ARCHITECTURE.md").read_text()
     for crate in sorted((ROOT / "crates").iterdir()):
         if f"`crates/{crate.name}`" not in page:
             yield f"ARCHITECTURE.md does not name crates/{crate.name}"
-        _, _, section = page.partition(f"In `crates/{crate.name}/src`:")
-        if not section:
+        named, _ = table_of(crate) or (None, False)
+        if named is None:
             continue
-        rows = section.split("\n\n")[1]
-        named = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in rows.splitlines())))
-        there = {file.stem for file in (crate / "src").glob("*.rs")} - {"lib", "main", "error"}
-        for module in sorted(there - named):
+        there = {file.stem for file in (crate / "src").glob("*.rs")} - {"lib", "main"}
+        for module in sorted(there - {"error"} - set(named)):
             yield f"ARCHITECTURE.md does not name the module {module} of crates/{crate.name}"
-        for module in sorted(named - there - {"module"}):
+        for module in sorted(set(named) - there):
             yield f"ARCHITECTURE.md names a module {module} of crates/{crate.name}, which is not there"
+
+
+def imports_of(crate, module):
+    """Modules of the crate that a module names in what it ships; its unit tests may as they like."""
+    own = crate / "src" / f"{module}.rs"
+    for file in [own] * own.exists() + sorted(own.with_suffix("").rglob("*.rs")):
+        shipped, _ = code_of(file)
+        roots = "crate|super" if file == own else "crate"
+        for group, name in re.findall(rf"\b(?:{roots})::(?:\{{([^;]*)\}}|(\w+))", shipped):
+            yield from {name} if name else set(re.findall(r"(?:^|[{,])\s*(\w+)", group))
+
+
+def upward_imports():
+    """Imports of what stands behind a module, where a table says that it is the order of imports."""
+    for crate in sorted((ROOT / "crates").iterdir()):
+        floors, is_ordered = table_of(crate) or ([], False)
+        for at, module in enumerate(floors if is_ordered else []):
+            for name in sorted(set(imports_of(crate, module)) & set(floors[at + 1:])):
+                text = f"{module} imports {name}, which comes after it in ARCHITECTURE.md"
+                yield f"crates/{crate.name}: {text}"
 
 
 def main():
     rules = tomllib.loads((ROOT / "deny.toml").read_text())
-    found = [*dependencies(metadata(), rules), *unnamed_files(), *unnamed_modules()]
+    found = [*dependencies(metadata(), rules), *unused_dependencies()]
+    found += [*unnamed_files(), *unnamed_modules(), *upward_imports()]
     for complaint in found:
         print(f"gates: {complaint}")
     sys.exit(1 if found else 0)

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::harness::sizes::size;
+
 /// Measures file systems side by side.
 #[derive(Debug, Parser)]
 #[command(name = "tacita-bench", version)]
@@ -182,19 +184,6 @@ pub(crate) struct DeletingOptions {
     pub(crate) files: usize,
 }
 
-/// A size in bytes, or with K, M, G or T in powers of 1024.
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.chars().last() {
-        Some('K' | 'k') => (&text[..text.len() - 1], 10),
-        Some('M' | 'm') => (&text[..text.len() - 1], 20),
-        Some('G' | 'g') => (&text[..text.len() - 1], 30),
-        Some('T' | 't') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a size".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -204,15 +193,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(size("512"), Ok(512));
-        assert_eq!(size("64K"), Ok(65_536));
-        assert_eq!(size("1G"), Ok(1 << 30));
-        assert!(size("").is_err());
-        assert!(size("G").is_err());
-        assert!(size("99999999999G").is_err());
     }
 }

@@ -6,36 +6,24 @@
 #![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
 
 mod arguments;
-mod content;
-mod fio;
+mod harness;
+mod hifs;
 mod model;
 mod mount_cost;
 mod nbd;
 mod pddm;
-mod peer;
-mod plot;
-mod provenance;
 mod purge;
 mod ram_limit;
-mod record;
-mod rounds;
-mod runner;
-mod statistics;
-mod table;
-mod targets;
-mod volume;
-mod workload;
 
-use std::path::Path;
+use std::fs;
 use std::process::ExitCode;
-use std::{fs, io};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 
 use arguments::{Arguments, Command};
-use provenance::Provenance;
-use record::Record;
+use harness::report::{redraw, report};
+use harness::{provenance, runner};
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -54,20 +42,20 @@ fn run(arguments: &Arguments) -> Result<()> {
     let origin = provenance::of_this_machine(&arguments.scratch);
     match &arguments.command {
         Command::Hifs(options) => {
-            let records = rounds::run(options, &arguments.scratch)?;
+            let records = hifs::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "results")?;
-            print!("{}", targets::verdicts(&records));
+            print!("{}", hifs::targets::verdicts(&records));
         }
         Command::Model(options) => report(&model::run(options)?, &origin, out, "model")?,
         Command::Mount(options) => {
             let records = mount_cost::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "mount")?;
-            print!("{}", targets::mount_verdicts(&records));
+            print!("{}", hifs::targets::mount_verdicts(&records));
         }
         Command::Ram(options) => {
             let records = ram_limit::run(options, &arguments.scratch)?;
             report(&records, &origin, out, "ram")?;
-            print!("{}", targets::verdicts(&records));
+            print!("{}", hifs::targets::verdicts(&records));
         }
         Command::Purge(options) => {
             let records = purge::run(options, &arguments.scratch)?;
@@ -94,22 +82,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Command::Plot => {
             for name in ["results", "model"] {
-                let path = out.join(name).with_extension("csv");
-                if path.exists() {
-                    plot::draw_all(&record::read_csv(&path)?, out, name)?;
-                }
+                redraw(out, name)?;
             }
         }
     }
-    Ok(())
-}
-
-/// Prints a table, and writes CSV and plots named after `name`.
-fn report(records: &[Record], origin: &Provenance, out: &Path, name: &str) -> Result<()> {
-    table::print(records, &mut io::stdout().lock())?;
-    let path = out.join(name).with_extension("csv");
-    record::write_csv(records, origin, &path)?;
-    let plots = plot::draw_all(&record::read_csv(&path)?, out, name)?;
-    eprintln!("wrote {} and {plots} plots beside it", path.display());
     Ok(())
 }

@@ -6,10 +6,10 @@
 use anyhow::Result;
 
 use crate::arguments::ModelOptions;
-use crate::content::Stream;
-use crate::record::Record;
-use crate::statistics::{mib, real};
-use crate::workload::{Amounts, Profile, Workload};
+use crate::harness::content::Stream;
+use crate::harness::record::Record;
+use crate::harness::statistics::{mib, real};
+use crate::hifs::workload::{Amounts, Profile, Workload};
 
 mod contiguous;
 mod hifs;

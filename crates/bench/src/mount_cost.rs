@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::arguments::MountOptions;
-use crate::peer;
-use crate::record::Record;
-use crate::runner;
-use crate::statistics::real;
-use crate::volume::Volume;
-use crate::workload::{Files, Profile};
+use crate::harness::record::Record;
+use crate::harness::statistics::real;
+use crate::harness::{rounds, runner};
+use crate::hifs::peer;
+use crate::hifs::volume::Volume;
+use crate::hifs::workload::{Files, Profile};
 
 /// Parts of the fill, so that each is bounded well.
 const FILL_PARTS: u64 = 20;
@@ -46,11 +46,9 @@ pub(crate) fn run(options: &MountOptions, scratch: &Path) -> Result<Vec<Record>>
             ..Record::default()
         }));
     }
-    for _ in 0..options.rounds {
-        for (volume, records) in volumes.iter_mut().zip(&mut records) {
-            runner::check_stop()?;
-            measure(volume, records)?;
-        }
+    for round in 0..options.rounds {
+        let count = volumes.len();
+        rounds::round(round, count, |index| measure(&mut volumes[index], &mut records[index]))?;
     }
     Ok(records.into_iter().flatten().collect())
 }

@@ -1,15 +1,15 @@
 //! Block devices over NBD, side by side: our server and peers, each on a Unix socket of its own,
 //! under the same requests.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use tacita_block::FileDevice;
 
 use crate::arguments::NbdOptions;
-use crate::record::{Record, best_ratio_to, ratio_to, reference};
-use crate::runner;
+use crate::harness::record::{Record, best_ratio_to, ratio_to, reference};
+use crate::harness::rounds;
+use crate::harness::targets::{Verdict, shown, tell};
 
 mod contender;
 mod workload;
@@ -71,10 +71,7 @@ impl Session {
             let mut rows: Vec<Record> =
                 contenders.iter().map(|contender| self.record(workload, contender)).collect();
             for round in 0..self.rounds {
-                for step in 0..contenders.len() {
-                    runner::check_stop()?;
-                    // Another one starts each round, so that none always follows the same one.
-                    let index = (step + round as usize) % contenders.len();
+                rounds::round(round, contenders.len(), |index| {
                     let uri = contenders[index].uri();
                     let seed = round + 1;
                     let measured =
@@ -83,7 +80,8 @@ impl Session {
                         Ok(value) => rows[index].samples.push(value),
                         Err(error) => rows[index].note = format!("{error:#}"),
                     }
-                }
+                    Ok(())
+                })?;
             }
             for row in &rows {
                 let value = row.value().map_or("-".into(), |v| format!("{v:.1}"));
@@ -112,14 +110,9 @@ pub(crate) fn verdicts(measured: &str, records: &[Record]) -> String {
     let mut text = String::new();
     for record in records.iter().filter(|r| r.peer == measured && r.peer != base) {
         let ratio = ratio_to(base, record, records);
-        let verdict = match (ratio, best_ratio_to(base, record, records)) {
-            (Some(ratio), _) if ratio >= 1.0 => "holds",
-            (Some(_), Some(best)) if best >= 1.0 => "unclear",
-            _ => "MISSED",
-        };
-        let shown = ratio.map_or("no value".into(), |ratio| format!("{ratio:.2}x"));
-        writeln!(text, "{verdict:>7}: {}, >= 1x of {base}: {shown}", record.workload)
-            .expect("a string takes all");
+        let verdict = Verdict::of_ratio(ratio, best_ratio_to(base, record, records), 1.0);
+        let what = format!("{}, >= 1x of {base}: {}", record.workload, shown(ratio));
+        tell(&mut text, verdict, &what);
     }
     text
 }

@@ -13,10 +13,11 @@ use tacita_pddm::{Entropy, Level, Options, Parameters, Unlock, Volume, init};
 use tacita_secret::Key;
 
 use crate::arguments::PddmOptions;
+use crate::harness::record::{Record, ratio_to};
+use crate::harness::runner;
+use crate::harness::statistics::real;
+use crate::harness::targets::{Verdict, shown, tell};
 use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload};
-use crate::record::{Record, ratio_to};
-use crate::runner;
-use crate::statistics::real;
 
 mod disk;
 mod plain;
@@ -296,9 +297,8 @@ impl Carrier {
 pub(crate) fn verdicts(records: &[Record]) -> String {
     let mut text = String::new();
     let mut line = |name: &str, wanted: f64, ratio: Option<f64>| {
-        let verdict = if ratio.is_some_and(|ratio| ratio >= wanted) { "holds" } else { "MISSED" };
-        let shown = ratio.map_or("no value".into(), |ratio| format!("{ratio:.2}x"));
-        writeln!(text, "{verdict:>7}: {name}, >= {wanted}x: {shown}").expect("a string takes all");
+        let what = format!("{name}, >= {wanted}x: {}", shown(ratio));
+        tell(&mut text, Verdict::of_ratio(ratio, None, wanted), &what);
     };
     for (peer, workload, state, wanted) in WANTED {
         for record in records.iter().filter(|r| {
@@ -317,9 +317,8 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
     line("aged public random writes of sequential ones", 0.8, alike);
     text.push_str(&beside_the_paper(records));
     if let Some(seconds) = records.iter().find(|r| r.workload == "open").and_then(Record::value) {
-        let verdict = if seconds <= OPEN_S_MAX { "holds" } else { "MISSED" };
-        writeln!(text, "{verdict:>7}: opening after a crash, <= {OPEN_S_MAX} s: {seconds:.2} s")
-            .expect("a string takes all");
+        let what = format!("opening after a crash, <= {OPEN_S_MAX} s: {seconds:.2} s");
+        tell(&mut text, Verdict::of(seconds <= OPEN_S_MAX), &what);
     }
     text
 }

@@ -12,15 +12,16 @@ use std::cell::Cell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use anyhow::{Result, bail};
 
 use crate::arguments::PurgeOptions;
-use crate::record::Record;
-use crate::runner;
-use crate::statistics::mib;
+use crate::harness::record::Record;
+use crate::harness::rounds;
+use crate::harness::runner::{self, tacita};
+use crate::harness::statistics::mib;
 
 /// Longest single command.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -108,16 +109,15 @@ pub(crate) fn run(options: &PurgeOptions, scratch: &Path) -> Result<Vec<Record>>
     let mut purged = vec![Purged::default(); records.len()];
     for round in 0..options.rounds {
         for (index, work) in works.iter().enumerate() {
-            for (number, place) in places.iter().enumerate() {
-                runner::check_stop()?;
-                let at = number * works.len() + index;
+            rounds::round(round, places.len(), |number| {
+                let (place, at) = (&places[number], number * works.len() + index);
                 let dir = place.dir.join(format!("{}-{round}", work.name));
                 match work.measure(&dir, source.as_deref()) {
                     Ok(value) => records[at].samples.push(value),
                     Err(e) => records[at].note = format!("{e:#}"),
                 }
-                place.settle(&mut purged[at])?;
-            }
+                place.settle(&mut purged[at])
+            })?;
         }
         eprintln!("round {} of {} done", round + 1, options.rounds);
     }
@@ -221,16 +221,4 @@ impl Drop for Place {
         }
         unmount(&self.lower);
     }
-}
-
-/// The binary that the variable `TACITA_BIN` names, or the one beside this program.
-fn tacita() -> Result<PathBuf> {
-    let program = match env::var_os("TACITA_BIN") {
-        Some(path) => PathBuf::from(path),
-        None => env::current_exe()?.with_file_name("tacita"),
-    };
-    if !program.is_file() {
-        bail!("no tacita at {}: cargo build --release -p tacita-cli", program.display());
-    }
-    Ok(program)
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::arguments::RamOptions;
-use crate::peer::{self, Memory, Peer};
-use crate::record::Record;
-use crate::runner;
-use crate::volume::Volume;
-use crate::workload::{Amounts, Files, Profile, Workload};
+use crate::harness::record::Record;
+use crate::harness::rounds;
+use crate::hifs::peer::{self, Memory, Peer};
+use crate::hifs::volume::Volume;
+use crate::hifs::workload::{Amounts, Files, Profile, Workload};
 
 /// Share of the image that is filled, in percent.
 const LOAD_PERCENT: u32 = 25;
@@ -37,12 +37,13 @@ pub(crate) fn run(options: &RamOptions, scratch: &Path) -> Result<Vec<Record>> {
         records.push(record(&**peer, options));
     }
     for round in 0..options.rounds {
-        for ((volume, files), record) in volumes.iter().zip(&mut records) {
-            runner::check_stop()?;
+        rounds::round(round, volumes.len(), |index| {
+            let (volume, files) = &volumes[index];
             let seed = u64::from(round) + 1;
             let value = files.measure(Workload::SeqRead, volume, &amounts, seed, folder.path())?;
-            record.samples.push(value);
-        }
+            records[index].samples.push(value);
+            Ok(())
+        })?;
     }
     Ok(records)
 }

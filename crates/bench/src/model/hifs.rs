@@ -11,7 +11,7 @@ use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
 use tacita_vfs::{FileSystem, FileType, Link, NewNode, NodeId, Stamps, Timestamp};
 
 use super::{FileNo, Modelled, Moves};
-use crate::content::Stream;
+use crate::harness::content::Stream;
 
 const BLOCK_LEN_BYTES: u32 = 4096;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tacita_block::BlockDevice;
 use tacita_nbd::{Export, Listener, Server};
 
-use crate::runner;
+use crate::harness::runner;
 
 /// Longest start of a server.
 const START_LIMIT: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Contender;
-use crate::fio;
-use crate::statistics::{mib, real};
+use crate::harness::fio;
+use crate::harness::statistics::{mib, real};
 
 /// Requests of one kind.
 #[derive(Debug, Clone, Copy)]

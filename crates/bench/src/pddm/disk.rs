@@ -13,9 +13,9 @@ use tacita_secret::Key;
 
 use super::plain::PlainVolume;
 use super::{BASE, BLOCK_LEN, age};
-use crate::content::Stream;
-use crate::record::Record;
-use crate::statistics::{mib, real};
+use crate::harness::content::Stream;
+use crate::harness::record::Record;
+use crate::harness::statistics::{mib, real};
 
 /// Blocks of a large request.
 const LARGE: u64 = 256;

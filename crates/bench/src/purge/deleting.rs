@@ -15,11 +15,12 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{OFlags, syncfs};
 use tacita_block::AlignedBuf;
 
-use super::{IMAGE_LEN_BYTES, LIMIT, tacita};
+use super::{IMAGE_LEN_BYTES, LIMIT};
 use crate::arguments::DeletingOptions;
-use crate::record::Record;
-use crate::runner;
-use crate::statistics::{median, real};
+use crate::harness::record::Record;
+use crate::harness::runner::{self, tacita};
+use crate::harness::statistics::{median, real};
+use crate::harness::{fio, rounds};
 
 /// Size of each file.
 const FILE_LEN_BYTES: usize = 8 << 10;
@@ -29,9 +30,6 @@ const WORKER_COUNT: usize = 8;
 
 /// Transactions of one `SQLite` run.
 const TRANSACTION_COUNT: usize = 200;
-
-/// By how much of the works the beginning of a round differs from that of the one before.
-const ROUND_STEP: usize = 5;
 
 /// How long fio writes.
 const FIO_SECONDS: u32 = 3;
@@ -79,12 +77,10 @@ pub(crate) fn run(options: &DeletingOptions, scratch: &Path) -> Result<Vec<Recor
     let ground = Ground::new(folder.path())?;
     let mut samples = vec![Vec::new(); WORKS.len()];
     for round in 0..options.rounds {
-        for step in 0..WORKS.len() {
-            runner::check_stop()?;
-            // Each round begins elsewhere, so that nothing always comes after the same.
-            let index = (step + round as usize * ROUND_STEP) % WORKS.len();
+        rounds::round(round, WORKS.len(), |index| {
             samples[index].push(ground.measure(WORKS[index].0, options.files)?);
-        }
+            Ok(())
+        })?;
         eprintln!("round {} of {} done", round + 1, options.rounds);
     }
     for (one, other, wanted) in WANTED {
@@ -139,10 +135,10 @@ impl Ground {
                 let _mounted = self.purge(&[])?;
                 sqlite(&self.mount)
             }
-            "fio-native" => fio(&self.lower),
+            "fio-native" => writes(&self.lower),
             _ => {
                 let _mounted = self.purge(&[])?;
-                fio(&self.mount)
+                writes(&self.mount)
             }
         };
         self.settle()?;
@@ -287,15 +283,13 @@ fn sqlite(dir: &Path) -> Result<f64> {
 }
 
 /// Random writes of 4 KiB a second, to a file that is stored.
-fn fio(dir: &Path) -> Result<f64> {
+fn writes(dir: &Path) -> Result<f64> {
     let path = dir.join("written");
-    let mut fio = Command::new("fio");
-    fio.args(["--name=w", "--ioengine=psync", "--rw=randwrite", "--bs=4k", "--size=64M"]);
-    fio.args(["--overwrite=1", "--time_based", "--output-format=json"]);
-    fio.arg(format!("--runtime={FIO_SECONDS}")).arg(format!("--filename={}", path.display()));
-    let output = runner::run(&mut fio, LIMIT)?;
-    let start = output.find('{').context("no JSON from fio")?;
-    let facts: serde_json::Value = serde_json::from_str(&output[start..])?;
+    let mut command = Command::new("fio");
+    command.args(["--name=w", "--ioengine=psync", "--rw=randwrite", "--bs=4k", "--size=64M"]);
+    command.args(["--overwrite=1", "--time_based", "--output-format=json"]);
+    command.arg(format!("--runtime={FIO_SECONDS}")).arg(format!("--filename={}", path.display()));
+    let facts = fio::facts(&runner::run(&mut command, LIMIT)?)?;
     fs::remove_file(path)?;
     facts["jobs"][0]["write"]["iops"].as_f64().context("no speed from fio")
 }

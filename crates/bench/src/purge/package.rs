@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::LIMIT;
-use crate::runner;
+use crate::harness::runner;
 
 /// Where the sources of Debian's packages are.
 const MIRROR: &str = "http://deb.debian.org/debian";

@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::LIMIT;
-use crate::runner;
-use crate::statistics::{mib, real};
+use crate::harness::statistics::{mib, real};
+use crate::harness::{fio, runner};
 
 /// Size of the file that is read and written warm.
 const WARM_LEN_BYTES: u64 = 128 << 20;
@@ -106,13 +106,11 @@ fn map_read(dir: &Path) -> Result<f64> {
     overwrite_whole(&dir.join("file"))?;
     let mut best = 0;
     for _ in 0..MAP_GOES {
-        let mut fio = Command::new("fio");
-        fio.args(["--name=m", "--ioengine=mmap", "--rw=read", "--bs=64k", "--loops=4"]);
-        fio.args(["--size=128M", "--output-format=json", "--invalidate=0", "--overwrite=1"]);
-        fio.arg(format!("--filename={}", dir.join("file").display()));
-        let output = runner::run(&mut fio, LIMIT)?;
-        let start = output.find('{').context("no JSON from fio")?;
-        let facts: serde_json::Value = serde_json::from_str(&output[start..])?;
+        let mut command = Command::new("fio");
+        command.args(["--name=m", "--ioengine=mmap", "--rw=read", "--bs=64k", "--loops=4"]);
+        command.args(["--size=128M", "--output-format=json", "--invalidate=0", "--overwrite=1"]);
+        command.arg(format!("--filename={}", dir.join("file").display()));
+        let facts = fio::facts(&runner::run(&mut command, LIMIT)?)?;
         let speed = facts["jobs"][0]["read"]["bw_bytes"].as_u64().context("no speed from fio")?;
         best = best.max(speed);
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::peer::Peer;
-use crate::runner;
+use crate::harness::runner;
+use crate::hifs::peer::Peer;
 
 /// How long a daemon may take to leave after its unmount.
 const LEAVE_LIMIT: Duration = Duration::from_mins(2);

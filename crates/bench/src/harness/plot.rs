@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::record::{Record, ratio_to, reference};
+use crate::harness::record::{Record, ratio_to, reference};
 
 const PANEL_WIDTH: f64 = 420.0;
 const PANEL_HEIGHT: f64 = 300.0;

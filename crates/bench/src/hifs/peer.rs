@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
-use crate::runner;
+use crate::harness::runner::{self, tacita};
 
 /// Longest format, mount or unmount.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -72,19 +72,8 @@ struct Tacita {
 }
 
 impl Tacita {
-    /// The binary that the variable `TACITA_BIN` names, or the one beside this program.
     fn new(layout: &str) -> Result<Self> {
-        let program = match env::var_os("TACITA_BIN") {
-            Some(path) => PathBuf::from(path),
-            None => env::current_exe()?.with_file_name("tacita"),
-        };
-        if !program.is_file() {
-            bail!(
-                "no tacita at {}: build it (cargo build --release -p tacita-cli), set TACITA_BIN, \
-                 or measure peers alone (--layouts '')",
-                program.display()
-            );
-        }
+        let program = tacita().context("peers can be measured alone (--layouts '')")?;
         Ok(Self { program, layout: layout.to_owned(), name: format!("tacita-{layout}") })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use crate::record::{Record, ratio_to, reference};
+use crate::harness::record::{Record, ratio_to, reference};
 
 /// Width of a column with a value and a ratio.
 const CELL: usize = 18;

@@ -1,12 +1,12 @@
 //! Commands of the machine, every wait bounded.
 
 use std::io::{Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -33,6 +33,21 @@ pub(crate) fn check_stop() -> Result<()> {
         Some(stop) if stop.load(Ordering::Relaxed) => bail!("stopped by a signal"),
         _ => Ok(()),
     }
+}
+
+/// The binary `tacita` that the variable `TACITA_BIN` names, or the one beside this program.
+pub(crate) fn tacita() -> Result<PathBuf> {
+    let program = match env::var_os("TACITA_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => env::current_exe()?.with_file_name("tacita"),
+    };
+    if !program.is_file() {
+        bail!(
+            "no tacita at {}: build it (cargo build --release -p tacita-cli) or set TACITA_BIN",
+            program.display()
+        );
+    }
+    Ok(program)
 }
 
 /// Runs a command to its end and gives its stdout; kills it when `limit` is over.

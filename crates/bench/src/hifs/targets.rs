@@ -1,8 +1,7 @@
-//! What is wanted of layout d, and whether a run shows it.
+//! What is wanted of layout d.
 
-use std::fmt::Write as _;
-
-use crate::record::{Record, best_ratio_to, ratio_to};
+use crate::harness::record::{Record, best_ratio_to, ratio_to};
+use crate::harness::targets::{Verdict, tell};
 
 /// The layout that the targets are for, its rival, and the honest baseline of our own.
 const MEASURED: &str = "tacita-d";
@@ -79,10 +78,9 @@ pub(crate) fn mount_verdicts(records: &[Record]) -> String {
         let Some(value) = record.value() else {
             continue;
         };
-        let verdict = if value <= limit { "holds" } else { "MISSED" };
         let (what, unit) = (&record.workload, &record.unit);
-        writeln!(text, "{verdict:>7}: mount {what}, <= {limit} {unit}: {value:.2} {unit}")
-            .expect("a string takes all");
+        let what = format!("mount {what}, <= {limit} {unit}: {value:.2} {unit}");
+        tell(&mut text, Verdict::of(value <= limit), &what);
     }
     text
 }
@@ -99,12 +97,11 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
         });
         let covered: Vec<&Record> = covered.collect();
         if let Some(gap) = covered.iter().find(|r| r.value().is_none()) {
-            writeln!(
-                text,
-                " MISSED: {}: no value for {} {} at {}%",
+            let what = format!(
+                "{}: no value for {} {} at {}%",
                 target.text, gap.profile, gap.workload, gap.load_percent
-            )
-            .expect("a string takes all");
+            );
+            tell(&mut text, Verdict::Missed, &what);
             continue;
         }
         let ratio = |r: &&Record| ratio_to(target.against, r, records);
@@ -113,17 +110,12 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
             continue;
         };
         let best = best_ratio_to(target.against, at, records);
-        let verdict = match best {
-            _ if worst >= target.ratio_min => "holds",
-            Some(best) if best >= target.ratio_min => "unclear",
-            _ => "MISSED",
-        };
-        writeln!(
-            text,
-            "{verdict:>7}: {}, >= {}x of {}: at worst {worst:.2}x ({} {} at {}%)",
+        let verdict = Verdict::of_ratio(Some(worst), best, target.ratio_min);
+        let what = format!(
+            "{}, >= {}x of {}: at worst {worst:.2}x ({} {} at {}%)",
             target.text, target.ratio_min, target.against, at.profile, at.workload, at.load_percent
-        )
-        .expect("a string takes all");
+        );
+        tell(&mut text, verdict, &what);
     }
     text
 }

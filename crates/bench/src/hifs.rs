@@ -1,4 +1,10 @@
-//! The schedule: every peer filled alike, every workload in interleaved rounds.
+//! HIFS's layouts beside other file systems, through real mounts: every peer filled alike, every
+//! workload in interleaved rounds.
+
+pub(crate) mod peer;
+pub(crate) mod targets;
+pub(crate) mod volume;
+pub(crate) mod workload;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::arguments::HifsOptions;
-use crate::peer::{self, Peer};
-use crate::record::Record;
-use crate::runner;
-use crate::volume::Volume;
-use crate::workload::{Amounts, Files, Profile, Workload};
+use crate::harness::record::Record;
+use crate::harness::{rounds, runner};
+use peer::Peer;
+use volume::Volume;
+use workload::{Amounts, Files, Profile, Workload};
 
 /// A peer that takes longer for one round of a group is not asked for another.
 const SLOW: Duration = Duration::from_secs(12);
@@ -201,12 +207,9 @@ impl Session {
             if pace.ends_after(round) {
                 break;
             }
-            for step in 0..contenders.len() {
-                runner::check_stop()?;
-                // Another peer starts each round, so that none always follows the same one.
-                let index = (step + round as usize) % contenders.len();
+            rounds::round(round, contenders.len(), |index| {
                 if contenders[index].volume.is_none() || slow[index] {
-                    continue;
+                    return Ok(());
                 }
                 let start = Instant::now();
                 let contender = &mut contenders[index];
@@ -221,7 +224,8 @@ impl Session {
                     revive(contender);
                 }
                 slow[index] |= start.elapsed() > SLOW;
-            }
+                Ok(())
+            })?;
         }
         let records: Vec<Record> = records.into_iter().flatten().collect();
         for record in &records {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::runner;
+use crate::harness::runner;
 
 /// Longest run of a job; the job files bound themselves well below it.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -20,17 +20,17 @@ pub(crate) struct Job {
 }
 
 pub(crate) const SEQ_READ: Job =
-    Job { name: "seq-read.fio", text: include_str!("../../../fio/seq-read.fio") };
+    Job { name: "seq-read.fio", text: include_str!("../../../../fio/seq-read.fio") };
 pub(crate) const RAND_READ: Job =
-    Job { name: "rand-read.fio", text: include_str!("../../../fio/rand-read.fio") };
+    Job { name: "rand-read.fio", text: include_str!("../../../../fio/rand-read.fio") };
 pub(crate) const RAND_OVERWRITE: Job =
-    Job { name: "rand-overwrite.fio", text: include_str!("../../../fio/rand-overwrite.fio") };
+    Job { name: "rand-overwrite.fio", text: include_str!("../../../../fio/rand-overwrite.fio") };
 pub(crate) const NEW_DATA: Job =
-    Job { name: "new-data.fio", text: include_str!("../../../fio/new-data.fio") };
+    Job { name: "new-data.fio", text: include_str!("../../../../fio/new-data.fio") };
 
 pub(crate) const READ_BESIDE: Job =
-    Job { name: "read-beside.fio", text: include_str!("../../../fio/read-beside.fio") };
-pub(crate) const NBD: Job = Job { name: "nbd.fio", text: include_str!("../../../fio/nbd.fio") };
+    Job { name: "read-beside.fio", text: include_str!("../../../../fio/read-beside.fio") };
+pub(crate) const NBD: Job = Job { name: "nbd.fio", text: include_str!("../../../../fio/nbd.fio") };
 
 /// What a job did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +57,15 @@ pub(crate) fn run(job: Job, scratch: &Path, variables: &[(&str, String)]) -> Res
     parse(&output).with_context(|| format!("{} went wrong", job.name))
 }
 
-/// Adds up the jobs of fio's JSON, whatever notes stand before it.
-fn parse(output: &str) -> Result<Outcome> {
+/// The JSON in what fio says, whatever notes stand before it.
+pub(crate) fn facts(output: &str) -> Result<Value> {
     let start = output.find('{').context("no JSON from fio")?;
-    let value: Value = serde_json::from_str(&output[start..]).context("bad JSON from fio")?;
+    serde_json::from_str(&output[start..]).context("bad JSON from fio")
+}
+
+/// Adds up the jobs of fio's JSON.
+fn parse(output: &str) -> Result<Outcome> {
+    let value = facts(output)?;
     let jobs = value["jobs"].as_array().context("no jobs in fio's JSON")?;
     let mut total = Outcome { bytes: 0, requests: 0, reads: 0, runtime_ms: 0 };
     for job in jobs {

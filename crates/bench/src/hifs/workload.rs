@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::content::{self, Stream};
-use crate::fio::{self, Job};
-use crate::runner;
-use crate::statistics::{mib, real};
-use crate::volume::Volume;
+use crate::harness::content::{self, Stream};
+use crate::harness::fio::{self, Job};
+use crate::harness::runner;
+use crate::harness::statistics::{mib, real};
+use crate::hifs::volume::Volume;
 
 /// Files of the database profile.
 const DB_FILES: u64 = 8;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
-use crate::runner;
+use crate::harness::runner;
 
 /// Columns that every row of a CSV carries.
 #[derive(Debug, Clone, Default)]
@@ -39,16 +39,11 @@ fn machine() -> String {
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
-    one_cell(&format!("{model} x{cores} {memory}"))
+    format!("{model} x{cores} {memory}")
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let text = runner::run(command.args(arguments), Duration::from_secs(10));
-    text.map_or_else(|_| "unknown".into(), |t| one_cell(t.trim()))
-}
-
-/// A CSV cell needs no quotes if it holds neither commas nor line ends.
-pub(crate) fn one_cell(text: &str) -> String {
-    text.replace([',', '"'], ";").replace(['\n', '\r'], " ")
+    text.map_or_else(|_| "unknown".into(), |t| t.trim().to_owned())
 }

@@ -1,0 +1,16 @@
+//! What all benchmarks share: values and the files that keep them, rounds, reports and verdicts, and
+//! the programs of the machine.
+
+pub(crate) mod content;
+pub(crate) mod fio;
+mod plot;
+pub(crate) mod provenance;
+pub(crate) mod record;
+pub(crate) mod report;
+mod results;
+pub(crate) mod rounds;
+pub(crate) mod runner;
+pub(crate) mod sizes;
+pub(crate) mod statistics;
+mod table;
+pub(crate) mod targets;

@@ -1,0 +1,93 @@
+//! A measured value, and its ratio to another.
+
+use super::statistics::median;
+
+/// The peers that ratios refer to: the first one that was measured.
+pub(crate) const REFERENCES: [&str; 6] =
+    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native"];
+
+/// One workload of one peer at one load.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Record {
+    /// Kind of files, such as `db`.
+    pub(crate) profile: String,
+    /// What was done to them.
+    pub(crate) workload: String,
+    /// Share of the capacity that was filled before.
+    pub(crate) load_percent: u32,
+    /// Who did it.
+    pub(crate) peer: String,
+    /// Of the samples, such as `MiB/s`.
+    pub(crate) unit: String,
+    /// One value a round; none if it could not be measured.
+    pub(crate) samples: Vec<f64>,
+    /// Size of the image.
+    pub(crate) image_bytes: u64,
+    /// Whether all caches were empty before.
+    pub(crate) cold: bool,
+    /// Why there is no value, or fewer.
+    pub(crate) note: String,
+}
+
+impl Record {
+    /// The median of the samples.
+    pub(crate) fn value(&self) -> Option<f64> {
+        median(&self.samples)
+    }
+}
+
+/// The peer that ratios among `records` refer to.
+pub(crate) fn reference(records: &[Record]) -> &'static str {
+    let measured = |name: &&str| records.iter().any(|r| r.peer == *name);
+    REFERENCES.into_iter().find(measured).unwrap_or(REFERENCES[0])
+}
+
+/// The value of `record` over that of `peer` for the same work.
+pub(crate) fn ratio_to(peer: &str, record: &Record, records: &[Record]) -> Option<f64> {
+    Some(record.value()? / same_work(peer, record, records)?.value()?)
+}
+
+/// The largest such ratio within a round; rounds differ by what else the machine did.
+pub(crate) fn best_ratio_to(peer: &str, record: &Record, records: &[Record]) -> Option<f64> {
+    let base = same_work(peer, record, records)?;
+    let rounds = record.samples.iter().zip(&base.samples);
+    rounds.map(|(value, base)| value / base).reduce(f64::max)
+}
+
+fn same_work<'r>(peer: &str, record: &Record, records: &'r [Record]) -> Option<&'r Record> {
+    records.iter().find(|r| {
+        r.peer == peer
+            && r.profile == record.profile
+            && r.workload == record.workload
+            && r.load_percent == record.load_percent
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(peer: &str, samples: &[f64]) -> Record {
+        Record {
+            profile: "db".into(),
+            workload: "seq-read".into(),
+            load_percent: 60,
+            peer: peer.into(),
+            unit: "MiB/s".into(),
+            samples: samples.into(),
+            image_bytes: 1 << 30,
+            cold: true,
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let records = [record("x", &[30.0, 10.0, 20.0]), record("fuse2fs", &[40.0])];
+        assert_eq!(ratio_to(reference(&records), &records[0], &records), Some(0.5));
+        let records = [record("x", &[30.0, 10.0]), record("fuse2fs", &[60.0, 5.0])];
+        assert_eq!(best_ratio_to("fuse2fs", &records[0], &records), Some(2.0));
+        let alone = [record("x", &[1.0])];
+        assert_eq!(ratio_to(reference(&alone), &alone[0], &alone), None);
+    }
+}
