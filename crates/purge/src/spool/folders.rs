@@ -186,6 +186,9 @@ impl Spool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -217,6 +220,30 @@ mod tests {
             assert_eq!(handle_in(name), None, "{}", String::from_utf8_lossy(name));
         }
         assert!(handle_in(b"folder-0102030405").is_some());
+    }
+
+    #[test]
+    fn losses_are_recorded_until_one_cannot_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = File::open(folder.path()).unwrap();
+        let opened = Spool::open(root.as_fd()).unwrap();
+        assert_eq!(opened.lost_folders, (Vec::new(), false));
+        let (spool, handle) = (opened.spool, vec![7; 12]);
+        spool.record_folders(&[], true);
+        spool.lose(&handle).unwrap();
+        spool.lose(&handle).unwrap();
+        spool.settle_losses(&handle, 1);
+        let seen = spool.read_folders().unwrap();
+        assert_eq!(seen, (vec![handle.clone()], true), "it has another loss");
+        spool.settle_losses(&handle, 1);
+        assert_eq!(spool.read_folders().unwrap(), (Vec::new(), true));
+        assert!(spool.lose(&[7; HANDLE_LEN_MAX + 1]).is_err());
+        spool.stop_recording();
+        spool.lose(&handle).unwrap();
+        let seen = spool.read_folders().unwrap();
+        assert_eq!(seen, (Vec::new(), false), "nobody is to believe that all are");
+        spool.leave(root.as_fd());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     proptest! {
