@@ -14,8 +14,8 @@ use crate::stage::Taken;
 use crate::tail::Tail;
 use crate::unit::{Block, NO_ID};
 
-/// Blocks of a hidden volume that one unit drops at most: this takes time under the head's lock, and
-/// is to be little beside what a unit takes.
+/// Blocks of a hidden volume that one unit drops at most: this takes time under the head's lock,
+/// and is to be little beside what a unit takes.
 const DROPPED_MAX: u32 = 4 << 10;
 
 /// So many blocks that were nowhere cost as much as one that is dropped.

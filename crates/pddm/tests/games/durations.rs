@@ -1,6 +1,7 @@
-//! Level A in time. Three worlds have the same public history: without a hidden volume, with one that
-//! rests, and with one that is busy. On a device whose requests take time, and on which none waits
-//! for another, every public request and every unit begins and ends at the same time in all of them.
+//! Level A in time. Three worlds have the same public history: without a hidden volume, with one
+//! that rests, and with one that is busy. On a device whose requests take time, and on which none
+//! waits for another, every public request and every unit begins and ends at the same time in all
+//! of them.
 //!
 //! Times are those of a simulated clock, which goes on when all threads of the world sleep: what is
 //! compared is who waits for whom and for what, and not how fast this machine is. Each world has a
@@ -214,7 +215,8 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Ev
     session.cut_hidden();
 }
 
-/// What is done beside it where a hidden volume is busy: now and then, and around every public request.
+/// What is done beside it where a hidden volume is busy: now and then, and around every public
+/// request.
 fn hidden_history(seed: u64, hidden: &Volume, clock: &dyn Clock, news: &News) {
     IS_HIDDEN.set(true);
     let mut rng = Rng::new(seed ^ 0x81dd);
