@@ -38,6 +38,9 @@ fn main() -> std::io::Result<()> {
     let mut folders = vec![0xff; 64];
     folders[..9].copy_from_slice(b"PINT\x01\0\xff\xff\0");
     write_all("spool_intent", &[("empty-slot", &[0; 64]), ("more-folders-than-fit", &folders)])?;
+    let names: [(&str, &[u8]); 2] =
+        [("a-folder", b"folder-010000000c0000002a000000"), ("half-a-digit", b"folder-01020304050")];
+    write_all("spool_folder", &names)?;
     for (target, seeds) in [
         ("nbd_options", tacita_fuzz::nbd::option_seeds()),
         ("nbd_requests", tacita_fuzz::nbd::request_seeds()),

@@ -153,3 +153,15 @@ pub fn spool_intent(bytes: &[u8]) {
         assert_eq!(intent.encode(), slot, "what is read is what was written");
     }
 }
+
+/// The bytes as the name of an entry of the spool.
+pub fn spool_folder(bytes: &[u8]) {
+    use tacita_purge::spool::folders::{handle_in, name_of};
+    if let Some(handle) = handle_in(bytes) {
+        let name = name_of(&handle).unwrap_or_default();
+        assert_eq!(name.as_bytes(), bytes, "what is read is what was written");
+    }
+    if let Some(name) = name_of(bytes) {
+        assert_eq!(handle_in(name.as_bytes()).as_deref(), Some(bytes));
+    }
+}

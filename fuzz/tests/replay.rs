@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 10] = [
+const TARGETS: [(&str, fn(&[u8])); 11] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
     ("spool_record", tacita_fuzz::spool_record),
     ("spool_intent", tacita_fuzz::spool_intent),
+    ("spool_folder", tacita_fuzz::spool_folder),
     ("control_request", tacita_fuzz::control_request),
     ("nbd_options", tacita_fuzz::nbd::options),
     ("nbd_requests", tacita_fuzz::nbd::requests),

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
+use rustix::io::Errno;
 
 /// A regular file without a name, for its owner alone. [`NewFile::publish`] gives it its name;
 /// until then it goes with the process that makes it, however that ends, and what had the name
@@ -58,19 +59,32 @@ impl NewFile {
     /// If the disk is full or fails: then what had the name before still has it.
     pub fn publish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        let named = if let Some(beside) = self.beside.take() {
-            beside
-        } else {
-            let beside = name_beside(&self.path)?;
-            let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            rustix::fs::linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
-            beside
+        let named = match self.beside.take() {
+            Some(beside) => Some(beside),
+            // In one step where nobody has the name: whoever is killed leaves nothing beside it.
+            None => match self.link(&self.path) {
+                Ok(()) => None,
+                Err(Errno::EXIST) => {
+                    let beside = name_beside(&self.path)?;
+                    self.link(&beside)?;
+                    Some(beside)
+                }
+                Err(e) => return Err(e.into()),
+            },
         };
-        if let Err(e) = fs::rename(&named, &self.path) {
+        if let Some(named) = named
+            && let Err(e) = fs::rename(&named, &self.path)
+        {
             self.beside = Some(named);
             return Err(e);
         }
         File::open(folder_of(&self.path))?.sync_all()
+    }
+
+    /// Gives the nameless file a name that nobody has.
+    fn link(&self, path: &Path) -> rustix::io::Result<()> {
+        let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
@@ -84,8 +98,8 @@ impl Drop for NewFile {
 }
 
 fn is_not_offered(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    matches!(errno, Some(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR))
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::OPNOTSUPP | Errno::ISDIR))
 }
 
 /// The folder that holds a path's last name.

@@ -221,7 +221,9 @@ fn sqlite_survives_kill_9() {
             .unwrap();
         let mut input = sqlite.stdin.take().unwrap();
         // A transaction of mode `delete` ends with a name taken away, which `full` does not sync:
-        // SQLite promises that it stays committed with `extra` alone.
+        // SQLite promises that it stays committed with `extra` alone. And even then it says so when
+        // it cannot open the folder to sync it, as between the two in a mount that has just died.
+        let last_may_be_lost = journal == "delete";
         writeln!(input, "pragma journal_mode={journal}; pragma synchronous=extra;").unwrap();
         writeln!(input, "create table if not exists t(round int, n int, pad text);").unwrap();
         let feeder = std::thread::spawn(move || {
@@ -234,7 +236,16 @@ fn sqlite_survives_kill_9() {
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(1500));
+        let stored = || -> u64 {
+            let len = |name| fs::metadata(bench.join(name)).map_or(0, |metadata| metadata.len());
+            len("db") + len("db-wal")
+        };
+        // Rows of a kilobyte, so some dozens have been committed.
+        let (before, start) = (stored(), Instant::now());
+        while stored() < before + (64 << 10) {
+            assert!(start.elapsed() < Duration::from_mins(2), "nothing is stored");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         let output = sqlite.wait_with_output().unwrap();
@@ -252,7 +263,9 @@ fn sqlite_survives_kill_9() {
         assert_eq!(ask("pragma integrity_check").trim(), "ok");
         let kept = ask(&format!("select count(*) from t where round={round} and n<={done}"));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(kept.trim(), (done + 1).to_string(), "committed rows, {journal}: {said}");
+        let kept: u64 = kept.trim().parse().unwrap();
+        let is_promised = kept == done + 1 || last_may_be_lost && kept == done;
+        assert!(is_promised, "{kept} of {} committed rows, {journal}: {said}", done + 1);
         bench.umount();
         check(&image);
     }

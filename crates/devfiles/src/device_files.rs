@@ -12,8 +12,8 @@ use tacita_block::{Allocation, BlockDevice, ByteDevice};
 use tacita_vfs::fuse::MountOptions;
 use tacita_vfs::posix::NAME_LEN_MAX;
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, NewNode,
-    NodeId, Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind,
+    Link, NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
 /// Node and inode number of the directory; files follow.
@@ -186,17 +186,11 @@ impl FileSystem for DeviceFiles {
         Err(fixed())
     }
 
-    fn remove(&self, _: NodeId, _: &OsStr, _: Timestamp) -> Result<NodeId> {
+    fn remove(&self, _: Link<'_>, _: Timestamp) -> Result<u32> {
         Err(fixed())
     }
 
-    fn rename(
-        &self,
-        _: (NodeId, &OsStr),
-        _: (NodeId, &OsStr),
-        _: Exchange,
-        _: Timestamp,
-    ) -> Result<Option<NodeId>> {
+    fn rename(&self, _: Link<'_>, _: Target<'_>, _: Exchange, _: Timestamp) -> Result<u32> {
         Err(fixed())
     }
 
@@ -247,7 +241,7 @@ impl FileSystem for DeviceFiles {
         Ok(len)
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], _: Stamps) -> Result<()> {
         let file = self.file(node)?;
         let device = &file.device;
         check_room(device.len_bytes(), offset, data.len() as u64)?;
@@ -327,9 +321,9 @@ impl FileSystem for DeviceFiles {
         })
     }
 
-    fn may_wait(&self, node: NodeId) -> bool {
+    fn wait(&self, node: NodeId, _: Demand) -> Wait {
         let file = Self::index_of(node).and_then(|index| self.files.get(index));
-        file.is_some_and(|file| file.is_hidden)
+        if file.is_some_and(|file| file.is_hidden) { Wait::Others } else { Wait::No }
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {

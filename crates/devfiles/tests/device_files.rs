@@ -21,7 +21,7 @@ use tacita_clock::System;
 use tacita_devfiles::DeviceFiles;
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, mount};
-use tacita_vfs::{Change, FileSystem, Kind, Posix, Timestamp};
+use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(2);
@@ -57,8 +57,8 @@ fn failures_of_the_device_are_told_by_their_kind() {
     let files = DeviceFiles::new([named("a", device)]).unwrap();
     let (node, _) = files.lookup(files.root(), OsStr::new("a")).unwrap();
     let kind = |result: tacita_vfs::Result<()>| result.unwrap_err().kind();
-    assert_eq!(kind(files.write(node, 512, &[1; 512])), Kind::NoSpace);
-    assert_eq!(kind(files.write(node, 512, &[1; 512])), Kind::ReadOnly);
+    assert_eq!(kind(files.write(node, 512, &[1; 512], Stamps::NONE)), Kind::NoSpace);
+    assert_eq!(kind(files.write(node, 512, &[1; 512], Stamps::NONE)), Kind::ReadOnly);
     assert_eq!(kind(files.read(node, 0, &mut [0; 9]).map(drop)), Kind::Io);
     assert_eq!(kind(files.sync_node(node)), Kind::Io);
     files.sync_node(node).unwrap();

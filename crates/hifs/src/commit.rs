@@ -143,7 +143,7 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     if planted(Fault::CounterInSuperblock) {
         let mut block = state.medium.read_block(BlockNo(0))?;
         block[100] = block[100].wrapping_add(1);
-        plan.put(BlockNo(0), block);
+        plan.put(BlockNo(0), &block);
     }
     Ok(plan)
 }
@@ -180,7 +180,7 @@ fn write_maps(geometry: &Geometry, table: Table, engine: &Engine, cells: &Cells,
         })
         .collect();
     for (block, first) in blocks {
-        plan.put(block, encode_map(geometry, table, engine, first));
+        plan.put(block, &encode_map(geometry, table, engine, first));
     }
 }
 

@@ -19,8 +19,11 @@ const BLOCK: u64 = BLOCK_LEN as u64;
 /// How far a sequential read is followed, in blocks: 1 MiB.
 const READ_ON_BLOCKS: u64 = 256;
 
+/// One block of content, which a file and the commit that brings it into the image share.
+pub(crate) type Block = Arc<[u8; BLOCK_LEN]>;
+
 /// One block that waits; `None` is zeros.
-pub(crate) type Pending = Option<Arc<[u8; BLOCK_LEN]>>;
+pub(crate) type Pending = Option<Block>;
 
 /// Where content that waits for no commit is read from.
 #[derive(Debug, Clone, Copy)]

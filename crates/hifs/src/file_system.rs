@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
-    Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
+    NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
 use crate::geometry::{BLOCK_LEN, Table, Times};
@@ -280,35 +280,37 @@ impl FileSystem for Hifs {
         })
     }
 
-    fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId> {
-        let name = name_of(name)?;
-        let names = |state: &State| {
-            let node = state.node(state.find(dir, &name)?)?;
-            Ok(node.links.len().into())
-        };
-        self.changing_blocks(names, |state| state.remove(dir, &name, now))
+    fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
+        let name = name_of(link.name)?;
+        let names = |state: &State| Ok(state.node(link.node)?.links.len().into());
+        self.changing_blocks(names, |state| {
+            let node = state.remove(link.dir, &name, now)?;
+            Ok(state.node(node)?.links.len())
+        })
     }
 
     fn rename(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
         now: Timestamp,
-    ) -> Result<Option<NodeId>> {
-        let (from_name, to_name) = (name_of(from.1)?, name_of(to.1)?);
+    ) -> Result<u32> {
+        let (from_name, to_name) = (name_of(from.name)?, name_of(to.name)?);
         // A directory takes its whole subtree along, and a file of several names takes these; all
         // of it must fit in one commit.
         let blocks = |state: &State| {
-            let moved = state.find(from.0, &from_name)?;
             let mut blocks = 0;
-            for node in [Some(moved), state.find(to.0, &to_name).ok()].into_iter().flatten() {
+            for node in [Some(from.node), to.node].into_iter().flatten() {
                 blocks += state.rename_blocks(node).ok_or(Kind::CrossDevice)?;
             }
             if state.fits_one_commit(blocks) { Ok(blocks) } else { Err(Kind::CrossDevice.into()) }
         };
         self.changing_blocks(blocks, |state| {
-            state.rename((from.0, &from_name), (to.0, &to_name), exchange, now)
+            match state.rename((from.dir, &from_name), (to.dir, &to_name), exchange, now)? {
+                Some(replaced) => Ok(state.node(replaced)?.links.len()),
+                None => Ok(0),
+            }
         })
     }
 
@@ -353,7 +355,7 @@ impl FileSystem for Hifs {
         self.reading(|state| state.read(node, offset, buf))
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
         // In pieces, so that one request does not outgrow a small image's journal; but all or
         // nothing where there is no room.
         let piece_len = self.shared().piece_len();
@@ -363,8 +365,14 @@ impl FileSystem for Hifs {
         let mut done = 0;
         for piece in data.chunks(piece_len) {
             let blocks = |state: &State| Ok(state.write_blocks(piece.len()));
-            let write = |state: &mut State| state.write(node, offset.saturating_add(done), piece);
-            self.changing_blocks(blocks, write)?;
+            self.changing_blocks(blocks, |state| {
+                state.write(node, offset.saturating_add(done), piece)?;
+                // With the first piece, for set-id bits fall before anybody else's bytes are there.
+                match stamps.change().filter(|_| done == 0) {
+                    Some(change) => state.change(node, &change).map(drop),
+                    None => Ok(()),
+                }
+            })?;
             done += piece.len() as u64;
         }
         Ok(())
@@ -411,6 +419,11 @@ impl FileSystem for Hifs {
 
     fn stats(&self) -> Result<FsStats> {
         self.reading(|state| Ok(state.stats()))
+    }
+
+    fn wait(&self, _: NodeId, demand: Demand) -> Wait {
+        // A commit keeps whoever asked for it waiting; others read on.
+        if demand == Demand::Sync { Wait::Device } else { Wait::No }
     }
 
     fn sync_node(&self, _: NodeId) -> Result<()> {

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
-use tacita_vfs::{Attr, Change, FileSystem, FileType, NewNode, NodeId, Timestamp, XattrMode};
+use tacita_vfs::{
+    Attr, Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode,
+};
 
 use crate::geometry::Times;
 use crate::hifs::Hifs;
@@ -176,7 +178,7 @@ impl Packer<'_> {
                 break;
             }
             // Zeros are never stored, so writing them keeps holes.
-            self.hifs.write(node, offset, &buffer[..len]).at(path)?;
+            self.hifs.write(node, offset, &buffer[..len], Stamps::NONE).at(path)?;
             offset += len as u64;
             self.carried.bytes += len as u64;
             (self.progress)(self.carried.bytes);

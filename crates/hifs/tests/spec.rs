@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tacita_block::{Geometry, MemoryDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
-use tacita_vfs::{FileSystem, FileType, NewNode, Timestamp};
+use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
 
 const SPEC: &str = include_str!("../../../docs/spec/hifs.md");
 const LEN: u64 = 1 << 20;
@@ -38,7 +38,7 @@ fn image() -> Vec<u8> {
         now: Timestamp::default(),
     };
     let (node, _) = hifs.create(hifs.root(), OsStr::new("motto"), &new).unwrap();
-    hifs.write(node, 0, "Tacita keeps silent.\n".repeat(12).as_bytes()).unwrap();
+    hifs.write(node, 0, "Tacita keeps silent.\n".repeat(12).as_bytes(), Stamps::NONE).unwrap();
     hifs.sync().unwrap();
     device.snapshot()
 }

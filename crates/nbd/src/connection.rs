@@ -37,21 +37,21 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     let begin = socket.clock().monotonic();
     let mut input = Input::new(socket, Timeout::Until(begin + limits.negotiation));
-    let Some((index, terms)) = negotiate(socket, &mut input, exports, stopping)? else {
+    let negotiated = negotiate(socket, &mut input, registered, exports, stopping)?;
+    let Some((index, terms)) = negotiated else {
         return Ok(());
     };
-    if !registered.serves(index) {
-        return Ok(());
-    }
     input.set_timeout(Timeout::Each(limits.request));
     let served = Served { device: &exports.devices[index], memory: &exports.memory[index], terms };
     requests::serve(socket, input, served, stopping, || registered.has_left())
 }
 
-/// Settles what is served; `None` if the client leaves or breaks the protocol.
+/// Settles what is served; `None` if the client leaves or breaks the protocol, or if there are too
+/// many of that export.
 fn negotiate(
     socket: &Socket,
     input: &mut Input<'_>,
+    registered: &Registered,
     exports: &Exports,
     stopping: &Cancellation,
 ) -> io::Result<Option<(usize, Terms)>> {
@@ -84,10 +84,15 @@ fn negotiate(
             input.consume(len);
             next
         };
+        // Before the client hears of it: it may be the reason why the next one connects.
+        let has_room = match &next {
+            Next::Requests(index, _) => registered.serves(*index),
+            Next::Option | Next::End => true,
+        };
         socket.send(&out, &[])?;
         match next {
             Next::Option => {}
-            Next::Requests(index, terms) => return Ok(Some((index, terms))),
+            Next::Requests(index, terms) => return Ok(has_room.then_some((index, terms))),
             Next::End => return Ok(None),
         }
     }

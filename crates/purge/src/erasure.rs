@@ -16,10 +16,10 @@ use tacita_secret::Prf;
 
 use crate::error::During;
 use crate::extents::{Extent, Map, State};
+use crate::faults::{Fault, Step, planted, step};
 use crate::kernel;
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 use crate::method::{Method, Pattern};
-use crate::mutant::{Mutant, Step, planted, step};
 use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::verdict::{Content, Proof};
 use crate::{Error, Kind, Result};
@@ -50,7 +50,7 @@ pub(crate) enum Fate {
 /// A file whose content is being overwritten.
 #[derive(Debug)]
 pub(crate) struct Erasure<'a> {
-    medium: &'a Medium,
+    lower: &'a LowerFs,
     file: &'a File,
     method: &'a Method,
     targets: Map,
@@ -95,18 +95,18 @@ impl<'a> Erasure<'a> {
     /// # Errors
     /// [`Kind::Io`]; [`Kind::NoSpace`].
     pub(crate) fn prepare(
-        medium: &'a Medium,
+        lower: &'a LowerFs,
         file: &'a File,
         fate: &Fate,
         method: &'a Method,
     ) -> Result<Self> {
         let mut erasure = Self {
-            medium,
+            lower,
             file,
             method,
             targets: Map::default(),
             placed: true,
-            journaled: medium.journals_data
+            journaled: lower.journals_data
                 || ioctl_getflags(file).is_ok_and(|f| f.contains(IFlags::JOURNALING)),
             streams: Prf::new(tacita_secret::random().during("asking for random bytes")?),
             shared: 0,
@@ -116,7 +116,7 @@ impl<'a> Erasure<'a> {
             overwritten: 0,
         };
         let mut map = erasure.look(fate)?;
-        if !planted(Mutant::MemoryUnhooked) {
+        if !planted(Fault::MemoryUnhooked) {
             let memory = map.only(|state| state == State::InMemory);
             let hidden = erasure.hidden_memory(&map, fate)?;
             for part in [&memory, &hidden] {
@@ -210,6 +210,11 @@ impl<'a> Erasure<'a> {
         self.tags = Some((tags, barrier));
     }
 
+    /// Whether its content passes through the journal.
+    pub(crate) const fn is_journaled(&self) -> bool {
+        self.journaled
+    }
+
     /// Whether all of it lies in blocks of its own, and is overwritten there by writing.
     fn is_plain(&self) -> bool {
         self.placed && !self.journaled && self.odd.is_none()
@@ -235,7 +240,7 @@ impl<'a> Erasure<'a> {
         self.overwritten += targets.len_bytes();
         self.targets = targets;
         done?;
-        if !self.targets.extents.is_empty() && !planted(Mutant::UnflushedPass) {
+        if !self.targets.extents.is_empty() && !planted(Fault::UnflushedPass) {
             kernel::begin_write_back(self.file);
         }
         Ok(())
@@ -246,7 +251,7 @@ impl<'a> Erasure<'a> {
     /// # Errors
     /// [`Kind::Io`].
     pub(crate) fn flush_pass(&self) -> Result<()> {
-        if self.targets.extents.is_empty() || planted(Mutant::UnflushedPass) {
+        if self.targets.extents.is_empty() || planted(Fault::UnflushedPass) {
             return Ok(());
         }
         if let Some((_, barrier)) = &self.tags {
@@ -255,7 +260,7 @@ impl<'a> Erasure<'a> {
         }
         fdatasync(self.file).during("writing a pass back")?;
         if self.journaled {
-            self.medium.flush_journal(self.file)?;
+            self.lower.flush_journal(self.file)?;
         }
         Ok(())
     }
@@ -266,10 +271,10 @@ impl<'a> Erasure<'a> {
     /// # Errors
     /// [`Kind::Io`].
     pub(crate) fn hand_over_pass(&self) -> Result<bool> {
-        if self.targets.extents.is_empty() || planted(Mutant::UnflushedPass) {
+        if self.targets.extents.is_empty() || planted(Fault::UnflushedPass) {
             return Ok(true);
         }
-        if !self.is_plain() || !self.medium.is_ordered {
+        if !self.is_plain() || !self.lower.is_ordered {
             return Ok(false);
         }
         kernel::finish_write_back(self.file).during("writing a pass back")?;
@@ -313,13 +318,13 @@ impl<'a> Erasure<'a> {
 
     /// Goes on with the same file.
     pub(crate) fn go_on(
-        medium: &'a Medium,
+        lower: &'a LowerFs,
         file: &'a File,
         method: &'a Method,
         paused: Paused,
     ) -> Self {
         Self {
-            medium,
+            lower,
             file,
             method,
             targets: paused.targets,
@@ -346,7 +351,7 @@ impl<'a> Erasure<'a> {
         if self.targets.extents.is_empty() {
             return Ok(Content::NothingStored);
         }
-        if let Some(doubt) = self.medium.doubt() {
+        if let Some(doubt) = Content::of_refused(self.lower) {
             return Ok(doubt);
         }
         if !self.placed {
@@ -427,11 +432,11 @@ impl<'a> Erasure<'a> {
 
     /// Compares what is stored with the last pass, past every cache.
     fn read_back(&self) -> Result<Content> {
-        if planted(Mutant::CachedVerification) {
+        if planted(Fault::CachedVerification) {
             let cached = |at: u64, buf: &mut [u8]| self.file.read_at(buf, at);
             return self.compare(&cached, 0, |e| e.logical, Proof::Device);
         }
-        if let Some(device) = self.medium.raw() {
+        if let Some(device) = self.lower.raw() {
             let raw = |at: u64, buf: &mut [u8]| device.read_at(buf, at);
             for align in ALIGNMENTS {
                 match self.compare(&raw, align, |e| e.physical, Proof::Device) {

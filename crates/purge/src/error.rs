@@ -98,24 +98,6 @@ pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
     Errno::from_io_error(e).unwrap_or(Errno::IO)
 }
 
-impl From<Error> for tacita_vfs::Error {
-    fn from(error: Error) -> Self {
-        use tacita_vfs::Kind as Seam;
-        let kind = match (error.kind, error.errno) {
-            (_, Some(errno)) => Seam::from_errno(errno.raw_os_error()),
-            (Kind::Invalid, _) => Seam::Invalid,
-            (Kind::NotFound, _) => Seam::NotFound,
-            (Kind::Unsuitable, _) => Seam::Unsupported,
-            (Kind::Unpurgeable | Kind::NotPermitted, _) => Seam::NotPermitted,
-            (Kind::ReadOnly, _) => Seam::ReadOnly,
-            (Kind::InUse, _) => Seam::Busy,
-            (Kind::NoSpace, _) => Seam::NoSpace,
-            (Kind::Io, _) => Seam::Io,
-        };
-        Self::new(kind, error.to_string()).because(error)
-    }
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)?;

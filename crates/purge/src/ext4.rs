@@ -1,14 +1,14 @@
 //! What ext4's driver has left on the device: read there, for nothing else shows it.
 //!
-//! Only reading: whatever is found is cleared by calls of the file system (see [`fillers`]).
+//! Only reading: whatever is found is cleared by calls of the file system (see `crate::fillers`).
 
-pub(crate) mod fillers;
 pub(crate) mod folder;
-mod hash;
+pub(crate) mod hash;
 pub(crate) mod journal;
 mod superblock;
 pub(crate) mod values;
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -17,7 +17,7 @@ use tacita_block::AlignedBuf;
 
 use crate::Result;
 use crate::error::During;
-use crate::medium::Medium;
+use hash::Hash;
 use superblock::Superblock;
 
 /// Offsets and lengths of direct reading are multiples of it on any device.
@@ -38,21 +38,23 @@ const INLINE_MARK: u32 = 0x1000_0000;
 /// An ext2, ext3 or ext4 whose device can be read.
 #[derive(Debug)]
 pub(crate) struct Volume<'a> {
-    medium: &'a Medium,
+    device: &'a File,
     superblock: Superblock,
 }
 
 impl<'a> Volume<'a> {
-    /// Looks at the device of a medium; `None` where it is no ext, or may not be read.
+    /// Looks at a device; `None` if there is no ext on it.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(crate) fn of(medium: &'a Medium) -> Result<Option<Self>> {
-        if !medium.is_ext() || medium.raw().is_none() {
-            return Ok(None);
-        }
-        let bytes = read(medium, superblock::PLACE, superblock::LEN)?;
-        Ok(Superblock::decode(&bytes).map(|superblock| Self { medium, superblock }))
+    pub(crate) fn of(device: &'a File) -> Result<Option<Self>> {
+        let bytes = read(device, superblock::PLACE, superblock::LEN)?;
+        Ok(Superblock::decode(&bytes).map(|superblock| Self { device, superblock }))
+    }
+
+    /// What names find their block by in an indexed folder.
+    pub(crate) fn hash(&self, hash: Hash, name: &[u8]) -> u32 {
+        hash.name(self.superblock.hash_seed, name)
     }
 
     /// Bytes of a block.
@@ -68,7 +70,7 @@ impl<'a> Volume<'a> {
         let Some((at, len)) = self.superblock.descriptor(number) else {
             return Ok(None);
         };
-        let descriptor = read(self.medium, at, len.min(DESCRIPTOR_LEN_MAX))?;
+        let descriptor = read(self.device, at, len.min(DESCRIPTOR_LEN_MAX))?;
         Ok(Some(self.superblock.inode(number, &descriptor)))
     }
 
@@ -80,12 +82,12 @@ impl<'a> Volume<'a> {
         let Some(at) = self.inode_place(number)? else {
             return Ok(None);
         };
-        read(self.medium, at, self.superblock.inode_len).map(Some)
+        read(self.device, at, self.superblock.inode_len).map(Some)
     }
 
     /// Reads the device.
     pub(crate) fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
-        read(self.medium, at, len)
+        read(self.device, at, len)
     }
 }
 
@@ -95,10 +97,7 @@ fn marks(file: impl AsFd) -> u32 {
 }
 
 /// Reads the device past every cache.
-fn read(medium: &Medium, at: u64, len: usize) -> Result<Vec<u8>> {
-    let Some(device) = medium.raw() else {
-        return Ok(Vec::new());
-    };
+fn read(device: &File, at: u64, len: usize) -> Result<Vec<u8>> {
     let start = at - at % READ_ALIGN;
     let end = (at + len as u64).next_multiple_of(READ_ALIGN);
     let mut buffer = AlignedBuf::new(usize::try_from(end - start).unwrap_or(0));

@@ -4,29 +4,33 @@
 //! The engine overwrites one file and says what can be said of it ([`Removal`], [`Suitability`]);
 //! the overlay ([`Overlay`]) does so for every program that works through its mount.
 
-mod attributes;
+mod descriptors;
 mod erasure;
 mod error;
 mod ext4;
 mod extents;
+pub mod faults;
+mod fillers;
 mod handle;
 mod kernel;
-mod medium;
+mod lower_fs;
 mod method;
-pub mod mutant;
 mod names;
 mod obstacle;
 mod overlay;
 mod policy;
+mod purger;
 mod removal;
 pub mod spool;
 mod statistics;
 mod suits;
 mod verdict;
+pub mod witness;
+mod xattrs;
 
 pub use error::{Error, Kind, Result};
 pub use extents::{Extent, Map, State};
-pub use medium::{InPlace, Journal, Medium, Names};
+pub use lower_fs::{InPlace, Journal, LowerFs, Names};
 pub use method::{METHOD_LEN_MAX, Method, PASS_COUNT_MAX, Pattern};
 pub use overlay::{Overlay, OverlayOptions};
 pub use policy::{OnFailure, POLICY_ATTRIBUTE, Policy, Rule, parse_rules};

@@ -12,9 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::folder::Left;
-use crate::medium::{Medium, Names};
-use crate::verdict::Part;
+use crate::lower_fs::{LowerFs, Names};
 use crate::{Error, Result};
 
 /// Names that are put into freed places: the first free place that fits need not be the right one.
@@ -62,19 +60,19 @@ impl Letters {
 /// # Errors
 /// [`crate::Kind::Io`], [`crate::Kind::NotPermitted`], [`crate::Kind::NotFound`].
 pub(crate) fn remove(
-    medium: &Medium,
+    lower: &LowerFs,
     dir: impl AsFd,
     name: &std::ffi::OsStr,
     directory: bool,
 ) -> Result<()> {
     let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    if medium.names == Names::Cleared {
+    if lower.names == Names::Cleared {
         return unlinkat(dir, name, flags).during("removing a name");
     }
     let stand_in = replace(&dir, name)?;
     let last = stand_in.as_deref().map_or(name, std::ffi::OsStr::new);
     unlinkat(&dir, last, flags).during("removing a name")?;
-    cover(medium, dir, name.len());
+    cover(lower, dir, name.len());
     Ok(())
 }
 
@@ -97,9 +95,9 @@ pub(crate) fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<S
 
 /// Fills places that names of `len` bytes have left. As far as there is room: a failure leaves
 /// nothing worse than before.
-pub(crate) fn cover(medium: &Medium, dir: impl AsFd, len: usize) {
+pub(crate) fn cover(lower: &LowerFs, dir: impl AsFd, len: usize) {
     // A long name takes several slots of FAT, and leaves what is too small for it: these take one.
-    let slots = if medium.has_slots() { COVER_COUNT } else { 0 };
+    let slots = if lower.has_slots() { COVER_COUNT } else { 0 };
     let lens = std::iter::repeat_n(len, COVER_COUNT);
     make_and_remove(dir, lens.chain(std::iter::repeat_n(SHORT_LEN, slots)));
 }
@@ -145,20 +143,9 @@ pub(crate) fn reopen_folder(dir: impl AsFd) -> rustix::io::Result<OwnedFd> {
 
 /// Writes a folder back.
 pub(crate) fn flush_folder(dir: impl AsFd) -> Result<()> {
-    if crate::mutant::planted(crate::mutant::Mutant::UnflushedDirectory) {
+    if crate::faults::planted(crate::faults::Fault::UnflushedDirectory) {
         return Ok(());
     }
     let dir = reopen_folder(dir).during("opening a folder")?;
     fsync(dir).during("writing a folder back")
-}
-
-/// What can be said of a name, by what is left in its folder.
-pub(crate) fn judge(medium: &Medium, name: &std::ffi::OsStr, left: Option<&Left>) -> Part {
-    let why = match left {
-        Some(left) if !left.has(name) => return Part::Done,
-        Some(_) => "something of it is left in its folder, where nothing clears it",
-        None if !medium.is_ext() => "covered by others, but its place may have been missed",
-        None => "cleared, but copies may be left in its folder: only root can look at the device",
-    };
-    Part::Left(why.to_owned())
 }

@@ -6,13 +6,12 @@
 
 mod attribute_calls;
 mod content;
-mod descriptors;
+mod conversions;
+mod inode_flags;
 mod kept;
 mod latecomer;
-mod marks;
 mod namespace;
 mod opaque;
-mod purger;
 mod seam;
 mod table;
 
@@ -32,13 +31,14 @@ use tacita_clock::{Clock, System};
 use tacita_vfs::FileType;
 
 use crate::error::During;
-use crate::medium::Medium;
+use crate::lower_fs::LowerFs;
 use crate::method::Method;
 use crate::policy::{Facts, Policy};
+use crate::purger::{self, Manner, Purger};
 use crate::spool::Spool;
 use crate::statistics::Statistics;
-use crate::{Error, Result, attributes, names};
-use purger::{Manner, Purger};
+use crate::{Error, Result, names, xattrs};
+
 use table::{Node, Table};
 
 /// How often names and journal are dealt with unless told otherwise.
@@ -127,15 +127,17 @@ impl Overlay {
     /// As [`Overlay::open`].
     pub fn open_root(root: OwnedFd, options: OverlayOptions) -> Result<Self> {
         let readable = names::reopen_folder(&root).during("opening the lower folder")?;
-        let medium = Medium::beneath(&readable)?;
+        let lower = LowerFs::beneath(&readable)?;
         if !options.anyway {
-            medium.check()?;
+            lower.check()?;
         }
         raise_file_limit();
         let table =
-            Table::new(root, &medium, options.opaque_links).during("opening the lower folder")?;
+            Table::new(root, &lower, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
-        let returned = purger::take_back(&medium, &opened.spool)?;
+        purger::begin_recording(&lower, &opened);
+        let (mut folders, are_all) = opened.lost_folders;
+        let returned = purger::take_back(&lower, &opened.spool, &mut folders)?;
         let manner = Manner {
             asynchronous: options.asynchronous,
             epoch: options.epoch,
@@ -143,7 +145,7 @@ impl Overlay {
         };
         let statistics = Statistics::new(options.report);
         let purger = Arc::new(Purger::new(
-            medium,
+            lower,
             opened.spool,
             readable,
             manner,
@@ -151,7 +153,7 @@ impl Overlay {
         ));
         let interrupted = opened.interrupted;
         let left_over = opened.left_over.into_iter().chain(returned).collect();
-        purger.recover(left_over, &options.policy.method, interrupted);
+        purger.recover(left_over, (folders, are_all), &options.policy.method, interrupted);
         // What cannot be purged now is no reason to keep everything else from being used: it stays
         // in the spool and in the status.
         if !manner.asynchronous
@@ -175,8 +177,8 @@ impl Overlay {
     }
 
     /// What lies beneath.
-    pub fn medium(&self) -> &Medium {
-        &self.purger.medium
+    pub fn lower(&self) -> &LowerFs {
+        &self.purger.lower
     }
 
     /// Purges everything pending: files nobody has open, names, and the journal.
@@ -198,10 +200,10 @@ impl Overlay {
         self.purger.settle();
         let (queued, later) = self.purger.waiting();
         let mut status = self.purger.statistics.json(&self.purger.verdicts_pending());
-        let medium = &self.purger.medium;
+        let lower = &self.purger.lower;
         let more = json!({
-            "file_system": medium.fs,
-            "flash": medium.flash,
+            "file_system": lower.fs,
+            "flash": lower.flash,
             "method": self.policy.method.to_string(),
             "asynchronous": self.purger.manner.asynchronous,
             "marked_only": self.policy.marked_only,
@@ -230,7 +232,7 @@ impl Overlay {
             }
             let again = |flags| {
                 let fd = node.fd()?;
-                openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty())
+                openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty())
             };
             again(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
                 .and_then(ioctl_getflags)

@@ -18,14 +18,13 @@ use rustix::io::Errno;
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::{During, errno_of};
-use crate::ext4::Volume;
-use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
-use crate::medium::{Medium, Names};
+use crate::faults::{Fault, Step, planted, step};
+use crate::lower_fs::{LowerFs, Names};
 use crate::method::Method;
-use crate::mutant::{Mutant, Step, planted, step};
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, attributes, names, obstacle};
+use crate::witness;
+use crate::{Error, Kind, Result, fillers, names, obstacle, xattrs};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -55,7 +54,7 @@ pub struct Removal {
 /// A file system that something is removed from.
 #[derive(Debug)]
 struct Place {
-    medium: Rc<Medium>,
+    lower: Rc<LowerFs>,
     any: OwnedFd,
     /// Folders that lost names, by their inode numbers.
     touched: HashMap<u64, (File, Wanted)>,
@@ -163,7 +162,7 @@ impl Removal {
             self.keep(path, Some(&stat), &error);
             return Ok(());
         }
-        let medium = self.place(dir, &stat)?;
+        let lower = self.place(dir, &stat)?;
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
         if kind == FileType::Directory {
             if !self.options.recursive {
@@ -174,7 +173,7 @@ impl Removal {
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
         step(Step::Found);
-        match self.purge_aside(&medium, dir, (&entry, name), path) {
+        match self.purge_aside(&lower, dir, (&entry, name), path) {
             Ok(verdict) => {
                 let folder = self.touch(dir, name, &stat)?;
                 self.verdicts.push(Told {
@@ -224,7 +223,7 @@ impl Removal {
     /// file in its place meanwhile, or give it a second name.
     fn purge_aside(
         &self,
-        medium: &Medium,
+        lower: &LowerFs,
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
         path: &Path,
@@ -233,12 +232,12 @@ impl Removal {
         let again = || {
             statx(entry, "", flags, StatxFlags::BASIC_STATS).during("asking for what it is by now")
         };
-        let aside = if planted(Mutant::AsideUnhooked) { None } else { names::replace(dir, name)? };
+        let aside = if planted(Fault::AsideUnhooked) { None } else { names::replace(dir, name)? };
         let Some(aside) = aside.as_deref().map(OsStr::new) else {
-            return self.purge_one(medium, dir, (entry, name), path, &again()?);
+            return self.purge_one(lower, dir, (entry, name), path, &again()?);
         };
         let purged = is_named(dir, aside, entry)
-            .and_then(|()| self.purge_one(medium, dir, (entry, aside), path, &again()?));
+            .and_then(|()| self.purge_one(lower, dir, (entry, aside), path, &again()?));
         if purged.is_err()
             && let Err(e) = renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE)
         {
@@ -249,7 +248,7 @@ impl Removal {
 
     fn purge_one(
         &self,
-        medium: &Medium,
+        lower: &LowerFs,
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
         path: &Path,
@@ -259,28 +258,28 @@ impl Removal {
         let method = &self.options.method;
         let mut verdict = Verdict::new(shown, stat.stx_ino, stat.stx_size, method.to_string());
         verdict.content = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => self.overwrite(medium, entry, stat, &mut verdict)?,
-            FileType::Symlink => judge_target(medium, stat),
+            FileType::RegularFile => self.overwrite(lower, entry, stat, &mut verdict)?,
+            FileType::Symlink => judge_target(lower, stat),
             // Pipes, sockets and devices are never opened: there is nothing of theirs to purge.
             _ => Content::NothingStored,
         };
-        names::remove(medium, dir, name, false)?;
+        names::remove(lower, dir, name, false)?;
         verdict.removed = true;
         verdict.name = Part::Done;
-        verdict.add_risks(medium);
+        verdict.add_risks(lower);
         Ok(verdict)
     }
 
     fn overwrite(
         &self,
-        medium: &Medium,
+        lower: &LowerFs,
         entry: &OwnedFd,
         stat: &Statx,
         verdict: &mut Verdict,
     ) -> Result<Content> {
         let method = &self.options.method;
         if !self.options.anyway {
-            medium.check()?;
+            lower.check()?;
         }
         if method.holds() {
             let text = "method f holds files for as long as they were kept: it needs a mount";
@@ -295,11 +294,12 @@ impl Removal {
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         let file = open_again(entry)?;
-        if !medium.is_ours_alone(&file) {
+        if !lower.is_ours_alone(&file) {
             let text = "another program has it open; nothing was overwritten";
             return Err(Error::new(Kind::InUse, text));
         }
-        let mut erasure = Erasure::prepare(medium, &file, &Fate::Dies, method)?;
+        witness::show(&file, stat.stx_ino, verdict.path.as_deref().and_then(last_name), None);
+        let mut erasure = Erasure::prepare(lower, &file, &Fate::Dies, method)?;
         if erasure.shared() > 0 && !self.options.anyway {
             let text = "it shares blocks with another file, which would stay";
             return Err(Error::new(Kind::Unpurgeable, text));
@@ -308,25 +308,25 @@ impl Removal {
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
         let content = erasure.judge()?;
-        verdict.attributes = attributes::erase_all(medium, &file)?;
+        verdict.attributes = Part::of_values(lower, xattrs::erase_all(lower, &file)?);
         Ok(content)
     }
 
     /// The file system that an entry of `dir` lies on, remembered for the end.
-    fn place(&mut self, dir: &OwnedFd, stat: &Statx) -> Result<Rc<Medium>> {
+    fn place(&mut self, dir: &OwnedFd, stat: &Statx) -> Result<Rc<LowerFs>> {
         if let Some(place) = self.places.get(&device(stat)) {
-            return Ok(Rc::clone(&place.medium));
+            return Ok(Rc::clone(&place.lower));
         }
         let any = names::reopen_folder(dir).during("opening a folder")?;
-        let medium = Rc::new(Medium::beneath(&any)?);
+        let lower = Rc::new(LowerFs::beneath(&any)?);
         let place = Place {
-            medium: Rc::clone(&medium),
+            lower: Rc::clone(&lower),
             any,
             touched: HashMap::new(),
             journal: Part::Pending,
         };
         self.places.insert(device(stat), place);
-        Ok(medium)
+        Ok(lower)
     }
 
     /// Remembers that `dir` has lost a name; its inode number.
@@ -372,8 +372,9 @@ impl Removal {
             {
                 told.verdict.journal = place.journal.clone();
                 let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
-                told.verdict.name = names::judge(&place.medium, &told.name, left);
+                told.verdict.name = Part::of_name(&place.lower, &told.name, left);
             }
+            witness::told(&told.verdict);
             told.verdict
         });
         Ok(judged.collect())
@@ -384,7 +385,7 @@ impl Removal {
         let mut looked = HashMap::new();
         for (device, place) in &self.places {
             for (ino, (folder, wanted)) in &place.touched {
-                looked.insert((*device, *ino), clear_of_names(&place.medium, folder, wanted)?);
+                looked.insert((*device, *ino), clear_of_names(&place.lower, folder, wanted)?);
             }
         }
         Ok(looked)
@@ -394,7 +395,7 @@ impl Removal {
         let Some(place) = self.places.get(&device(&emptied.stat)) else {
             return Ok(());
         };
-        let medium = Rc::clone(&place.medium);
+        let lower = Rc::clone(&place.lower);
         // Something in it was kept: so are its attributes.
         if list(&emptied.folder).is_ok_and(|names| !names.is_empty()) {
             let error = Error::new(Kind::Unpurgeable, "not empty");
@@ -402,18 +403,18 @@ impl Removal {
             return Ok(());
         }
         let mut left = None;
-        if medium.names == Names::Covered {
+        if lower.names == Names::Covered {
             names::fill(&emptied.folder);
         }
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            if clear_of_names(&medium, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
+            if clear_of_names(&lower, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
                 left = Some("something of the names in it is left, where nothing clears it");
             }
-            attributes::erase_all(&medium, &file)?;
+            xattrs::erase_all(&lower, &file)?;
         }
-        if let Err(error) = names::remove(&medium, &*emptied.parent, &emptied.name, true) {
+        if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
             let error = match error.errno() {
                 Some(Errno::NOTEMPTY) => Error::new(Kind::Unpurgeable, "not empty"),
                 _ => error,
@@ -450,9 +451,10 @@ impl Removal {
                 }
             }
             if erase {
-                place.journal = place.medium.erase_journal(&place.any)?;
+                let erased = place.lower.erase_journal(&place.any)?;
+                place.journal = Part::of_journal(&place.lower, erased);
             } else {
-                place.medium.flush_journal(&place.any)?;
+                place.lower.flush_journal(&place.any)?;
             }
         }
         Ok(())
@@ -460,13 +462,13 @@ impl Removal {
 }
 
 /// Clears a folder of names; what is left of them, `None` where nobody can tell.
-fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
+fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
     let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
     if !linked {
         // It has been removed as well, and was dealt with as a whole.
         return Ok(Some(Left::default()));
     }
-    let Some(volume) = Volume::of(medium)? else {
+    let Some(volume) = lower.volume()? else {
         return Ok(None);
     };
     // A file without a name of its own.
@@ -475,13 +477,18 @@ fn clear_of_names(medium: &Medium, folder: &File, wanted: &Wanted) -> Result<Opt
         let file = openat(folder, ".", flags, Mode::RUSR | Mode::WUSR).map(File::from);
         file.during("making a file to fill a folder with")
     };
-    let settle = || medium.flush_journal(folder);
+    let settle = || lower.flush_journal(folder);
     fillers::clear(&volume, folder, wanted, &mut source, &settle)
 }
 
+/// The name at the end of a path.
+fn last_name(path: &str) -> Option<&OsStr> {
+    Path::new(path).file_name()
+}
+
 /// What becomes of the target of a symbolic link, which no call can overwrite.
-fn judge_target(medium: &Medium, stat: &Statx) -> Content {
-    if medium.names == Names::Cleared && stat.stx_size <= SHORT_TARGET_LEN_MAX {
+fn judge_target(lower: &LowerFs, stat: &Statx) -> Content {
+    if lower.names == Names::Cleared && stat.stx_size <= SHORT_TARGET_LEN_MAX {
         return Content::NothingStored;
     }
     let why = "the target of a symbolic link cannot be overwritten; it stays until its block is \

@@ -7,6 +7,7 @@
 //! loses its name in the spool. Records tell how far a purge had come, and nothing else.
 
 mod fillers;
+pub mod folders;
 pub mod intent;
 mod intents;
 pub mod record;
@@ -27,6 +28,7 @@ use rustix::io::Errno;
 
 use crate::error::During;
 use crate::{Error, Kind, Result, names};
+use folders::LostFolders;
 pub(crate) use intents::IntentLog;
 use record::{Header, RECORD_LEN, Record};
 
@@ -80,6 +82,7 @@ pub(crate) struct Spool {
     slots: Mutex<Slots>,
     /// Inode number of the file of fillers, 0 as long as there is none.
     fillers: AtomicU64,
+    folders: Mutex<LostFolders>,
 }
 
 /// An opened spool and what was in it.
@@ -89,6 +92,8 @@ pub(crate) struct Opened {
     pub(crate) left_over: Vec<LeftOver>,
     /// The last mount did not come to its end.
     pub(crate) interrupted: bool,
+    /// Handles of folders that had lost names then, and whether it has recorded all.
+    pub(crate) lost_folders: (Vec<Vec<u8>>, bool),
 }
 
 impl Spool {
@@ -120,12 +125,19 @@ impl Spool {
             Err(e) => return Err(Error::of_kernel(e, "locking the spool")),
         }
         let records = open_records(&dir);
-        let mut spool = Self { dir, records, slots: Mutex::default(), fillers: AtomicU64::new(0) };
+        let mut spool = Self {
+            dir,
+            records,
+            slots: Mutex::default(),
+            fillers: AtomicU64::new(0),
+            folders: Mutex::default(),
+        };
         spool.recover_fillers();
         let (interrupted, known) = spool.read_records();
         let left_over = spool.list(known)?;
+        let lost_folders = spool.read_folders()?;
         spool.set_in_use(true);
-        Ok(Opened { spool, left_over, interrupted })
+        Ok(Opened { spool, left_over, interrupted, lost_folders })
     }
 
     /// The folder.
@@ -189,8 +201,16 @@ impl Spool {
             let entry = entry.during("listing the spool")?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(seq) = name.parse::<u64>() else {
-                let ours = [".", "..", RECORDS_NAME, fillers::FILLERS_NAME, intents::INTENTS_NAME];
-                if !ours.contains(&name.as_str()) {
+                let ours = [
+                    ".",
+                    "..",
+                    RECORDS_NAME,
+                    fillers::FILLERS_NAME,
+                    folders::FOLDERS_NAME,
+                    intents::INTENTS_NAME,
+                ];
+                let is_folder = folders::handle_in(entry.file_name().to_bytes()).is_some();
+                if !is_folder && !ours.contains(&name.as_str()) {
                     log::warn!("spool: something that is not ours stays");
                 }
                 continue;
@@ -282,6 +302,7 @@ impl Spool {
         self.set_in_use(false);
         self.remove_fillers();
         self.remove_intents();
+        self.remove_folders();
         let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())
             .and_then(|()| unlinkat(root, SPOOL_NAME, AtFlags::REMOVEDIR));
         if let Err(e) = removed {

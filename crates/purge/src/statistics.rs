@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::verdict::{Content, Verdict};
+use crate::witness;
 
 /// Verdicts that are remembered.
 const VERDICTS_KEPT: usize = 32;
@@ -32,6 +33,8 @@ pub(crate) struct Statistics {
     pub(crate) links: Counter,
     pub(crate) epochs: Counter,
     pub(crate) recovered: Counter,
+    /// Folders that an earlier mount had taken names from.
+    pub(crate) folders_recovered: Counter,
     /// Folders in which something of a name is left.
     pub(crate) names_left: Counter,
     last: Mutex<VecDeque<Value>>,
@@ -75,6 +78,7 @@ impl Statistics {
 
     /// Tells a verdict that is final.
     pub(crate) fn tell(&self, verdict: &Verdict) {
+        witness::told(verdict);
         let value = verdict.json();
         if let Some(report) = &mut *self.report.lock().unwrap_or_else(PoisonError::into_inner)
             && let Err(e) = writeln!(report, "{value}")
@@ -111,6 +115,7 @@ impl Statistics {
             "long_links": self.links.get(),
             "epochs": self.epochs.get(),
             "recovered": self.recovered.get(),
+            "folders_recovered": self.folders_recovered.get(),
             "names_left": self.names_left.get(),
             "last": last,
         })

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::During;
-use crate::medium::{Journal, Medium, Names};
+use crate::lower_fs::{Journal, LowerFs, Names};
 use crate::method::{Method, Pattern};
 use crate::verdict::Content;
 use crate::{Error, Result, names};
@@ -22,7 +22,7 @@ const PROBE_LEN_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Suitability {
     /// What lies beneath.
-    pub medium: Medium,
+    pub lower: LowerFs,
     /// How purging the probe went.
     pub probe: Content,
 }
@@ -48,14 +48,14 @@ impl Suitability {
             other => other,
         }
         .map_err(named)?;
-        let medium = Medium::beneath(&dir)?;
-        let probe = probe(&medium, &dir)?;
-        Ok(Self { medium, probe })
+        let lower = LowerFs::beneath(&dir)?;
+        let probe = probe(&lower, &dir)?;
+        Ok(Self { lower, probe })
     }
 
     /// Why overwriting does not reach the old blocks; `None` if it does.
     pub fn reason(&self) -> Option<String> {
-        if let Err(e) = self.medium.check() {
+        if let Err(e) = self.lower.check() {
             return Some(e.to_string());
         }
         match &self.probe {
@@ -68,7 +68,7 @@ impl Suitability {
                 ));
             }
         }
-        self.medium.flash.then(|| {
+        self.lower.flash.then(|| {
             "overwriting reaches the same logical blocks, but the device does not rotate: flash \
              writes elsewhere and may keep old copies"
                 .to_owned()
@@ -81,12 +81,13 @@ impl Suitability {
         json!({
             "suits": self.reason().is_none(),
             "reason": self.reason(),
-            "file_system": self.medium.fs,
-            "device": self.medium.device,
-            "flash": self.medium.flash,
-            "journal": journal_word(self.medium.journal),
-            "journals_data": self.medium.journals_data,
-            "names": match self.medium.names {
+            "file_system": self.lower.fs,
+            "device": self.lower.device,
+            "flash": self.lower.flash,
+            "journal": journal_word(self.lower.journal),
+            "journals_data": self.lower.journals_data,
+            "fast_commits": self.lower.fast_commits,
+            "names": match self.lower.names {
                 Names::Cleared => "cleared",
                 Names::Covered => "covered",
             },
@@ -98,23 +99,28 @@ impl Suitability {
     /// The same for people.
     pub fn text(&self) -> String {
         let device = self
-            .medium
+            .lower
             .device
             .as_deref()
             .map_or_else(|| "no device of its own".to_owned(), |d| d.display().to_string());
-        let names = match self.medium.names {
+        let names = match self.lower.names {
             Names::Cleared => "cleared by the file system",
             Names::Covered => "covered by others, as far as that goes",
         };
-        let data = if self.medium.journals_data { ", content passes through it" } else { "" };
+        let data = if self.lower.journals_data { ", content passes through it" } else { "" };
+        let fast = match self.lower.fast_commits {
+            Some(false) => "",
+            Some(true) => ", with an area for fast commits",
+            None => ", perhaps with an area for fast commits: only root can look",
+        };
         let answer = match self.reason() {
             None => "yes: overwriting reaches the old blocks".to_owned(),
             Some(reason) => format!("no: {reason}"),
         };
         format!(
-            "file system: {} on {device}\njournal: {}{data}\nnames: {names}\nprobe: {}\n{answer}\n",
-            self.medium.fs,
-            journal_word(self.medium.journal),
+            "file system: {} on {device}\njournal: {}{data}{fast}\nnames: {names}\nprobe: {}\n{answer}\n",
+            self.lower.fs,
+            journal_word(self.lower.journal),
             self.probe.words().0,
         )
     }
@@ -125,6 +131,10 @@ fn journal_word(journal: Journal) -> &'static str {
         Journal::None => "none",
         Journal::Erasable => "can be erased",
         Journal::NotPermitted => "can be erased by root only",
+        Journal::FastCommits => {
+            "is not erased, for it has an area for fast commits: old names and attributes may stay"
+        }
+        Journal::Unseen => "is not erased, for it may have an area for fast commits",
         Journal::Stays => {
             "cannot be erased: old names and attributes stay until it has gone around"
         }
@@ -132,18 +142,18 @@ fn journal_word(journal: Journal) -> &'static str {
     }
 }
 
-fn probe(medium: &Medium, dir: &OwnedFd) -> Result<Content> {
+fn probe(lower: &LowerFs, dir: &OwnedFd) -> Result<Content> {
     let name = format!(".tacita-probe-{}", names::random_name(12)?);
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR)
         .during("making a file to try it on")?;
     let file = File::from(file);
-    let told = overwrite_probe(medium, &file);
+    let told = overwrite_probe(lower, &file);
     unlinkat(dir.as_fd(), name.as_str(), AtFlags::empty()).during("removing the probe")?;
     told
 }
 
-fn overwrite_probe(medium: &Medium, file: &File) -> Result<Content> {
+fn overwrite_probe(lower: &LowerFs, file: &File) -> Result<Content> {
     let method: Method = "custom:55,V".parse()?;
     debug_assert_eq!(method.passes(), [Pattern::Byte(0x55)]);
     let content: Vec<u8> =
@@ -152,7 +162,7 @@ fn overwrite_probe(medium: &Medium, file: &File) -> Result<Content> {
         file.write_all_at(&content, at).during("writing the probe")?;
     }
     fsync(file).during("writing the probe back")?;
-    let mut erasure = Erasure::prepare(medium, file, &Fate::Dies, &method)?;
+    let mut erasure = Erasure::prepare(lower, file, &Fate::Dies, &method)?;
     erasure.run(0, &mut |_| ())?;
     erasure.judge()
 }

@@ -3,11 +3,16 @@
 //! The words are chosen with care: a pass over content that was read back is comparable to "clear"
 //! of NIST SP 800-88 at the granularity of a file; it sanitizes no medium.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::medium::Medium;
+use crate::ext4::folder::Left;
+use crate::ext4::journal::Erased;
+use crate::faults::{Fault, planted};
+use crate::lower_fs::{InPlace, Journal, LowerFs};
+use crate::xattrs::Overwritten;
 
 /// How the last pass was read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +108,8 @@ impl Verdict {
     }
 
     /// Adds what cannot be excluded on this medium.
-    pub fn add_risks(&mut self, medium: &Medium) {
-        if medium.flash {
+    pub fn add_risks(&mut self, lower: &LowerFs) {
+        if lower.flash {
             self.risks.push(FLASH);
         }
     }
@@ -176,6 +181,15 @@ impl Verdict {
 }
 
 impl Content {
+    /// What became of content that was overwritten where that is refused; `None` where it is not.
+    pub(crate) fn of_refused(lower: &LowerFs) -> Option<Self> {
+        let why = lower.check().err()?.to_string();
+        Some(match lower.in_place {
+            InPlace::Unknown(_) => Self::Unproven(why),
+            _ => Self::NotInPlace(why),
+        })
+    }
+
     /// A word, and the reason where there is one.
     pub fn words(&self) -> (&'static str, Option<&str>) {
         match self {
@@ -208,6 +222,72 @@ impl Content {
 }
 
 impl Part {
+    /// What can be said of the journal, by what was seen of it when it had been erased; before that,
+    /// what will be if nothing is left in it.
+    pub(crate) fn of_journal(lower: &LowerFs, erased: Option<Erased>) -> Self {
+        let why = match lower.journal {
+            Journal::None => return Self::None,
+            Journal::Erasable => match erased {
+                None | Some(Erased::Gone) => return Self::Done,
+                Some(Erased::Unread) => {
+                    "it was erased, but the device cannot be read here, so it was not looked at"
+                }
+                Some(Erased::Unfound) => {
+                    "it was erased, but it lies where it could not be looked at"
+                }
+                Some(Erased::Left) => "it was erased, but blocks of it are as they were before",
+            },
+            Journal::NotPermitted => {
+                "old names and attributes may stay in it: only root can erase it"
+            }
+            Journal::FastCommits if planted(Fault::FastCommitsUntold) => return Self::Done,
+            Journal::FastCommits => {
+                "it has an area for fast commits and was not erased: old names and attributes may \
+                 stay there and in the rest of it"
+            }
+            Journal::Unseen => {
+                "it was not erased, for nobody here can tell whether it has an area for fast \
+                 commits: old names and attributes may stay in it"
+            }
+            Journal::Stays => "old names and attributes stay in it until it has gone around",
+            Journal::Unknown => "nothing is known of it",
+        };
+        Self::Left(why.to_owned())
+    }
+
+    /// What can be said of a name, by what is left in its folder; `None` where nobody can tell.
+    pub(crate) fn of_name(lower: &LowerFs, name: &OsStr, left: Option<&Left>) -> Self {
+        let why = match left {
+            Some(left) if !left.has(name) => return Self::Done,
+            Some(_) => "something of it is left in its folder, where nothing clears it",
+            None if !lower.is_ext() => "covered by others, but its place may have been missed",
+            None if !lower.puts_in_place() && lower.raw().is_some() => {
+                "cleared, but it may be left in its folder: the journal cannot be put in place, so \
+                 nobody looked at the device"
+            }
+            None => {
+                "cleared, but copies may be left in its folder: only root can look at the device"
+            }
+        };
+        Self::Left(why.to_owned())
+    }
+
+    /// What can be said of values once the journal has been dealt with.
+    pub(crate) fn of_values(lower: &LowerFs, overwritten: Overwritten) -> Self {
+        let why = match overwritten {
+            Overwritten::Nothing => return Self::None,
+            Overwritten::Left(why) => why,
+            Overwritten::Unseen if lower.is_ext() && lower.raw().is_none() => {
+                "overwritten, but only root can look whether it is gone"
+            }
+            Overwritten::Gone | Overwritten::Unseen => match Self::of_journal(lower, None) {
+                Self::Left(_) => "overwritten, but old values may stay in the journal",
+                _ => return Self::Done,
+            },
+        };
+        Self::Left(why.to_owned())
+    }
+
     fn words(&self) -> Value {
         match self {
             Self::None => json!("none"),

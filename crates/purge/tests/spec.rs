@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
+use tacita_purge::spool::folders::{handle_in, name_of};
 use tacita_purge::spool::intent::{INTENT_LEN, Intent};
 use tacita_purge::spool::record::{Header, Record};
 use tacita_purge::spool::tags::{SECTOR_LEN, TAG_LEN, Tags};
@@ -59,4 +60,15 @@ fn the_worked_example_of_an_intent_is_what_is_written() {
     Tags::new(&[7; 32], &handle(13, 43)).put(0, &mut sectors);
     let tags = [&sectors[..TAG_LEN], &sectors[SECTOR_LEN..SECTOR_LEN + TAG_LEN]].concat();
     assert_eq!(example::<{ 2 * TAG_LEN }>("Tags of sectors")[..], tags[..], "\n{}", dump(&tags));
+}
+
+#[test]
+fn the_worked_example_of_a_folder_is_what_is_written() {
+    let text = include_str!("../../../docs/spec/purge.md");
+    let (_, after) = text.split_once("Worked example: a folder with").unwrap();
+    let (_, block) = after.split_once("```\n").unwrap();
+    let (name, _) = block.split_once("\n```").unwrap();
+    let handle = [1, 0, 0, 0, 12, 0, 0, 0, 42, 0, 0, 0];
+    assert_eq!(name_of(&handle).unwrap(), name);
+    assert_eq!(handle_in(name.as_bytes()).unwrap(), handle);
 }

@@ -21,7 +21,7 @@ mod slab;
 pub use key::{KEY_LEN, Key};
 pub use noise::Noise;
 pub use password::{Password, SALT_LEN};
-pub use prf::{Digest, Prf, digest};
+pub use prf::{Digest, Prf, digest, digest_of};
 pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};
 
 /// SHA-256 of `bytes`: what `sha256sum` prints. For comparing by hand only; it is the slower one.

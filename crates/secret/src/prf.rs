@@ -58,12 +58,31 @@ pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]], value: &mut Di
 
 /// Unkeyed BLAKE3 of `bytes`: a checksum, no authentication.
 pub fn digest(bytes: &[u8]) -> Digest {
-    blake3::hash(bytes).into()
+    digest_of([bytes])
+}
+
+/// [`digest`] of parts, one after the other, which need not lie together.
+pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_have_the_digest_of_the_whole() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| i.to_le_bytes()[0]).collect();
+        for len in [1, 1000, 4096, 20_000] {
+            assert_eq!(digest_of(bytes.chunks(len)), digest(&bytes));
+        }
+        let published = [0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6];
+        assert_eq!(digest(b"")[..8], published);
+    }
 
     #[test]
     fn agrees_with_the_published_vector() {

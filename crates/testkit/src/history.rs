@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::by_name;
 use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Reserve, Timestamp, XattrMode,
+    Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Reserve, Stamps, Timestamp,
+    XattrMode,
 };
 
 /// A small, seeded generator: the seed is the bug report.
@@ -247,7 +249,7 @@ fn change_content(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, file: Nod
                 1 | 2 => Rng::new(0).bytes(4096).into_iter().cycle().take(len).collect(),
                 _ => rng.bytes(len),
             };
-            allow(fs.write(file, offset, &data));
+            allow(fs.write(file, offset, &data, Stamps::NONE));
         }
         6..8 => {
             let size = Some(offset);
@@ -347,7 +349,7 @@ fn remove(fs: &dyn FileSystem, rng: &mut Rng, places: &[Place], now: Timestamp) 
 }
 
 fn remove_place(fs: &dyn FileSystem, place: &Place, now: Timestamp) {
-    let node = fs.remove(place.dir, &place.name, now).expect("the name is there");
+    let node = by_name::remove(fs, place.dir, &place.name, now).expect("the name is there");
     fs.forget(node);
 }
 
@@ -383,9 +385,9 @@ fn rename(fs: &dyn FileSystem, rng: &mut Rng, limits: &Limits, places: &[Place],
         }
         _ => Exchange::No,
     };
-    match fs.rename((from.dir, &from.name), (to_dir, &to_name), exchange, now) {
-        Ok(Some(replaced)) => fs.forget(replaced),
-        Ok(None) => {}
+    match by_name::rename(fs, (from.dir, &from.name), (to_dir, &to_name), exchange, now) {
+        Ok(Some(replaced)) if exchange == Exchange::No => fs.forget(replaced),
+        Ok(_) => {}
         Err(error) => assert!(
             matches!(error.kind(), Kind::CrossDevice | Kind::NoSpace),
             "rename failed: {error:?}"
@@ -468,13 +470,13 @@ fn make(
     if seen.kind == FileType::File {
         if rng.below(4) == 0 {
             let len = usize::try_from(rng.below(60_000) + 1).expect("fits");
-            fs.write(node, rng.below(100_000), &rng.bytes(len)).expect("a write");
+            fs.write(node, rng.below(100_000), &rng.bytes(len), Stamps::NONE).expect("a write");
             commit(rng, 2);
         }
         write_in_pieces(fs, node, &seen.content, rng);
     }
     if aside {
-        fs.rename((dir, name), (dir, last(path)), Exchange::No, now).expect("a rename");
+        by_name::rename(fs, (dir, name), (dir, last(path)), Exchange::No, now).expect("a rename");
     }
     nodes.insert(path.to_vec(), node);
 }
@@ -486,7 +488,7 @@ fn write_in_pieces(fs: &dyn FileSystem, node: NodeId, content: &[u8], rng: &mut 
     for i in pieces {
         let at = i * piece;
         let end = (at + piece).min(content.len());
-        fs.write(node, at as u64, &content[at..end]).expect("a write");
+        fs.write(node, at as u64, &content[at..end], Stamps::NONE).expect("a write");
     }
     let size = Some(content.len() as u64);
     fs.change(node, &Change { size, ..Change::default() }).expect("a size");
@@ -499,10 +501,10 @@ fn detour(fs: &dyn FileSystem, dir: NodeId, rng: &mut Rng, commit: &dyn Fn(&mut 
     let name = OsString::from(format!("detour-{}", rng.below(1000)));
     let (node, _) = fs.create(dir, &name, &new).expect("a detour");
     let len = usize::try_from(rng.below(50_000) + 1).expect("fits");
-    fs.write(node, rng.below(50_000), &rng.bytes(len)).expect("a detour");
+    fs.write(node, rng.below(50_000), &rng.bytes(len), Stamps::NONE).expect("a detour");
     fs.set_xattr(node, OsStr::new("user.detour"), b"x", XattrMode::Any).expect("a detour");
     commit(rng, 2);
-    let gone = fs.remove(dir, &name, now).expect("a detour");
+    let gone = by_name::remove(fs, dir, &name, now).expect("a detour");
     fs.forget(gone);
 }
 

@@ -1,6 +1,7 @@
 //! What the tests of Tacita share: a file system in memory, mounts that clean up after
 //! themselves, and the drivers of external conformance tools.
 
+pub mod by_name;
 pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, NewNode,
-    NodeId, Opened, Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, Link,
+    NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
 };
 
 mod content;
@@ -132,6 +132,15 @@ impl State {
 
     fn find(&self, dir: NodeId, name: &OsStr) -> Result<NodeId> {
         self.directory(dir)?.get(name).ok_or_else(|| Kind::NotFound.into())
+    }
+
+    /// Whoever changes a name has looked at it before, and nobody has touched it since.
+    fn check_found(&self, dir: NodeId, name: &OsStr, found: Option<NodeId>) -> Result<()> {
+        match self.directory(dir)?.get(name) {
+            now if now == found => Ok(()),
+            None => Err(Kind::NotFound.into()),
+            Some(_) => Err(Error::new(Kind::Io, "a name stands for another node than was found")),
+        }
     }
 
     fn ino(&self, id: NodeId) -> Result<u64> {
@@ -266,33 +275,39 @@ impl FileSystem for MemoryFs {
         state.attr(node)
     }
 
-    fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId> {
-        self.change_state().detach(dir, name, now)
+    fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
+        let mut state = self.change_state();
+        state.check_found(link.dir, link.name, Some(link.node))?;
+        state.detach(link.dir, link.name, now)?;
+        Ok(state.node(link.node)?.nlink)
     }
 
     fn rename(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
         now: Timestamp,
-    ) -> Result<Option<NodeId>> {
+    ) -> Result<u32> {
         let mut state = self.change_state();
-        state.find(from.0, from.1)?;
-        let target = state.directory(to.0)?.get(to.1);
-        if target.is_none() && exchange == Exchange::Yes {
+        state.check_found(from.dir, from.name, Some(from.node))?;
+        state.check_found(to.dir, to.name, to.node)?;
+        if to.node.is_none() && exchange == Exchange::Yes {
             return Err(Kind::NotFound.into());
         }
-        if target.is_some() {
-            state.detach(to.0, to.1, now)?;
+        if to.node.is_some() {
+            state.detach(to.dir, to.name, now)?;
         }
-        let moved = state.detach(from.0, from.1, now)?;
-        state.attach(to.0, to.1, moved, now)?;
-        if let (Some(target), Exchange::Yes) = (target, exchange) {
-            state.attach(from.0, from.1, target, now)?;
-            return Ok(None);
+        state.detach(from.dir, from.name, now)?;
+        state.attach(to.dir, to.name, from.node, now)?;
+        match to.node {
+            Some(other) if exchange == Exchange::Yes => {
+                state.attach(from.dir, from.name, other, now)?;
+                Ok(0)
+            }
+            Some(replaced) => Ok(state.node(replaced)?.nlink),
+            None => Ok(0),
         }
-        Ok(target)
     }
 
     fn forget(&self, node: NodeId) {
@@ -349,13 +364,18 @@ impl FileSystem for MemoryFs {
         Ok(self.state().node(node)?.content()?.read(offset, buf))
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
         let range = offset..offset + data.len() as u64;
-        self.change_state().with_content(
+        let mut state = self.change_state();
+        state.with_content(
             node,
             |content| content.missing(&range),
             |content| content.write(offset, data),
-        )
+        )?;
+        if let Some(change) = stamps.change() {
+            state.node_mut(node)?.change(&change);
+        }
+        Ok(())
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {

@@ -207,7 +207,8 @@ fn the_second_signal_puts_a_busy_mount_out_of_sight() {
     assert!(server.has_ended().is_none());
     file.write_all(b"served to the end").unwrap();
     drop(file);
-    assert!(server.end().0.success());
+    let (status, said) = server.end();
+    assert!(status.success(), "{status}: {said}");
 }
 
 #[test]

@@ -136,6 +136,76 @@ pub struct Entry<'a> {
     pub cookie: Cookie,
 }
 
+/// A name in a directory, and the node that was found under it. The directory is locked against
+/// changes of its names, so that is what the name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link<'a> {
+    /// The directory.
+    pub dir: NodeId,
+    /// The name.
+    pub name: &'a OsStr,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Where a name goes by [`FileSystem::rename`], and what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The directory.
+    pub dir: NodeId,
+    /// The name.
+    pub name: &'a OsStr,
+    /// The node that was found under the name, if any.
+    pub node: Option<NodeId>,
+}
+
+/// What a write sets besides content, in the same step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// The time of the change: mtime and ctime.
+    pub now: Option<Timestamp>,
+    /// Permission and set-id bits.
+    pub perm: Option<u16>,
+}
+
+impl Stamps {
+    /// Nothing but content changes.
+    pub const NONE: Self = Self { now: None, perm: None };
+
+    /// As a change of attributes; `None` if there is nothing to set.
+    pub fn change(self) -> Option<Change> {
+        let change =
+            Change { perm: self.perm, mtime: self.now, ctime: self.now, ..Change::default() };
+        (self != Self::NONE).then_some(change)
+    }
+}
+
+/// What [`FileSystem::wait`] is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// [`FileSystem::write`].
+    Write,
+    /// [`FileSystem::change`] of the size, [`FileSystem::reserve`].
+    Resize,
+    /// [`FileSystem::sync_node`], [`FileSystem::sync_content`].
+    Sync,
+    /// [`FileSystem::unlinked`].
+    Unlinked,
+    /// [`FileSystem::released`].
+    Released,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing that takes long.
+    No,
+    /// A device: it takes long, but comes to an end by itself.
+    Device,
+    /// What other requests bring about, which must not be held up by it.
+    Others,
+}
+
 /// How [`FileSystem::rename`] treats the target name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
@@ -265,7 +335,7 @@ pub trait FileSystem: Send + Sync + 'static {
         match self.open(node, write) {
             Ok(opened) => Ok((node, attr, opened)),
             Err(e) => {
-                self.idle(node);
+                self.evict(node);
                 Err(e)
             }
         }
@@ -277,26 +347,26 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Exists`]; [`crate::Kind::NoSpace`]; [`crate::Kind::TooManyLinks`].
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr>;
 
-    /// Takes a name away; a directory is known to be empty. A node without names lives on until
-    /// [`FileSystem::forget`].
+    /// Takes a name away; a directory is known to be empty. Returns how many names the node has
+    /// left; without names it lives on until [`FileSystem::forget`].
     ///
     /// # Errors
     /// [`crate::Kind::NotFound`].
-    fn remove(&self, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<NodeId>;
+    fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32>;
 
-    /// Moves a name; the rules on what may replace what have been checked. Returns the node that
-    /// lost its name by being replaced.
+    /// Moves a name; the rules on what may replace what have been checked. Returns how many names
+    /// a node that was replaced has left, and 0 if none was.
     ///
     /// # Errors
     /// [`crate::Kind::NotFound`]; [`crate::Kind::NoSpace`]; [`crate::Kind::CrossDevice`] where the
     /// system cannot move as much at once: programs then copy.
     fn rename(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
         now: Timestamp,
-    ) -> Result<Option<NodeId>>;
+    ) -> Result<u32>;
 
     /// Nobody refers to `node` any more: if it has no name, it is erased.
     fn forget(&self, node: NodeId);
@@ -308,7 +378,7 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Nobody refers to `node` any more, but it has a name: what is held in memory for it can be
     /// dropped. It is looked up again before it is used again.
-    fn idle(&self, _node: NodeId) {}
+    fn evict(&self, _node: NodeId) {}
 
     /// `node` has just lost its last name, by [`FileSystem::remove`] or [`FileSystem::rename`]. No
     /// lock is held, and the program hears of success only after this: the place for work that
@@ -316,7 +386,7 @@ pub trait FileSystem: Send + Sync + 'static {
     ///
     /// # Errors
     /// As the system has them; the name stays gone.
-    fn lost(&self, _node: NodeId) -> Result<()> {
+    fn unlinked(&self, _node: NodeId) -> Result<()> {
         Ok(())
     }
 
@@ -353,7 +423,7 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// What [`FileSystem::open`] opened is closed; comes once for each.
-    fn closed(&self, _node: NodeId) {}
+    fn released(&self, _node: NodeId) {}
 
     /// Reads at `offset` into `buf`; less than asked only at the end of the file.
     ///
@@ -361,11 +431,12 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Io`]; [`crate::Kind::Corrupt`].
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `data` at `offset`; the file grows as needed.
+    /// Writes all of `data` at `offset`; the file grows as needed. What `stamps` says is set in the
+    /// same step, where the system does not stamp by itself what it changes.
     ///
     /// # Errors
     /// [`crate::Kind::NoSpace`]; [`crate::Kind::FileTooBig`]; [`crate::Kind::Io`].
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()>;
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()>;
 
     /// `fallocate`: room, holes, zeros.
     ///
@@ -403,20 +474,21 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::NoAttribute`].
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()>;
 
-    /// The marks of `chattr` on a file or directory, in the numbers of `FS_IOC_GETFLAGS`.
+    /// The inode flags of a file or directory, as `chattr` sets them, in the numbers of
+    /// `FS_IOC_GETFLAGS`.
     ///
     /// # Errors
     /// [`crate::Kind::Unsupported`] where there are none.
-    fn marks(&self, _node: NodeId) -> Result<u32> {
+    fn inode_flags(&self, _node: NodeId) -> Result<u32> {
         Err(crate::Kind::Unsupported.into())
     }
 
-    /// Sets all marks of a file or directory. Who may set which has been checked but for those that
-    /// a system has alone.
+    /// Sets all inode flags of a file or directory. Who may set which has been checked but for those
+    /// that a system has alone.
     ///
     /// # Errors
-    /// [`crate::Kind::Unsupported`] for a mark that cannot be set.
-    fn set_marks(&self, _node: NodeId, _marks: u32) -> Result<()> {
+    /// [`crate::Kind::Unsupported`] for a flag that cannot be set.
+    fn set_inode_flags(&self, _node: NodeId, _flags: u32) -> Result<()> {
         Err(crate::Kind::Unsupported.into())
     }
 
@@ -426,10 +498,10 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::Io`].
     fn stats(&self) -> Result<FsStats>;
 
-    /// Whether writing, zeroing or putting `node` on the medium may wait for what other requests bring
-    /// about: then it must not occupy a thread that serves those.
-    fn may_wait(&self, _node: NodeId) -> bool {
-        false
+    /// What it may wait for to do what is demanded for `node`: whoever serves requests sees to it that
+    /// others are served meanwhile.
+    fn wait(&self, _node: NodeId, _demand: Demand) -> Wait {
+        Wait::No
     }
 
     /// `fsync` of a file or directory, with the guarantee that the mount asked for.

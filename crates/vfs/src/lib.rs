@@ -13,7 +13,7 @@ mod timestamp;
 
 pub use error::{Error, Kind, Result};
 pub use file_system::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, NewNode, NodeId, Opened,
-    Reserve, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
+    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 pub use posix::Posix;

@@ -14,14 +14,15 @@
 //! ctime. Reading stamps nothing: atime only changes when a program sets it, because a trace of
 //! reading is a trace.
 //!
-//! Locks: `namespace` is shared by lookups and listings and exclusive for changes of names, so
-//! check and act are one step and no node dies between being found and being referred to. Reading
-//! and writing content never takes it. `attributes` makes read-check-change of one node's
-//! attributes one step; writing takes it only to append or to clear set-id bits. Order: namespace,
-//! attributes, then whatever the system locks.
+//! Locks: each directory has one over its names, shared by lookups and listings and exclusive for
+//! changes, so check and act are one step (`locks`). Whoever works with a node refers to it, so
+//! none dies or is evicted meanwhile (`references`). Reading and writing content takes no lock
+//! over names. `attributes` makes read-check-change of one node's attributes one step; writing
+//! takes it only to append or to clear set-id bits. Order: names, attributes, then whatever the
+//! system locks.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tacita_clock::Clock;
 
@@ -31,8 +32,9 @@ mod activity;
 mod attributes;
 mod content;
 mod handles;
+mod inode_flags;
 mod listing;
-mod marks;
+mod locks;
 mod names;
 mod namespace;
 mod references;
@@ -44,11 +46,13 @@ pub use content::{OpenMode, WriteMode};
 pub use handles::HandleId;
 pub use listing::ListedEntry;
 pub use names::NAME_LEN_MAX;
+pub use namespace::Unlinked;
 pub use rename::{RenameMode, Renamed};
 pub use xattr::{XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 
 use activity::Activity;
 use handles::Handles;
+use locks::{Changing, Locks};
 use references::{Left, References};
 
 /// Largest size of a file in bytes: the largest offset that `off_t` can hold.
@@ -82,7 +86,7 @@ impl Caller {
 pub struct Posix<F> {
     fs: F,
     clock: Arc<dyn Clock>,
-    namespace: RwLock<()>,
+    locks: Locks,
     attributes: [Mutex<()>; ATTRIBUTE_LOCK_COUNT],
     references: References,
     handles: Handles,
@@ -95,7 +99,7 @@ impl<F: FileSystem> Posix<F> {
         Self {
             fs,
             clock,
-            namespace: RwLock::new(()),
+            locks: Locks::default(),
             attributes: std::array::from_fn(|_| Mutex::new(())),
             references: References::default(),
             handles: Handles::default(),
@@ -178,51 +182,31 @@ impl<F: FileSystem> Posix<F> {
     /// Gives back `count` references to `node`, as [`Posix::lookup`] and its like hand out; a
     /// nameless node dies with its last one.
     pub fn forget(&self, node: NodeId, count: u64) {
-        match self.references.drop(node, count) {
-            Left::Referred => {}
-            Left::Nameless => self.fs.forget(node),
-            Left::Named => {
-                // Whoever finds a node refers to it within the same lock.
-                let _guard = self.namespace.write().unwrap_or_else(PoisonError::into_inner);
-                if !self.references.any(node) {
-                    self.fs.idle(node);
-                }
-            }
+        if self.references.drop(node, count, || self.fs.evict(node)) == Left::Nameless {
+            self.fs.forget(node);
         }
     }
 
     /// Closes all handles and gives back all references: the user is gone, and nameless nodes die.
     pub fn forget_all(&self) {
         for node in self.handles.clear() {
-            self.fs.closed(node);
+            self.fs.released(node);
         }
         for node in self.references.drop_all() {
             self.fs.forget(node);
         }
     }
 
-    /// Marks a node that may just have lost a name; the namespace is locked.
-    fn after_loss_of_name(&self, node: NodeId) -> Result<()> {
-        if self.fs.attr(node)?.nlink == 0 && self.references.orphan(node) {
-            self.fs.forget(node);
-        }
-        Ok(())
-    }
-
-    // The locks guard no data of their own, so a panic under them leaves nothing half done.
-
-    fn read_namespace(&self) -> RwLockReadGuard<'_, ()> {
-        self.namespace.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change_namespace(&self) -> RwLockWriteGuard<'_, ()> {
+    /// The names of these directories are to change.
+    fn change_names<const N: usize>(&self, dirs: [NodeId; N]) -> Changing<'_, N> {
         self.activity.note();
-        self.namespace.write().unwrap_or_else(PoisonError::into_inner)
+        self.locks.change(dirs)
     }
 
     fn lock_attributes(&self, node: NodeId) -> MutexGuard<'_, ()> {
         self.activity.note();
         let index = node.0 % ATTRIBUTE_LOCK_COUNT as u64;
+        // It guards no data of its own, so a panic under it leaves nothing half done.
         self.attributes[usize::try_from(index).unwrap_or(0)]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tacita_block::{DiskModel, Geometry, MemoryDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Table, Times};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
-use tacita_vfs::{FileSystem, FileType, NewNode, NodeId, Timestamp};
+use tacita_vfs::{FileSystem, FileType, Link, NewNode, NodeId, Stamps, Timestamp};
 
 use super::{FileNo, Modelled, Moves};
 use crate::harness::content::Stream;
@@ -85,7 +85,7 @@ impl ModelledHifs {
             let now = usize::try_from((len_bytes - done).min(REQUEST_LEN_MAX))?;
             // HIFS stores no zeros, and compares what it overwrites: content has to be real.
             self.random.fill(&mut self.buf[..now]);
-            self.hifs.write(node, offset + done, &self.buf[..now])?;
+            self.hifs.write(node, offset + done, &self.buf[..now], Stamps::NONE)?;
             done += now as u64;
         }
         Ok(())
@@ -128,7 +128,8 @@ impl Modelled for ModelledHifs {
     fn delete(&mut self, file: FileNo) -> Result<()> {
         let (node, _) = self.files.remove(&file).context("the file is there")?;
         let name = OsString::from(format!("file-{}", file.0));
-        self.hifs.remove(self.hifs.root(), &name, Timestamp::default())?;
+        let link = Link { dir: self.hifs.root(), name: &name, node };
+        self.hifs.remove(link, Timestamp::default())?;
         self.hifs.forget(node);
         Ok(())
     }

@@ -20,10 +20,6 @@ use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
 use crate::status;
 
-/// Threads that serve requests. A purge holds the one that it is asked for in until it is done, and
-/// mostly waits for the device meanwhile: so more than there are cores.
-const THREAD_COUNT: usize = 16;
-
 /// What can be done where nothing can be mounted.
 const WITHOUT_FUSE: &str = "without FUSE, `tacita purge file PATH` purges single files";
 
@@ -112,7 +108,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
             overlay.pending()
         );
     }
-    if overlay.medium().flash {
+    if overlay.lower().flash {
         eprintln!(
             "tacita: {}: the device does not rotate: flash may keep old copies of what is \
              overwritten\n  what must not be found there needs encryption, and keys that are destroyed",
@@ -127,7 +123,6 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         passthrough: !arguments.no_passthrough,
         callers_room: given("allow_other"),
         extra: arguments.options.clone(),
-        threads: THREAD_COUNT,
         // The overlay keeps its own time.
         sync_interval: Duration::ZERO,
         ..MountOptions::default()

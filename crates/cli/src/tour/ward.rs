@@ -274,7 +274,7 @@ fn tell_packed(folder: &Path, image: &Path, events: &[Event]) -> Outcome<()> {
 }
 
 fn clear(hifs: &Hifs) -> Outcome<()> {
-    use tacita_vfs::{FileSystem, Timestamp};
+    use tacita_vfs::{FileSystem, Link, Timestamp};
     let names = |dir| {
         let mut names = Vec::new();
         let listed = hifs.list(dir, 0, &mut |entry| {
@@ -286,10 +286,11 @@ fn clear(hifs: &Hifs) -> Outcome<()> {
     let inner = || -> tacita_vfs::Result<()> {
         for (ward, dir) in names(hifs.root())? {
             for (patient, node) in names(dir)? {
-                hifs.remove(dir, &patient, Timestamp::default())?;
+                hifs.remove(Link { dir, name: &patient, node }, Timestamp::default())?;
                 hifs.forget(node);
             }
-            hifs.remove(hifs.root(), &ward, Timestamp::default())?;
+            let link = Link { dir: hifs.root(), name: &ward, node: dir };
+            hifs.remove(link, Timestamp::default())?;
             hifs.forget(dir);
         }
         hifs.sync()

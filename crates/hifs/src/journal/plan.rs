@@ -10,16 +10,17 @@
 //! the same and are whole or not at all; in large ones such blocks are *loose*.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use tacita_block::BlockNo;
-use tacita_secret::{Digest, digest};
+use tacita_secret::{Digest, digest, digest_of};
 
 use super::layers::{self, Step, Way};
 use super::{
     HASH_AT, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC, RECORD_LEN,
     RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero,
 };
-use crate::content::Pending;
+use crate::content::{Block, Pending};
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
@@ -63,19 +64,19 @@ pub(crate) struct Plan {
     buckets: Cells,
     pages: Cells,
     /// Blocks that may differ from the image.
-    blocks: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    blocks: Vec<(u64, Block)>,
     zeros: Vec<Run>,
 }
 
 /// Blocks to be written, and runs to be zeroed, that differ from the image.
 #[derive(Default)]
 struct Differing {
-    puts: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    puts: Vec<(u64, Block)>,
     zeros: Vec<Run>,
     /// Still to be compared.
-    unsure: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    unsure: Vec<(u64, Block)>,
     /// Overwritten content.
-    loose: Vec<(u64, Box<[u8; BLOCK_LEN]>)>,
+    loose: Vec<(u64, Block)>,
 }
 
 /// Content that moves unchanged, and its tag.
@@ -83,8 +84,8 @@ type Moves = BTreeMap<Step, u64>;
 
 impl Plan {
     /// This block gets this content.
-    pub(crate) fn put(&mut self, at: BlockNo, block: Box<[u8; BLOCK_LEN]>) {
-        self.blocks.push((at.0, block));
+    pub(crate) fn put(&mut self, at: BlockNo, block: &[u8; BLOCK_LEN]) {
+        self.blocks.push((at.0, Arc::new(*block)));
     }
 
     /// These blocks, which held something, become zero.
@@ -175,7 +176,7 @@ impl Plan {
         }
         for (step, _) in steps.iter().zip(&order.ways).filter(|(_, way)| **way == Way::Copied) {
             let content = read_cell(medium, BlockNo(step.from), step.count)?;
-            out.write_all(BlockNo(step.to), false, &content);
+            out.write_all(BlockNo(step.to), false, blocks_of(&content));
         }
         out.compare(medium)?;
         let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
@@ -253,11 +254,11 @@ impl Cells {
         let mut equal: BTreeMap<Digest, Vec<&Target>> = BTreeMap::new();
         for target in targets {
             let content = target.content(medium, cell_blocks)?;
-            let hash = digest(&content);
+            let hash = digest_of(content.iter().map(|block| &block[..]));
             if sources.contains_key(&hash) {
                 equal.entry(hash).or_default().push(target);
             } else {
-                out.write_known(target, &content);
+                out.write_known(target, content);
             }
         }
         for (hash, mut targets) in equal {
@@ -299,21 +300,35 @@ impl Target {
         })
     }
 
-    /// The whole content.
-    fn content(&self, medium: &Medium, cell_blocks: u32) -> Result<Vec<u8>> {
-        let mut content = match self.base.filter(|_| self.blocks.len() < cell_blocks as usize) {
+    /// The whole content. What waits in memory is shared, not copied.
+    fn content(&self, medium: &Medium, cell_blocks: u32) -> Result<Vec<Block>> {
+        let base = match self.base.filter(|_| self.blocks.len() < cell_blocks as usize) {
             Some(base) => read_cell(medium, base, cell_blocks)?,
-            None => vec![0; cell_blocks as usize * BLOCK_LEN],
+            None => Vec::new(),
         };
-        for (index, block) in &self.blocks {
-            let target = &mut content[*index as usize * BLOCK_LEN..][..BLOCK_LEN];
-            match block {
-                Some(block) => target.copy_from_slice(&block[..]),
-                None => target.fill(0),
-            }
-        }
-        Ok(content)
+        let mut given = self.blocks.iter().peekable();
+        let content = (0..cell_blocks).map(|index| match given.next_if(|(i, _)| *i == index) {
+            Some((_, block)) => block_of(block),
+            None if base.is_empty() => Block::clone(&ZEROS),
+            None => one_block(&base[index as usize * BLOCK_LEN..][..BLOCK_LEN]),
+        });
+        Ok(content.collect())
     }
+}
+
+/// What blocks without content share.
+static ZEROS: LazyLock<Block> = LazyLock::new(|| Arc::new([0; BLOCK_LEN]));
+
+fn block_of(pending: &Pending) -> Block {
+    Block::clone(pending.as_ref().unwrap_or(&ZEROS))
+}
+
+fn one_block(bytes: &[u8]) -> Block {
+    Arc::new(bytes.try_into().expect("one block"))
+}
+
+fn blocks_of(bytes: &[u8]) -> Vec<Block> {
+    bytes.chunks_exact(BLOCK_LEN).map(one_block).collect()
 }
 
 fn read_cell(medium: &Medium, at: BlockNo, blocks: u32) -> Result<Vec<u8>> {
@@ -328,13 +343,13 @@ impl Differing {
         if target.base == Some(target.to) {
             self.write_in_place(target);
         } else {
-            self.write_all(target.to, target.fresh, &target.content(medium, cell_blocks)?);
+            self.write_all(target.to, target.fresh, target.content(medium, cell_blocks)?);
         }
         Ok(())
     }
 
     /// The same with the whole content at hand.
-    fn write_known(&mut self, target: &Target, content: &[u8]) {
+    fn write_known(&mut self, target: &Target, content: Vec<Block>) {
         if target.base == Some(target.to) {
             self.write_in_place(target);
         } else {
@@ -345,17 +360,15 @@ impl Differing {
     fn write_in_place(&mut self, target: &Target) {
         let list = if target.only_overwrites() { &mut self.loose } else { &mut self.unsure };
         for (index, block) in &target.blocks {
-            let block = block.as_deref().map_or_else(|| Box::new([0; BLOCK_LEN]), |b| Box::new(*b));
-            list.push((target.to.0 + u64::from(*index), block));
+            list.push((target.to.0 + u64::from(*index), block_of(block)));
         }
     }
 
-    fn write_all(&mut self, to: BlockNo, fresh: bool, content: &[u8]) {
-        for (at, block) in (to.0..).zip(content.chunks_exact(BLOCK_LEN)) {
-            if fresh && is_zero(block) {
+    fn write_all(&mut self, to: BlockNo, fresh: bool, content: Vec<Block>) {
+        for (at, block) in (to.0..).zip(content) {
+            if fresh && is_zero(&block[..]) {
                 continue;
             }
-            let block: Box<[u8; BLOCK_LEN]> = Box::new(block.try_into().expect("one block"));
             if fresh { &mut self.puts } else { &mut self.unsure }.push((at, block));
         }
     }
@@ -402,7 +415,7 @@ impl Differing {
 }
 
 /// Joins adjacent blocks into longer writes.
-fn join(blocks: Vec<(u64, Box<[u8; BLOCK_LEN]>)>) -> Vec<(u64, Vec<u8>)> {
+fn join(blocks: Vec<(u64, Block)>) -> Vec<(u64, Vec<u8>)> {
     let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
     for (at, block) in blocks {
         match runs.last_mut() {

@@ -7,8 +7,9 @@ use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice};
 use tacita_hifs::Hifs;
 use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Layout, Parameters};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, Tree, read_all, step, tree, walk};
-use tacita_vfs::{Exchange, FileSystem, FileType, NewNode};
+use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
 use crate::images::{LAYOUTS, NOW, assert_same, env_number, fresh, new, open, parameters, plainly};
 use crate::permutation::LIMITS;
@@ -79,13 +80,14 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) {
     let (folder, _) = hifs.create(hifs.root(), "ballast 0".as_ref(), &folder()).unwrap();
     for n in 0..6 {
         let (file, _) = hifs.create(folder, format!("{n}").as_ref(), &new(FileType::File)).unwrap();
-        hifs.write(file, 0, &rng.bytes(90_000)).unwrap();
+        hifs.write(file, 0, &rng.bytes(90_000), Stamps::NONE).unwrap();
     }
     let mut looked = 0;
     for commit in 0..12 {
         let (old, now) = (format!("ballast {commit}"), format!("ballast {}", commit + 1));
         let root = hifs.root();
-        let _ = hifs.rename((root, old.as_ref()), (root, now.as_ref()), Exchange::No, NOW);
+        let _ =
+            by_name::rename(&*hifs, (root, old.as_ref()), (root, now.as_ref()), Exchange::No, NOW);
         for _ in 0..=rng.below(25) {
             step(&*hifs, &mut rng, &LIMITS);
         }
@@ -111,7 +113,7 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) {
                 if let Some(place) = rng.pick(&files) {
                     // A little, so that it needs no commit of its own.
                     let (at, bytes) = (rng.below(9000), rng.bytes(100));
-                    let _ = hifs.write(place.node, at, &bytes);
+                    let _ = hifs.write(place.node, at, &bytes, Stamps::NONE);
                 }
                 *want = contents(&hifs);
             }

@@ -4,8 +4,9 @@
 use tacita_hifs::Hifs;
 use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Table};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, tree, walk};
-use tacita_vfs::{Exchange, FileSystem, FileType, Kind, NodeId};
+use tacita_vfs::{Exchange, FileSystem, FileType, Kind, NodeId, Stamps};
 
 use crate::images::{
     LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters,
@@ -28,7 +29,7 @@ fn shapes() -> Vec<Parameters> {
 
 fn write_all(hifs: &Hifs, name: &str, content: &[u8]) -> tacita_vfs::Result<NodeId> {
     let (node, _) = hifs.create(hifs.root(), name.as_ref(), &new(FileType::File))?;
-    hifs.write(node, 0, content)?;
+    hifs.write(node, 0, content, Stamps::NONE)?;
     Ok(node)
 }
 
@@ -49,8 +50,7 @@ fn fill(hifs: &Hifs, contents: &[Vec<u8>], from: u64, what: &str) -> u64 {
 }
 
 fn remove(hifs: &Hifs, name: &str, what: &str) {
-    let node = hifs
-        .remove(hifs.root(), name.as_ref(), NOW)
+    let node = by_name::remove(hifs, hifs.root(), name.as_ref(), NOW)
         .unwrap_or_else(|e| panic!("{what}, removing {name}: {e}"));
     hifs.forget(node);
 }
@@ -77,7 +77,7 @@ fn equal_contents(parameters: &Parameters, seed: u64) {
     for n in full / 2..full {
         let (from, to) = (format!("copy {n}"), format!("moved {n}"));
         let root = hifs.root();
-        hifs.rename((root, from.as_ref()), (root, to.as_ref()), Exchange::No, NOW)
+        by_name::rename(&hifs, (root, from.as_ref()), (root, to.as_ref()), Exchange::No, NOW)
             .unwrap_or_else(|e| panic!("{what}: {e}"));
     }
     hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -122,7 +122,7 @@ fn search(parameters: &Parameters, seed: u64, rounds: u64) -> u64 {
         };
         let (file, _) = hifs.create(dir, format!("{n}").as_ref(), &new(FileType::File)).unwrap();
         let from = usize::try_from(rng.below(3)).unwrap() * 4096;
-        match hifs.write(file, 0, &content[from.min(content.len() / 2)..]) {
+        match hifs.write(file, 0, &content[from.min(content.len() / 2)..], Stamps::NONE) {
             Ok(()) => {}
             Err(error) if error.kind() == Kind::NoSpace => break,
             Err(error) => panic!("{parameters:?}: {error}"),
@@ -134,14 +134,21 @@ fn search(parameters: &Parameters, seed: u64, rounds: u64) -> u64 {
         let before = hifs.cost().journal_blocks;
         let moves: [&dyn Fn(); 3] = [
             &|| {
-                let _ = hifs.rename((root, "d".as_ref()), (root, "e".as_ref()), Exchange::Yes, NOW);
+                let _ = by_name::rename(
+                    &hifs,
+                    (root, "d".as_ref()),
+                    (root, "e".as_ref()),
+                    Exchange::Yes,
+                    NOW,
+                );
             },
             &|| {
                 let places = walk(&hifs);
                 let files = places.iter().filter(|p| p.kind == FileType::File);
                 for (i, place) in files.enumerate() {
                     let to = format!("{:?}", (i + usize::try_from(round).unwrap()) % 30);
-                    let _ = hifs.rename(
+                    let _ = by_name::rename(
+                        &hifs,
                         (place.dir, &place.name),
                         (place.dir, to.as_ref()),
                         Exchange::Yes,
@@ -151,7 +158,8 @@ fn search(parameters: &Parameters, seed: u64, rounds: u64) -> u64 {
             },
             &|| {
                 for place in walk(&hifs).iter().filter(|p| p.kind == FileType::File) {
-                    let _ = hifs.write(place.node, 4096 * (round % 5), &content[..4096]);
+                    let _ =
+                        hifs.write(place.node, 4096 * (round % 5), &content[..4096], Stamps::NONE);
                 }
             },
         ];
@@ -199,12 +207,13 @@ fn exchanges(parameters: &Parameters) {
             let (file, _) =
                 hifs.create(dir, format!("{n}").as_ref(), &new(FileType::File)).unwrap();
             let len = share * hifs.superblock().geometry.bucket_len_bytes() / 4;
-            hifs.write(file, 0, &rng.bytes(usize::try_from(len).unwrap())).unwrap();
+            hifs.write(file, 0, &rng.bytes(usize::try_from(len).unwrap()), Stamps::NONE).unwrap();
         }
     }
     hifs.sync().unwrap();
     for _ in 0..3 {
-        hifs.rename((root, "a".as_ref()), (root, "b".as_ref()), Exchange::Yes, NOW).unwrap();
+        by_name::rename(&hifs, (root, "a".as_ref()), (root, "b".as_ref()), Exchange::Yes, NOW)
+            .unwrap();
         hifs.sync().unwrap();
     }
 }
@@ -249,7 +258,7 @@ fn a_file_of_many_names_loses_them_one_by_one() {
     let hifs = open(device.clone());
     let root = hifs.root();
     let (node, _) = hifs.create(root, "m".as_ref(), &new(FileType::File)).unwrap();
-    hifs.write(node, 0, &[9; 10_000]).unwrap();
+    hifs.write(node, 0, &[9; 10_000], Stamps::NONE).unwrap();
     let mut names = 1u64;
     let refused = loop {
         match hifs.link(node, root, format!("{names}").as_ref(), NOW) {
@@ -263,7 +272,7 @@ fn a_file_of_many_names_loses_them_one_by_one() {
     let mut places = walk(&hifs);
     places.sort_by(|a, b| a.name.cmp(&b.name));
     for place in places {
-        let node = hifs.remove(root, &place.name, NOW).unwrap();
+        let node = by_name::remove(&hifs, root, &place.name, NOW).unwrap();
         if hifs.attr(node).is_ok_and(|attr| attr.nlink == 0) {
             hifs.forget(node);
         }

@@ -7,7 +7,7 @@ use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
 use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
 
-use tacita_vfs::{FileSystem, FileType};
+use tacita_vfs::{FileSystem, FileType, Stamps};
 
 use crate::images::{
     LAYOUTS, assert_same, env_number, fault_device, fresh, memory_device, new, open, options,
@@ -121,16 +121,16 @@ fn large_overwrites_tear_into_content_alone() {
         let hifs = Hifs::open(device.clone(), options(1)).unwrap();
         let new = new(FileType::File);
         let (file, _) = hifs.create(hifs.root(), OsStr::new("f"), &new).unwrap();
-        hifs.write(file, 0, &rng.bytes(200_000)).unwrap();
+        hifs.write(file, 0, &rng.bytes(200_000), Stamps::NONE).unwrap();
         hifs.sync().unwrap();
         let before = device.content();
         device.restart_recording();
         // Content and a name in one commit; for one seed also growth and a new hole, which move
         // buckets.
-        hifs.write(file, 5_000, &rng.bytes(150_000)).unwrap();
+        hifs.write(file, 5_000, &rng.bytes(150_000), Stamps::NONE).unwrap();
         if seed == 2 {
-            hifs.write(file, 200_000, &rng.bytes(9_000)).unwrap();
-            hifs.write(file, 40_960, &[0; 8192]).unwrap();
+            hifs.write(file, 200_000, &rng.bytes(9_000), Stamps::NONE).unwrap();
+            hifs.write(file, 40_960, &[0; 8192], Stamps::NONE).unwrap();
         }
         hifs.create(hifs.root(), OsStr::new("g"), &new).unwrap();
         hifs.sync().unwrap();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tacita_block::{Fault, FaultDevice, Kind as DeviceKind};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Kind, Recovery, RootOwner, format};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree};
-use tacita_vfs::{Exchange, FileSystem, FileType, NewNode};
+use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
 use crate::images::{
     LAYOUTS, assert_same, fault_device, fresh, memory_device, open, options, parameters,
@@ -42,7 +43,7 @@ impl Story {
             let new = NewNode { kind: FileType::File, ..folder() };
             for n in 0..6 {
                 let (file, _) = hifs.create(dir, format!("{n}").as_ref(), &new).unwrap();
-                hifs.write(file, 0, &rng.bytes(45_000)).unwrap();
+                hifs.write(file, 0, &rng.bytes(45_000), Stamps::NONE).unwrap();
             }
         }
         hifs.sync().unwrap();
@@ -80,7 +81,8 @@ impl Story {
     fn change(&self, hifs: &Hifs) {
         if self.seed.is_multiple_of(3) {
             let (root, now) = (hifs.root(), tacita_vfs::Timestamp::default());
-            hifs.rename((root, "d".as_ref()), (root, "e".as_ref()), Exchange::No, now).unwrap();
+            by_name::rename(hifs, (root, "d".as_ref()), (root, "e".as_ref()), Exchange::No, now)
+                .unwrap();
             return;
         }
         let mut rng = Rng::new(self.seed + 1000);
@@ -146,7 +148,11 @@ impl Story {
         assert_eq!(hifs.sync_node(root).unwrap_err().kind(), Io, "{what}");
         assert_eq!(hifs.lookup(root, "x".as_ref()).unwrap_err().kind(), Io, "{what}");
         let now = tacita_vfs::Timestamp::default();
-        assert_eq!(hifs.remove(root, "x".as_ref(), now).unwrap_err().kind(), Io, "{what}");
+        assert_eq!(
+            by_name::remove(hifs, root, "x".as_ref(), now).unwrap_err().kind(),
+            Io,
+            "{what}"
+        );
         assert_eq!(hifs.commit().unwrap_err().kind(), Kind::Poisoned, "{what}");
     }
 }

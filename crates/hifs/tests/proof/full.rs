@@ -4,8 +4,11 @@ use std::ffi::OsStr;
 
 use tacita_hifs::Hifs;
 use tacita_hifs::geometry::{Layout, Parameters, Table};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree, walk};
-use tacita_vfs::{Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, XattrMode};
+use tacita_vfs::{
+    Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Stamps, XattrMode,
+};
 
 use crate::images::{
     LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters, plainly,
@@ -37,7 +40,7 @@ const FILLERS: [(&str, Filler); 7] = [
                 None => return false,
             },
         };
-        room(fs.write(node, n % 8 * 4096, &[7; 4096])).is_some()
+        room(fs.write(node, n % 8 * 4096, &[7; 4096], Stamps::NONE)).is_some()
     }),
     ("directory entries", |fs, n| {
         let name = format!("{n:0200}");
@@ -67,12 +70,13 @@ const FILLERS: [(&str, Filler); 7] = [
         })
     }),
     ("short content", |fs, n| {
-        some_file(fs, n).is_some_and(|node| room(fs.write(node, 0, &[1; 190])).is_some())
+        some_file(fs, n)
+            .is_some_and(|node| room(fs.write(node, 0, &[1; 190], Stamps::NONE)).is_some())
     }),
     ("short content that grows a hole", |fs, n| {
         some_file(fs, n).is_some_and(|node| {
             let size = Some(10_000);
-            room(fs.write(node, 0, &[1; 19])).is_some()
+            room(fs.write(node, 0, &[1; 19], Stamps::NONE)).is_some()
                 && room(fs.change(node, &Change { size, ..Change::default() })).is_some()
         })
     }),
@@ -194,7 +198,7 @@ fn what_is_refused_has_changed_nothing() {
                 continue;
             };
             let long = "l".repeat(250);
-            refused("write", hifs.write(file.node, 0, &vec![9; 200_000]).map(drop));
+            refused("write", hifs.write(file.node, 0, &vec![9; 200_000], Stamps::NONE).map(drop));
             if tree(&hifs) != before {
                 continue;
             }
@@ -204,7 +208,7 @@ fn what_is_refused_has_changed_nothing() {
             }
             let to = (root, long.as_ref());
             let from = (file.dir, file.name.as_os_str());
-            refused("rename", hifs.rename(from, to, Exchange::No, NOW).map(drop));
+            refused("rename", by_name::rename(&hifs, from, to, Exchange::No, NOW).map(drop));
         }
     }
 }
@@ -262,7 +266,7 @@ fn large_writes(parameters: &Parameters) {
     let third = usize::try_from(third).unwrap();
     for name in ["a", "b", "c"] {
         let (file, _) = hifs.create(root, name.as_ref(), &new(FileType::File)).unwrap();
-        if let Err(error) = hifs.write(file, 0, &vec![5; third]) {
+        if let Err(error) = hifs.write(file, 0, &vec![5; third], Stamps::NONE) {
             panic!("{what}, {name}: {error}");
         }
     }
@@ -270,11 +274,12 @@ fn large_writes(parameters: &Parameters) {
     let (a, _) = hifs.lookup(root, "a".as_ref()).unwrap();
     // Everything moves, and part of it is written in the same commit.
     for (from, to) in [("b", "z"), ("c", "y")] {
-        hifs.rename((root, from.as_ref()), (root, to.as_ref()), Exchange::No, NOW).unwrap();
+        by_name::rename(&hifs, (root, from.as_ref()), (root, to.as_ref()), Exchange::No, NOW)
+            .unwrap();
     }
-    hifs.write(a, 10, &[1; 10]).unwrap_or_else(|e| panic!("{what}: {e}"));
+    hifs.write(a, 10, &[1; 10], Stamps::NONE).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (z, _) = hifs.lookup(root, "z".as_ref()).unwrap();
-    hifs.write(z, 4100, &[1; 10]).unwrap_or_else(|e| panic!("{what}: {e}"));
+    hifs.write(z, 4100, &[1; 10], Stamps::NONE).unwrap_or_else(|e| panic!("{what}: {e}"));
     hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
     let durability = tree(&hifs);
     assert!(tree(&open(memory_device(&device.snapshot()))) == durability);
@@ -302,7 +307,7 @@ fn churn_at_high_load() {
                     let (used, all) = hifs.load(Table::Buckets);
                     if used * 100 < all * 95 {
                         let at = rng.below(150) * 4096;
-                        room(hifs.write(node, at, &rng.bytes(20_000)))
+                        room(hifs.write(node, at, &rng.bytes(20_000), Stamps::NONE))
                     } else {
                         None
                     }

@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 
 use tacita_hifs::geometry::BLOCK_LEN;
 use tacita_hifs::{Hifs, OpenOptions};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, walk};
 use tacita_vfs::{
-    Change, FileSystem, FileType, Kind, NewNode, Reserve, Seek, Timestamp, XattrMode,
+    Change, FileSystem, FileType, Kind, NewNode, Reserve, Seek, Stamps, Timestamp, XattrMode,
 };
 
 use crate::images::{memory_device, options};
@@ -91,7 +92,7 @@ fn change(hifs: &Hifs) {
             FileType::File => {
                 let size = hifs.attr(place.node).unwrap().size;
                 let resize = |size| Change { size: Some(size), ..Change::default() };
-                allow(hifs.write(place.node, size.min(1 << 20), &rng.bytes(700)));
+                allow(hifs.write(place.node, size.min(1 << 20), &rng.bytes(700), Stamps::NONE));
                 allow(hifs.change(place.node, &resize(size / 2)));
                 allow(hifs.reserve(place.node, 0..size, Reserve::Punch));
                 allow(hifs.change(place.node, &resize(100)));
@@ -116,7 +117,7 @@ fn change(hifs: &Hifs) {
     }
     let _ = hifs.sync();
     for place in walk(hifs).iter().rev() {
-        let gone = hifs.remove(place.dir, &place.name, now).unwrap();
+        let gone = by_name::remove(hifs, place.dir, &place.name, now).unwrap();
         hifs.forget(gone);
     }
 }

@@ -8,7 +8,7 @@ use tacita_block::{BlockDevice, FaultDevice, Geometry, MemoryDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
 use tacita_testkit::history::{Rng, Tree};
-use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Timestamp, XattrMode};
+use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode};
 
 /// The time of everything that a game makes.
 pub(crate) const NOW: Timestamp = Timestamp { secs: 9, nanos: 9 };
@@ -121,7 +121,7 @@ pub(crate) fn plainly(hifs: &Hifs, durability: &Tree, seed: u64) {
             // Zeros take no room, so they are not written.
             for (n, piece) in (0..).zip(wanted.content.chunks(4096)) {
                 if piece.iter().any(|b| *b != 0) {
-                    hifs.write(node, n * 4096, piece).unwrap();
+                    hifs.write(node, n * 4096, piece, Stamps::NONE).unwrap();
                 }
             }
             let size = Some(wanted.content.len() as u64);

@@ -7,8 +7,9 @@ use std::time::Instant;
 use tacita_block::{BlockDevice, Geometry, MemoryDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, format};
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Commits, Rng, build, step, tree};
-use tacita_vfs::{Change, Exchange, FileSystem, FileType, Kind, NodeId, Reserve, Seek};
+use tacita_vfs::{Change, Exchange, FileSystem, FileType, Kind, NodeId, Reserve, Seek, Stamps};
 
 use crate::images::{
     LAYOUTS, NOW, assert_same, fresh, memory_device, new, open, options, parameters,
@@ -29,7 +30,7 @@ fn crowd(device: std::sync::Arc<dyn BlockDevice>, count: u32, backwards: bool) -
         if backwards && n % 1000 == 0 {
             make(&hifs, dir, "a detour", FileType::Fifo);
             hifs.sync().unwrap();
-            let gone = hifs.remove(dir, "a detour".as_ref(), NOW).unwrap();
+            let gone = by_name::remove(&hifs, dir, "a detour".as_ref(), NOW).unwrap();
             hifs.forget(gone);
         }
     }
@@ -55,7 +56,8 @@ fn twenty_thousand_entries_in_two_orders() {
     let root = first.root();
     let before = devices[0].hash();
     let to = (root, "elsewhere".as_ref());
-    let error = first.rename((root, "crowd".as_ref()), to, Exchange::No, NOW).unwrap_err();
+    let error =
+        by_name::rename(&first, (root, "crowd".as_ref()), to, Exchange::No, NOW).unwrap_err();
     assert_eq!(error.kind(), Kind::CrossDevice);
     first.sync().unwrap();
     assert!(devices[0].hash() == before, "a refused rename has changed the image");
@@ -114,14 +116,14 @@ fn offsets_at_the_limits() {
             assert_eq!(result.unwrap_err().kind(), Kind::FileTooBig);
         };
         for at in [max, max - 2, u64::MAX, u64::MAX - 5, i64::MAX.cast_unsigned()] {
-            too_big(hifs.write(file, at, b"abc"));
+            too_big(hifs.write(file, at, b"abc", Stamps::NONE));
         }
-        too_big(hifs.write(file, max - 4096, &vec![1; 600_000]));
+        too_big(hifs.write(file, max - 4096, &vec![1; 600_000], Stamps::NONE));
         too_big(hifs.change(file, &resize(max + 1)).map(drop));
         too_big(hifs.change(file, &resize(u64::MAX)).map(drop));
         assert_eq!(hifs.attr(file).unwrap().size, 0);
-        hifs.write(file, max - 3, b"end").unwrap();
-        hifs.write(file, 1 << 40, b"middle").unwrap();
+        hifs.write(file, max - 3, b"end", Stamps::NONE).unwrap();
+        hifs.write(file, 1 << 40, b"middle", Stamps::NONE).unwrap();
         hifs.sync().unwrap();
         assert_eq!(hifs.attr(file).unwrap().size, max);
         assert_eq!(hifs.attr(file).unwrap().blocks, 16);
@@ -142,7 +144,7 @@ fn offsets_at_the_limits() {
         assert!(hifs.reserve(file, 0..u64::MAX, Reserve::Zero { keep_size: false }).is_err());
         assert!(hifs.reserve(file, 0..u64::MAX, Reserve::Allocate { keep_size: true }).is_err());
         hifs.change(file, &resize(0)).unwrap();
-        let gone = hifs.remove(hifs.root(), "sparse".as_ref(), NOW).unwrap();
+        let gone = by_name::remove(&hifs, hifs.root(), "sparse".as_ref(), NOW).unwrap();
         hifs.forget(gone);
         hifs.sync().unwrap();
         assert_same(&empty, &device.snapshot(), "emptied");
@@ -162,7 +164,7 @@ fn links_across_folders_that_move() {
                 let dir = make(&hifs, root, name, FileType::Directory);
                 let below = make(&hifs, dir, "below", FileType::Directory);
                 let file = make(&hifs, below, "file", FileType::File);
-                hifs.write(file, 0, &rng.bytes(9000)).unwrap();
+                hifs.write(file, 0, &rng.bytes(9000), Stamps::NONE).unwrap();
                 names.push(name.into());
                 for (n, other) in names.iter().enumerate() {
                     let (other, _) = hifs.lookup(root, other.as_ref()).unwrap();
@@ -176,7 +178,7 @@ fn links_across_folders_that_move() {
                 let to = format!("{to}{n}");
                 let from = std::mem::replace(&mut names[which], to.clone());
                 let (from, to) = ((root, from.as_ref()), (root, to.as_ref()));
-                hifs.rename(from, to, Exchange::No, NOW).unwrap();
+                by_name::rename(&hifs, from, to, Exchange::No, NOW).unwrap();
                 if rng.below(3) == 0 {
                     hifs.sync().unwrap();
                 }
@@ -205,16 +207,16 @@ fn nameless_files_do_not_outlive_a_crash() {
             let hifs = Hifs::open(device.clone(), options(3)).unwrap();
             let root = hifs.root();
             let kept = make(&hifs, root, "kept", FileType::File);
-            hifs.write(kept, 0, &vec![5; 20_000]).unwrap();
+            hifs.write(kept, 0, &vec![5; 20_000], Stamps::NONE).unwrap();
             hifs.sync().unwrap();
             let without = device.snapshot();
             for (n, len) in [100, 30_000, 0].into_iter().enumerate() {
                 let name = format!("doomed {n}");
                 let file = make(&hifs, root, &name, FileType::File);
-                hifs.write(file, 0, &vec![b'#'; len]).unwrap();
+                hifs.write(file, 0, &vec![b'#'; len], Stamps::NONE).unwrap();
                 hifs.sync().unwrap();
-                hifs.remove(root, name.as_ref(), NOW).unwrap();
-                hifs.write(file, 1000, b"still in use").unwrap();
+                by_name::remove(&hifs, root, name.as_ref(), NOW).unwrap();
+                hifs.write(file, 1000, b"still in use", Stamps::NONE).unwrap();
             }
             hifs.sync().unwrap();
             let crashed = device.snapshot();
@@ -267,7 +269,7 @@ fn random_ids_are_stable() {
     let dir = make(&hifs, root, "dir", FileType::Directory);
     for n in 0..50 {
         let file = make(&hifs, dir, &format!("{n}"), FileType::File);
-        hifs.write(file, 0, &[1; 5000]).unwrap();
+        hifs.write(file, 0, &[1; 5000], Stamps::NONE).unwrap();
     }
     hifs.sync().unwrap();
     let seen = |hifs: &Hifs, name: &str| {
@@ -285,7 +287,8 @@ fn random_ids_are_stable() {
     numbers.sort_unstable();
     assert!(numbers[0] > 2 && numbers.windows(2).all(|pair| pair[0] != pair[1]));
     let copied = hifs.cost().buckets.copied;
-    hifs.rename((root, "dir".as_ref()), (root, "new".as_ref()), Exchange::No, NOW).unwrap();
+    by_name::rename(&hifs, (root, "dir".as_ref()), (root, "new".as_ref()), Exchange::No, NOW)
+        .unwrap();
     hifs.sync().unwrap();
     assert_eq!(hifs.cost().buckets.copied, copied, "a rename has moved content");
     assert_eq!(seen(&hifs, "new"), before);

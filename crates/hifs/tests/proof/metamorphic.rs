@@ -3,9 +3,10 @@
 use std::ffi::OsStr;
 
 use tacita_hifs::geometry::Layout;
+use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, clear, step};
 use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, NewNode, NodeId, Reserve, Timestamp, XattrMode,
+    Change, Exchange, FileSystem, FileType, NewNode, NodeId, Reserve, Stamps, Timestamp, XattrMode,
 };
 
 use crate::images::{LAYOUTS, assert_same, fresh, open, parameters};
@@ -27,32 +28,32 @@ type Step = fn(&dyn FileSystem, NodeId);
 const PAIRS: [(&str, Step); 9] = [
     ("create, unlink", |fs, _| {
         let (node, _) = fs.create(fs.root(), OsStr::new("x"), &new(FileType::File)).unwrap();
-        fs.write(node, 0, &[1; 9000]).unwrap();
+        fs.write(node, 0, &[1; 9000], Stamps::NONE).unwrap();
         fs.sync().unwrap();
-        fs.remove(fs.root(), OsStr::new("x"), NOW).unwrap();
+        by_name::remove(fs, fs.root(), OsStr::new("x"), NOW).unwrap();
         fs.forget(node);
     }),
     ("mkdir, rmdir", |fs, _| {
         let (node, _) = fs.create(fs.root(), OsStr::new("d"), &new(FileType::Directory)).unwrap();
         fs.sync().unwrap();
-        fs.remove(fs.root(), OsStr::new("d"), NOW).unwrap();
+        by_name::remove(fs, fs.root(), OsStr::new("d"), NOW).unwrap();
         fs.forget(node);
     }),
     ("grow, truncate", |fs, held| {
-        fs.write(held, 50_000, &[9; 70_000]).unwrap();
+        fs.write(held, 50_000, &[9; 70_000], Stamps::NONE).unwrap();
         fs.sync().unwrap();
         resize(fs, held, 50_000);
     }),
     ("link, unlink", |fs, held| {
         fs.link(held, fs.root(), OsStr::new("a-lesser-name"), NOW).unwrap();
         fs.sync().unwrap();
-        fs.remove(fs.root(), OsStr::new("a-lesser-name"), NOW).unwrap();
+        by_name::remove(fs, fs.root(), OsStr::new("a-lesser-name"), NOW).unwrap();
     }),
     ("rename there and back", |fs, _| {
         let (root, held, other) = (fs.root(), OsStr::new("held"), OsStr::new("other"));
-        fs.rename((root, held), (root, other), Exchange::No, NOW).unwrap();
+        by_name::rename(fs, (root, held), (root, other), Exchange::No, NOW).unwrap();
         fs.sync().unwrap();
-        fs.rename((root, other), (root, held), Exchange::No, NOW).unwrap();
+        by_name::rename(fs, (root, other), (root, held), Exchange::No, NOW).unwrap();
     }),
     ("set and remove an attribute", |fs, held| {
         fs.set_xattr(held, OsStr::new("user.x"), &[3; 500], XattrMode::Create).unwrap();
@@ -62,17 +63,17 @@ const PAIRS: [(&str, Step); 9] = [
     ("punch, fill", |fs, held| {
         fs.reserve(held, 10_000..30_000, Reserve::Punch).unwrap();
         fs.sync().unwrap();
-        fs.write(held, 10_000, &[7; 20_000]).unwrap();
+        fs.write(held, 10_000, &[7; 20_000], Stamps::NONE).unwrap();
     }),
     ("overwrite twice", |fs, held| {
-        fs.write(held, 5_000, &[0; 20_000]).unwrap();
+        fs.write(held, 5_000, &[0; 20_000], Stamps::NONE).unwrap();
         fs.sync().unwrap();
-        fs.write(held, 5_000, &[7; 20_000]).unwrap();
+        fs.write(held, 5_000, &[7; 20_000], Stamps::NONE).unwrap();
     }),
     ("shrink into the inode, grow", |fs, held| {
         resize(fs, held, 10);
         fs.sync().unwrap();
-        fs.write(held, 0, &[7; 50_000]).unwrap();
+        fs.write(held, 0, &[7; 50_000], Stamps::NONE).unwrap();
     }),
 ];
 
@@ -84,7 +85,7 @@ fn inverse_operations_leave_the_same_bytes() {
             let hifs = open(device.clone());
             let (held, _) =
                 hifs.create(hifs.root(), OsStr::new("held"), &new(FileType::File)).unwrap();
-            hifs.write(held, 0, &vec![7; 50_000]).unwrap();
+            hifs.write(held, 0, &vec![7; 50_000], Stamps::NONE).unwrap();
             hifs.sync().unwrap();
             let before = device.snapshot();
             pair(&hifs, held);
@@ -129,7 +130,7 @@ fn deleted_markers_are_nowhere() {
         let marker = format!("<marker {n:08}>");
         let name = format!("name-{n:08}");
         let (node, _) = hifs.create(hifs.root(), OsStr::new(&name), &new(FileType::File)).unwrap();
-        hifs.write(node, 0, marker.repeat(700).as_bytes()).unwrap();
+        hifs.write(node, 0, marker.repeat(700).as_bytes(), Stamps::NONE).unwrap();
         hifs.sync().unwrap();
         markers.push((marker, name, node));
     }
@@ -140,7 +141,7 @@ fn deleted_markers_are_nowhere() {
     for (n, (marker, name, node)) in markers.iter().enumerate() {
         assert!(holds(&before, marker) && holds(&before, name), "the search finds what is there");
         if n % 2 == 0 {
-            assert_eq!(hifs.remove(hifs.root(), OsStr::new(name), NOW).unwrap(), *node);
+            assert_eq!(by_name::remove(&hifs, hifs.root(), OsStr::new(name), NOW).unwrap(), *node);
             hifs.forget(*node);
         } else {
             resize(&hifs, *node, 0);

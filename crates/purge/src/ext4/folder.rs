@@ -19,7 +19,7 @@ use crate::extents::Map;
 const HEAD_LEN: usize = 8;
 
 /// The least that an entry takes.
-pub(super) const ENTRY_LEN_MIN: usize = 12;
+pub(crate) const ENTRY_LEN_MIN: usize = 12;
 
 /// Length of the checksum at the end of a block, which looks like an entry.
 const CHECKSUM_LEN: usize = 12;
@@ -44,29 +44,29 @@ pub(crate) struct Wanted {
 
 /// Room in a block that no entry uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Gap {
+pub(crate) struct Gap {
     /// What an entry of the driver's would find there, in bytes.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Whether something of a name is in it.
-    pub(super) is_dirty: bool,
+    pub(crate) is_dirty: bool,
 }
 
 /// A block that holds names, or as many of them as names are put into in order.
 #[derive(Debug)]
-pub(super) struct Leaf {
-    pub(super) gaps: Vec<Gap>,
+pub(crate) struct Leaf {
+    pub(crate) gaps: Vec<Gap>,
     /// Names with such hashes belong here.
-    pub(super) hashes: Range<u64>,
+    pub(crate) hashes: Range<u64>,
 }
 
 /// What was seen of a folder.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// How names find their block; `None` where they take the first room there is.
-    pub(super) hash: Option<Hash>,
-    pub(super) leaves: Vec<Leaf>,
+    pub(crate) hash: Option<Hash>,
+    pub(crate) leaves: Vec<Leaf>,
     /// What was found, anywhere in the folder.
-    pub(super) left: Left,
+    pub(crate) left: Left,
 }
 
 /// What of names is left in a folder.
@@ -90,7 +90,7 @@ impl Left {
 }
 
 impl Leaf {
-    pub(super) fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.gaps.iter().any(|gap| gap.is_dirty)
     }
 }
@@ -145,16 +145,22 @@ pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Resul
     // Blocks of the index itself are not filled, but looked at as well.
     let others = blocks.iter().enumerate().filter(|(number, _)| !reached.contains(number));
     let only_names = Search { any: false, ..search.clone() };
-    for (_, block) in others {
+    for (number, block) in others {
         only_names.gaps(block, volume, &mut seen.left);
+        let head = if number == 0 { root_at(block) } else { HEAD_LEN };
+        seen.left.any |= search.any && has_more(block, head, blocks.len());
     }
     Ok(Some(seen))
 }
 
-/// A folder in its inode: no filler is put there, for it might move the folder out of it.
+/// A folder in its inode: no filler is put there, for it might move the folder out of it. What is
+/// left of names that are not known cannot be told from what else is there.
 fn look_inline(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
     use crate::error::During;
     use std::os::unix::fs::MetadataExt;
+    if wanted.any {
+        return Ok(None);
+    }
     let number = folder.metadata().during("asking for a folder's number")?.ino();
     let Some(inode) = volume.inode(number)? else {
         return Ok(None);
@@ -288,13 +294,33 @@ fn index(blocks: &[Vec<u8>]) -> Option<(Hash, Vec<Branch>)> {
     let root = blocks.first()?;
     let head = root.get(INDEX_HEAD..INDEX_HEAD + HEAD_LEN)?;
     let hash = Hash::of(head[4])?;
-    let mut nodes = parts(root, INDEX_HEAD + usize::from(head[5]), 0..u64::from(u32::MAX) + 1)?;
+    let mut nodes = parts(root, root_at(root), 0..u64::from(u32::MAX) + 1)?;
     for _ in 0..head[6] {
         let below =
             nodes.into_iter().map(|(number, hashes)| parts(blocks.get(number)?, HEAD_LEN, hashes));
         nodes = below.collect::<Option<Vec<_>>>()?.concat();
     }
     Some((hash, nodes))
+}
+
+/// Where the parts of the root of an index lie in its block.
+fn root_at(block: &[u8]) -> usize {
+    INDEX_HEAD + block.get(INDEX_HEAD + 5).map_or(0, |len| usize::from(*len))
+}
+
+/// Whether a block of an index holds anything behind its parts that has never been one: as blocks
+/// are numbered by less than their count, the head of an entry is none.
+fn has_more(block: &[u8], at: usize, block_count: usize) -> bool {
+    let word = |at: usize| {
+        let bytes = block.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let (limit, count) = word(at).map_or((0, 0), |word| (word & 0xffff, word >> 16));
+    let is_part = |index: u32| {
+        let number = word(at + 8 * index as usize + 4)? & BLOCK_MASK;
+        Some((number as usize) < block_count)
+    };
+    !(count..limit).all(|index| is_part(index).unwrap_or(false))
 }
 
 /// The parts of a node of an index: the numbers of their blocks, and their hashes.

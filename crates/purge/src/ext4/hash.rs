@@ -13,7 +13,7 @@ const END: u32 = 0x7fff_ffff << 1;
 
 /// A way to hash, by its number in the head of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hash {
+pub(crate) enum Hash {
     /// Half of MD4, the default.
     HalfMd4,
     /// The Tiny Encryption Algorithm.

@@ -5,14 +5,13 @@
 //! reached, for the rest was overwritten by zeros, or by what the kernel has written since.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use super::Volume;
 use crate::Result;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
-use crate::verdict::Part;
+use crate::faults::{Fault, planted};
 
 /// How often it is erased at most: what others write may by chance be the same twice.
 const ERASURES_MAX: usize = 4;
@@ -38,46 +37,66 @@ const EXTENT_BLOCKS_MAX: u64 = 1 << 15;
 /// Levels of a tree of extents, and of blocks of numbers of blocks.
 const DEPTH_MAX: usize = 5;
 
+/// What a journal begins with, and where its superblock keeps marks of what must be understood; all
+/// numbers of a journal are big-endian.
+const MAGIC: u32 = 0xC03B_3998;
+const INCOMPAT_AT: usize = 0x28;
+
+/// It has an area for fast commits.
+const FAST_COMMITS: u32 = 0x20;
+
 /// Where an inode tells its place, and how long that is.
 const PLACE: Range<usize> = 0x28..0x64;
 
 /// Numbers of blocks of content in an inode; those behind them are of blocks of numbers.
 const DIRECT_COUNT: usize = 12;
 
+/// What was seen of a journal that has been erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Erased {
+    /// Nothing is left of what was in it.
+    Gone,
+    /// The device cannot be read.
+    Unread,
+    /// It lies where it cannot be looked at.
+    Unfound,
+    /// Blocks of it are as they were before.
+    Left,
+}
+
 /// Erases the journal by `erase`, and says what was seen on the device.
 ///
 /// # Errors
 /// [`crate::Kind::Io`], and those of `erase`.
-pub(crate) fn erase(medium: &Medium, erase: &dyn Fn() -> Result<()>) -> Result<Part> {
+pub(crate) fn erase(volume: Option<&Volume<'_>>, erase: &dyn Fn() -> Result<()>) -> Result<Erased> {
     erase()?;
-    if planted(Mutant::JournalUnseen) {
-        return Ok(Part::Done);
+    if planted(Fault::JournalUnseen) {
+        return Ok(Erased::Gone);
     }
-    let left = |why: &str| Ok(Part::Left(why.to_owned()));
-    let Some(volume) = Volume::of(medium)? else {
-        return left("it was erased, but the device cannot be read here, so it was not looked at");
+    let Some(volume) = volume else {
+        return Ok(Erased::Unread);
     };
-    let Some(pieces) = pieces(&volume)? else {
-        return left("it was erased, but it lies where it could not be looked at");
+    let Some(pieces) = pieces(volume)? else {
+        return Ok(Erased::Unfound);
     };
     let state = RandomState::new();
-    let mut found = look(&volume, &pieces, &state)?;
+    let mut found = look(volume, &pieces, &state)?;
     for _ in 1..ERASURES_MAX {
         if found.is_empty() {
-            return Ok(Part::Done);
+            return Ok(Erased::Gone);
         }
         erase()?;
-        let again = look(&volume, &pieces, &state)?;
+        let again = look(volume, &pieces, &state)?;
         if !again.iter().any(|(at, hash)| found.get(at) == Some(hash)) {
-            return Ok(Part::Done);
+            return Ok(Erased::Gone);
         }
         found = again;
     }
     if found.is_empty() {
-        return Ok(Part::Done);
+        return Ok(Erased::Gone);
     }
     log::warn!("{} blocks of the journal are as they were before it was erased", found.len());
-    left("it was erased, but blocks of it are as they were before")
+    Ok(Erased::Left)
 }
 
 /// What is not zero, by its place.
@@ -104,9 +123,39 @@ fn look(
     Ok(found)
 }
 
+/// Whether the journal has an area for fast commits, as the file system's superblock or its own
+/// says; `None` where the device cannot be read. Where only its own cannot be found, as on another
+/// device, the file system's is believed: without its word the kernel makes none.
+pub(crate) fn has_fast_commits(device: &File) -> Option<bool> {
+    let volume = Volume::of(device).ok()??;
+    if volume.superblock.has_fast_commits {
+        return Some(true);
+    }
+    let Some(first) = blocks(&volume).ok()?.and_then(|ranges| Some(ranges.first()?.start)) else {
+        return Some(false);
+    };
+    let block = volume.read(first * volume.block_len(), super::superblock::LEN).ok()?;
+    let word = |at| u32_at(&block, at).swap_bytes();
+    Some(word(0) == MAGIC && word(INCOMPAT_AT) & FAST_COMMITS != 0)
+}
+
 /// Where the journal lies on the device, without its first block, which tells that it is empty;
 /// `None` where nobody can tell, or it lies on another device.
 fn pieces(volume: &Volume<'_>) -> Result<Option<Vec<Range<u64>>>> {
+    let Some(mut ranges) = blocks(volume)? else {
+        return Ok(None);
+    };
+    if let Some(first) = ranges.first_mut() {
+        first.start += 1;
+    }
+    let len = volume.block_len();
+    let bytes = ranges.iter().filter(|range| !range.is_empty());
+    let bytes: Vec<_> = bytes.map(|range| range.start * len..range.end * len).collect();
+    Ok((!bytes.is_empty()).then_some(bytes))
+}
+
+/// The blocks of the journal, in its order.
+fn blocks(volume: &Volume<'_>) -> Result<Option<Vec<Range<u64>>>> {
     let number = volume.superblock.journal_inode;
     if number == 0 {
         return Ok(None);
@@ -121,14 +170,7 @@ fn pieces(volume: &Volume<'_>) -> Result<Option<Vec<Range<u64>>>> {
     } else {
         blocks.take_numbers(place)?
     };
-    let mut ranges = blocks.ranges;
-    if let Some(first) = ranges.first_mut() {
-        first.start += 1;
-    }
-    let len = volume.block_len();
-    let bytes = ranges.iter().filter(|range| !range.is_empty());
-    let bytes: Vec<_> = bytes.map(|range| range.start * len..range.end * len).collect();
-    Ok((is_known && !bytes.is_empty()).then_some(bytes))
+    Ok(is_known.then_some(blocks.ranges))
 }
 
 /// Blocks of a file, in its order.
@@ -207,4 +249,58 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let bytes = bytes.get(at..at + 4);
     bytes.map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// An image that nobody mounts; `None` where there is no program for it, which is said.
+    fn image(features: &str) -> Option<tempfile::NamedTempFile> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(32 << 20).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        let mut command = Command::new("mkfs.ext4");
+        command.args(["-q", "-F", "-b", "4096", "-O", features]).arg(file.path());
+        match command.env("PATH", path).stdin(Stdio::null()).status() {
+            Ok(done) => assert!(done.success(), "{features}"),
+            Err(e) => {
+                eprintln!("SKIPPED: fast commits: mkfs.ext4: {e}");
+                return None;
+            }
+        }
+        Some(file)
+    }
+
+    #[test]
+    fn an_area_for_fast_commits_is_seen() {
+        for (features, seen) in
+            [("^fast_commit", false), ("fast_commit", true), ("^has_journal", false)]
+        {
+            let Some(image) = image(features) else { return };
+            assert_eq!(has_fast_commits(image.as_file()), Some(seen), "{features}");
+        }
+    }
+
+    /// It stays when the feature is taken away from the file system.
+    #[test]
+    fn an_area_that_only_the_journal_knows_of_is_seen() {
+        let Some(file) = image("^fast_commit") else { return };
+        let volume = Volume::of(file.as_file()).unwrap().unwrap();
+        let first = blocks(&volume).unwrap().unwrap()[0].start * volume.block_len();
+        let mark = FAST_COMMITS.to_be_bytes();
+        file.as_file().write_all_at(&mark, first + INCOMPAT_AT as u64).unwrap();
+        assert_eq!(has_fast_commits(file.as_file()), Some(true));
+        file.as_file().write_all_at(&[0; 4], first).unwrap();
+        assert_eq!(has_fast_commits(file.as_file()), Some(false), "it is no journal");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_denied() {
+        let empty = tempfile::tempfile().unwrap();
+        assert_eq!(has_fast_commits(&empty), None, "nothing on it");
+    }
 }

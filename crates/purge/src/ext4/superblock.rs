@@ -18,6 +18,9 @@ const WIDE: u32 = 0x80;
 /// Blocks of folders end in a checksum.
 const CHECKSUMS: u32 = 0x400;
 
+/// Small changes may go to an area of the journal for fast commits.
+const FAST_COMMITS: u32 = 0x400;
+
 /// Length of a descriptor without [`WIDE`].
 const NARROW_DESCRIPTOR_LEN: usize = 32;
 
@@ -35,6 +38,8 @@ pub(super) struct Superblock {
     pub(super) hash_seed: [u32; 4],
     /// The inode of the journal; 0 where it has none here.
     pub(super) journal_inode: u64,
+    /// Whether small changes may go to an area of it for fast commits.
+    pub(super) has_fast_commits: bool,
     first_block: u64,
     inodes_per_group: u64,
     descriptor_len: usize,
@@ -71,6 +76,7 @@ impl Superblock {
             has_checksums: u32_at(bytes, 0x64) & CHECKSUMS != 0,
             hash_seed: [0xEC, 0xF0, 0xF4, 0xF8].map(|at| u32_at(bytes, at)),
             journal_inode: u64::from(u32_at(bytes, 0xE0)),
+            has_fast_commits: u32_at(bytes, 0x5C) & FAST_COMMITS != 0,
             first_block: u64::from(u32_at(bytes, 0x14)),
             inodes_per_group,
             descriptor_len,

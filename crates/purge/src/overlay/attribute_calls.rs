@@ -10,14 +10,14 @@ use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
 
 use super::Overlay;
+use super::conversions::refused;
 use super::opaque::LINK_ATTRIBUTE;
-use super::seam::refused;
 use super::table::Node;
-use crate::attributes;
-use crate::attributes::Overwritten;
-use crate::mutant::{Mutant, planted};
+use crate::faults::{Fault, planted};
 use crate::policy::POLICY_ATTRIBUTE;
 use crate::verdict::{Content, Part, Verdict};
+use crate::xattrs;
+use crate::xattrs::Overwritten;
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
 const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
@@ -28,8 +28,8 @@ impl Overlay {
             // The kernel asks for the capabilities of every file that is written for the first time.
             let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
             let value = match open {
-                Some(file) => attributes::value_of_open(&file, name),
-                None => node.fd().and_then(|fd| attributes::value(fd, name)),
+                Some(file) => xattrs::value_of_open(&file, name),
+                None => node.fd().and_then(|fd| xattrs::value(fd, name)),
             };
             value.map_err(missing)
         })
@@ -37,7 +37,7 @@ impl Overlay {
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
         self.ask_living(node, |node| {
-            let mut names = node.fd().and_then(attributes::names).map_err(refused)?;
+            let mut names = node.fd().and_then(xattrs::names).map_err(refused)?;
             names.retain(|name| {
                 if node.is_opaque && name == LINK_ATTRIBUTE {
                     return false;
@@ -63,10 +63,10 @@ impl Overlay {
             XattrMode::Create => XattrFlags::CREATE,
             XattrMode::Replace => XattrFlags::REPLACE,
         };
-        if mode != XattrMode::Create && !planted(Mutant::SetAttributeUnhooked) {
+        if mode != XattrMode::Create && !planted(Fault::SetAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        let set = node.fd().and_then(|fd| attributes::set(fd, name, value, flags)).map_err(missing);
+        let set = node.fd().and_then(|fd| xattrs::set(fd, name, value, flags)).map_err(missing);
         if name == POLICY_ATTRIBUTE {
             node.forget_policy();
         }
@@ -76,10 +76,10 @@ impl Overlay {
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
         check_settable(name)?;
         let node = self.living(node)?;
-        if !planted(Mutant::RemoveAttributeUnhooked) {
+        if !planted(Fault::RemoveAttributeUnhooked) {
             self.purge_value(&node, name)?;
         }
-        let removed = node.fd().and_then(|fd| attributes::remove(fd, name)).map_err(missing);
+        let removed = node.fd().and_then(|fd| xattrs::remove(fd, name)).map_err(missing);
         if name == POLICY_ATTRIBUTE {
             node.forget_policy();
         }
@@ -92,24 +92,24 @@ impl Overlay {
             // Links, pipes and devices are never opened; nothing of their attributes is promised.
             return Ok(());
         }
-        let method = self.decide_in_place(node, 0).filter(|_| attributes::is_data(name));
+        let method = self.decide_in_place(node, 0).filter(|_| xattrs::is_data(name));
         let Some(method) = method else {
             return Ok(());
         };
         let _acting = act_for_oneself()?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = node.fd().map_err(refused)?;
-        let synced = match openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()) {
+        let synced = match openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(e) => return Err(refused(e)),
         };
-        let overwritten = attributes::overwrite_values(&self.purger.medium, &synced, &[name])?;
+        let overwritten = xattrs::overwrite_values(&self.purger.lower, &synced, &[name])?;
         if overwritten == Overwritten::Nothing {
             return Ok(());
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
-        if let part @ Part::Left(_) = overwritten.judge(&self.purger.medium) {
+        if let part @ Part::Left(_) = Part::of_values(&self.purger.lower, overwritten) {
             let stat = node.stat().map_err(refused)?;
             let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
             verdict.content = Content::NothingStored;

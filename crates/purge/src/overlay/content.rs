@@ -13,17 +13,18 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{
-    Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Timestamp,
+    Attr, Change, FileType, Kind, NewNode, NodeId, Opened, Reserve, Result, Stamps, Timestamp,
 };
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
-use crate::attributes;
 use crate::erasure::{Erasure, Fate};
 use crate::error::errno_of;
-use crate::mutant::{Mutant, planted};
+use crate::faults::{Fault, planted};
 use crate::verdict::Verdict;
+use crate::witness;
+use crate::xattrs;
 
 /// Set-id bits: the kernel writes past them only if it is told of every write.
 const SET_ID: u16 = 0o6000;
@@ -43,7 +44,7 @@ impl Overlay {
         // Asked before the lock, which no call to the lower file system should be made under.
         let perm = node.stat().map_err(refused)?.stx_mode & 0o7777;
         let mut state = node.state();
-        if state.purging && !planted(Mutant::LatecomersUnhooked) {
+        if state.purging && !planted(Fault::LatecomersUnhooked) {
             return Ok(None);
         }
         let fits = state.file.as_ref().is_some_and(|(_, writable, _)| *writable || !write);
@@ -103,7 +104,7 @@ impl Overlay {
                 return;
             }
             state.file = None;
-            if planted(Mutant::CloseUnhooked)
+            if planted(Fault::CloseUnhooked)
                 && let Some(job) = state.job.take()
             {
                 let _ = self.purger.spool.remove(job.seq, false);
@@ -143,8 +144,18 @@ impl Overlay {
         Ok(done)
     }
 
-    pub(super) fn write_file(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes; the lower file system stamps the times by itself.
+    pub(super) fn write_file(
+        &self,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        stamps: Stamps,
+    ) -> Result<()> {
         let node = self.living(node)?;
+        if let Some(perm) = stamps.perm {
+            set_perm(&node, perm)?;
+        }
         let file = Self::file_of(&node, true)?;
         file.write_all_at(data, offset).map_err(|e| refused(errno_of(&e)))
     }
@@ -155,16 +166,14 @@ impl Overlay {
         if let Some(size) = change.size {
             self.resize(&node, size)?;
         }
-        let fd = node.fd().map_err(refused)?;
-        let path = attributes::path_of(&fd);
         if change.uid.is_some() || change.gid.is_some() {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            let fd = node.fd().map_err(refused)?;
             chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(refused)?;
         }
         // A link's own bits mean nothing, and lower file systems refuse to change them.
         if let Some(perm) = change.perm.filter(|_| node.kind != FileType::Symlink) {
-            let mode = Mode::from_raw_mode(perm.into());
-            chmodat(CWD, &*path, mode, AtFlags::empty()).map_err(refused)?;
+            set_perm(&node, perm)?;
         }
         set_times(&node, change)?;
         let stat = node.stat().map_err(refused)?;
@@ -178,8 +187,8 @@ impl Overlay {
         let now = node.stat().map_err(refused)?.stx_size;
         let file = Self::file_of(node, true)?;
         let unhooked = match size {
-            0 => planted(Mutant::EmptyUnhooked),
-            _ => planted(Mutant::CutUnhooked),
+            0 => planted(Fault::EmptyUnhooked),
+            _ => planted(Fault::CutUnhooked),
         };
         if size < now && !unhooked {
             self.purge_range(node, &file, size..now)?;
@@ -202,14 +211,12 @@ impl Overlay {
             Reserve::Allocate { keep_size } => (keep(keep_size), true),
             Reserve::Punch => (
                 FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                planted(Mutant::PunchUnhooked),
+                planted(Fault::PunchUnhooked),
             ),
             Reserve::Zero { keep_size } => {
-                (FallocateFlags::ZERO_RANGE | keep(keep_size), planted(Mutant::ZeroUnhooked))
+                (FallocateFlags::ZERO_RANGE | keep(keep_size), planted(Fault::ZeroUnhooked))
             }
-            Reserve::Collapse => {
-                (FallocateFlags::COLLAPSE_RANGE, planted(Mutant::CollapseUnhooked))
-            }
+            Reserve::Collapse => (FallocateFlags::COLLAPSE_RANGE, planted(Fault::CollapseUnhooked)),
             Reserve::Insert => (FallocateFlags::INSERT_RANGE, true),
         };
         let size = node.stat().map_err(refused)?.stx_size;
@@ -229,9 +236,10 @@ impl Overlay {
         };
         let _acting = act_for_oneself()?;
         let lost = range.end - range.start;
-        let medium = &self.purger.medium;
+        witness::show(file, stat.stx_ino, None, Some(range.clone()));
+        let lower = &self.purger.lower;
         let fate = Fate::Keeps(range);
-        let mut erasure = Erasure::prepare(medium, file, &fate, &method)?;
+        let mut erasure = Erasure::prepare(lower, file, &fate, &method)?;
         if erasure.shared() > 0 && self.policy.on_failure == crate::policy::OnFailure::Fail {
             return Err(self.kept_shared(&stat, &method));
         }
@@ -241,14 +249,16 @@ impl Overlay {
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
         verdict.removed = true;
-        verdict.add_risks(medium);
+        verdict.add_risks(lower);
         let statistics = &self.purger.statistics;
         statistics.cuts.add(1);
         statistics.bytes_deleted.add(lost);
         statistics.count(&verdict);
-        statistics.tell(&verdict);
-        if medium.journals_data {
-            self.purger.touch(None);
+        if erasure.is_journaled() {
+            // What was there has been written to the journal before.
+            self.purger.tell_later(verdict);
+        } else {
+            statistics.tell(&verdict);
         }
         Ok(())
     }
@@ -262,7 +272,7 @@ fn reopen(node: &Node, write: bool) -> Result<File> {
         return Err(Kind::Invalid.into());
     }
     let fd = node.fd().map_err(refused)?;
-    let open = |flags| openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty());
+    let open = |flags| openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty());
     let opened = match open(flags) {
         // An append-only file, or an immutable one, which is refused again.
         Err(Errno::PERM) if write => open(flags | OFlags::APPEND),
@@ -273,6 +283,12 @@ fn reopen(node: &Node, write: bool) -> Result<File> {
         Err(Errno::NOENT) => Err(Kind::Stale.into()),
         Err(e) => Err(refused(e)),
     }
+}
+
+fn set_perm(node: &Node, perm: u16) -> Result<()> {
+    let fd = node.fd().map_err(refused)?;
+    let mode = Mode::from_raw_mode(perm.into());
+    chmodat(CWD, &*xattrs::path_of(&fd), mode, AtFlags::empty()).map_err(refused)
 }
 
 /// Sets times. The lower file system stamps by itself what an operation changes.
@@ -288,6 +304,6 @@ fn set_times(node: &Node, change: &Change) -> Result<()> {
     let times =
         Timestamps { last_access: time(change.atime), last_modification: time(change.mtime) };
     let fd = node.fd().map_err(refused)?;
-    let path = attributes::path_of(&fd);
+    let path = xattrs::path_of(&fd);
     utimensat(CWD, &*path, &times, AtFlags::empty()).map_err(refused)
 }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use tacita_vfs::Kind;
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
 use crate::method::Method;
 use crate::obstacle;

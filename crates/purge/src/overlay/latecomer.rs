@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, NodeId, Opened, Result};
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
-use crate::mutant::{Mutant, planted};
+use crate::faults::{Fault, planted};
 
 /// Bits of permissions that say who may read, write and execute.
 const ACCESS_MASK: u16 = 0o777;
@@ -29,7 +29,7 @@ impl Overlay {
         let node = self.table.get(node)?;
         let stand_in = {
             let state = node.state();
-            if !state.purging || planted(Mutant::LatecomersUnhooked) {
+            if !state.purging || planted(Fault::LatecomersUnhooked) {
                 drop(state);
                 return Ok(node);
             }
@@ -56,7 +56,7 @@ impl Overlay {
             let living = self.living(node)?;
             let told = ask(&living);
             // Nothing is overwritten before the purge has begun.
-            if !living.state().purging || planted(Mutant::LatecomersUnhooked) {
+            if !living.state().purging || planted(Fault::LatecomersUnhooked) {
                 return told;
             }
         }

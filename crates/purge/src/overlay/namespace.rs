@@ -11,18 +11,19 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
-use tacita_vfs::{Attr, Exchange, FileType, Kind, NewNode, NodeId, Result};
+use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
-use super::purger::Job;
-use super::seam::refused;
-use super::table::{Node, file_type};
+use super::conversions::{device, file_type, lower_type, refused};
+use super::table::Node;
 use super::{Overlay, opaque};
-use crate::medium::Names;
+use crate::descriptors::Folder;
+use crate::faults::{Fault, Step, planted, step};
+use crate::lower_fs::Names;
 use crate::method::Method;
-use crate::mutant::{Mutant, Step, planted, step};
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::purger::{Job, Losing};
 use crate::spool::Seq;
-use crate::{attributes, obstacle};
+use crate::{obstacle, xattrs};
 
 /// What nobody but us may use until it has its owner.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -36,11 +37,11 @@ impl Overlay {
         }
         let dir = self.folder_for(dir, name)?;
         let fd = dir.fd().map_err(refused)?;
-        let medium = &self.purger.medium;
+        let lower = &self.purger.lower;
         match new.kind {
             FileType::Directory => mkdirat(fd, name, Mode::RWXU).map_err(refused)?,
             FileType::Symlink
-                if self.table.has_opaque && opaque::leaves(medium, new.target.len()) =>
+                if self.table.has_opaque && opaque::leaves(lower, new.target.len()) =>
             {
                 self.make_opaque(&dir, name, &new.target)?;
             }
@@ -52,7 +53,7 @@ impl Overlay {
             }
         }
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
-            let stat = dress(&node, &attributes::path_of(&node.fd()?), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&node.fd()?), stat, new)?;
             if new.kind == FileType::Directory {
                 hand_down(&dir, &node);
             }
@@ -79,7 +80,7 @@ impl Overlay {
                 // Somebody else works in the lower folder.
                 return Err(Errno::STALE);
             }
-            let stat = dress(&node, &attributes::path_of(&file), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&file), stat, new)?;
             node.has_no_policy();
             let attr = self.shown(&node, &stat);
             Ok((node, attr))
@@ -100,7 +101,7 @@ impl Overlay {
     pub(super) fn add_link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
         let (node, dir) = (self.living(node)?, self.folder_for(dir, name)?);
         let (fd, to) = (node.fd().map_err(refused)?, dir.fd().map_err(refused)?);
-        let path = attributes::path_of(&fd);
+        let path = xattrs::path_of(&fd);
         linkat(CWD, &*path, to, name, AtFlags::SYMLINK_FOLLOW).map_err(refused)?;
         node.set_place(dir.id, name);
         let stat = node.stat().map_err(refused)?;
@@ -108,18 +109,23 @@ impl Overlay {
     }
 
     /// Takes a name away. A file that loses its last one goes into the spool.
-    pub(super) fn take_away(&self, dir: NodeId, name: &OsStr) -> Result<NodeId> {
-        let dir = self.table.get(dir)?;
-        let (node, stat) = self.table.find(&dir, name).map_err(refused)?;
+    /// Returns how many names are left.
+    pub(super) fn take_away(&self, link: Link<'_>) -> Result<u32> {
+        let (dir, name) = (self.table.get(link.dir)?, link.name);
+        let node = self.table.get(link.node)?;
+        let stat = node.stat().map_err(refused)?;
+        let left = names_left(&node, &stat);
         let Some(method) = self.decide(&dir, name, &node, stat.stx_size) else {
             self.note_lost_link(&dir, &stat);
-            return take_away_plainly(&dir, name, &node);
+            take_away_plainly(&dir, name, &node)?;
+            return Ok(left);
         };
+        let losing = self.about_to_lose(&dir);
         let from = dir.fd().map_err(refused)?;
         // Open until it is known whether it has a name left.
         let _open = node.fd().map_err(refused)?;
         match node.lower_kind() {
-            FileType::Directory if !planted(Mutant::DirectoryUnhooked) => {
+            FileType::Directory if !planted(Fault::DirectoryUnhooked) => {
                 let seq = self.purger.spool.next();
                 // The rename below replaces nothing, for no name in the spool is used twice.
                 renameat(&from, name, self.purger.spool.dir(), seq.name().as_str())
@@ -128,14 +134,14 @@ impl Overlay {
                 node.stays_open();
                 self.purger.add_folder(seq);
             }
-            FileType::File if stat.stx_nlink <= 1 && !planted(Mutant::UnlinkUnhooked) => {
+            FileType::File if stat.stx_nlink <= 1 && !planted(Fault::UnlinkUnhooked) => {
                 let seq = self.purger.spool.next();
                 let spool = self.purger.spool.dir();
                 self.with_room(|| renameat(&from, name, spool, seq.name().as_str()))
                     .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
                 step(Step::Spooled);
-                let lost = (Arc::clone(&dir), name.to_owned());
-                await_purge(&node, &stat, (seq, method), (vec![Arc::clone(&dir)], lost, true));
+                let lost = (dir.folder(), name.to_owned());
+                await_purge(&node, &stat, (seq, method), (vec![dir.folder()], lost, true));
             }
             kind => {
                 self.count_link(&node, &stat);
@@ -144,19 +150,19 @@ impl Overlay {
                     FileType::Directory => AtFlags::REMOVEDIR,
                     _ => AtFlags::empty(),
                 };
-                if planted(Mutant::DirectoryUnhooked) {
+                if planted(Fault::DirectoryUnhooked) {
                     self.purger.untouch(node.id);
                 }
                 unlinkat(&from, name, flags).map_err(refused)?;
             }
         }
-        self.name_is_gone(&dir, name);
-        Ok(node.id)
+        self.name_is_gone(&dir, name, losing);
+        Ok(left)
     }
 
     /// Does something that needs room for a name in the spool. On a full file system what waits
     /// there is purged first: deleting is what one does then.
-    fn with_room(&self, act: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    fn with_room<T>(&self, act: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         let _acting = act_for_oneself().map_err(|_| Errno::PERM)?;
         match act() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
@@ -169,91 +175,102 @@ impl Overlay {
         }
     }
 
+    /// A folder is about to lose a name. That never fails: at worst nobody knows of it after a crash.
+    fn about_to_lose(&self, dir: &Node) -> Losing<'_> {
+        self.with_room(|| self.purger.about_to_lose(&dir.folder())).unwrap_or_else(|e| {
+            log::debug!("a folder is not recorded: {e}");
+            self.purger.lose_unrecorded()
+        })
+    }
+
     /// A name has left a folder.
-    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr) {
-        if self.purger.medium.names == Names::Covered {
-            // The namespace is locked above, so nobody sees them.
+    fn name_is_gone(&self, dir: &Arc<Node>, name: &OsStr, losing: Losing<'_>) {
+        if self.purger.lower.names == Names::Covered {
+            // The names of the folder are locked above, so nobody sees them.
             match dir.fd() {
-                Ok(dir) => crate::names::cover(&self.purger.medium, dir, name.len()),
+                Ok(dir) => crate::names::cover(&self.purger.lower, dir, name.len()),
                 Err(e) => log::warn!("a name is not covered: {e}"),
             }
         }
-        self.purger.touch(Some((dir, name)));
+        self.purger.lost(&dir.folder(), name, losing);
     }
 
     /// A name of a file that has others is taken away.
     fn note_lost_link(&self, dir: &Arc<Node>, stat: &Statx) {
         if stat.stx_nlink > 1 && file_type(stat) == FileType::File {
-            self.purger.note_moved(dir, stat.stx_ino);
+            self.purger.note_moved(&dir.folder(), stat.stx_ino);
         }
     }
 
     /// A name has been moved.
     fn note_move(&self, (from, to): (&Arc<Node>, &Node), node: NodeId) {
         if from.id != to.id {
-            self.purger.note_moved(from, node.0);
+            self.purger.note_moved(&from.folder(), node.0);
         }
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
         let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
-        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.medium, len) {
+        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.lower, len) {
             self.purger.statistics.links.add(1);
         }
     }
 
-    /// Moves a name, or trades two. What is replaced goes into the spool.
+    /// Moves a name, or trades two. What is replaced goes into the spool; returns how many names it has
+    /// left.
     pub(super) fn move_name(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
-    ) -> Result<Option<NodeId>> {
-        if self.is_hidden(to.0, to.1) {
+    ) -> Result<u32> {
+        if self.is_hidden(to.dir, to.name) {
             return Err(tacita_vfs::Error::new(Kind::NotPermitted, "the name of the spool"));
         }
-        let (from_dir, to_dir) = (self.table.get(from.0)?, self.table.get(to.0)?);
-        let (node, _) = self.table.find(&from_dir, from.1).map_err(refused)?;
-        let victim = match self.table.find(&to_dir, to.1) {
-            Ok(found) => Some(found),
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(refused(e)),
+        let (from_dir, to_dir) = (self.table.get(from.dir)?, self.table.get(to.dir)?);
+        let node = self.table.get(from.node)?;
+        let victim = match to.node {
+            Some(victim) => Some(self.table.get(victim)?),
+            None => None,
         };
         // Open until it is known whether it has a name left.
         let _open = match &victim {
-            Some((victim, _)) => Some(victim.fd().map_err(refused)?),
+            Some(victim) => Some(victim.fd().map_err(refused)?),
             None => None,
         };
         let from_fd = from_dir.fd().map_err(refused)?;
         let to_fd = to_dir.fd().map_err(refused)?;
         if exchange == Exchange::Yes {
-            let (other, _) = victim.ok_or(Kind::NotFound)?;
+            let other = victim.ok_or(Kind::NotFound)?;
             let flags = RenameFlags::EXCHANGE;
-            renameat_with(from_fd, from.1, to_fd, to.1, flags).map_err(refused)?;
-            node.move_place((&from_dir, from.1), (&to_dir, to.1));
-            other.move_place((&to_dir, to.1), (&from_dir, from.1));
+            renameat_with(from_fd, from.name, to_fd, to.name, flags).map_err(refused)?;
+            node.move_place((&from_dir, from.name), (&to_dir, to.name));
+            other.move_place((&to_dir, to.name), (&from_dir, from.name));
             self.note_move((&from_dir, &to_dir), node.id);
             self.note_move((&to_dir, &from_dir), other.id);
-            return Ok(Some(other.id));
+            return Ok(0);
         }
-        let plain = || renameat(&from_fd, from.1, &to_fd, to.1).map_err(refused);
-        let moved = self.decide(&from_dir, from.1, &node, 0).is_some();
+        let plain = || renameat(&from_fd, from.name, &to_fd, to.name).map_err(refused);
+        let moved = self.decide(&from_dir, from.name, &node, 0).is_some();
+        let mut left = 0;
+        let losing = (moved || victim.is_some()).then(|| self.about_to_lose(&from_dir));
         match &victim {
-            Some((victim, stat)) if victim.kind == FileType::Directory => {
-                self.replace_folder(&to_dir, to.1, victim, &plain)?;
-                debug_assert_eq!(file_type(stat), FileType::Directory);
+            Some(victim) if victim.kind == FileType::Directory => {
+                self.replace_folder(&to_dir, to.name, victim, &plain)?;
             }
-            Some((victim, stat)) => {
-                self.replace_file((&from_dir, &to_dir, to.1), (victim, stat), &plain)?;
+            Some(victim) => {
+                let stat = victim.stat().map_err(refused)?;
+                left = names_left(victim, &stat);
+                self.replace_file((&from_dir, &to_dir, to.name), (victim, &stat), &plain)?;
             }
             None => plain()?,
         }
-        node.move_place((&from_dir, from.1), (&to_dir, to.1));
+        node.move_place((&from_dir, from.name), (&to_dir, to.name));
         self.note_move((&from_dir, &to_dir), node.id);
-        if moved || victim.is_some() {
-            self.name_is_gone(&from_dir, from.1);
+        if let Some(losing) = losing {
+            self.name_is_gone(&from_dir, from.name, losing);
         }
-        Ok(victim.map(|(victim, _)| victim.id))
+        Ok(left)
     }
 
     /// Renames over an empty folder, which goes into the spool first.
@@ -290,7 +307,7 @@ impl Overlay {
     ) -> Result<()> {
         let method = self.decide(dir, name, victim, stat.stx_size);
         let (Some(method), FileType::File, 0..=1, false) =
-            (method, victim.lower_kind(), stat.stx_nlink, planted(Mutant::ReplaceUnhooked))
+            (method, victim.lower_kind(), stat.stx_nlink, planted(Fault::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
             self.note_lost_link(dir, stat);
@@ -304,9 +321,9 @@ impl Overlay {
         let seq = spool.next();
         let seq_name = seq.name();
         let fd = dir.fd().map_err(refused)?;
-        let parents = vec![Arc::clone(from_dir), Arc::clone(dir)];
-        let lost = (Arc::clone(dir), name.to_owned());
-        let linked = if self.purger.medium.is_remote() {
+        let parents = vec![from_dir.folder(), dir.folder()];
+        let lost = (dir.folder(), name.to_owned());
+        let linked = if self.purger.lower.is_remote() {
             // A client of NFS keeps what a rename replaces under a third name while we hold it.
             Err(Errno::OPNOTSUPP)
         } else {
@@ -330,7 +347,7 @@ impl Overlay {
             Err(e) => return Err(refused(e)),
         }
         step(Step::Linked);
-        if !self.purger.medium.is_ordered {
+        if !self.purger.lower.is_ordered {
             // Without a journal nothing else keeps the two names in their order.
             rustix::fs::fsync(spool.dir().as_fd()).map_err(refused)?;
         }
@@ -398,31 +415,22 @@ fn dress(node: &Node, path: &CStr, stat: Statx, new: &NewNode) -> rustix::io::Re
 fn hand_down(dir: &Node, folder: &Node) {
     let name = OsStr::new(POLICY_ATTRIBUTE);
     if let Some(value) = dir.policy()
-        && let Err(e) = folder
-            .fd()
-            .and_then(|folder| attributes::set(folder, name, &value, XattrFlags::empty()))
+        && let Err(e) =
+            folder.fd().and_then(|folder| xattrs::set(folder, name, &value, XattrFlags::empty()))
     {
         log::debug!("{POLICY_ATTRIBUTE} is not handed down: {e}");
     }
 }
 
-fn lower_type(kind: FileType) -> rustix::fs::FileType {
-    use rustix::fs::FileType as Lower;
-    match kind {
-        FileType::Fifo => Lower::Fifo,
-        FileType::Socket => Lower::Socket,
-        FileType::CharDevice => Lower::CharacterDevice,
-        FileType::BlockDevice => Lower::BlockDevice,
-        _ => Lower::RegularFile,
+/// How many names a node will have left when it has lost one.
+fn names_left(node: &Node, stat: &Statx) -> u32 {
+    match node.kind {
+        FileType::Directory => 0,
+        _ => stat.stx_nlink.saturating_sub(1),
     }
 }
 
-/// A device number in the kernel's encoding, as the system call wants it.
-fn device(rdev: u32) -> u64 {
-    rustix::fs::makedev(rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00)
-}
-
-fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
+fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<()> {
     let _open = node.fd().map_err(refused)?;
     let flags = match node.kind {
         FileType::Directory => AtFlags::REMOVEDIR,
@@ -432,7 +440,7 @@ fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<NodeId> {
     if node.kind == FileType::Directory {
         node.state().nameless = true;
     }
-    Ok(node.id)
+    Ok(())
 }
 
 /// Notes that a node in the spool is to be purged when nobody has it open.
@@ -440,7 +448,7 @@ fn await_purge(
     node: &Node,
     stat: &Statx,
     (seq, method): (Seq, Method),
-    (parents, lost, is_unlinked): (Vec<Arc<Node>>, (Arc<Node>, OsString), bool),
+    (parents, lost, is_unlinked): (Vec<Folder>, (Folder, OsString), bool),
 ) {
     node.stays_open();
     let mut state = node.state();

@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use tacita_vfs::{FileType, Kind, Result};
 
 use super::Overlay;
-use super::seam::refused;
-use super::table::{Node, file_type};
-use crate::attributes;
-use crate::medium::{Medium, Names};
+use super::conversions::{file_type, refused};
+use super::table::Node;
+use crate::lower_fs::{LowerFs, Names};
+use crate::xattrs;
 
 /// Says that a file stands for a link.
 pub(super) const LINK_ATTRIBUTE: &str = "user.tacita.link";
@@ -36,8 +36,8 @@ pub(super) const SHORT_TARGET_LEN_MAX: usize = 59;
 const TARGET_LEN_MAX: u64 = 4095;
 
 /// Whether a target of that length would be left behind by a link of the lower file system.
-pub(super) fn leaves(medium: &Medium, len: usize) -> bool {
-    len > SHORT_TARGET_LEN_MAX || medium.names != Names::Cleared
+pub(super) fn leaves(lower: &LowerFs, len: usize) -> bool {
+    len > SHORT_TARGET_LEN_MAX || lower.names != Names::Cleared
 }
 
 /// Whether a file could stand for a link, as far as `stat` tells.
@@ -49,7 +49,7 @@ pub(super) fn may_be(stat: &Statx) -> bool {
 
 /// Whether a file stands for a link.
 pub(super) fn is(file: &OwnedFd, stat: &Statx) -> bool {
-    may_be(stat) && attributes::value(file, OsStr::new(LINK_ATTRIBUTE)).is_ok()
+    may_be(stat) && xattrs::value(file, OsStr::new(LINK_ATTRIBUTE)).is_ok()
 }
 
 impl Overlay {
@@ -66,7 +66,7 @@ impl Overlay {
             .map_err(|e| crate::error::errno_of(&e))
             .and_then(|()| {
                 let name = OsStr::new(LINK_ATTRIBUTE);
-                attributes::set(&file, name, b"", XattrFlags::empty())
+                xattrs::set(&file, name, b"", XattrFlags::empty())
             })
             .and_then(|()| fchmod(&file, Mode::from_raw_mode(LINK_MODE.into())))
             .and_then(|()| {

@@ -10,11 +10,12 @@ use rustix::fs::{
     AtFlags, Mode, OFlags, RawDir, SeekFrom, StatxFlags, fstatvfs, openat2, seek, statx,
 };
 use tacita_vfs::{
-    Attr, Change, Cookie, Entry, Exchange, FileSystem, FileType, FsStats, Kind, NewNode, NodeId,
-    Opened, Reserve, Result, Seek, Timestamp, XattrMode,
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
+    NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
-use super::table::{Node, attr};
+use super::conversions::{attr, kind_of, refused};
+use super::table::Node;
 use super::{Overlay, opaque};
 use crate::names;
 use crate::spool::{BENEATH, SPOOL_NAME};
@@ -24,11 +25,6 @@ const LISTING_LEN_BYTES: usize = 32 << 10;
 
 /// Cookies up to this one are the seam's own.
 const COOKIE_RESERVED: Cookie = 2;
-
-/// What the lower file system refused.
-pub(super) fn refused(errno: rustix::io::Errno) -> tacita_vfs::Error {
-    Kind::from_errno(errno.raw_os_error()).into()
-}
 
 impl Overlay {
     /// What `stat` shows: a node in the spool has no name, and the spool is not seen.
@@ -113,17 +109,17 @@ impl FileSystem for Overlay {
         self.add_link(node, dir, name)
     }
 
-    fn remove(&self, dir: NodeId, name: &OsStr, _: Timestamp) -> Result<NodeId> {
-        self.take_away(dir, name)
+    fn remove(&self, link: Link<'_>, _: Timestamp) -> Result<u32> {
+        self.take_away(link)
     }
 
     fn rename(
         &self,
-        from: (NodeId, &OsStr),
-        to: (NodeId, &OsStr),
+        from: Link<'_>,
+        to: Target<'_>,
         exchange: Exchange,
         _: Timestamp,
-    ) -> Result<Option<NodeId>> {
+    ) -> Result<u32> {
         self.move_name(from, to, exchange)
     }
 
@@ -135,11 +131,11 @@ impl FileSystem for Overlay {
         self.table.remove(node);
     }
 
-    fn idle(&self, node: NodeId) {
+    fn evict(&self, node: NodeId) {
         self.table.remove(node);
     }
 
-    fn lost(&self, node: NodeId) -> Result<()> {
+    fn unlinked(&self, node: NodeId) -> Result<()> {
         self.purge_unless_open(node)
     }
 
@@ -194,7 +190,7 @@ impl FileSystem for Overlay {
         self.open_file(node, write)
     }
 
-    fn closed(&self, node: NodeId) {
+    fn released(&self, node: NodeId) {
         self.close_file(node);
     }
 
@@ -202,8 +198,8 @@ impl FileSystem for Overlay {
         self.read_file(node, offset, buf)
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        self.write_file(node, offset, data)
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        self.write_file(node, offset, data, stamps)
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
@@ -236,12 +232,12 @@ impl FileSystem for Overlay {
         self.remove_attribute(node, name)
     }
 
-    fn marks(&self, node: NodeId) -> Result<u32> {
-        self.marks_of(node)
+    fn inode_flags(&self, node: NodeId) -> Result<u32> {
+        self.flags_of(node)
     }
 
-    fn set_marks(&self, node: NodeId, marks: u32) -> Result<()> {
-        self.set_marks_of(node, marks)
+    fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
+        self.set_flags_of(node, flags)
     }
 
     fn stats(&self) -> Result<FsStats> {
@@ -255,6 +251,19 @@ impl FileSystem for Overlay {
             files_free: stat.f_ffree,
             name_len_max: u32::try_from(stat.f_namemax).unwrap_or(255),
         })
+    }
+
+    fn wait(&self, node: NodeId, demand: Demand) -> Wait {
+        let leaves_much =
+            |node: &Node| !self.purger.manner.asynchronous && node.state().leaves_much();
+        match demand {
+            Demand::Write => Wait::No,
+            Demand::Resize | Demand::Sync => Wait::Device,
+            Demand::Unlinked | Demand::Released => match self.table.get(node) {
+                Ok(node) if leaves_much(&node) => Wait::Device,
+                _ => Wait::No,
+            },
+        }
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
@@ -280,18 +289,5 @@ impl FileSystem for Overlay {
 
     fn sync(&self) -> Result<()> {
         Ok(self.finish()?)
-    }
-}
-
-fn kind_of(kind: rustix::fs::FileType) -> FileType {
-    use rustix::fs::FileType as Lower;
-    match kind {
-        Lower::Directory => FileType::Directory,
-        Lower::Symlink => FileType::Symlink,
-        Lower::Fifo => FileType::Fifo,
-        Lower::Socket => FileType::Socket,
-        Lower::CharacterDevice => FileType::CharDevice,
-        Lower::BlockDevice => FileType::BlockDevice,
-        _ => FileType::File,
     }
 }

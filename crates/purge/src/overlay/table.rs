@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
-use tacita_vfs::{Attr, FileType, Kind, NodeId, Timestamp};
+use tacita_vfs::{FileType, Kind, NodeId};
 
-use crate::attributes;
-use crate::medium::Medium;
-use crate::overlay::descriptors::{Descriptor, Descriptors};
+use super::conversions::file_type;
+use crate::descriptors::{Descriptor, Descriptors, Folder};
+use crate::lower_fs::LowerFs;
 use crate::overlay::opaque;
-use crate::overlay::purger::Job;
 use crate::policy::POLICY_ATTRIBUTE;
+use crate::purger::Job;
 use crate::spool::BENEATH;
+use crate::xattrs;
 
 /// Shards of the table, so that threads seldom wait for one another.
 const SHARD_COUNT: usize = 16;
@@ -48,6 +49,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether it waits to be purged, and has content to be overwritten.
+    pub(super) fn leaves_much(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.size > 0)
+    }
+
     /// The purge of a node that nobody has open begins, if it is to be purged.
     pub(super) fn begin_purge(&mut self) -> Option<Job> {
         if self.handles > 0 {
@@ -114,9 +120,7 @@ impl Node {
     pub(super) fn policy(&self) -> Option<Vec<u8>> {
         let mut known = self.known_policy();
         if matches!(*known, KnownPolicy::Nothing) {
-            *known = match self
-                .fd()
-                .and_then(|fd| attributes::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
+            *known = match self.fd().and_then(|fd| xattrs::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
             {
                 Ok(value) => KnownPolicy::Value(value),
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
@@ -155,6 +159,11 @@ impl Node {
     /// [`Errno::STALE`] if it is gone there; that too many files are open.
     pub(super) fn fd(&self) -> rustix::io::Result<Arc<OwnedFd>> {
         self.descriptor.get()
+    }
+
+    /// It as a folder that has lost names.
+    pub(super) fn folder(&self) -> Folder {
+        Folder::new(self.id, Arc::clone(&self.descriptor))
     }
 
     /// It has lost its last name: nothing but its descriptor keeps its number from being used again.
@@ -211,12 +220,12 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(
         root: OwnedFd,
-        medium: &Medium,
+        lower: &LowerFs,
         has_opaque: bool,
     ) -> rustix::io::Result<Self> {
         let stat = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let id = NodeId(stat.stx_ino);
-        let descriptors = Descriptors::new(&root, medium);
+        let descriptors = Descriptors::new(&root, lower);
         let descriptor = descriptors.hold(Arc::new(root));
         let root = Arc::new(Node::new(&stat, descriptor, (id, OsString::new()), false));
         let shards = Default::default();
@@ -284,41 +293,5 @@ impl Table {
             }
         }
         parts.iter().rev().collect()
-    }
-}
-
-/// What a node is.
-pub(super) fn file_type(stat: &Statx) -> FileType {
-    use rustix::fs::FileType as Lower;
-    match Lower::from_raw_mode(stat.stx_mode.into()) {
-        Lower::Directory => FileType::Directory,
-        Lower::Symlink => FileType::Symlink,
-        Lower::Fifo => FileType::Fifo,
-        Lower::Socket => FileType::Socket,
-        Lower::CharacterDevice => FileType::CharDevice,
-        Lower::BlockDevice => FileType::BlockDevice,
-        _ => FileType::File,
-    }
-}
-
-/// What the seam shows of what the lower file system shows.
-pub(super) fn attr(stat: &Statx) -> Attr {
-    let time =
-        |time: rustix::fs::StatxTimestamp| Timestamp { secs: time.tv_sec, nanos: time.tv_nsec };
-    let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-    Attr {
-        ino: stat.stx_ino,
-        kind: file_type(stat),
-        perm: stat.stx_mode & 0o7777,
-        nlink: stat.stx_nlink,
-        uid: stat.stx_uid,
-        gid: stat.stx_gid,
-        rdev: u32::try_from(device).unwrap_or(0),
-        size: stat.stx_size,
-        blocks: stat.stx_blocks,
-        block_len_bytes: stat.stx_blksize,
-        atime: time(stat.stx_atime),
-        mtime: time(stat.stx_mtime),
-        ctime: time(stat.stx_ctime),
     }
 }

@@ -1,4 +1,4 @@
-//! The file that fillers of folders are names of: see `crate::ext4::fillers`.
+//! The file that fillers of folders are names of: see `crate::fillers`.
 //!
 //! It says which folder is being filled, so that the next mount can take out what a crash has left
 //! there.
@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat2, unlinkat};
 
 use super::{BENEATH, Spool};
 use crate::error::During;
+use crate::faults::{Fault, planted};
 use crate::handle::Handle;
-use crate::mutant::{Mutant, planted};
 use crate::{Result, names};
 
 /// Its name in the spool.
@@ -51,7 +51,7 @@ impl Spool {
 
     /// Takes out the fillers that a crash has left.
     pub(super) fn recover_fillers(&self) {
-        if planted(Mutant::RecoveryUnhooked) {
+        if planted(Fault::RecoveryUnhooked) {
             return;
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

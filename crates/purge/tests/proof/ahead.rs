@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tacita_clock::System;
-use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+use tacita_purge::faults::{Fault, Step, at_each_step, plant};
 use tacita_purge::spool::intent::{INTENT_LEN, Intent};
 use tacita_purge::spool::tags::{SECTOR_LEN, Tags};
 use tacita_purge::{Map, Overlay};
@@ -84,7 +84,7 @@ fn come_back(test: &str, step: Step) -> Option<Image> {
 }
 
 /// Whether a file is there under some fault after power was cut, and is not what it was.
-fn is_hurt(manner: &str, fault: Mutant) -> bool {
+fn is_hurt(manner: &str, fault: Fault) -> bool {
     (0..TRIES).any(|_| {
         let found = after_a_cut(Fs::Ext4, manner, LEN, Some(fault)).unwrap();
         found.iter().any(|found| *found != fill(LOST, LEN))
@@ -92,7 +92,7 @@ fn is_hurt(manner: &str, fault: Mutant) -> bool {
 }
 
 /// What is left of the file after power was cut when it had been overwritten, and the next mount.
-fn after_a_cut(fs: Fs, manner: &str, len: u64, fault: Option<Mutant>) -> Option<Vec<Vec<u8>>> {
+fn after_a_cut(fs: Fs, manner: &str, len: u64, fault: Option<Fault>) -> Option<Vec<Vec<u8>>> {
     let image = prepare("after_a_cut", fs, len)?;
     assert!(crash(&image, (Step::FirstPass, 2), manner, true, fault), "never came by");
     image.remount_after_cut();
@@ -114,7 +114,7 @@ fn a_file_that_comes_back_overwritten_is_purged() {
         }
     }
     if after_a_cut(Fs::Ext4, "single", LEN, None).is_some() {
-        assert!(is_hurt("single", Mutant::IntentUnwritten), "a missing intent is caught");
+        assert!(is_hurt("single", Fault::IntentUnwritten), "a missing intent is caught");
     }
 }
 
@@ -126,7 +126,7 @@ fn recovery_that_does_not_look_for_tags_is_caught() {
         return;
     }
     let image = come_back(test, Step::FirstPass).unwrap();
-    plant(&[Mutant::TagsUnseen]);
+    plant(&[Fault::TagsUnseen]);
     let overlay = Overlay::open(&image.dir(), options("clear", false));
     plant(&[]);
     drop(overlay.unwrap());
@@ -146,7 +146,7 @@ fn a_file_from_another_folder_is_not_overwritten_ahead() {
     }
     for manner in ["moved", "linked"] {
         if after_a_cut(Fs::Ext4, manner, LEN, None).is_some() {
-            let hurt = is_hurt(manner, Mutant::MovesUnhooked);
+            let hurt = is_hurt(manner, Fault::MovesUnhooked);
             assert!(hurt, "{manner}: what is not remembered is caught");
         }
     }
@@ -208,9 +208,9 @@ fn any_sector_that_was_reached_is_enough() {
 }
 
 /// Bytes of the log that are not zero when an epoch has come to its end.
-fn left_in_the_log(mutants: &[Mutant]) -> Option<usize> {
+fn left_in_the_log(faults: &[Fault]) -> Option<usize> {
     let image = prepare("intents_are_erased_at_the_end_of_the_epoch", Fs::Ext4, LEN)?;
-    plant(mutants);
+    plant(faults);
     let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
     let posix = Posix::new(overlay, Arc::new(System));
     let (from, _) = posix.lookup(posix.root(), "from".as_ref()).unwrap();
@@ -228,7 +228,7 @@ fn intents_are_erased_at_the_end_of_the_epoch() {
     let _turn = turn();
     let Some(without) = left_in_the_log(&[]) else { return };
     assert_eq!(without, 0);
-    assert!(left_in_the_log(&[Mutant::IntentsStay]).unwrap() > 0);
+    assert!(left_in_the_log(&[Fault::IntentsStay]).unwrap() > 0);
 }
 
 /// What makes the mode quick: the journal is not waited for, and an intent is written once.

@@ -139,23 +139,23 @@ fn values_with_inodes_of_their_own_are_told_of() {
 }
 
 /// A value that moves while it is overwritten stays where it was.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn a_value_that_moves_is_caught() {
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
     if skip_without_fuse("a_value_that_moves_is_caught") {
         return;
     }
-    let with = |mutants: &[Mutant]| {
-        plant(mutants);
+    let with = |faults: &[Fault]| {
+        plant(faults);
         // Nothing comes after it that would use the block again.
         let seen = left(Fs::Ext4, &HISTORIES[..1], false);
         plant(&[]);
         seen
     };
-    let Some((left, told)) = with(&[Mutant::ValuesMove]) else { return };
+    let Some((left, told)) = with(&[Fault::ValuesMove]) else { return };
     assert!(!left.is_empty() && told >= left.len(), "{left:?}, {told} told");
-    let (left, told) = with(&[Mutant::ValuesMove, Mutant::ValuesUnseen]).unwrap();
+    let (left, told) = with(&[Fault::ValuesMove, Fault::ValuesUnseen]).unwrap();
     assert!(!left.is_empty() && told == 0, "not looking is not caught");
 }

@@ -129,7 +129,7 @@ fn suitability_is_found_out() {
         let Some(image) = Image::new("suitability_is_found_out", fs) else { continue };
         let found = Suitability::of(&image.dir()).unwrap();
         // The machine's own disk may be flash, which is a reason too.
-        if !found.medium.flash {
+        if !found.lower.flash {
             assert_eq!(found.reason().is_none(), suits, "{:?}", found.reason());
         }
         let kept = matches!(found.probe, Content::Verified(_));
@@ -175,12 +175,12 @@ fn shared_blocks_are_told() {
 
 /// While a file is purged by its path, another program puts a new one there, or gives it a second
 /// name: the new one lives, and a file that lives on is not touched.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn a_path_is_tied_to_its_file() {
-    use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+    use tacita_purge::faults::{Fault, Step, at_each_step, plant};
     let _turn = turn();
-    let race = |wanted: Step, replaces: bool, mutants: &[Mutant]| {
+    let race = |wanted: Step, replaces: bool, faults: &[Fault]| {
         let image = Image::new("a_path_is_tied_to_its_file", Fs::Ext4)?;
         let (path, new) = (image.dir().join("file"), image.dir().join("new"));
         let second = image.dir().join("second");
@@ -188,7 +188,7 @@ fn a_path_is_tied_to_its_file() {
         fs::write(&new, "new").unwrap();
         image.remount();
         let (from, link) = (path.clone(), second.clone());
-        plant(mutants);
+        plant(faults);
         at_each_step(move |step| {
             if step == wanted && replaces {
                 let _ = fs::rename(&new, &from);
@@ -213,8 +213,8 @@ fn a_path_is_tied_to_its_file() {
         let Some(seen) = race(step, replaces, &[]) else { return };
         assert_eq!(seen, (true, held), "{step:?}, replaced {replaces}");
     }
-    let (lives, _) = race(Step::HalfPass, true, &[Mutant::AsideUnhooked]).unwrap();
+    let (lives, _) = race(Step::HalfPass, true, &[Fault::AsideUnhooked]).unwrap();
     assert!(!lives, "a new file that is removed is not caught");
-    let (whole, _) = race(Step::HalfPass, false, &[Mutant::AsideUnhooked]).unwrap();
+    let (whole, _) = race(Step::HalfPass, false, &[Fault::AsideUnhooked]).unwrap();
     assert!(!whole, "a second name that is overwritten is not caught");
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tacita_clock::System;
 use tacita_purge::Overlay;
-use tacita_purge::mutant::{Mutant, Step, at_each_step, plant};
+use tacita_purge::faults::{Fault, Step, at_each_step, plant};
 use tacita_testkit::skip_without_fuse;
 use tacita_vfs::Posix;
 use tacita_vfs::posix::{Caller, RenameMode};
@@ -78,7 +78,7 @@ fn child() {
     let wanted = all.into_iter().find(|step| format!("{step:?}") == wanted).unwrap();
     let times: usize = times.parse().unwrap();
     if let Ok(fault) = env::var(FAULT) {
-        let faults = [Mutant::IntentUnwritten, Mutant::MovesUnhooked];
+        let faults = [Fault::IntentUnwritten, Fault::MovesUnhooked];
         plant(&faults.into_iter().filter(|m| format!("{m:?}") == fault).collect::<Vec<_>>());
     }
     let cut = env::var("TACITA_PURGE_CRASH_CUT").is_ok();
@@ -104,7 +104,7 @@ pub(crate) fn crash(
     (step, times): (Step, usize),
     manner: &str,
     cut: bool,
-    fault: Option<Mutant>,
+    fault: Option<Fault>,
 ) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["crash::child", "--exact", "--test-threads=1", "--nocapture"]);
@@ -275,7 +275,7 @@ fn recovery_left_out_is_caught() {
     prepare(&image.dir());
     image.remount();
     assert!(crash(&image, (Step::Spooled, 1), "async", false, None));
-    plant(&[Mutant::RecoveryUnhooked]);
+    plant(&[Fault::RecoveryUnhooked]);
     let overlay = Overlay::open(&image.dir(), options("clear", false));
     plant(&[]);
     drop(overlay.unwrap());

@@ -23,11 +23,11 @@ fn name(folder: usize, number: u64) -> String {
     format!("secretname-Folder-{folder}-{number}-{:x<more$}{end:016x}", "")
 }
 
-fn folder(dir: &Path, number: usize) -> PathBuf {
+pub(crate) fn folder(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("folder-{number}"))
 }
 
-fn make(dir: &Path) {
+pub(crate) fn make(dir: &Path) {
     for (number, count) in sizes().iter().enumerate() {
         let folder = folder(dir, number);
         fs::create_dir(&folder).unwrap();
@@ -38,7 +38,7 @@ fn make(dir: &Path) {
 }
 
 /// Some names of each folder.
-fn chosen(seed: u64) -> Vec<(usize, String)> {
+pub(crate) fn chosen(seed: u64) -> Vec<(usize, String)> {
     let mut rng = Rng::new(seed);
     let mut chosen = Vec::new();
     for (folder, count) in sizes().iter().enumerate() {
@@ -51,7 +51,7 @@ fn chosen(seed: u64) -> Vec<(usize, String)> {
 }
 
 /// Which of the names are in the raw image.
-fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
+pub(crate) fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
     let bytes = fs::read(image.path()).unwrap();
     let mut found: Vec<&[u8]> = Vec::new();
     let mark = b"secretname-Folder-";
@@ -64,7 +64,7 @@ fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
     names.iter().map(|(_, name)| name).filter(is_left).cloned().collect()
 }
 
-fn verdicts(report: &Path) -> Vec<Value> {
+pub(crate) fn verdicts(report: &Path) -> Vec<Value> {
     let text = fs::read_to_string(report).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -118,17 +118,17 @@ fn names_in_folders_that_live_on() {
 }
 
 /// Without clearing them names are left, and verdicts say so; without looking they do not.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn names_that_are_left_are_told_of() {
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
     if skip_without_fuse("names_that_are_left_are_told_of") {
         return;
     }
-    plant(&[Mutant::FillersUnhooked]);
+    plant(&[Fault::FillersUnhooked]);
     let told = delete(Fs::Ext4, false, 7);
-    plant(&[Mutant::FoldersUnseen]);
+    plant(&[Fault::FoldersUnseen]);
     let untold = delete(Fs::Ext4, false, 7);
     plant(&[]);
     let (Some((left, held, all)), Some((unseen, claimed, _))) = (told, untold) else { return };
@@ -181,14 +181,14 @@ fn names_in_folders_that_go() {
 }
 
 /// Tells the child where to work.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 const PLACE: &str = "TACITA_PURGE_FILLERS_PLACE";
 
 /// Not a game by itself: a process that ends while a folder is full of fillers.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn child() {
-    use tacita_purge::mutant::{Step, at_each_step};
+    use tacita_purge::faults::{Step, at_each_step};
     use tacita_vfs::FileSystem;
     let Ok(place) = std::env::var(PLACE) else { return };
     at_each_step(|step| {
@@ -201,20 +201,20 @@ fn child() {
     for (number, name) in chosen(7) {
         let folder = format!("folder-{number}");
         let (folder, _) = overlay.lookup(overlay.root(), folder.as_ref()).unwrap();
-        let file = overlay.remove(folder, name.as_ref(), now).unwrap();
-        overlay.lost(file).unwrap();
+        let file = tacita_testkit::by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
+        overlay.unlinked(file).unwrap();
     }
     overlay.finish().unwrap();
 }
 
 /// The next mount takes out what a crash has left of them; without recovery they would stay.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn fillers_do_not_outlive_a_crash() {
     use std::process::Command;
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
-    let strangers = |mutants: &[Mutant]| {
+    let strangers = |faults: &[Fault]| {
         let image = Image::new("fillers_do_not_outlive_a_crash", Fs::Ext4)?;
         make(&image.dir());
         image.remount();
@@ -222,7 +222,7 @@ fn fillers_do_not_outlive_a_crash() {
         child.args(["folders::child", "--exact", "--test-threads=1", "--nocapture"]);
         let ended = child.env(PLACE, image.dir()).output().unwrap();
         assert!(!ended.status.success(), "it was to end at a step");
-        plant(mutants);
+        plant(faults);
         drop(tacita_purge::Overlay::open(&image.dir(), options("clear", false)).unwrap());
         plant(&[]);
         let folders = (0..sizes().len()).map(|number| folder(&image.dir(), number));
@@ -232,5 +232,5 @@ fn fillers_do_not_outlive_a_crash() {
     };
     let Some(without) = strangers(&[]) else { return };
     assert_eq!(without, 0);
-    assert!(strangers(&[Mutant::RecoveryUnhooked]).unwrap() > 0);
+    assert!(strangers(&[Fault::RecoveryUnhooked]).unwrap() > 0);
 }

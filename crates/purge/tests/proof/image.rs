@@ -4,12 +4,16 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
+
+#[cfg(feature = "faults")]
+use crate::witness::Witness;
 
 /// Which file system, and how it is made and mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +89,7 @@ impl Fs {
 
     /// Whether names are promised too.
     pub(crate) fn clears_names(self) -> bool {
-        !matches!(self, Self::Xfs | Self::Btrfs)
+        !matches!(self, Self::Xfs | Self::Btrfs | Self::Ext4FastCommit)
     }
 }
 
@@ -94,6 +98,8 @@ impl Fs {
 pub(crate) struct Image {
     pub(crate) fs: Fs,
     folder: TempDir,
+    #[cfg(feature = "faults")]
+    pub(crate) witness: Witness,
 }
 
 /// Whether the long games are asked for, as `./soak` does.
@@ -138,7 +144,12 @@ impl Image {
         }
         let (program, arguments, _, mib) = fs.recipe();
         let folder = tempfile::Builder::new().prefix("tacita-purge-").tempdir().unwrap();
-        let image = Self { fs, folder };
+        let image = Self {
+            fs,
+            folder,
+            #[cfg(feature = "faults")]
+            witness: Witness::call(),
+        };
         File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
         fs::create_dir(image.dir()).unwrap();
         fs::create_dir(image.mount_dir()).unwrap();
@@ -178,7 +189,23 @@ impl Image {
 
     /// Unmounts it, so that everything is in the image.
     pub(crate) fn unmount(&self) {
+        let found = self.unmount_and_ask();
+        assert!(found.is_empty(), "{:?}: verdicts hold that are false: {found:#?}", self.fs);
+    }
+
+    /// Unmounts it; what the witness finds in the image though a verdict says that it is gone.
+    #[cfg(feature = "faults")]
+    pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
+        let question = self.witness.question(&self.dir());
         unmount(self.dir(), UnmountFlags::empty()).unwrap();
+        question.map(|question| question.answer(&self.path())).unwrap_or_default()
+    }
+
+    /// There is no witness without planted faults.
+    #[cfg(not(feature = "faults"))]
+    pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
+        unmount(self.dir(), UnmountFlags::empty()).unwrap();
+        Vec::new()
     }
 
     pub(crate) fn remount(&self) {
@@ -188,7 +215,7 @@ impl Image {
 
     /// The same after power was cut. A copy of the mount in another namespace keeps the file system
     /// as it was, cut off: until that is gone, the image cannot be mounted anew.
-    #[cfg(feature = "mutants")]
+    #[cfg(feature = "faults")]
     pub(crate) fn remount_after_cut(&self) {
         for _ in 0..600 {
             self.remount();
@@ -225,7 +252,7 @@ impl Image {
 
 /// Cuts a file system off from its device, as a loss of power does: what is only in memory is lost,
 /// the journal's last part too.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub(crate) fn cut_power(dir: &Path) {
     let script = "import fcntl,os,struct,sys\n\
                   d=os.open(sys.argv[1],os.O_RDONLY)\n\
@@ -246,6 +273,12 @@ pub(crate) fn count_in(path: &Path, text: &str) -> usize {
 
 impl Drop for Image {
     fn drop(&mut self) {
+        let device = |dir: &Path| fs::metadata(dir).map_or(0, |meta| meta.dev());
+        let is_mounted = device(&self.dir()) != device(self.folder.path());
+        if is_mounted && !std::thread::panicking() {
+            while unmount(self.mount_dir(), UnmountFlags::DETACH).is_ok() {}
+            self.unmount();
+        }
         for dir in [self.mount_dir(), self.dir()] {
             while unmount(&dir, UnmountFlags::DETACH).is_ok() {}
         }

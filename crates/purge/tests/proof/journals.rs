@@ -1,11 +1,11 @@
-//! Journals that cannot be looked at: they are erased, and each verdict says that nobody looked.
+//! Journals that cannot be looked at, or not even be erased: each verdict says so.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tacita_purge::mutant::{Mutant, plant};
-use tacita_purge::{Removal, RemovalOptions, Verdict};
+use tacita_purge::faults::{Fault, plant};
+use tacita_purge::{Removal, RemovalOptions, Suitability, Verdict};
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
@@ -59,7 +59,7 @@ impl Drop for JournalDevice {
 }
 
 /// The verdicts on some files that are deleted under faults.
-fn deleted(image: &Image, by_path: bool, mutants: &[Mutant]) -> Vec<Value> {
+fn deleted(image: &Image, by_path: bool, faults: &[Fault]) -> Vec<Value> {
     let names: Vec<String> = (0..20).map(|number| format!("{NAME}{number}-")).collect();
     let make = |dir: &Path| {
         for name in &names {
@@ -68,7 +68,7 @@ fn deleted(image: &Image, by_path: bool, mutants: &[Mutant]) -> Vec<Value> {
     };
     make(&image.dir());
     image.remount();
-    plant(mutants);
+    plant(faults);
     let verdicts = if by_path {
         let mut removal = Removal::new(RemovalOptions::default());
         for name in &names {
@@ -96,7 +96,7 @@ fn check(image: &Image, by_path: bool) {
         assert_eq!(verdict["journal"]["left"], UNSEEN, "{verdict:#}");
         assert_eq!(verdict["holds"], false, "{verdict:#}");
     }
-    let claimed = deleted(image, by_path, &[Mutant::JournalUnseen]);
+    let claimed = deleted(image, by_path, &[Fault::JournalUnseen]);
     let claims = |verdict: &Value| verdict["journal"] == "done";
     assert!(claimed.iter().all(claims), "without looking it would be claimed: {claimed:#?}");
 }
@@ -117,7 +117,7 @@ fn a_journal_on_another_device_is_not_claimed() {
         // It has been erased all the same, and would hold names otherwise.
         assert_eq!((journal.count(NAME), image.count(NAME)), (0, 0), "by path {by_path}");
         image.mount();
-        deleted(&image, by_path, &[Mutant::JournalStays]);
+        deleted(&image, by_path, &[Fault::JournalStays]);
         image.unmount();
         assert!(journal.count(NAME) > 0, "nothing was in it, so its erasure shows nothing");
     }
@@ -138,4 +138,34 @@ fn a_journal_that_is_not_found_is_not_claimed() {
         image.unmount();
         assert_eq!(image.count(NAME), 0, "by path {by_path}");
     }
+}
+
+/// An area for fast commits is left alone, and so is the rest of that journal: the probe says so,
+/// and so does each verdict. There is reason to: names are found.
+#[test]
+fn a_journal_with_an_area_for_fast_commits_is_not_claimed() {
+    let _turn = turn();
+    let test = "a_journal_with_an_area_for_fast_commits_is_not_claimed";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for by_path in [false, true] {
+        let Some(image) = Image::new(test, Fs::Ext4FastCommit) else { return };
+        let probed = Suitability::of(&image.dir()).unwrap();
+        assert_eq!(probed.json()["fast_commits"], true);
+        assert!(probed.text().contains("fast commits"), "{}", probed.text());
+        for verdict in deleted(&image, by_path, &[]) {
+            let left = verdict["journal"]["left"].as_str().unwrap();
+            assert!(left.contains("an area for fast commits"), "{verdict:#}");
+            assert!(verdict["name"]["left"].is_string(), "{verdict:#}");
+            assert_eq!(verdict["holds"], false, "{verdict:#}");
+        }
+        let claimed = deleted(&image, by_path, &[Fault::FastCommitsUntold]);
+        let claims = |verdict: &Value| verdict["journal"] == "done";
+        image.unmount();
+        assert!(claimed.iter().all(claims) && image.count(NAME) > 0, "{claimed:#?}");
+        image.mount();
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    assert_eq!(Suitability::of(&image.dir()).unwrap().json()["fast_commits"], false);
 }

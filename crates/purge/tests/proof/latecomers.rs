@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tacita_purge::{Overlay, OverlayOptions};
-use tacita_testkit::skip_without_fuse;
+use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{Exchange, FileSystem, Timestamp};
 
 use crate::acts::fill;
@@ -156,8 +156,8 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
         let (old, _) = overlay.lookup(root, name(0).as_ref()).unwrap();
         let (from, to) = (name(version), name(0));
         let names = ((root, OsStr::new(&from)), (root, OsStr::new(&to)));
-        overlay.rename(names.0, names.1, Exchange::No, now).unwrap();
-        overlay.lost(old).unwrap();
+        by_name::rename(&overlay, names.0, names.1, Exchange::No, now).unwrap();
+        overlay.unlinked(old).unwrap();
         old
     };
     let read = |node| {
@@ -179,15 +179,15 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
         assert_eq!(read(late), content(2), "it is held");
         assert!(overlay.open(late, false).unwrap().stands_in);
         assert_eq!(read(late), content(2), "all handles share it");
-        overlay.closed(late);
-        overlay.closed(late);
+        overlay.released(late);
+        overlay.released(late);
     }
     assert_eq!(overlay.status()["files"], 3, "it is purged with the last handle");
     overlay.open(first, false).unwrap();
     assert_eq!(read(first), content(3));
-    overlay.closed(first);
-    let last = overlay.remove(root, name(0).as_ref(), now).unwrap();
-    overlay.lost(last).unwrap();
+    overlay.released(first);
+    let last = by_name::remove(&overlay, root, name(0).as_ref(), now).unwrap();
+    overlay.unlinked(last).unwrap();
     for late in [first, second, last] {
         let refused = overlay.open(late, false).unwrap_err();
         assert_eq!(refused.kind(), tacita_vfs::Kind::NotFound, "as if it had come a moment later");
@@ -210,21 +210,21 @@ fn a_latecomer_is_not_let_in_where_the_kernel_has_not_looked() {
     let root = overlay.root();
     let (late, _) = overlay.lookup(root, "open".as_ref()).unwrap();
     let (from, to) = ((root, "private".as_ref()), (root, "open".as_ref()));
-    overlay.rename(from, to, Exchange::No, Timestamp::default()).unwrap();
-    overlay.lost(late).unwrap();
+    by_name::rename(&overlay, from, to, Exchange::No, Timestamp::default()).unwrap();
+    overlay.unlinked(late).unwrap();
     let refused = overlay.open(late, false).unwrap_err();
     assert_eq!(refused.kind(), tacita_vfs::Kind::Stale, "the kernel looks again");
 }
 
 /// Whether all that open a file at any step of its purge read a version of it.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 fn at_each_step_of_a_purge(
     way: Way,
     options: OverlayOptions,
-    mutants: &[tacita_purge::mutant::Mutant],
+    faults: &[tacita_purge::faults::Fault],
 ) -> Option<bool> {
     use std::sync::{Arc, Mutex};
-    use tacita_purge::mutant::{Step, at_each_step, plant};
+    use tacita_purge::faults::{Step, at_each_step, plant};
     let image = Image::new("a_file_is_opened_at_each_step_of_its_purge", Fs::Ext4)?;
     fs::write(image.dir().join("conf"), content(1)).unwrap();
     image.remount();
@@ -234,9 +234,9 @@ fn at_each_step_of_a_purge(
     assert_eq!(fs::metadata(&path).unwrap().len(), content(1).len() as u64);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (found, late) = (Arc::clone(&seen), path.clone());
-    plant(mutants);
+    plant(faults);
     at_each_step(move |step| {
-        if matches!(step, Step::Linked | Step::Spooled) {
+        if matches!(step, Step::Recorded | Step::Linked | Step::Spooled) {
             // Whoever opens it now is served the old file, and the purge waits.
             return;
         }
@@ -260,31 +260,31 @@ fn at_each_step_of_a_purge(
         };
         if !is_whole {
             let read = read.as_ref().map(|read| (read.len(), read.iter().all(|b| *b == 0)));
-            eprintln!("{way:?}, {mutants:?}, {step:?}: {read:?}");
+            eprintln!("{way:?}, {faults:?}, {step:?}: {read:?}");
         }
         !is_whole
     });
     Some(broken.count() == 0)
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn a_file_is_opened_at_each_step_of_its_purge() {
-    use tacita_purge::mutant::Mutant;
+    use tacita_purge::faults::Fault;
     let _turn = turn();
     if skip_without_fuse("a_file_is_opened_at_each_step_of_its_purge") {
         return;
     }
     for way in [Way::RenameOver, Way::UnlinkAndRename, Way::LinkedAside] {
         for passthrough in [true, false] {
-            let whole = |mutants: &[Mutant]| {
+            let whole = |faults: &[Fault]| {
                 let options = OverlayOptions { passthrough, ..options("clear", false) };
-                at_each_step_of_a_purge(way, options, mutants)
+                at_each_step_of_a_purge(way, options, faults)
             };
             let Some(without) = whole(&[]) else { return };
             assert!(without, "{way:?}, passthrough {passthrough}");
             // The kernel knows of the new file by the time that the second name goes.
-            let with = way != Way::LinkedAside && whole(&[Mutant::LatecomersUnhooked]).unwrap();
+            let with = way != Way::LinkedAside && whole(&[Fault::LatecomersUnhooked]).unwrap();
             assert!(!with, "the fault is not caught: {way:?}, passthrough {passthrough}");
         }
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tacita_purge::mutant::{Mutant, plant};
+use tacita_purge::faults::{Fault, plant};
 use tacita_testkit::skip_without_fuse;
 
 use crate::image::{Fs, Image, run, turn};
@@ -51,7 +51,7 @@ fn list_and_delete(tree: &Path) {
 fn child() {
     let Some(place) = std::env::var_os(PLACE) else { return };
     if std::env::var_os(FAULT).is_some() {
-        plant(&[Mutant::DescriptorsStay]);
+        plant(&[Fault::DescriptorsStay]);
     }
     let place = Path::new(&place);
     let mounted = Mounted::at(&place.join("lower"), place.join("upper"), options("clear", true));
@@ -124,7 +124,7 @@ const OTHERS: usize = 1500;
 fn remembering_child() {
     let Some(place) = std::env::var_os(PLACE) else { return };
     if std::env::var_os(FAULT).is_some() {
-        plant(&[Mutant::NumbersUsedAgain]);
+        plant(&[Fault::NumbersUsedAgain]);
     }
     let place = Path::new(&place);
     let mounted = Mounted::at(&place.join("lower"), place.join("upper"), options("clear", true));

@@ -3,26 +3,30 @@
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 mod acts;
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod ahead;
 mod attributes;
 mod command;
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod crash;
+#[cfg(feature = "faults")]
+mod faults;
 mod folders;
 mod image;
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod journals;
 mod judges;
 mod latecomers;
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 mod limits;
 mod matrix;
 mod memory;
 mod model;
-#[cfg(feature = "mutants")]
-mod mutants;
 mod overlay;
+#[cfg(feature = "faults")]
+mod recorded;
 mod refusals;
 mod room;
 mod times;
+#[cfg(feature = "faults")]
+mod witness;

@@ -110,16 +110,16 @@ fn what_never_was_stored_is_not_written() {
     }
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 #[test]
 fn writing_what_was_in_memory_is_caught() {
-    use tacita_purge::mutant::{Mutant, plant};
+    use tacita_purge::faults::{Fault, plant};
     let _turn = turn();
     if skip_without_fuse("writing_what_was_in_memory_is_caught") {
         return;
     }
     for written in [Written::OutOfInode, Written::Journaled] {
-        plant(&[Mutant::MemoryUnhooked]);
+        plant(&[Fault::MemoryUnhooked]);
         let seen = left(written, false);
         plant(&[]);
         let Some(left) = seen else { return };

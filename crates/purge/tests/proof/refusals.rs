@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::XattrFlags;
 use tacita_purge::{Kind, OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
-use tacita_testkit::skip_without_fuse;
+use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{FileSystem, NewNode, Timestamp};
 
 use crate::acts::fill;
@@ -125,7 +125,7 @@ fn nothing_outside_is_touched() {
                 folder,
                 &tacita_vfs::Change { perm: Some(0o755), ..tacita_vfs::Change::default() },
             );
-            if overlay.remove(folder, &name, now).is_ok() {
+            if by_name::remove(&overlay, folder, &name, now).is_ok() {
                 let _ = overlay.sync();
             }
             let new = NewNode {

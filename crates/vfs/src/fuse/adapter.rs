@@ -64,7 +64,7 @@ pub(super) struct Adapter<F> {
 }
 
 impl<F: FileSystem> Adapter<F> {
-    pub(super) fn new(posix: Arc<Posix<F>>, behaviour: Behaviour) -> Self {
+    pub(super) fn new(posix: Arc<Posix<F>>, behaviour: Behaviour, threads: usize) -> Self {
         Self {
             nodes: NodeTable::new(posix.root()),
             posix,
@@ -73,7 +73,7 @@ impl<F: FileSystem> Adapter<F> {
             backings: Backings::default(),
             passes_through: OnceLock::new(),
             outcome: Arc::default(),
-            hands: Hands::default(),
+            hands: Hands::beside(threads),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Changes of content: those that may wait for other requests are handed to threads of their own.
+//! Requests that may take long, or wait for what other requests bring about: others are served
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -8,25 +9,47 @@ use super::adapter::Adapter;
 use super::convert::fail;
 use super::requests::reply_empty;
 use crate::credentials::{NOBODY, act_for};
-use crate::posix::{Caller, HandleId, WriteMode};
-use crate::{FileSystem, Kind, Posix, Reserve, Result};
+use crate::posix::{Caller, HandleId, Unlinked, WriteMode};
+use crate::{Demand, FileSystem, Kind, Posix, Reserve, Result, Wait};
 
 impl<F: FileSystem> Adapter<F> {
-    /// Does a change of a file: here, or, if it may wait for other requests, where it is in nobody's
-    /// way.
-    pub(super) fn change_file(&self, number: u64, change: impl FnOnce(&Posix<F>) + Send + 'static) {
-        if self.is_handed_over(number) {
-            let posix = Arc::clone(&self.posix);
-            self.hands.take(move || change(&posix));
+    /// Does something for a node where it is in nobody's way.
+    pub(super) fn serve(
+        &self,
+        number: u64,
+        demand: Demand,
+        work: impl FnOnce(&Posix<F>) + Send + 'static,
+    ) {
+        if let Some(_staying) = self.hands.stay(self.wait(number, demand)) {
+            work(&self.posix);
         } else {
-            change(&self.posix);
+            let posix = Arc::clone(&self.posix);
+            self.hands.take(move || work(&posix));
         }
     }
 
-    /// Whether a change of this file is done elsewhere.
-    pub(super) fn is_handed_over(&self, number: u64) -> bool {
+    fn wait(&self, number: u64, demand: Demand) -> Wait {
         let node = self.nodes.node(number);
-        node.is_ok_and(|node| self.posix.file_system().may_wait(node))
+        node.map_or(Wait::No, |node| self.posix.file_system().wait(node, demand))
+    }
+
+    /// Does what the loss of a name leaves to do where it is in nobody's way, and then answers.
+    pub(super) fn settle_then(
+        &self,
+        unlinked: Unlinked,
+        answer: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        let Unlinked { node, lives_on } = unlinked;
+        if !lives_on {
+            self.drop_pages_in_use(node);
+        }
+        let wait = || self.posix.file_system().wait(node, Demand::Unlinked);
+        if let Some(_staying) = self.hands.stay(if lives_on { Wait::No } else { wait() }) {
+            answer(self.posix.settle(unlinked));
+        } else {
+            let posix = Arc::clone(&self.posix);
+            self.hands.take(move || answer(posix.settle(unlinked)));
+        }
     }
 
     pub(super) fn write_content(
@@ -41,17 +64,16 @@ impl<F: FileSystem> Adapter<F> {
         // Whose pages those of a mapping are is not told.
         let from_mapping = matches!(mode, WriteMode::Pages | WriteMode::UnstampedPages);
         let user = self.account(if from_mapping { NOBODY } else { user });
-        if self.is_handed_over(number) {
-            let data = data.to_vec();
-            self.change_file(number, move |posix| {
-                let acting = act_for(user);
-                let written = acting.and_then(|_acting| posix.write(handle, offset, &data, mode));
-                reply_written(written, data.len(), reply);
-            });
-        } else {
+        let write = move |posix: &Posix<F>, data: &[u8]| {
             let acting = act_for(user);
-            let written = acting.and_then(|_acting| self.posix.write(handle, offset, data, mode));
+            let written = acting.and_then(|_acting| posix.write(handle, offset, data, mode));
             reply_written(written, data.len(), reply);
+        };
+        if let Some(_staying) = self.hands.stay(self.wait(number, Demand::Write)) {
+            write(&self.posix, data);
+        } else {
+            let (posix, data) = (Arc::clone(&self.posix), data.to_vec());
+            self.hands.take(move || write(&posix, &data));
         }
     }
 
@@ -65,7 +87,7 @@ impl<F: FileSystem> Adapter<F> {
         reply: ReplyEmpty,
     ) {
         let user = self.account(caller.uid);
-        self.change_file(number, move |posix| {
+        self.serve(number, Demand::Resize, move |posix| {
             let done = reserve_of_mode(mode).and_then(|how| {
                 let _acting = act_for(user)?;
                 let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;

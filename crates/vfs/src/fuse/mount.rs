@@ -59,6 +59,7 @@ pub fn mount<F: FileSystem>(
             callers_room: options.callers_room,
             background_max: options.background_max,
         },
+        config.n_threads.unwrap_or(1),
     );
     let outcome = adapter.outcome();
     let invalidator = Arc::clone(&adapter.invalidator);
@@ -74,6 +75,15 @@ pub fn mount<F: FileSystem>(
     };
     read_further_ahead(&dir);
     Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
+}
+
+/// How serving has ended. Who takes a request at the very moment when the kernel lets go of the mount
+/// hears that the connection was aborted; it is the end like any other.
+fn ended(served: io::Result<()>) -> io::Result<()> {
+    match served {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        served => served,
+    }
 }
 
 /// What the library's failure to mount means.
@@ -247,7 +257,7 @@ impl Mount {
     }
 
     fn finish(&mut self) -> Result<()> {
-        let served = self.session.take().map(BackgroundSession::join);
+        let served = self.session.take().map(|session| ended(session.join()));
         drop(self.timer.take());
         self.invalidator.stop();
         let result = match (served, self.outcome.take()) {
@@ -349,4 +359,15 @@ pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
     // A panic there has been printed already.
     let _ = watcher.join();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aborted_connection_is_the_end_of_serving() {
+        assert!(ended(Err(io::Error::from_raw_os_error(libc::ECONNABORTED))).is_ok());
+        assert!(ended(Err(io::Error::from_raw_os_error(libc::EIO))).is_err());
+    }
 }

@@ -18,8 +18,8 @@ use super::convert;
 use super::convert::{caller, fail, from_request_time, kind_of_mode, set_time};
 use super::entries::GENERATION;
 use crate::credentials::{NOBODY, act_for};
-use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, WriteMode};
-use crate::{Attr, FileSystem, Kind, NodeId, Opened, Result, Seek, XattrMode};
+use crate::posix::{HandleId, OpenMode, RenameMode, SetAttr, Unlinked, WriteMode};
+use crate::{Attr, Demand, FileSystem, Kind, NodeId, Opened, Result, Seek, XattrMode};
 
 /// Permission and set-id bits.
 const PERM_MASK: u32 = 0o7777;
@@ -27,17 +27,6 @@ const PERM_MASK: u32 = 0o7777;
 impl<F: FileSystem> Adapter<F> {
     fn node(&self, number: INodeNo) -> Result<NodeId> {
         self.nodes.node(number.0)
-    }
-
-    fn reply_attr(&self, operation: &str, attr: Result<Attr>, reply: ReplyAttr) {
-        match attr {
-            Ok(attr) => {
-                // This reply alone may carry another number than the kernel's own: it is what
-                // stat shows. Kept it may be as well; a rename that changes it says so.
-                reply.attr(&self.behaviour.ttl, &convert::attr(&attr, attr.ino));
-            }
-            Err(e) => reply.error(fail(operation, &e)),
-        }
     }
 
     fn open_mode(&self, flags: i32) -> OpenMode {
@@ -52,13 +41,15 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
+    /// Moves a name; returns the numbers whose attributes the kernel has to ask for again, and what is
+    /// left to do.
     fn rename_nodes(
         &self,
         request: &Request,
         from: (INodeNo, &OsStr),
         to: (INodeNo, &OsStr),
         flags: RenameFlags,
-    ) -> Result<Vec<u64>> {
+    ) -> Result<(Vec<u64>, Option<Unlinked>)> {
         let mode = match flags {
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
@@ -68,23 +59,30 @@ impl<F: FileSystem> Adapter<F> {
         let _acting = self.acting_for(request)?;
         let from = (self.node(from.0)?, from.1);
         let to = (self.node(to.0)?, to.1);
-        let Some(renamed) = self.posix.rename(caller(request, 0), from, to, mode)? else {
-            return Ok(Vec::new());
+        let renamed = self.posix.rename_name(caller(request, 0), from, to, mode)?;
+        let Some((renamed, unlinked)) = renamed else {
+            return Ok((Vec::new(), None));
         };
-        if let Some(other) = renamed.other.filter(|_| mode == RenameMode::Replace) {
-            self.drop_pages_in_use(other);
-        }
         if !renamed.renumbered {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), unlinked));
         }
         if renamed.directory {
             // Numbers beneath a directory may have changed too, and which nodes lie beneath it is
             // not known here: whatever the kernel remembers it has to ask for again.
-            return Ok(self.nodes.numbers());
+            return Ok((self.nodes.numbers(), unlinked));
         }
         let moved = [Some(renamed.node), renamed.other];
         let numbers = moved.into_iter().flatten();
-        Ok(numbers.filter_map(|n| self.nodes.number(n)).collect())
+        Ok((numbers.filter_map(|n| self.nodes.number(n)).collect(), unlinked))
+    }
+}
+
+fn reply_attr(operation: &str, ttl: Duration, attr: Result<Attr>, reply: ReplyAttr) {
+    match attr {
+        // This reply alone may carry another number than the kernel's own: it is what stat shows.
+        // Kept it may be as well; a rename that changes it says so.
+        Ok(attr) => reply.attr(&ttl, &convert::attr(&attr, attr.ino)),
+        Err(e) => reply.error(fail(operation, &e)),
     }
 }
 
@@ -130,7 +128,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let attr = self.node(ino).and_then(|node| self.posix.attr(node));
-        self.reply_attr("getattr", attr, reply);
+        reply_attr("getattr", self.behaviour.ttl, attr, reply);
     }
 
     fn setattr(
@@ -160,14 +158,22 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             mtime: mtime.map(set_time),
             ctime: ctime.map(from_request_time),
         };
-        let attr = self.node(ino).and_then(|node| {
-            let attr = self.posix.change(caller(req, 0), node, &set)?;
-            if let Some(size) = size {
-                self.drop_pages(node, size);
+        let node = match self.node(ino) {
+            Ok(node) => node,
+            Err(e) => return reply.error(fail("setattr", &e)),
+        };
+        let (caller, ttl) = (caller(req, 0), self.behaviour.ttl);
+        let Some(size) = size else {
+            return reply_attr("setattr", ttl, self.posix.change(caller, node, &set), reply);
+        };
+        let invalidator = Arc::clone(&self.invalidator);
+        self.serve(ino.0, Demand::Resize, move |posix| {
+            let changed = posix.change(caller, node, &set);
+            if changed.is_ok() {
+                invalidator.pages(ino.0, size);
             }
-            Ok(attr)
+            reply_attr("setattr", ttl, changed, reply);
         });
-        self.reply_attr("setattr", attr, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -212,14 +218,14 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.node(parent).and_then(|dir| {
-            let (node, lives_on) = self.posix.unlink(caller(req, 0), dir, name)?;
-            if !lives_on {
-                self.drop_pages_in_use(node);
+        let unlinked =
+            self.node(parent).and_then(|dir| self.posix.unlink_name(caller(req, 0), dir, name));
+        match unlinked {
+            Ok(unlinked) => {
+                self.settle_then(unlinked, move |done| reply_empty("unlink", done, reply));
             }
-            Ok(())
-        });
-        reply_empty("unlink", done, reply);
+            Err(e) => reply.error(fail("unlink", &e)),
+        }
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -252,10 +258,20 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        match self.rename_nodes(req, (parent, name), (newparent, newname), flags) {
-            Ok(stale) if stale.is_empty() => reply.ok(),
-            Ok(stale) => self.invalidator.attributes_then(stale, move || reply.ok()),
+        let (stale, unlinked) =
+            match self.rename_nodes(req, (parent, name), (newparent, newname), flags) {
+                Ok(renamed) => renamed,
+                Err(e) => return reply.error(fail("rename", &e)),
+            };
+        let invalidator = Arc::clone(&self.invalidator);
+        let answer = move |done: Result<()>| match done {
+            Ok(()) if stale.is_empty() => reply.ok(),
+            Ok(()) => invalidator.attributes_then(stale, move || reply.ok()),
             Err(e) => reply.error(fail("rename", &e)),
+        };
+        match unlinked {
+            Some(unlinked) => self.settle_then(unlinked, answer),
+            None => answer(Ok(())),
         }
     }
 
@@ -364,7 +380,9 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         if let Ok(node) = self.node(ino) {
             self.backings.release(node, HandleId(fh.0));
         }
-        reply_empty("release", self.posix.release(HandleId(fh.0)).map(drop), reply);
+        self.serve(ino.0, Demand::Released, move |posix| {
+            reply_empty("release", posix.release(HandleId(fh.0)).map(drop), reply);
+        });
     }
 
     fn fsync(
@@ -375,7 +393,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         content_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.change_file(ino.0, move |posix| {
+        self.serve(ino.0, Demand::Sync, move |posix| {
             let handle = HandleId(fh.0);
             let done = if content_only { posix.fdatasync(handle) } else { posix.fsync(handle) };
             reply_empty("fsync", done, reply);
@@ -421,8 +439,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         reply_empty("releasedir", self.posix.release(HandleId(fh.0)).map(drop), reply);
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply_empty("fsyncdir", self.posix.fsync(HandleId(fh.0)), reply);
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.serve(ino.0, Demand::Sync, move |posix| {
+            reply_empty("fsyncdir", posix.fsync(HandleId(fh.0)), reply);
+        });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

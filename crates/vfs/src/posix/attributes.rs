@@ -115,7 +115,7 @@ fn check_size(attr: &Attr, size: u64) -> Result<()> {
 }
 
 /// The bits that remain when set-id falls; `None` if none is set.
-fn without_set_id(attr: &Attr) -> Option<u16> {
+pub(super) fn without_set_id(attr: &Attr) -> Option<u16> {
     if attr.kind == FileType::Directory {
         return None;
     }

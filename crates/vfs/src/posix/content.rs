@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use super::attributes::without_set_id;
 use super::handles::Handle;
 use super::{FILE_SIZE_MAX, Posix};
 use crate::posix::{Caller, HandleId, SetAttr};
-use crate::{FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek};
+use crate::{FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek, Stamps};
 
 /// Bytes that copying holds in memory at once.
 const COPY_CHUNK_LEN_BYTES: usize = 1 << 20;
@@ -84,7 +85,7 @@ impl<F: FileSystem> Posix<F> {
     pub fn release(&self, handle: HandleId) -> Result<NodeId> {
         let Handle { node, directory, .. } = self.handles.remove(handle)?;
         if !directory {
-            self.fs.closed(node);
+            self.fs.released(node);
         }
         self.forget(node, 1);
         Ok(node)
@@ -114,20 +115,25 @@ impl<F: FileSystem> Posix<F> {
         let handle = self.writable(handle)?;
         self.activity.note();
         let by_program = matches!(mode, WriteMode::Program | WriteMode::Privileged);
-        let offset = if handle.append && by_program {
-            let _guard = self.lock_attributes(handle.node);
-            let end = self.fs.attr(handle.node)?.size;
-            check_end(end, data.len() as u64)?;
-            self.fs.write(handle.node, end, data)?;
-            end
-        } else {
+        let appends = handle.append && by_program;
+        let has_set_id =
+            || -> Result<bool> { Ok(without_set_id(&self.fs.attr(handle.node)?).is_some()) };
+        let drops_set_id = mode == WriteMode::Program && !data.is_empty() && has_set_id()?;
+        let is_stamped = mode != WriteMode::UnstampedPages && !data.is_empty();
+        let mut stamps = Stamps { now: is_stamped.then(|| self.now()), perm: None };
+        if !appends && !drops_set_id {
             check_end(offset, data.len() as u64)?;
-            self.fs.write(handle.node, offset, data)?;
-            offset
-        };
-        if mode != WriteMode::UnstampedPages && !data.is_empty() {
-            self.stamp_content(handle.node, mode == WriteMode::Program)?;
+            self.fs.write(handle.node, offset, data, stamps)?;
+            return Ok(offset);
         }
+        let _guard = self.lock_attributes(handle.node);
+        let attr = self.fs.attr(handle.node)?;
+        if drops_set_id {
+            stamps.perm = without_set_id(&attr);
+        }
+        let offset = if appends { attr.size } else { offset };
+        check_end(offset, data.len() as u64)?;
+        self.fs.write(handle.node, offset, data, stamps)?;
         Ok(offset)
     }
 
@@ -221,7 +227,7 @@ impl<F: FileSystem> Posix<F> {
                 self.fs.read(source, from_offset + done, &mut chunk[..want]).and_then(|got| {
                     check_end(to_offset + done, got as u64)?;
                     if got > 0 {
-                        self.fs.write(target, to_offset + done, &chunk[..got])?;
+                        self.fs.write(target, to_offset + done, &chunk[..got], Stamps::NONE)?;
                     }
                     Ok(got)
                 });

@@ -59,7 +59,8 @@ impl<F: FileSystem> Posix<F> {
         each: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let dir = self.listable(handle)?;
-        let _guard = self.read_namespace();
+        let _across = (from < COOKIE_PARENT).then(|| self.locks.across());
+        let _names = self.locks.read(dir);
         self.list_locked(dir, from, each)
     }
 
@@ -75,8 +76,9 @@ impl<F: FileSystem> Posix<F> {
         count_max: usize,
     ) -> Result<Vec<ListedEntry>> {
         let dir = self.listable(handle)?;
-        // Held throughout, so that no node dies between being listed and being referred to.
-        let _guard = self.read_namespace();
+        let _across = (from < COOKIE_PARENT).then(|| self.locks.across());
+        let _names = self.locks.read(dir);
+        let evictions = self.references.evictions();
         let mut found: Vec<(OsString, NodeId, Option<Attr>, Cookie)> =
             Vec::with_capacity(count_max);
         self.list_locked(dir, from, &mut |entry| {
@@ -86,18 +88,24 @@ impl<F: FileSystem> Posix<F> {
         let mut listed = Vec::with_capacity(found.len());
         for (name, node, attr, cookie) in found {
             let referenced = cookie > COOKIE_PARENT;
-            let (node, attr) = match attr {
-                Some(attr) => (node, attr),
+            let known = attr.map(|attr| (node, attr));
+            let found = match known {
+                Some(known) if !referenced => Ok(known),
                 // A system need not hold in memory what it lists by name only.
-                None => match self.find(dir, &name)? {
-                    Some(found) => found,
-                    None => continue,
-                },
+                known => self.refer(dir, &name, known.map(|known| (evictions, known))),
             };
-            listed.push(ListedEntry { name, node, attr, cookie, referenced });
-        }
-        for entry in listed.iter().filter(|entry| entry.referenced) {
-            self.references.take(entry.node);
+            match found {
+                Ok((node, attr)) => {
+                    listed.push(ListedEntry { name, node, attr, cookie, referenced });
+                }
+                Err(e) if e.kind() == Kind::NotFound => {}
+                Err(e) => {
+                    for entry in listed.iter().filter(|entry| entry.referenced) {
+                        self.forget(entry.node, 1);
+                    }
+                    return Err(e);
+                }
+            }
         }
         Ok(listed)
     }
@@ -107,7 +115,8 @@ impl<F: FileSystem> Posix<F> {
         if handle.directory { Ok(handle.node) } else { Err(Kind::BadHandle.into()) }
     }
 
-    /// As [`Posix::list`]; the namespace is locked.
+    /// As [`Posix::list`]; the names of `dir` are locked, and while `..` is listed no name moves from one
+    /// directory to another.
     fn list_locked(
         &self,
         dir: NodeId,

@@ -6,13 +6,49 @@ use std::os::unix::ffi::OsStrExt;
 use super::Posix;
 use super::names::{TARGET_LEN_MAX, check_name, check_parent, check_sticky};
 use crate::posix::{Caller, HandleId, OpenMode};
-use crate::{Attr, FileSystem, FileType, Kind, NewNode, NodeId, Opened, Result};
+use crate::{Attr, FileSystem, FileType, Kind, Link, NewNode, NodeId, Opened, Result};
 
 /// Set-gid: new nodes of such a directory take its group.
 const SET_GID: u16 = 0o2000;
 
 /// Permission and set-id bits.
 const PERM_MASK: u32 = 0o7777;
+
+/// A node that has lost a name, and is referred to until that is settled ([`Posix::settle`]).
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "what the loss of a name leaves to do is done by `settle`"]
+pub struct Unlinked {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it has other names.
+    pub lives_on: bool,
+}
+
+/// A node that is referred to while something is done with it.
+pub(super) struct Held<'a, F: FileSystem> {
+    posix: &'a Posix<F>,
+    pub(super) node: NodeId,
+    pub(super) attr: Attr,
+}
+
+impl<F: FileSystem> Held<'_, F> {
+    /// It has just lost a name, and so many are left; its names and those of the directory are locked.
+    pub(super) fn has_lost_name(self, left: u32) -> Unlinked {
+        let node = self.node;
+        if left == 0 {
+            self.posix.references.orphan(node);
+        }
+        // The reference goes on to what is left to do.
+        std::mem::forget(self);
+        Unlinked { node, lives_on: left > 0 }
+    }
+}
+
+impl<F: FileSystem> Drop for Held<'_, F> {
+    fn drop(&mut self) {
+        self.posix.forget(self.node, 1);
+    }
+}
 
 impl<F: FileSystem> Posix<F> {
     /// The node named `name` in `dir`, with one more reference (give it back by
@@ -21,20 +57,58 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`Kind::NotFound`]; [`Kind::NotDirectory`]; [`Kind::NameTooLong`].
     pub fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)> {
-        let _guard = self.read_namespace();
-        let found = match name.as_bytes() {
-            b"." => (dir, self.fs.attr(dir)?),
+        match name.as_bytes() {
+            b"." => {
+                let attr = self.fs.attr(dir)?;
+                self.references.take(dir);
+                Ok((dir, attr))
+            }
             b".." => {
+                // A directory with a name keeps the one above it from being removed.
+                let _across = self.locks.across();
+                let _names = self.locks.read(dir);
+                if self.fs.attr(dir)?.nlink == 0 {
+                    return Err(Kind::Stale.into());
+                }
                 let parent = self.fs.parent(dir)?;
-                (parent, self.fs.attr(parent)?)
+                let attr = self.fs.attr(parent)?;
+                self.references.take(parent);
+                Ok((parent, attr))
             }
             _ => {
                 check_name(name)?;
-                self.fs.lookup(dir, name)?
+                let _names = self.locks.read(dir);
+                self.refer(dir, name, None)
             }
-        };
-        self.references.take(found.0);
-        Ok(found)
+        }
+    }
+
+    /// The node of that name with one more reference; the names of `dir` are locked. `known` is what
+    /// was found under it since there were so many evictions.
+    pub(super) fn refer(
+        &self,
+        dir: NodeId,
+        name: &OsStr,
+        known: Option<(u64, (NodeId, Attr))>,
+    ) -> Result<(NodeId, Attr)> {
+        let mut known = known;
+        loop {
+            let (evictions, found) = match known.take() {
+                Some(known) => known,
+                None => (self.references.evictions(), self.fs.lookup(dir, name)?),
+            };
+            if self.references.take(found.0) || self.references.evictions() == evictions {
+                return Ok(found);
+            }
+            // It may have been evicted before it was referred to.
+            self.forget(found.0, 1);
+        }
+    }
+
+    /// The node of that name, held; the names of `dir` are locked.
+    pub(super) fn hold(&self, dir: NodeId, name: &OsStr) -> Result<Held<'_, F>> {
+        let (node, attr) = self.refer(dir, name, None)?;
+        Ok(Held { posix: self, node, attr })
     }
 
     /// Makes a file, pipe, socket or device, with one reference.
@@ -134,7 +208,7 @@ impl<F: FileSystem> Posix<F> {
         open: OpenMode,
     ) -> Result<(NodeId, Attr, HandleId, Opened)> {
         check_name(name)?;
-        let _guard = self.change_namespace();
+        let _names = self.change_names([dir]);
         let new = self.prepare(caller, dir, name, (FileType::File, mode))?;
         let (node, attr, opened) = self.fs.create_open(dir, name, &new, open.write)?;
         self.references.take(node);
@@ -148,8 +222,10 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::Exists`]; [`Kind::TooManyLinks`].
     pub fn link(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
         check_name(name)?;
-        let _guard = self.change_namespace();
+        let _names = self.change_names([dir]);
         check_parent(&self.fs.attr(dir)?)?;
+        // It must not lose its last name meanwhile, wherever that is.
+        let _names_of_node = self.locks.names_of(node);
         let attr = self.fs.attr(node)?;
         if attr.kind == FileType::Directory {
             return Err(Kind::NotPermitted.into());
@@ -165,27 +241,46 @@ impl<F: FileSystem> Posix<F> {
         Ok(attr)
     }
 
-    /// Takes away a name that is no directory's. Returns the node and whether it lives on under
-    /// other names.
+    /// Takes away a name that is no directory's, and settles what that leaves to do. Returns the node
+    /// and whether it lives on under other names.
+    ///
+    /// # Errors
+    /// As [`Posix::unlink_name`] and [`Posix::settle`].
+    pub fn unlink(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<(NodeId, bool)> {
+        let unlinked = self.unlink_name(caller, dir, name)?;
+        let done = (unlinked.node, unlinked.lives_on);
+        self.settle(unlinked)?;
+        Ok(done)
+    }
+
+    /// Takes away a name that is no directory's.
     ///
     /// # Errors
     /// [`Kind::NotFound`]; [`Kind::IsDirectory`]; [`Kind::NotPermitted`] in a sticky directory.
-    pub fn unlink(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<(NodeId, bool)> {
+    pub fn unlink_name(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<Unlinked> {
         check_name(name)?;
-        let guard = self.change_namespace();
-        let (node, attr) = self.fs.lookup(dir, name)?;
-        check_sticky(caller, || self.fs.attr(dir), &attr)?;
-        if attr.kind == FileType::Directory {
+        let _names = self.change_names([dir]);
+        let held = self.hold(dir, name)?;
+        check_sticky(caller, || self.fs.attr(dir), &held.attr)?;
+        if held.attr.kind == FileType::Directory {
             return Err(Kind::IsDirectory.into());
         }
-        self.fs.remove(dir, name, self.now())?;
-        self.after_loss_of_name(node)?;
-        drop(guard);
-        let lives_on = attr.nlink > 1;
-        if !lives_on {
-            self.fs.lost(node)?;
-        }
-        Ok((node, lives_on))
+        let _names_of_node = self.locks.names_of(held.node);
+        let link = Link { dir, name, node: held.node };
+        let left = self.fs.remove(link, self.now())?;
+        Ok(held.has_lost_name(left))
+    }
+
+    /// Does what the loss of a name leaves to do, which may take long. No lock is held.
+    ///
+    /// # Errors
+    /// As the system has them; the name stays gone.
+    #[expect(clippy::needless_pass_by_value, reason = "it is settled once")]
+    pub fn settle(&self, unlinked: Unlinked) -> Result<()> {
+        let Unlinked { node, lives_on } = unlinked;
+        let settled = if lives_on { Ok(()) } else { self.fs.unlinked(node) };
+        self.forget(node, 1);
+        settled
     }
 
     /// Takes away an empty directory.
@@ -198,16 +293,27 @@ impl<F: FileSystem> Posix<F> {
             return Err(Kind::NotEmpty.into());
         }
         check_name(name)?;
-        let _guard = self.change_namespace();
-        let (node, attr) = self.fs.lookup(dir, name)?;
-        check_sticky(caller, || self.fs.attr(dir), &attr)?;
-        if attr.kind != FileType::Directory {
-            return Err(Kind::NotDirectory.into());
+        // Nothing may be put into it while it goes, and which one it is shows only under the lock.
+        let mut locked = dir;
+        loop {
+            let _names = self.change_names([dir, locked]);
+            let held = self.hold(dir, name)?;
+            check_sticky(caller, || self.fs.attr(dir), &held.attr)?;
+            if held.attr.kind != FileType::Directory {
+                return Err(Kind::NotDirectory.into());
+            }
+            if locked != held.node {
+                locked = held.node;
+                continue;
+            }
+            self.check_empty(held.node)?;
+            let link = Link { dir, name, node: held.node };
+            let left = self.fs.remove(link, self.now())?;
+            // Only files leave something to do.
+            let Unlinked { node, .. } = held.has_lost_name(left);
+            self.forget(node, 1);
+            return Ok(node);
         }
-        self.check_empty(node)?;
-        self.fs.remove(dir, name, self.now())?;
-        self.after_loss_of_name(node)?;
-        Ok(node)
     }
 
     /// The target of a symbolic link.
@@ -228,7 +334,7 @@ impl<F: FileSystem> Posix<F> {
         complete: impl FnOnce(&mut NewNode),
     ) -> Result<(NodeId, Attr)> {
         check_name(name)?;
-        let _guard = self.change_namespace();
+        let _names = self.change_names([dir]);
         let mut new = self.prepare(caller, dir, name, (kind, mode))?;
         complete(&mut new);
         let (node, attr) = self.fs.create(dir, name, &new)?;
@@ -236,7 +342,7 @@ impl<F: FileSystem> Posix<F> {
         Ok((node, attr))
     }
 
-    /// What a new node of `dir` starts with; the namespace is locked.
+    /// What a new node of `dir` starts with; its names are locked.
     fn prepare(
         &self,
         caller: Caller,
@@ -265,7 +371,7 @@ impl<F: FileSystem> Posix<F> {
         })
     }
 
-    /// The node of that name, if there is one; the namespace is locked.
+    /// The node of that name, if there is one; the names of `dir` are locked.
     pub(super) fn find(&self, dir: NodeId, name: &OsStr) -> Result<Option<(NodeId, Attr)>> {
         match self.fs.lookup(dir, name) {
             Ok(found) => Ok(Some(found)),
@@ -274,7 +380,7 @@ impl<F: FileSystem> Posix<F> {
         }
     }
 
-    /// Refuses a directory with entries; the namespace is locked.
+    /// Refuses a directory with entries; its names are locked.
     pub(super) fn check_empty(&self, dir: NodeId) -> Result<()> {
         let mut empty = true;
         self.fs.list(dir, 0, &mut |_| {

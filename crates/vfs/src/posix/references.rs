@@ -1,6 +1,12 @@
-//! Who still refers to a node: lookups of the kernel and open handles, counted together.
+//! Who still refers to a node: lookups of the kernel, open handles, and those at work, counted
+//! together.
+//!
+//! A node with a name that nobody refers to is evicted, under the lock of its count. Who finds a
+//! node takes a reference only afterwards, and it may have been evicted in between: the number of
+//! evictions tells.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::NodeId;
@@ -31,6 +37,8 @@ pub(super) struct References {
     shards: [Mutex<HashMap<NodeId, Holding>>; SHARD_COUNT],
     /// Nodes that are nameless and still referred to. Locked within a shard.
     orphans: Mutex<BTreeSet<NodeId>>,
+    /// Grows when an eviction begins, and when it ends.
+    evictions: AtomicU64,
 }
 
 impl References {
@@ -40,13 +48,23 @@ impl References {
         f(&mut shard)
     }
 
-    /// One reference more.
-    pub(super) fn take(&self, node: NodeId) {
-        self.with(node, |shard| shard.entry(node).or_default().count += 1);
+    /// One reference more; tells whether there was one before.
+    pub(super) fn take(&self, node: NodeId) -> bool {
+        self.with(node, |shard| {
+            let holding = shard.entry(node).or_default();
+            holding.count += 1;
+            holding.count > 1
+        })
     }
 
-    /// `count` references fewer; tells what is left.
-    pub(super) fn drop(&self, node: NodeId, count: u64) -> Left {
+    /// As long as this stays the same, a node that has been found is there.
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::SeqCst)
+    }
+
+    /// `count` references fewer; tells what is left. A node that has a name and no reference left is
+    /// evicted by `evict`, before anybody can refer to it again.
+    pub(super) fn drop(&self, node: NodeId, count: u64, evict: impl FnOnce()) -> Left {
         self.with(node, |shard| {
             let Some(holding) = shard.get_mut(&node) else {
                 return Left::Referred;
@@ -59,25 +77,19 @@ impl References {
                 self.lock_orphans().remove(&node);
                 return Left::Nameless;
             }
+            self.evictions.fetch_add(1, Ordering::SeqCst);
+            evict();
+            self.evictions.fetch_add(1, Ordering::SeqCst);
             Left::Named
         })
     }
 
-    /// Whether anything refers to the node.
-    pub(super) fn any(&self, node: NodeId) -> bool {
-        self.with(node, |shard| shard.contains_key(&node))
-    }
-
-    /// The node has lost its last name; true if nothing refers to it either.
-    pub(super) fn orphan(&self, node: NodeId) -> bool {
-        self.with(node, |shard| match shard.get_mut(&node) {
-            Some(holding) => {
-                holding.nameless = true;
-                self.lock_orphans().insert(node);
-                false
-            }
-            None => true,
-        })
+    /// The node, which somebody refers to, has lost its last name.
+    pub(super) fn orphan(&self, node: NodeId) {
+        self.with(node, |shard| {
+            shard.entry(node).or_default().nameless = true;
+            self.lock_orphans().insert(node);
+        });
     }
 
     /// The nodes that are nameless and still referred to.
@@ -112,21 +124,26 @@ mod tests {
         let node = NodeId(7);
         references.take(node);
         references.take(node);
-        assert!(!references.orphan(node));
+        references.orphan(node);
         assert_eq!(references.orphans(), [node]);
-        assert_eq!(references.drop(node, 1), Left::Referred);
-        assert_eq!(references.drop(node, 1), Left::Nameless);
+        let drop = || references.drop(node, 1, || panic!("it has no name"));
+        assert_eq!(drop(), Left::Referred);
+        assert_eq!(drop(), Left::Nameless);
         assert!(references.orphans().is_empty());
-        assert_eq!(references.drop(node, 1), Left::Referred, "it dies once");
-        assert!(references.orphan(node), "nothing refers to it");
+        assert_eq!(drop(), Left::Referred, "it dies once");
     }
 
     #[test]
-    fn a_named_node_outlives_its_references() {
+    fn a_named_node_is_evicted_with_its_last_reference() {
         let references = References::default();
-        references.take(NodeId(1));
-        assert!(references.any(NodeId(1)));
-        assert_eq!(references.drop(NodeId(1), 5), Left::Named);
-        assert!(!references.any(NodeId(1)));
+        assert!(!references.take(NodeId(1)));
+        assert!(references.take(NodeId(1)));
+        let before = references.evictions();
+        let mut evicted = false;
+        assert_eq!(references.drop(NodeId(1), 1, || panic!("it is in use")), Left::Referred);
+        assert_eq!(references.evictions(), before);
+        assert_eq!(references.drop(NodeId(1), 5, || evicted = true), Left::Named);
+        assert!(evicted && references.evictions() != before);
+        assert!(!references.take(NodeId(1)), "it is found anew");
     }
 }

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 
 use super::Posix;
 use super::names::{check_name, check_parent, check_sticky};
+use super::namespace::{Held, Unlinked};
 use crate::posix::Caller;
-use crate::{Attr, Exchange, FileSystem, FileType, Kind, NodeId, Result};
+use crate::{Attr, Exchange, FileSystem, FileType, Kind, Link, NodeId, Result, Target};
 
 /// What a rename does when the target name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,12 +34,11 @@ pub struct Renamed {
 }
 
 impl<F: FileSystem> Posix<F> {
-    /// Moves the name `from` to `to`; `None` if both name the same node, when nothing is done.
+    /// Moves the name `from` to `to`, and settles what that leaves to do; `None` if both name the same
+    /// node, when nothing is done.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for a directory into itself; [`Kind::IsDirectory`],
-    /// [`Kind::NotDirectory`] and [`Kind::NotEmpty`] where the target cannot be replaced;
-    /// [`Kind::Exists`] by `mode`; [`Kind::NotPermitted`] in a sticky directory.
+    /// As [`Posix::rename_name`] and [`Posix::settle`].
     pub fn rename(
         &self,
         caller: Caller,
@@ -46,61 +46,117 @@ impl<F: FileSystem> Posix<F> {
         to: (NodeId, &OsStr),
         mode: RenameMode,
     ) -> Result<Option<Renamed>> {
+        let Some((renamed, unlinked)) = self.rename_name(caller, from, to, mode)? else {
+            return Ok(None);
+        };
+        unlinked.map_or(Ok(()), |unlinked| self.settle(unlinked))?;
+        Ok(Some(renamed))
+    }
+
+    /// Moves the name `from` to `to`; `None` if both name the same node, when nothing is done. A node
+    /// that is replaced is returned, for what is left to do.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for a directory into itself; [`Kind::IsDirectory`],
+    /// [`Kind::NotDirectory`] and [`Kind::NotEmpty`] where the target cannot be replaced;
+    /// [`Kind::Exists`] by `mode`; [`Kind::NotPermitted`] in a sticky directory.
+    pub fn rename_name(
+        &self,
+        caller: Caller,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        mode: RenameMode,
+    ) -> Result<Option<(Renamed, Option<Unlinked>)>> {
         check_name(from.1)?;
         check_name(to.1)?;
-        let guard = self.change_namespace();
-        let to_dir = self.fs.attr(to.0)?;
-        check_parent(&to_dir)?;
-        let (node, attr) = self.fs.lookup(from.0, from.1)?;
-        check_sticky(caller, || self.fs.attr(from.0), &attr)?;
-        let target = self.find(to.0, to.1)?;
-        match (mode, &target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Kind::Exists.into()),
-            (RenameMode::Exchange, None) => return Err(Kind::NotFound.into()),
-            (_, Some((other, _))) if *other == node => return Ok(None),
-            _ => {}
-        }
-        self.check_not_beneath(to.0, (node, &attr))?;
-        if let Some((other, other_attr)) = &target {
-            check_sticky(caller, || Ok(to_dir), other_attr)?;
-            if mode == RenameMode::Exchange {
-                self.check_not_beneath(from.0, (*other, other_attr))?;
-            } else {
-                self.check_replaceable(&attr, (*other, other_attr))?;
+        let is_across = from.0 != to.0;
+        let _across = is_across.then(|| self.locks.across());
+        // Nothing may be put into a directory that is replaced, and which one that is shows only under
+        // the lock.
+        let mut replaced_dir = to.0;
+        loop {
+            let _names = self.change_names([from.0, to.0, replaced_dir]);
+            let to_dir = self.fs.attr(to.0)?;
+            check_parent(&to_dir)?;
+            let source = self.hold(from.0, from.1)?;
+            check_sticky(caller, || self.fs.attr(from.0), &source.attr)?;
+            let target = match self.hold(to.0, to.1) {
+                Ok(target) => Some(target),
+                Err(e) if e.kind() == Kind::NotFound => None,
+                Err(e) => return Err(e),
+            };
+            match (mode, &target) {
+                (RenameMode::NoReplace, Some(_)) => return Err(Kind::Exists.into()),
+                (RenameMode::Exchange, None) => return Err(Kind::NotFound.into()),
+                (_, Some(target)) if target.node == source.node => return Ok(None),
+                _ => {}
             }
+            if is_across {
+                self.check_not_beneath(to.0, &source)?;
+            }
+            if let Some(target) = &target {
+                check_sticky(caller, || Ok(to_dir), &target.attr)?;
+                if mode != RenameMode::Exchange {
+                    check_replaceable(&source.attr, &target.attr)?;
+                    if target.attr.kind == FileType::Directory {
+                        if replaced_dir != target.node {
+                            replaced_dir = target.node;
+                            continue;
+                        }
+                        self.check_empty(target.node)?;
+                    }
+                } else if is_across {
+                    self.check_not_beneath(from.0, target)?;
+                }
+            }
+            return self.move_name((from, source), (to, target), mode).map(Some);
         }
+    }
+
+    /// Moves a name, which may be moved; the names of all directories are locked.
+    fn move_name(
+        &self,
+        (from, source): ((NodeId, &OsStr), Held<'_, F>),
+        (to, target): ((NodeId, &OsStr), Option<Held<'_, F>>),
+        mode: RenameMode,
+    ) -> Result<(Renamed, Option<Unlinked>)> {
         let exchange = match mode {
             RenameMode::Exchange => Exchange::Yes,
             RenameMode::Replace | RenameMode::NoReplace => Exchange::No,
         };
-        let replaced = self.fs.rename(from, to, exchange, self.now())?;
-        if let Some(replaced) = replaced.filter(|_| exchange == Exchange::No) {
-            self.after_loss_of_name(replaced)?;
+        let other = target.as_ref().map(|target| target.node);
+        let _names_of_other = other.map(|other| self.locks.names_of(other));
+        let link = Link { dir: from.0, name: from.1, node: source.node };
+        let place = Target { dir: to.0, name: to.1, node: other };
+        let left = self.fs.rename(link, place, exchange, self.now())?;
+        let (mut unlinked, mut traded) = (None, None);
+        match (target, exchange) {
+            (Some(target), Exchange::No) => unlinked = Some(target.has_lost_name(left)),
+            (target, _) => traded = target,
         }
-        let mut renumbered = self.fs.attr(node)?.ino != attr.ino;
-        let mut directory = attr.kind == FileType::Directory;
-        if let (Exchange::Yes, Some((other, was))) = (exchange, &target) {
-            renumbered |= self.fs.attr(*other)?.ino != was.ino;
-            directory |= was.kind == FileType::Directory;
-        }
-        drop(guard);
-        if let (Exchange::No, Some((other, was))) = (exchange, &target)
-            && (was.nlink <= 1 || was.kind == FileType::Directory)
-        {
-            self.fs.lost(*other)?;
-        }
-        Ok(Some(Renamed { node, other: target.map(|(other, _)| other), renumbered, directory }))
+        let moved = || std::iter::once(&source).chain(&traded);
+        let is_renumbered = |held: &Held<'_, F>| {
+            // What has moved is there; at worst the kernel asks once more.
+            self.fs.attr(held.node).map_or(true, |attr| attr.ino != held.attr.ino)
+        };
+        let renamed = Renamed {
+            node: source.node,
+            other,
+            renumbered: moved().any(is_renumbered),
+            directory: moved().any(|held| held.attr.kind == FileType::Directory),
+        };
+        Ok((renamed, unlinked))
     }
 
     /// Refuses to move a directory into itself or beneath itself.
-    fn check_not_beneath(&self, dir: NodeId, (node, attr): (NodeId, &Attr)) -> Result<()> {
-        if attr.kind != FileType::Directory {
+    fn check_not_beneath(&self, dir: NodeId, held: &Held<'_, F>) -> Result<()> {
+        if held.attr.kind != FileType::Directory {
             return Ok(());
         }
         let root = self.fs.root();
         let mut at = dir;
         loop {
-            if at == node {
+            if at == held.node {
                 return Err(Kind::Invalid.into());
             }
             if at == root {
@@ -109,13 +165,13 @@ impl<F: FileSystem> Posix<F> {
             at = self.fs.parent(at)?;
         }
     }
+}
 
-    fn check_replaceable(&self, source: &Attr, (node, target): (NodeId, &Attr)) -> Result<()> {
-        match (source.kind == FileType::Directory, target.kind == FileType::Directory) {
-            (true, false) => Err(Kind::NotDirectory.into()),
-            (false, true) => Err(Kind::IsDirectory.into()),
-            (true, true) => self.check_empty(node),
-            (false, false) => Ok(()),
-        }
+/// Refuses to put a directory in a file's place or a file in a directory's.
+fn check_replaceable(source: &Attr, target: &Attr) -> Result<()> {
+    match (source.kind == FileType::Directory, target.kind == FileType::Directory) {
+        (true, false) => Err(Kind::NotDirectory.into()),
+        (false, true) => Err(Kind::IsDirectory.into()),
+        _ => Ok(()),
     }
 }

@@ -1,10 +1,10 @@
 //! Planted faults and crash points: each fault breaks one promise, and a test must catch each.
 //!
-//! Without the feature `mutants` nothing can be planted.
+//! Without the feature `faults` nothing can be planted.
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mutant {
+pub enum Fault {
     /// The last name of a file goes without a purge.
     UnlinkUnhooked,
     /// A file without a name is not purged when it is closed.
@@ -43,6 +43,8 @@ pub enum Mutant {
     LatecomersUnhooked,
     /// Names that are left in folders that live on are not cleared.
     FillersUnhooked,
+    /// Folders that have lost names are not recorded.
+    FoldersForgotten,
     /// Folders are not looked at on the device.
     FoldersUnseen,
     /// Values of attributes may move while they are overwritten.
@@ -55,6 +57,8 @@ pub enum Mutant {
     JournalStays,
     /// The journal is not looked at on the device.
     JournalUnseen,
+    /// Verdicts say nothing of a journal with an area for fast commits.
+    FastCommitsUntold,
     /// No intent is on the medium before a file is overwritten ahead of the loss of its name.
     IntentUnwritten,
     /// Recovery does not look for files that were being overwritten.
@@ -72,6 +76,8 @@ pub enum Mutant {
 /// A step of purging at which the process can be made to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// A folder that is about to lose a name is recorded in the spool.
+    Recorded,
     /// The file has been moved into the spool.
     Spooled,
     /// The victim of a rename has a second name in the spool.
@@ -131,35 +137,41 @@ impl Step {
     ];
 }
 
-#[cfg(feature = "mutants")]
-static PLANTED: std::sync::Mutex<Vec<Mutant>> = std::sync::Mutex::new(Vec::new());
+#[cfg(feature = "faults")]
+static PLANTED: std::sync::Mutex<Vec<Fault>> = std::sync::Mutex::new(Vec::new());
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 type Hook = Box<dyn Fn(Step) + Send + Sync>;
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 static HOOK: std::sync::Mutex<Option<Hook>> = std::sync::Mutex::new(None);
 
 /// Plants faults in this process, instead of those planted before.
-#[cfg(feature = "mutants")]
-pub fn plant(mutants: &[Mutant]) {
-    *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mutants.to_vec();
+#[cfg(feature = "faults")]
+pub fn plant(faults: &[Fault]) {
+    *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = faults.to_vec();
 }
 
 /// Calls `hook` at every step from now on.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub fn at_each_step(hook: impl Fn(Step) + Send + Sync + 'static) {
     *HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(hook));
 }
 
-/// Whether `mutant` is planted.
-#[cfg(feature = "mutants")]
-pub(crate) fn planted(mutant: Mutant) -> bool {
-    PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(&mutant)
+/// Whether any fault is planted.
+#[cfg(feature = "faults")]
+pub fn is_any_planted() -> bool {
+    !PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
+}
+
+/// Whether `fault` is planted.
+#[cfg(feature = "faults")]
+pub(crate) fn planted(fault: Fault) -> bool {
+    PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(&fault)
 }
 
 /// A step has been reached.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "faults")]
 pub(crate) fn step(step: Step) {
     if let Some(hook) = &*HOOK.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
         hook(step);
@@ -167,11 +179,11 @@ pub(crate) fn step(step: Step) {
 }
 
 /// Nothing is planted in a build that people use.
-#[cfg(not(feature = "mutants"))]
-pub(crate) const fn planted(_: Mutant) -> bool {
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn planted(_: Fault) -> bool {
     false
 }
 
 /// Nobody watches in a build that people use.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(feature = "faults"))]
 pub(crate) const fn step(_: Step) {}

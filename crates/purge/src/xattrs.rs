@@ -15,11 +15,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::Volume;
 use crate::ext4::values::{Values, value_len_for};
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
-use crate::verdict::Part;
+use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::{Error, Result, names};
 
 /// Keeps the block of attributes alive until the others have been cleared out of it.
@@ -136,22 +134,22 @@ pub(crate) fn is_data(name: &OsStr) -> bool {
 /// # Errors
 /// [`crate::Kind::Io`]; [`crate::Kind::NoSpace`].
 pub(crate) fn overwrite_values(
-    medium: &Medium,
+    lower: &LowerFs,
     synced: &File,
     names: &[&OsStr],
 ) -> Result<Overwritten> {
-    let volume = Volume::of(medium)?;
+    let volume = lower.volume()?;
     let before = match &volume {
         None => None,
         Some(volume) => {
-            settle(medium, synced)?;
+            settle(lower, synced)?;
             let number = synced.metadata().during("asking for a file's number")?.ino();
             Values::of(volume, number)?
         }
     };
     let mut place_taker = None;
     if let Some(before) = &before
-        && !planted(Mutant::ValuesMove)
+        && !planted(Fault::ValuesMove)
         && names.iter().any(|name| before.would_move(name))
     {
         place_taker = take_room(synced, before.room)?;
@@ -161,7 +159,7 @@ pub(crate) fn overwrite_values(
         any |= overwrite(synced, name)?;
     }
     if any {
-        settle(medium, synced)?;
+        settle(lower, synced)?;
     }
     if let Some(name) = place_taker {
         remove(synced, OsStr::new(&name)).during("removing an attribute")?;
@@ -178,7 +176,7 @@ pub(crate) fn overwrite_values(
                 "a value has an inode of its own, which no call overwrites",
             ));
         }
-        if !planted(Mutant::ValuesUnseen) && before.is_left(&volume, name)? {
+        if !planted(Fault::ValuesUnseen) && before.is_left(&volume, name)? {
             return Ok(Overwritten::Left("a value is on the device still"));
         }
     }
@@ -198,20 +196,6 @@ pub(crate) enum Overwritten {
     Left(&'static str),
 }
 
-impl Overwritten {
-    /// What can be said of it once the journal has been dealt with.
-    pub(crate) fn judge(self, medium: &Medium) -> Part {
-        match self {
-            Self::Nothing => Part::None,
-            Self::Left(why) => Part::Left(why.to_owned()),
-            Self::Unseen if medium.is_ext() => {
-                Part::Left("overwritten, but only root can look whether it is gone".to_owned())
-            }
-            Self::Gone | Self::Unseen => judge(medium),
-        }
-    }
-}
-
 /// Takes up the room in an inode with an attribute of ours; its name.
 fn take_room(file: &File, room: usize) -> Result<Option<String>> {
     let rest = names::random_name(PLACE_TAKER_LEN)?;
@@ -229,9 +213,9 @@ fn take_room(file: &File, room: usize) -> Result<Option<String>> {
 }
 
 /// Puts a file's attributes in place.
-fn settle(medium: &Medium, file: &File) -> Result<()> {
+fn settle(lower: &LowerFs, file: &File) -> Result<()> {
     fsync(file).during("writing attributes back")?;
-    medium.flush_journal(file)
+    lower.flush_journal(file)
 }
 
 fn overwrite(file: impl AsFd, name: &OsStr) -> Result<bool> {
@@ -256,14 +240,14 @@ fn noise(len: usize) -> Result<Vec<u8>> {
 /// Overwrites the values of all attributes of a file that is about to go.
 ///
 /// Only then may [`clear_names`] follow: it frees the block that held the values.
-pub(crate) fn overwrite_all(medium: &Medium, file: &File) -> Result<Overwritten> {
+pub(crate) fn overwrite_all(lower: &LowerFs, file: &File) -> Result<Overwritten> {
     let names = names(file).during("listing attributes")?;
     let data: Vec<&OsStr> =
         names.iter().map(OsString::as_os_str).filter(|name| is_data(name)).collect();
     if data.is_empty() {
         return Ok(Overwritten::Nothing);
     }
-    overwrite_values(medium, file, &data)
+    overwrite_values(lower, file, &data)
 }
 
 /// Removes all attributes of a file that is about to go, so that their names are cleared too.
@@ -287,22 +271,13 @@ pub(crate) fn clear_names(file: &File) -> Result<()> {
 }
 
 /// Both, with the journal put in place after each.
-pub(crate) fn erase_all(medium: &Medium, file: &File) -> Result<Part> {
-    let overwritten = overwrite_all(medium, file)?;
+pub(crate) fn erase_all(lower: &LowerFs, file: &File) -> Result<Overwritten> {
+    let overwritten = overwrite_all(lower, file)?;
     if overwritten == Overwritten::Nothing {
-        return Ok(Part::None);
+        return Ok(overwritten);
     }
-    medium.flush_journal(file)?;
+    lower.flush_journal(file)?;
     clear_names(file)?;
-    medium.flush_journal(file)?;
-    Ok(overwritten.judge(medium))
-}
-
-/// What can be said of overwritten attributes.
-fn judge(medium: &Medium) -> Part {
-    if matches!(medium.judge_journal(), Part::Left(_)) {
-        let why = "overwritten, but old values may stay in the journal";
-        return Part::Left(why.to_owned());
-    }
-    Part::Done
+    lower.flush_journal(file)?;
+    Ok(overwritten)
 }

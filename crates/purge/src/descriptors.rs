@@ -17,9 +17,11 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::{Errno, Result};
 use rustix::process::{Resource, getrlimit};
 
+use crate::faults::{Fault, planted};
+use tacita_vfs::NodeId;
+
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
+use crate::lower_fs::LowerFs;
 use crate::names;
 
 /// What a descriptor of a node is opened for: nothing but naming it.
@@ -33,7 +35,7 @@ const COUNT_MAX: u64 = 1 << 16;
 
 /// How many descriptors of nodes may be open, and which they are.
 #[derive(Debug)]
-pub(super) struct Descriptors {
+pub(crate) struct Descriptors {
     /// Open on the file system, for opening by handles; `None` where they cannot be opened.
     mount: Option<OwnedFd>,
     count_max: usize,
@@ -43,11 +45,18 @@ pub(super) struct Descriptors {
 
 /// What a node is held by.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     all: Arc<Descriptors>,
     held: Mutex<Held>,
     is_used: AtomicBool,
     is_kept: AtomicBool,
+}
+
+/// A folder, whatever its name is: its number, and what it is held by.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    pub(crate) id: NodeId,
+    descriptor: Arc<Descriptor>,
 }
 
 #[derive(Debug)]
@@ -63,11 +72,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Descriptors {
     /// For nodes of the file system of `root`, within the limit of open files as it is now.
-    pub(super) fn new(root: impl AsFd, medium: &Medium) -> Arc<Self> {
+    pub(crate) fn new(root: impl AsFd, lower: &LowerFs) -> Arc<Self> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let count_max = (limit / SHARE).min(COUNT_MAX);
         let mount = names::reopen_folder(&root).and_then(|mount| {
-            if !medium.has_lasting_handles() {
+            if !lower.has_lasting_handles() {
                 return Err(Errno::OPNOTSUPP);
             }
             Handle::of(&mount)?.open(&mount, NAMING)?;
@@ -84,7 +93,7 @@ impl Descriptors {
     }
 
     /// Holds a node that has been opened.
-    pub(super) fn hold(self: &Arc<Self>, fd: Arc<OwnedFd>) -> Arc<Descriptor> {
+    pub(crate) fn hold(self: &Arc<Self>, fd: Arc<OwnedFd>) -> Arc<Descriptor> {
         let descriptor = Arc::new(Descriptor {
             all: Arc::clone(self),
             held: Mutex::new(Held::Open(fd)),
@@ -118,12 +127,26 @@ impl Descriptors {
     }
 }
 
+impl Folder {
+    pub(crate) const fn new(id: NodeId, descriptor: Arc<Descriptor>) -> Self {
+        Self { id, descriptor }
+    }
+
+    /// What names it to the lower file system.
+    ///
+    /// # Errors
+    /// [`Errno::STALE`] if it is gone there; that too many files are open.
+    pub(crate) fn fd(&self) -> Result<Arc<OwnedFd>> {
+        self.descriptor.get()
+    }
+}
+
 impl Descriptor {
     /// The descriptor, opened again if it has been closed; it stays open as long as it is held.
     ///
     /// # Errors
     /// [`Errno::STALE`] if what it stood for is gone; that the limit is reached.
-    pub(super) fn get(self: &Arc<Self>) -> Result<Arc<OwnedFd>> {
+    pub(crate) fn get(self: &Arc<Self>) -> Result<Arc<OwnedFd>> {
         let mut held = lock(&self.held);
         self.is_used.store(true, Ordering::Relaxed);
         let (handle, mount) = match (&*held, &self.all.mount) {
@@ -139,7 +162,7 @@ impl Descriptor {
     }
 
     /// Takes a new descriptor of the same file, if it has been closed; whether it is the same file.
-    pub(super) fn adopt(self: &Arc<Self>, fd: &Arc<OwnedFd>) -> bool {
+    pub(crate) fn adopt(self: &Arc<Self>, fd: &Arc<OwnedFd>) -> bool {
         let mut held = lock(&self.held);
         let Held::Closed(handle) = &*held else {
             return true;
@@ -155,7 +178,7 @@ impl Descriptor {
     }
 
     /// Never closes it again; the caller holds it open.
-    pub(super) fn keep(&self) {
+    pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
     }
 
@@ -168,11 +191,11 @@ impl Descriptor {
         let Held::Open(fd) = &*held else {
             return true;
         };
-        if planted(Mutant::DescriptorsStay) {
+        if planted(Fault::DescriptorsStay) {
             return false;
         }
         let is_kept = self.is_kept.load(Ordering::Relaxed) || !has_name(fd);
-        let is_kept = is_kept && !planted(Mutant::NumbersUsedAgain);
+        let is_kept = is_kept && !planted(Fault::NumbersUsedAgain);
         let in_use = Arc::strong_count(fd) > 1 || self.is_used.swap(false, Ordering::Relaxed);
         if is_kept || in_use {
             return false;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tacita_purge::mutant::{Mutant, plant};
+use tacita_purge::faults::{Fault, plant};
 use tacita_purge::{Overlay, Part, Removal, RemovalOptions};
 use tacita_testkit::skip_without_fuse;
 use tacita_vfs::{FileSystem, Reserve};
@@ -15,8 +15,8 @@ use crate::overlay::{Mounted, options};
 struct Planted;
 
 impl Planted {
-    fn new(mutants: &[Mutant]) -> Self {
-        plant(mutants);
+    fn new(faults: &[Fault]) -> Self {
+        plant(faults);
         Self
     }
 }
@@ -28,11 +28,11 @@ impl Drop for Planted {
 }
 
 /// Whether content or names of `act` are left after it happened under faults.
-fn is_left(fs: Fs, act: Act, mutants: &[Mutant]) -> Option<bool> {
-    let image = Image::new("mutants", fs)?;
+fn is_left(fs: Fs, act: Act, faults: &[Fault]) -> Option<bool> {
+    let image = Image::new("faults", fs)?;
     act.prepare(&image.dir(), "m");
     image.remount();
-    let planted = Planted::new(mutants);
+    let planted = Planted::new(faults);
     let mounted = Mounted::new(&image, options("clear", false));
     assert!(act.happen(&mounted.dir, "m"), "{act:?} does not happen on {fs:?}");
     mounted.end();
@@ -51,35 +51,35 @@ fn every_hook_left_out_is_caught() {
         return;
     }
     let hooks = [
-        (Mutant::UnlinkUnhooked, Act::Unlink, Fs::Ext4),
-        (Mutant::UnlinkUnhooked, Act::LastLink, Fs::Ext4),
-        (Mutant::CloseUnhooked, Act::OpenUnlinked, Fs::Ext4),
-        (Mutant::ReplaceUnhooked, Act::RenameOver, Fs::Ext4),
-        (Mutant::EmptyUnhooked, Act::Empty, Fs::Ext4),
-        (Mutant::CutUnhooked, Act::Cut, Fs::Ext4),
-        (Mutant::PunchUnhooked, Act::Punch, Fs::Ext4),
-        (Mutant::ZeroUnhooked, Act::Zero, Fs::Ext4),
-        (Mutant::SetAttributeUnhooked, Act::SetLargeAttribute, Fs::Ext4),
-        (Mutant::RemoveAttributeUnhooked, Act::RemoveLargeAttribute, Fs::Ext4),
-        (Mutant::AttributesUnhooked, Act::LargeAttributes, Fs::Ext4),
-        (Mutant::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4),
-        (Mutant::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4Plain),
-        (Mutant::JournalStays, Act::Unlink, Fs::Ext4),
-        (Mutant::JournalStays, Act::Unlink, Fs::Ext4Journaled),
+        (Fault::UnlinkUnhooked, Act::Unlink, Fs::Ext4),
+        (Fault::UnlinkUnhooked, Act::LastLink, Fs::Ext4),
+        (Fault::CloseUnhooked, Act::OpenUnlinked, Fs::Ext4),
+        (Fault::ReplaceUnhooked, Act::RenameOver, Fs::Ext4),
+        (Fault::EmptyUnhooked, Act::Empty, Fs::Ext4),
+        (Fault::CutUnhooked, Act::Cut, Fs::Ext4),
+        (Fault::PunchUnhooked, Act::Punch, Fs::Ext4),
+        (Fault::ZeroUnhooked, Act::Zero, Fs::Ext4),
+        (Fault::SetAttributeUnhooked, Act::SetLargeAttribute, Fs::Ext4),
+        (Fault::RemoveAttributeUnhooked, Act::RemoveLargeAttribute, Fs::Ext4),
+        (Fault::AttributesUnhooked, Act::LargeAttributes, Fs::Ext4),
+        (Fault::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4),
+        (Fault::DirectoryUnhooked, Act::EmptyTree, Fs::Ext4Plain),
+        (Fault::JournalStays, Act::Unlink, Fs::Ext4),
+        (Fault::JournalStays, Act::Unlink, Fs::Ext4Journaled),
     ];
-    for (mutant, act, fs) in hooks {
+    for (fault, act, fs) in hooks {
         let Some(without) = is_left(fs, act, &[]) else { return };
         assert!(!without, "{act:?} on {fs:?} leaves something without any fault");
-        assert_eq!(is_left(fs, act, &[mutant]), Some(true), "{mutant:?} is not caught by {act:?}");
+        assert_eq!(is_left(fs, act, &[fault]), Some(true), "{fault:?} is not caught by {act:?}");
     }
     // Looking at a folder on the device has it written there, too.
-    let both = [Mutant::UnflushedDirectory, Mutant::FoldersUnseen];
+    let both = [Fault::UnflushedDirectory, Fault::FoldersUnseen];
     assert_eq!(is_left(Fs::Ext4Plain, Act::EmptyTree, &both), Some(true), "{both:?}");
 }
 
 /// How many of the verdicts on some deleted files hold, and whether a name of theirs is left in the
 /// image, where the journal is the only place for it.
-fn held_and_left(fs: Fs, by_path: bool, mutants: &[Mutant]) -> Option<((usize, usize), bool)> {
+fn held_and_left(fs: Fs, by_path: bool, faults: &[Fault]) -> Option<((usize, usize), bool)> {
     let image = Image::new("a_journal_that_is_left_is_told", fs)?;
     let names: Vec<String> =
         (0..20).map(|number| format!("secretname-Journal-{number}-")).collect();
@@ -87,7 +87,7 @@ fn held_and_left(fs: Fs, by_path: bool, mutants: &[Mutant]) -> Option<((usize, u
         std::fs::write(image.dir().join(name), fill("LOST-Journal-m-", 4 << 10)).unwrap();
     }
     image.remount();
-    let planted = Planted::new(mutants);
+    let planted = Planted::new(faults);
     let verdicts: Vec<serde_json::Value> = if by_path {
         let mut removal = Removal::new(RemovalOptions::default());
         for name in &names {
@@ -126,9 +126,9 @@ fn a_journal_that_is_left_is_told() {
     for (fs, by_path) in [(Fs::Ext4, false), (Fs::Ext4, true), (Fs::Ext3, true)] {
         let Some((without, left)) = held_and_left(fs, by_path, &[]) else { return };
         assert!(without.0 == without.1 && without.1 > 0 && !left, "{fs:?}: {without:?}");
-        let stays = held_and_left(fs, by_path, &[Mutant::JournalStays]).unwrap();
+        let stays = held_and_left(fs, by_path, &[Fault::JournalStays]).unwrap();
         assert!(stays.0.0 == 0 && stays.1, "{fs:?}: told {stays:?}");
-        let unseen = [Mutant::JournalStays, Mutant::JournalUnseen];
+        let unseen = [Fault::JournalStays, Fault::JournalUnseen];
         let unseen = held_and_left(fs, by_path, &unseen).unwrap();
         assert!(unseen.0.0 == unseen.0.1 && unseen.1, "{fs:?}: not looking is caught: {unseen:?}");
     }
@@ -171,7 +171,7 @@ fn a_journal_in_use_is_not_taken_for_one_that_is_left() {
 #[test]
 fn collapsing_unhooked_is_caught() {
     let _turn = turn();
-    let left = |mutants: &[Mutant]| {
+    let left = |faults: &[Fault]| {
         let image = Image::new("collapsing_unhooked_is_caught", Fs::Ext4)?;
         let path = image.dir().join("file");
         let lost = "LOST-Collapse-m-";
@@ -179,7 +179,7 @@ fn collapsing_unhooked_is_caught() {
         content.extend(fill("KEPT-Collapse-m-", 8 << 10));
         std::fs::write(&path, &content).unwrap();
         image.remount();
-        let planted = Planted::new(mutants);
+        let planted = Planted::new(faults);
         let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
         let (node, _) = overlay.lookup(overlay.root(), "file".as_ref()).unwrap();
         overlay.reserve(node, 0..16 << 10, Reserve::Collapse).unwrap();
@@ -192,7 +192,7 @@ fn collapsing_unhooked_is_caught() {
     };
     let Some(without) = left(&[]) else { return };
     assert_eq!(without, 0);
-    assert!(left(&[Mutant::CollapseUnhooked]).unwrap() > 0);
+    assert!(left(&[Fault::CollapseUnhooked]).unwrap() > 0);
 }
 
 /// A pass that never left the cache must not be called verified; reading back through the cache
@@ -204,12 +204,12 @@ fn verification_through_the_cache_is_caught() {
     if skip_without_fuse(test) {
         return;
     }
-    let judged = |mutants: &[Mutant]| {
+    let judged = |faults: &[Fault]| {
         let image = Image::new(test, Fs::Ext4)?;
         Act::Unlink.prepare(&image.dir(), "m");
         image.remount();
         // The device as it is at the moment of the verdict: the cache is not part of it.
-        let planted = Planted::new(mutants);
+        let planted = Planted::new(faults);
         let mounted = Mounted::new(&image, options("clear", false));
         assert!(Act::Unlink.happen(&mounted.dir, "m"));
         let verified = mounted.overlay().status()["verified"].as_u64().unwrap();
@@ -219,8 +219,8 @@ fn verification_through_the_cache_is_caught() {
     };
     let Some((verified, left)) = judged(&[]) else { return };
     assert_eq!((verified, left), (1, 0));
-    let (verified, _) = judged(&[Mutant::UnflushedPass]).unwrap();
-    let (claimed, _) = judged(&[Mutant::UnflushedPass, Mutant::CachedVerification]).unwrap();
+    let (verified, _) = judged(&[Fault::UnflushedPass]).unwrap();
+    let (claimed, _) = judged(&[Fault::UnflushedPass, Fault::CachedVerification]).unwrap();
     assert_eq!(verified, 0, "verified without a flush: what was seen was not the device");
     assert_eq!(claimed, 1, "the cache shows what was written");
 }

@@ -4,30 +4,32 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
-use super::{Job, Purger, lock};
+use super::{Job, Losing, Purger, lock};
+use crate::descriptors::Folder;
 use crate::error::During;
-use crate::ext4::Volume;
-use crate::ext4::fillers;
 use crate::ext4::folder::{Left, Wanted};
-use crate::medium::Names;
-use crate::mutant::{Mutant, Step, planted, step};
-use crate::overlay::table::Node;
+use crate::faults::{Fault, Step, planted, step};
+use crate::handle::Handle;
+use crate::lower_fs::Names;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
-use crate::{Kind, Result, attributes, names};
+use crate::{Error, Kind, Result, fillers, names, xattrs};
 
 /// What the end of the epoch has to deal with.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
     pub(super) any: bool,
-    folders: HashMap<NodeId, (Arc<Node>, Wanted)>,
+    folders: HashMap<NodeId, (Folder, Wanted)>,
+    /// How many names of them are recorded in the spool, by their handles.
+    losses: HashMap<Vec<u8>, u64>,
+    /// Handles of folders that an earlier mount has recorded.
+    pub(super) recovered: Vec<Vec<u8>>,
     /// Folders, and files whose attributes were overwritten: their blocks are freed when what
     /// stands in the journal has been put in place, for a freed block is not.
     pub(super) removed: Vec<(Seq, bool)>,
@@ -36,26 +38,43 @@ pub(super) struct Touched {
     pub(super) since: Option<Duration>,
 }
 
+/// What is said of names that an earlier mount took away, which it did not record: when their
+/// folders are not known, when something is left in one, and when one could not be looked at.
+pub(super) const UNKNOWN_EARLIER: &str =
+    "an earlier mount took it away, so its folder is not known and was not looked at";
+const LEFT_EARLIER: &str = "an earlier mount took it away, and something is left in a folder that \
+                            had lost names then";
+const UNSEEN_EARLIER: &str = "an earlier mount took it away, and a folder that had lost names then \
+                              could not be looked at";
+
 /// What was seen of folders; `None` where nobody can tell.
 type Looked = HashMap<NodeId, Option<Left>>;
 
 impl Touched {
     /// Whether there is nothing to deal with.
     pub(super) fn is_empty(&self) -> bool {
-        !self.any && self.folders.is_empty() && self.removed.is_empty()
+        !self.any && self.folders.is_empty() && self.removed.is_empty() && self.recovered.is_empty()
     }
 
-    fn lose(&mut self, folder: &Arc<Node>, name: &OsStr) {
-        let (_, wanted) = self
-            .folders
-            .entry(folder.id)
-            .or_insert_with(|| (Arc::clone(folder), Wanted::default()));
+    /// Something is to be dealt with, so the epoch is to have an end.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.any = true;
+        self.since.get_or_insert(now);
+    }
+
+    fn lose(&mut self, folder: &Folder, name: &OsStr) {
+        let (_, wanted) =
+            self.folders.entry(folder.id).or_insert_with(|| (folder.clone(), Wanted::default()));
         wanted.names.insert(name.to_owned());
     }
 
     /// Takes in what could not be dealt with.
     fn take_back(&mut self, old: Self) {
         self.any = true;
+        self.recovered.extend(old.recovered);
+        for (folder, count) in old.losses {
+            *self.losses.entry(folder).or_default() += count;
+        }
         self.since = old.since.or(self.since);
         self.removed.extend(old.removed);
         self.verdicts.extend(old.verdicts);
@@ -69,12 +88,21 @@ impl Touched {
 
 impl Purger {
     /// A folder has lost a name, or something else is to be cleared out of the journal.
-    pub(in crate::overlay) fn touch(&self, lost: Option<(&Arc<Node>, &OsStr)>) {
+    pub(crate) fn touch(&self, lost: Option<(&Folder, &OsStr)>) {
         let mut touched = lock(&self.touched);
-        touched.any = true;
-        touched.since.get_or_insert_with(|| self.clock.monotonic());
+        touched.begin(self.clock.monotonic());
         if let Some((folder, name)) = lost {
             touched.lose(folder, name);
+        }
+    }
+
+    /// A folder has lost a name, as it was about to.
+    pub(crate) fn lost(&self, folder: &Folder, name: &OsStr, losing: Losing<'_>) {
+        let mut touched = lock(&self.touched);
+        touched.begin(self.clock.monotonic());
+        touched.lose(folder, name);
+        if let Some(handle) = losing.settle() {
+            *touched.losses.entry(handle).or_default() += 1;
         }
     }
 
@@ -85,18 +113,33 @@ impl Purger {
         lock(&self.touched).verdicts.push((verdict, lost));
     }
 
+    /// Content is gone but for what the journal may hold, which is known at the end of the epoch.
+    pub(crate) fn tell_later(&self, mut verdict: Verdict) {
+        verdict.journal = self.journal_pending();
+        self.touch(None);
+        lock(&self.touched).verdicts.push((verdict, None));
+    }
+
+    /// What can be said of the journal before the end of the epoch.
+    pub(super) fn journal_pending(&self) -> Part {
+        match Part::of_journal(&self.lower, None) {
+            Part::Done => Part::Pending,
+            other => other,
+        }
+    }
+
     /// Verdicts that are not final yet.
-    pub(in crate::overlay) fn verdicts_pending(&self) -> Vec<Verdict> {
+    pub(crate) fn verdicts_pending(&self) -> Vec<Verdict> {
         lock(&self.touched).verdicts.iter().map(|(verdict, _)| verdict.clone()).collect()
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
-    pub(in crate::overlay) fn untouch(&self, folder: NodeId) {
+    pub(crate) fn untouch(&self, folder: NodeId) {
         lock(&self.touched).folders.remove(&folder);
     }
 
     /// A removed folder waits in the spool for the end of the epoch.
-    pub(in crate::overlay) fn add_folder(&self, seq: Seq) {
+    pub(crate) fn add_folder(&self, seq: Seq) {
         lock(&self.touched).removed.push((seq, true));
     }
 
@@ -104,7 +147,7 @@ impl Purger {
     ///
     /// # Errors
     /// [`Kind::Io`]; all of it is still to be done then.
-    pub(in crate::overlay) fn end_epoch(&self) -> Result<()> {
+    pub(crate) fn end_epoch(&self) -> Result<()> {
         self.settle();
         let mut touched = std::mem::take(&mut *lock(&self.touched));
         if touched.is_empty() {
@@ -117,8 +160,16 @@ impl Purger {
                 return Err(e);
             }
         };
+        for (folder, count) in &touched.losses {
+            self.spool.settle_losses(folder, *count);
+        }
+        for folder in &touched.recovered {
+            self.spool.settle_losses(folder, 1);
+        }
         for (mut verdict, lost) in touched.verdicts.drain(..) {
-            verdict.name = self.judge_name(&looked, lost.as_ref());
+            if verdict.name == Part::Pending {
+                verdict.name = self.judge_name(&looked, lost.as_ref());
+            }
             if verdict.attributes == Part::Pending {
                 verdict.attributes = Part::Done;
             }
@@ -134,11 +185,9 @@ impl Purger {
     /// What can be said of a name whose folder has been looked at.
     fn judge_name(&self, looked: &Looked, lost: Option<&(NodeId, OsString)>) -> Part {
         let Some((folder, name)) = lost else {
-            let why =
-                "an earlier mount took it away, so its folder is not known and was not looked at";
-            return Part::Left(why.to_owned());
+            return lock(&self.earlier).clone();
         };
-        names::judge(&self.medium, name, looked.get(folder).and_then(Option::as_ref))
+        Part::of_name(&self.lower, name, looked.get(folder).and_then(Option::as_ref))
     }
 
     /// Clears folders and the journal; what was seen of them.
@@ -147,26 +196,32 @@ impl Purger {
             flush(folder)?;
         }
         self.forget_intents()?;
-        if !touched.folders.is_empty() || !touched.removed.is_empty() {
-            self.medium.flush_journal(&self.root)?;
+        if !touched.folders.is_empty()
+            || !touched.removed.is_empty()
+            || !touched.recovered.is_empty()
+        {
+            self.lower.flush_journal(&self.root)?;
         }
         let looked = self.look_at_folders(touched)?;
+        for handle in &touched.recovered {
+            self.look_at_recovered(handle)?;
+        }
         for (seq, folder) in &touched.removed {
             if *folder {
                 self.clear_folder(*seq)?;
             } else if let Ok(file) = self.spool.open_entry(*seq, OFlags::RDWR) {
-                attributes::clear_names(&File::from(file))?;
+                xattrs::clear_names(&File::from(file))?;
             }
         }
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
-        let journal = self.medium.erase_journal(&self.root)?;
+        let erased = self.lower.erase_journal(&self.root)?;
         for (seq, folder) in &touched.removed {
             self.spool.remove(*seq, *folder)?;
             self.statistics.folders.add(u64::from(*folder));
         }
         step(Step::Erased);
-        Ok((looked, journal))
+        Ok((looked, Part::of_journal(&self.lower, erased)))
     }
 
     /// Looks at folders that live on, and clears what names have left there.
@@ -185,6 +240,31 @@ impl Purger {
         Ok(looked)
     }
 
+    /// Looks at a folder that an earlier mount has taken names from, nobody knows which, and clears
+    /// all room in it that no entry uses.
+    fn look_at_recovered(&self, handle: &[u8]) -> Result<()> {
+        let opened = Handle::decode(handle).ok_or(Errno::INVAL);
+        let opened = opened
+            .and_then(|handle| handle.open(self.spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY));
+        let any = Wanted { any: true, ..Wanted::default() };
+        let left = match opened {
+            Ok(folder) => self.clear_of(&File::from(folder), &any)?,
+            // It is gone, and was dealt with as a whole.
+            Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            Err(Errno::PERM) => None,
+            Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
+        };
+        self.count_left(left.as_ref());
+        self.statistics.folders_recovered.add(1);
+        let why = match left {
+            Some(left) if left.is_nothing() => return Ok(()),
+            Some(_) => LEFT_EARLIER,
+            None => UNSEEN_EARLIER,
+        };
+        *lock(&self.earlier) = Part::Left(why.to_owned());
+        Ok(())
+    }
+
     fn count_left(&self, left: Option<&Left>) {
         let is_left = left.is_some_and(|left| !left.is_nothing());
         self.statistics.names_left.add(u64::from(is_left));
@@ -192,14 +272,14 @@ impl Purger {
 
     /// Clears a folder of names; what is left of them, `None` where nobody can tell.
     fn clear_of(&self, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
-        if planted(Mutant::FoldersUnseen) {
+        if planted(Fault::FoldersUnseen) {
             return Ok(Some(Left::default()));
         }
-        let Some(volume) = Volume::of(&self.medium)? else {
+        let Some(volume) = self.lower.volume()? else {
             return Ok(None);
         };
         let mut source = || self.spool.fillers_for(folder.as_fd());
-        let settle = || self.medium.flush_journal(&self.root);
+        let settle = || self.lower.flush_journal(&self.root);
         fillers::clear(&volume, folder, wanted, &mut source, &settle)
     }
 
@@ -210,19 +290,19 @@ impl Purger {
             Err(e) if e.kind() == Kind::NotFound => return Ok(()),
             Err(e) => return Err(e),
         };
-        if self.medium.names == Names::Covered {
+        if self.lower.names == Names::Covered {
             names::fill(&folder);
         }
         let folder = File::from(folder);
         let any = Wanted { any: true, ..Wanted::default() };
         self.count_left(self.clear_of(&folder, &any)?.as_ref());
-        attributes::erase_all(&self.medium, &folder)?;
+        xattrs::erase_all(&self.lower, &folder)?;
         names::flush_folder(&folder)
     }
 }
 
 /// Writes a folder back; one that is gone has nothing to write.
-pub(super) fn flush(folder: &Node) -> Result<()> {
+pub(super) fn flush(folder: &Folder) -> Result<()> {
     let folder = match folder.fd() {
         Err(Errno::STALE) => return Ok(()),
         other => other.during("opening a folder")?,

@@ -11,10 +11,10 @@ use std::fs::File;
 use rustix::fs::{AtFlags, CWD, linkat, unlinkat};
 use rustix::io::Errno;
 
-use super::Volume;
-use super::folder::{ENTRY_LEN_MIN, Gap, Leaf, Left, Seen, Wanted, look};
-use crate::attributes::path_of;
-use crate::mutant::{Mutant, Step, planted, step};
+use crate::ext4::Volume;
+use crate::ext4::folder::{ENTRY_LEN_MIN, Gap, Leaf, Left, Seen, Wanted, look};
+use crate::faults::{Fault, Step, planted, step};
+use crate::xattrs::path_of;
 use crate::{Error, Result, names};
 
 /// Length of what precedes a name in its entry.
@@ -49,7 +49,7 @@ pub(crate) fn clear(
         if !seen.leaves.iter().any(Leaf::is_dirty) {
             return Ok(Some(seen.left));
         }
-        if planted(Mutant::FillersUnhooked) {
+        if planted(Fault::FillersUnhooked) {
             break;
         }
         fill(volume, folder, &seen, &source()?)?;
@@ -88,7 +88,7 @@ fn fill(volume: &Volume<'_>, folder: &File, seen: &Seen, source: &File) -> Resul
 /// Whether a name is put into that block.
 fn belongs(volume: &Volume<'_>, seen: &Seen, leaf: &Leaf, name: &str) -> bool {
     seen.hash.is_none_or(|hash| {
-        let hash = hash.name(volume.superblock.hash_seed, name.as_bytes());
+        let hash = volume.hash(hash, name.as_bytes());
         leaf.hashes.contains(&u64::from(hash))
     })
 }

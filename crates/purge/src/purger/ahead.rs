@@ -18,11 +18,11 @@ use tacita_vfs::NodeId;
 
 use super::epoch::flush;
 use super::{Job, Purger, lock};
+use crate::descriptors::Folder;
 use crate::error::During;
+use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, Step, planted, step};
-use crate::overlay::table::Node;
+use crate::lower_fs::LowerFs;
 use crate::spool::intent::Intent;
 use crate::spool::tags::Tags;
 use crate::spool::{IntentLog, Spool};
@@ -68,23 +68,23 @@ struct Group {
     filling: Option<(Intent, [usize; 2])>,
     slots: Vec<usize>,
     /// To be flushed before it is erased.
-    folders: HashMap<NodeId, Arc<Node>>,
+    folders: HashMap<NodeId, Folder>,
 }
 
 /// Files that have lost a name in one folder and live on in another.
 #[derive(Debug, Default)]
 struct Moved {
     files: HashSet<u64>,
-    folders: HashMap<NodeId, Arc<Node>>,
+    folders: HashMap<NodeId, Folder>,
     /// Of past epochs, as long as it is not durable.
     retired: HashSet<u64>,
     are_too_many: bool,
 }
 
 impl Ahead {
-    pub(super) fn new(medium: &Medium, spool: &Spool, asynchronous: bool) -> Self {
+    pub(super) fn new(lower: &LowerFs, spool: &Spool, asynchronous: bool) -> Self {
         // In the background the journal is waited for once for many files.
-        let is_offered = !asynchronous && medium.is_ordered_in_place() && can_open_handles(spool);
+        let is_offered = !asynchronous && lower.is_ordered_in_place() && can_open_handles(spool);
         let key = tacita_secret::random();
         Self {
             is_offered: is_offered && key.is_ok(),
@@ -99,8 +99,8 @@ impl Ahead {
     }
 
     /// A folder has lost a name of a file that lives on.
-    pub(super) fn note_moved(&self, folder: &Arc<Node>, inode: u64) {
-        if !self.is_offered || planted(Mutant::MovesUnhooked) {
+    pub(super) fn note_moved(&self, folder: &Folder, inode: u64) {
+        if !self.is_offered || planted(Fault::MovesUnhooked) {
             return;
         }
         let mut moved = lock(&self.moved);
@@ -109,7 +109,7 @@ impl Ahead {
             return;
         }
         moved.files.insert(inode);
-        moved.folders.entry(folder.id).or_insert_with(|| Arc::clone(folder));
+        moved.folders.entry(folder.id).or_insert_with(|| folder.clone());
     }
 
     fn is_moved(&self, inode: u64) -> bool {
@@ -153,7 +153,7 @@ impl Ahead {
     fn intend(
         &self,
         spool: &Spool,
-        folder: &Arc<Node>,
+        folder: &Folder,
         handle: &[u8],
     ) -> Result<([u8; 32], Arc<File>)> {
         let mut log = lock(&self.log);
@@ -164,10 +164,10 @@ impl Ahead {
         // No epoch comes to its end as long as the log is locked.
         let key = self.known.read().unwrap_or_else(PoisonError::into_inner).key;
         let barrier = log.file(spool)?.barrier();
-        if !planted(Mutant::IntentUnwritten) {
+        if !planted(Fault::IntentUnwritten) {
             log.write(key, handle)?;
         }
-        log.present.folders.insert(folder.id, Arc::clone(folder));
+        log.present.folders.insert(folder.id, folder.clone());
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.folders.insert(handle.to_vec());
         known.barrier = Some(Arc::clone(&barrier));
@@ -178,7 +178,7 @@ impl Ahead {
 
     /// A new epoch begins: what is overwritten from now on has other intents. Returns the folders
     /// that are to be flushed before [`Ahead::forget`].
-    fn retire(&self) -> Result<Vec<Arc<Node>>> {
+    fn retire(&self) -> Result<Vec<Folder>> {
         let key = tacita_secret::random().during("asking for random bytes")?;
         let mut log = lock(&self.log);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,7 @@ impl Ahead {
         let mut log = lock(&self.log);
         let slots: Vec<usize> = log.retired.iter().flat_map(|group| group.slots.clone()).collect();
         if let Some(file) = &mut log.file
-            && !planted(Mutant::IntentsStay)
+            && !planted(Fault::IntentsStay)
         {
             file.erase(&slots)?;
         }
@@ -249,7 +249,7 @@ impl Log {
 
 impl Purger {
     /// A folder has lost a name of a file that has others, or has got another one elsewhere.
-    pub(in crate::overlay) fn note_moved(&self, folder: &Arc<Node>, inode: u64) {
+    pub(crate) fn note_moved(&self, folder: &Folder, inode: u64) {
         self.ahead.note_moved(folder, inode);
     }
 
@@ -271,7 +271,7 @@ impl Purger {
 }
 
 /// Whether folders can be opened by their handles, which takes a privilege.
-fn can_open_handles(spool: &Spool) -> bool {
+pub(super) fn can_open_handles(spool: &Spool) -> bool {
     let opened = Handle::of(spool.dir())
         .and_then(|handle| handle.open(spool.dir(), OFlags::PATH | OFlags::DIRECTORY));
     opened.is_ok()

@@ -16,18 +16,23 @@ use tacita_block::AlignedBuf;
 
 use crate::error::During;
 use crate::extents::{Map, State};
+use crate::faults::{Fault, planted};
 use crate::handle::Handle;
-use crate::medium::Medium;
-use crate::mutant::{Mutant, planted};
+use crate::lower_fs::LowerFs;
 use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::spool::{BENEATH, LeftOver, Spool};
-use crate::{Error, Kind, Result, attributes, names};
+use crate::{Error, Kind, Result, names, xattrs};
 
-/// Moves all files that carry tags into the spool, and erases the intents of an earlier mount.
+/// Moves all files that carry tags into the spool, and erases the intents of an earlier mount. The
+/// folders that they come from are added to those that have lost names.
 ///
 /// # Errors
 /// [`Kind::Io`]: nobody can tell then which files are whole.
-pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Vec<LeftOver>> {
+pub(crate) fn take_back(
+    lower: &LowerFs,
+    spool: &Spool,
+    folders: &mut Vec<Vec<u8>>,
+) -> Result<Vec<LeftOver>> {
     let intents = spool.read_intents()?;
     let mut found = Vec::new();
     if intents.is_empty() {
@@ -38,8 +43,8 @@ pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Ve
     let mut seen = HashSet::new();
     for intent in &intents {
         for folder in &intent.folders {
-            if !planted(Mutant::TagsUnseen) && seen.insert((intent.key, folder)) {
-                search(medium, spool, &intent.key, folder, &mut found)?;
+            if !planted(Fault::TagsUnseen) && seen.insert((intent.key, folder)) {
+                search(lower, spool, (&intent.key, folder), &mut found, folders)?;
             }
         }
     }
@@ -54,13 +59,13 @@ pub(in crate::overlay) fn take_back(medium: &Medium, spool: &Spool) -> Result<Ve
 
 /// Looks at every file of one folder.
 fn search(
-    medium: &Medium,
+    lower: &LowerFs,
     spool: &Spool,
-    key: &[u8; 32],
-    folder: &[u8],
+    (key, encoded): (&[u8; 32], &[u8]),
     found: &mut Vec<LeftOver>,
+    folders: &mut Vec<Vec<u8>>,
 ) -> Result<()> {
-    let Some(handle) = Handle::decode(folder) else {
+    let Some(handle) = Handle::decode(encoded) else {
         return Ok(());
     };
     let folder = match handle.open(spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -69,7 +74,7 @@ fn search(
         Err(Errno::STALE | Errno::NOENT) => return Ok(()),
         Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
     };
-    let before = found.len();
+    let mut loses = false;
     let listed = names::reopen_folder(&folder).and_then(Dir::new).during("listing a folder")?;
     for entry in listed {
         let entry = entry.during("listing a folder")?;
@@ -78,11 +83,17 @@ fn search(
             continue;
         };
         let handle = Handle::of(&file).during("asking for the handle of a file")?;
-        if is_tagged(medium, &file, &Tags::new(key, &handle.encode()))? {
+        if is_tagged(lower, &file, &Tags::new(key, &handle.encode()))? {
+            if !std::mem::replace(&mut loses, true) {
+                if spool.lose(encoded).is_err() {
+                    spool.stop_recording();
+                }
+                folders.push(encoded.to_vec());
+            }
             found.extend(move_into(spool, &folder, name, &file)?);
         }
     }
-    if found.len() > before {
+    if loses {
         names::flush_folder(&folder)?;
     }
     Ok(())
@@ -101,13 +112,13 @@ fn open_regular(folder: &OwnedFd, name: &OsStr) -> Result<Option<File>> {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = openat(CWD, &*attributes::path_of(&entry), flags, Mode::empty());
+    let file = openat(CWD, &*xattrs::path_of(&entry), flags, Mode::empty());
     Ok(Some(File::from(file.during("opening a file")?)))
 }
 
 /// Whether any sector that is stored of a file carries its tag.
-fn is_tagged(medium: &Medium, file: &File, tags: &Tags) -> Result<bool> {
-    let device = medium.raw().ok_or_else(|| {
+fn is_tagged(lower: &LowerFs, file: &File, tags: &Tags) -> Result<bool> {
+    let device = lower.raw().ok_or_else(|| {
         let text =
             "an earlier mount was cut short, and only who can read the device can recover it";
         Error::new(Kind::NotPermitted, text)

@@ -1,4 +1,4 @@
-//! The marks of `chattr`: kept by the lower file system, set through the mount.
+//! Inode flags, as `chattr` sets them: kept by the lower file system, set through the mount.
 
 use std::os::fd::OwnedFd;
 
@@ -6,11 +6,11 @@ use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags, open
 use tacita_vfs::{FileType, Kind, NodeId, Result};
 
 use super::Overlay;
-use super::seam::refused;
+use super::conversions::refused;
 use super::table::Node;
-use crate::attributes;
+use crate::xattrs;
 
-/// Marks that can be set through the mount: those that are the owner's, and those that the kernel
+/// Flags that can be set through the mount: those that are the owner's, and those that the kernel
 /// has checked the caller's capability for. The others would be set with the daemon's.
 const SETTABLE: IFlags = IFlags::SECURE_REMOVAL
     .union(IFlags::UNRM)
@@ -22,22 +22,22 @@ const SETTABLE: IFlags = IFlags::SECURE_REMOVAL
     .union(IFlags::DIRSYNC);
 
 impl Overlay {
-    /// The marks of a file or folder.
-    pub(super) fn marks_of(&self, node: NodeId) -> Result<u32> {
+    /// The inode flags of a file or folder.
+    pub(super) fn flags_of(&self, node: NodeId) -> Result<u32> {
         let node = self.living(node)?;
         Ok(ioctl_getflags(open(&node)?).map_err(refused)?.bits())
     }
 
-    /// Sets marks; refuses a change of any that are not to be set from here.
-    pub(super) fn set_marks_of(&self, node: NodeId, marks: u32) -> Result<()> {
+    /// Sets inode flags; refuses a change of any that are not to be set from here.
+    pub(super) fn set_flags_of(&self, node: NodeId, flags: u32) -> Result<()> {
         let node = self.living(node)?;
         let file = open(&node)?;
-        let marks = IFlags::from_bits_retain(marks);
-        let changed = ioctl_getflags(&file).map_err(refused)?.symmetric_difference(marks);
+        let flags = IFlags::from_bits_retain(flags);
+        let changed = ioctl_getflags(&file).map_err(refused)?.symmetric_difference(flags);
         if !SETTABLE.contains(changed) {
             return Err(Kind::Unsupported.into());
         }
-        ioctl_setflags(&file, marks).map_err(refused)
+        ioctl_setflags(&file, flags).map_err(refused)
     }
 }
 
@@ -47,5 +47,5 @@ fn open(node: &Node) -> Result<OwnedFd> {
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = node.fd().map_err(refused)?;
-    openat(CWD, &*attributes::path_of(&fd), flags, Mode::empty()).map_err(refused)
+    openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty()).map_err(refused)
 }

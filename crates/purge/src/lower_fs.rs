@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::journal;
+use crate::ext4::Volume;
+use crate::ext4::journal::{self, Erased};
+use crate::faults::{Fault, planted};
 use crate::kernel::{self, Checkpoint};
-use crate::mutant::{Mutant, planted};
-use crate::verdict::{Content, Part};
 use crate::{Error, Kind, Result};
 
 /// Whether what is written over a file reaches the blocks that held it.
@@ -36,6 +36,11 @@ pub enum Journal {
     Erasable,
     /// It could be, by root.
     NotPermitted,
+    /// It has an area for fast commits, which the kernel's one call would erase as well, and which
+    /// may be in use: so nothing is asked of it (ext4 with `fast_commit`).
+    FastCommits,
+    /// It could be, if it has no such area: nobody here can tell.
+    Unseen,
     /// It cannot be overwritten; old names and attributes stay until it has gone around (XFS).
     Stays,
     /// Nothing is known of it (network).
@@ -54,7 +59,7 @@ pub enum Names {
 /// What lies beneath a folder.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
-pub struct Medium {
+pub struct LowerFs {
     /// Type of the file system, as in the mount table.
     pub fs: String,
     /// Whether overwriting reaches the old blocks.
@@ -63,6 +68,9 @@ pub struct Medium {
     pub journal: Journal,
     /// Whether content passes through the journal (`data=journal`).
     pub journals_data: bool,
+    /// Whether small changes may stand in an area of the journal for fast commits; `None` where
+    /// nobody here can tell.
+    pub fast_commits: Option<bool>,
     /// Whether changes of names reach the medium in their order, even if power is cut.
     pub is_ordered: bool,
     /// What becomes of names.
@@ -132,7 +140,7 @@ const FAMILIES: [Family; 19] = {
     ]
 };
 
-impl Medium {
+impl LowerFs {
     /// Looks at what lies beneath an open file or folder.
     ///
     /// # Errors
@@ -146,11 +154,12 @@ impl Medium {
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
         let known = family_of(magic);
         let (kind, options) = in_mount_table(stat.stx_mnt_id).unzip();
-        let mut medium = Self {
+        let mut lower = Self {
             fs: kind.unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
             journal: known.map_or(Journal::Unknown, |k| k.journal),
             journals_data: false,
+            fast_commits: Some(false),
             is_ordered: known.is_some_and(|k| k.is_ordered),
             names: known.map_or(Names::Covered, |k| k.names),
             flash: false,
@@ -159,16 +168,17 @@ impl Medium {
             device: None,
             raw: None,
         };
-        medium.find_device(number);
+        lower.find_device(number);
         if known.is_some_and(|k| k.name == "ext") {
-            medium.ask_ext(&file);
+            lower.ask_ext(&file);
         }
-        Ok(medium)
+        Ok(lower)
     }
 
     fn ask_ext(&mut self, file: impl AsFd) {
+        let fast_commits = self.raw().and_then(journal::has_fast_commits);
         self.journal = match kernel::checkpoint(&file, Checkpoint::Ask) {
-            Ok(()) => Journal::Erasable,
+            Ok(()) => erasable(fast_commits),
             Err(Errno::PERM) if self.has_journal() => Journal::NotPermitted,
             Err(Errno::NODEV | Errno::PERM) => Journal::None,
             // Kernels before 5.14, and the driver of ext2.
@@ -176,6 +186,7 @@ impl Medium {
             Err(_) => Journal::Stays,
         };
         self.is_ordered = self.journal != Journal::None;
+        self.fast_commits = if self.is_ordered { fast_commits } else { Some(false) };
         let name = self.device.as_deref().and_then(|d| d.file_name()).unwrap_or_default();
         let options = fs::read_to_string(PathBuf::from("/proc/fs/ext4").join(name).join("options"));
         self.journals_data = options.is_ok_and(|o| o.lines().any(|line| line == "data=journal"));
@@ -230,6 +241,23 @@ impl Medium {
     /// Whether it is one of ext2, ext3 and ext4, served by ext4's driver.
     pub(crate) fn is_ext(&self) -> bool {
         self.names == Names::Cleared
+    }
+
+    /// Whether what was flushed can be put in its place, so that the device shows it there.
+    pub(crate) fn puts_in_place(&self) -> bool {
+        matches!(self.journal, Journal::None | Journal::Erasable)
+    }
+
+    /// The device, where it shows what the file system holds; `None` where it is no ext, may not be
+    /// read, or is behind the journal.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn volume(&self) -> Result<Option<Volume<'_>>> {
+        match self.raw() {
+            Some(device) if self.is_ext() && self.puts_in_place() => Volume::of(device),
+            _ => Ok(None),
+        }
     }
 
     /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
@@ -291,16 +319,10 @@ impl Medium {
         }
     }
 
-    /// What became of content that was overwritten where that is refused; `None` where it is not.
-    pub(crate) fn doubt(&self) -> Option<Content> {
-        let why = self.check().err()?.to_string();
-        Some(match self.in_place {
-            InPlace::Unknown(_) => Content::Unproven(why),
-            _ => Content::NotInPlace(why),
-        })
-    }
-
-    /// Puts what is in the journal in place.
+    /// Puts what is in the journal in place, where that is done by a call of its own.
+    ///
+    /// Never asked for with an area for fast commits: the call keeps others from changing anything
+    /// while it waits for a fast commit that waits to change something, and both wait for ever.
     pub(crate) fn flush_journal(&self, any_file: impl AsFd) -> Result<()> {
         if self.journal != Journal::Erasable {
             return Ok(());
@@ -308,32 +330,27 @@ impl Medium {
         kernel::checkpoint(any_file, Checkpoint::Flush).during("putting the journal in place")
     }
 
-    /// What can be said of the journal before it is looked at: `Done` where it can be erased.
-    pub(crate) fn judge_journal(&self) -> Part {
-        let why = match self.journal {
-            Journal::None => return Part::None,
-            Journal::Erasable => return Part::Done,
-            Journal::NotPermitted => {
-                "old names and attributes may stay in it: only root can erase it"
-            }
-            Journal::Stays => "old names and attributes stay in it until it has gone around",
-            Journal::Unknown => "nothing is known of it",
-        };
-        Part::Left(why.to_owned())
-    }
-
-    /// Overwrites the journal with zeros, where that can be; what was seen of it then.
-    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<Part> {
+    /// Overwrites the journal with zeros; what was seen of it then, `None` where that cannot be.
+    pub(crate) fn erase_journal(&self, any_file: impl AsFd) -> Result<Option<Erased>> {
         if self.journal != Journal::Erasable {
-            return Ok(self.judge_journal());
+            return Ok(None);
         }
         let erase = || {
-            if planted(Mutant::JournalStays) {
+            if planted(Fault::JournalStays) {
                 return Ok(());
             }
             kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
         };
-        journal::erase(self, &erase)
+        journal::erase(self.volume()?.as_ref(), &erase).map(Some)
+    }
+}
+
+/// What becomes of a journal that could be erased.
+const fn erasable(fast_commits: Option<bool>) -> Journal {
+    match fast_commits {
+        Some(false) => Journal::Erasable,
+        Some(true) => Journal::FastCommits,
+        None => Journal::Unseen,
     }
 }
 
@@ -360,15 +377,16 @@ fn copies(backing: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn medium(family: &Family) -> Medium {
-        Medium {
+impl LowerFs {
+    /// A file system by its number, without a device.
+    pub(crate) fn of_family(magic: u64) -> Self {
+        let family = family_of(magic).expect("one of the table");
+        Self {
             fs: family.name.to_owned(),
             in_place: family.in_place,
             journal: family.journal,
             journals_data: false,
+            fast_commits: Some(false),
             is_ordered: family.is_ordered,
             names: family.names,
             flash: false,
@@ -376,6 +394,30 @@ mod tests {
             has_other_device: false,
             device: None,
             raw: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::{Content, Part};
+
+    /// The kernel is not asked for anything where there may be an area for fast commits: a plain
+    /// file refuses whatever it is asked for.
+    #[test]
+    fn nothing_is_asked_of_a_journal_with_an_area_for_fast_commits() {
+        let file = tempfile::tempfile().unwrap();
+        for (fast_commits, is_asked) in [(Some(false), true), (Some(true), false), (None, false)] {
+            let journal = erasable(fast_commits);
+            let lower = LowerFs { journal, fast_commits, ..LowerFs::of_family(0xEF53) };
+            assert_eq!(lower.flush_journal(&file).is_err(), is_asked, "{journal:?}");
+            let erased = lower.erase_journal(&file);
+            assert_eq!(erased.is_err(), is_asked, "{journal:?}");
+            assert!(matches!(erased, Err(_) | Ok(None)), "{journal:?}");
+            let told = Part::of_journal(&lower, None);
+            assert_eq!(told == Part::Done, is_asked, "{journal:?}");
+            assert_eq!(lower.puts_in_place(), is_asked, "{journal:?}");
         }
     }
 
@@ -396,19 +438,19 @@ mod tests {
             (0x6969, "nfs"),
         ];
         for (magic, name) in refused {
-            let medium = medium(family_of(magic).unwrap());
-            let error = medium.check().unwrap_err();
+            let lower = LowerFs::of_family(magic);
+            let error = lower.check().unwrap_err();
             assert_eq!(error.kind(), Kind::Unsuitable);
             assert!(error.to_string().starts_with(name), "{error}");
-            let told = matches!(medium.doubt(), Some(Content::NotInPlace(_)));
+            let told = matches!(Content::of_refused(&lower), Some(Content::NotInPlace(_)));
             assert_eq!(told, !["overlay", "fuse", "nfs"].contains(&name), "{name}");
         }
         for magic in [0xEF53, 0x5846_5342, 0x4D44, 0x2011_BAB0] {
-            let mut medium = medium(family_of(magic).unwrap());
-            medium.check().unwrap();
-            assert_eq!(medium.doubt(), None);
-            medium.copies_beneath = Some("btrfs".to_owned());
-            assert_eq!(medium.check().unwrap_err().kind(), Kind::Unsuitable);
+            let mut lower = LowerFs::of_family(magic);
+            lower.check().unwrap();
+            assert_eq!(Content::of_refused(&lower), None);
+            lower.copies_beneath = Some("btrfs".to_owned());
+            assert_eq!(lower.check().unwrap_err().kind(), Kind::Unsuitable);
         }
         assert!(family_of(0x1234).is_none());
     }

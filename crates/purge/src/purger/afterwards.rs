@@ -70,17 +70,17 @@ impl Purger {
     }
 
     fn judge(&self, job: &Job, file: &File, paused: Paused) -> Result<Verdict> {
-        let erasure = Erasure::go_on(&self.medium, file, &job.method, paused);
+        let erasure = Erasure::go_on(&self.lower, file, &job.method, paused);
         let mut verdict = Verdict::new(None, job.inode, job.size, job.method.to_string());
         verdict.content = erasure.judge()?;
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
-        verdict.add_risks(&self.medium);
+        verdict.add_risks(&self.lower);
         Ok(verdict)
     }
 
     /// Works in the background until told to stop.
-    pub(in crate::overlay) fn conclude_all(&self) {
+    pub(crate) fn conclude_all(&self) {
         let mut state = lock(&self.afterwards.state);
         while !state.stop {
             state = match state.waiting.pop_front() {
@@ -91,7 +91,7 @@ impl Purger {
     }
 
     /// Returns when every file that has been overwritten is judged and freed.
-    pub(in crate::overlay) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let mut state = lock(&self.afterwards.state);
         loop {
             state = match state.waiting.pop_front() {

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fsync, statx};
@@ -14,13 +13,14 @@ use tacita_vfs::NodeId;
 
 use super::epoch::flush;
 use super::{Job, Purger, lock};
-use crate::attributes::Overwritten;
+use crate::descriptors::Folder;
 use crate::erasure::{Erasure, Fate, Paused};
 use crate::error::During;
-use crate::mutant::{Mutant, Step, planted, step};
-use crate::overlay::table::Node;
+use crate::faults::{Fault, Step, planted, step};
 use crate::verdict::{Part, Verdict};
-use crate::{Error, Kind, Result, attributes};
+use crate::witness;
+use crate::xattrs::Overwritten;
+use crate::{Error, Kind, Result, xattrs};
 
 /// How long one look at it takes.
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ impl Purger {
         }
         // The kernel lives in the time of the machine.
         let begin = System.monotonic();
-        while !self.medium.is_ours_alone(&file) {
+        while !self.lower.is_ours_alone(&file) {
             if System.elapsed(begin) >= patience {
                 return Err(Error::new(Kind::InUse, "a program still uses a deleted file"));
             }
@@ -55,9 +55,13 @@ impl Purger {
 
     /// Overwrites all, pass by pass.
     pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Paused>> {
+        for (job, file) in opened {
+            let name = job.lost.as_ref().map(|(_, name)| name.as_os_str());
+            witness::show(file, job.inode, name, None);
+        }
         let prepared = opened
             .iter()
-            .map(|(job, file)| Erasure::prepare(&self.medium, file, &Fate::Dies, &job.method));
+            .map(|(job, file)| Erasure::prepare(&self.lower, file, &Fate::Dies, &job.method));
         let mut erasures: Vec<Result<Erasure<'_>>> = prepared.collect();
         if let Err(e) = self.secure(opened, &mut erasures) {
             return opened.iter().map(|_| Err(Error::new(e.kind(), e.to_string()))).collect();
@@ -105,7 +109,7 @@ impl Purger {
 
     /// Makes the loss of names durable of those that are about to be overwritten.
     fn make_durable(&self, opened: &[(Job, File)], erasures: &[Result<Erasure<'_>>]) -> Result<()> {
-        let mut folders: HashMap<NodeId, &Arc<Node>> = HashMap::new();
+        let mut folders: HashMap<NodeId, &Folder> = HashMap::new();
         let mut any = false;
         for ((job, _), erasure) in opened.iter().zip(erasures) {
             if erasure.as_ref().is_ok_and(|erasure| erasure.stored() > 0) {
@@ -133,15 +137,15 @@ impl Purger {
 
     /// Clears the attributes of a file whose content is gone, and removes it from the spool.
     pub(super) fn let_go(&self, job: &Job, file: &File, mut verdict: Verdict) -> Result<()> {
-        let overwritten = if planted(Mutant::AttributesUnhooked) {
+        let overwritten = if planted(Fault::AttributesUnhooked) {
             Overwritten::Nothing
         } else {
-            attributes::overwrite_all(&self.medium, file)?
+            xattrs::overwrite_all(&self.lower, file)?
         };
         let has_attributes = overwritten != Overwritten::Nothing;
         if has_attributes {
             self.statistics.attributes.add(1);
-            verdict.attributes = match overwritten.judge(&self.medium) {
+            verdict.attributes = match Part::of_values(&self.lower, overwritten) {
                 Part::Done => Part::Pending,
                 other => other,
             };
@@ -163,10 +167,7 @@ impl Purger {
         step(Step::Freed);
         verdict.removed = true;
         verdict.name = Part::Pending;
-        verdict.journal = match self.medium.judge_journal() {
-            Part::Done => Part::Pending,
-            other => other,
-        };
+        verdict.journal = self.journal_pending();
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size);
         self.statistics.count(&verdict);

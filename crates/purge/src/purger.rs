@@ -8,6 +8,7 @@ mod afterwards;
 mod ahead;
 mod content;
 mod epoch;
+mod losing;
 mod returned;
 
 use std::collections::VecDeque;
@@ -20,20 +21,21 @@ use std::time::Duration;
 use rustix::fs::{FileType, syncfs};
 use tacita_clock::{Clock, Event};
 
-use crate::medium::Medium;
+use crate::descriptors::Folder;
+use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::method::Method;
-use crate::mutant::{Mutant, planted};
-use crate::overlay::table::Node;
 use crate::policy::OnFailure;
 use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
-use crate::verdict::{Content, Verdict};
+use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result};
 use afterwards::Afterwards;
 use ahead::Ahead;
-use epoch::Touched;
-pub(super) use returned::take_back;
+use epoch::{Touched, UNKNOWN_EARLIER};
+pub(crate) use losing::{Losing, begin as begin_recording};
+pub(crate) use returned::take_back;
 
 /// Files that are purged together, pass by pass.
 const BATCH_COUNT_MAX: usize = 128;
@@ -58,22 +60,22 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Something in the spool that is to be purged.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(super) seq: Seq,
-    pub(super) inode: u64,
-    pub(super) size: u64,
-    pub(super) method: Method,
+    pub(crate) seq: Seq,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) method: Method,
     /// Folders that the loss of its name is to be durable in before it is overwritten.
-    pub(super) parents: Vec<Arc<Node>>,
+    pub(crate) parents: Vec<Folder>,
     /// It was unlinked: nothing depends on when the loss of its name is durable, as it does where
     /// it was replaced.
-    pub(super) is_unlinked: bool,
+    pub(crate) is_unlinked: bool,
     /// The folder that it was deleted from, and its name there, if that was in this mount.
-    pub(super) lost: Option<(Arc<Node>, OsString)>,
-    pub(super) passes_done: u8,
+    pub(crate) lost: Option<(Folder, OsString)>,
+    pub(crate) passes_done: u8,
     /// Seconds since 1970 until which it is held (method f), else 0.
-    pub(super) hold_until: i64,
+    pub(crate) hold_until: i64,
     /// It has failed before, and that has been told.
-    pub(super) is_known_to_fail: bool,
+    pub(crate) is_known_to_fail: bool,
 }
 
 #[derive(Debug, Default)]
@@ -85,18 +87,18 @@ struct Queue {
 
 /// How the purger works.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
-    pub(super) asynchronous: bool,
-    pub(super) epoch: Duration,
-    pub(super) on_failure: OnFailure,
+pub(crate) struct Manner {
+    pub(crate) asynchronous: bool,
+    pub(crate) epoch: Duration,
+    pub(crate) on_failure: OnFailure,
 }
 
 /// Purges what is in the spool.
-pub(super) struct Purger {
-    pub(super) medium: Medium,
-    pub(super) spool: Spool,
-    pub(super) statistics: Statistics,
-    pub(super) manner: Manner,
+pub(crate) struct Purger {
+    pub(crate) lower: LowerFs,
+    pub(crate) spool: Spool,
+    pub(crate) statistics: Statistics,
+    pub(crate) manner: Manner,
     ahead: Ahead,
     afterwards: Afterwards,
     clock: Arc<dyn Clock>,
@@ -107,6 +109,8 @@ pub(super) struct Purger {
     /// Shared by those who purge at once, in threads of their own.
     at_work: RwLock<()>,
     touched: Mutex<Touched>,
+    /// What can be said of names that an earlier mount took away.
+    earlier: Mutex<Part>,
     stop: AtomicBool,
 }
 
@@ -116,17 +120,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Purger {
-    pub(super) fn new(
-        medium: Medium,
+    pub(crate) fn new(
+        lower: LowerFs,
         spool: Spool,
         root: OwnedFd,
         manner: Manner,
         (statistics, clock): (Statistics, Arc<dyn Clock>),
     ) -> Self {
         Self {
-            ahead: Ahead::new(&medium, &spool, manner.asynchronous),
+            ahead: Ahead::new(&lower, &spool, manner.asynchronous),
             afterwards: Afterwards::default(),
-            medium,
+            lower,
             spool,
             statistics,
             manner,
@@ -137,20 +141,30 @@ impl Purger {
             batch: Mutex::default(),
             at_work: RwLock::default(),
             touched: Mutex::default(),
+            earlier: Mutex::new(Part::Left(UNKNOWN_EARLIER.to_owned())),
             stop: AtomicBool::new(false),
         }
     }
 
     /// What an earlier mount has left is to be purged; `method` where no record says another.
-    pub(super) fn recover(&self, left_over: Vec<LeftOver>, method: &Method, interrupted: bool) {
-        if planted(Mutant::RecoveryUnhooked) {
+    /// `folders` are those that have lost names, and whether they are all.
+    pub(crate) fn recover(
+        &self,
+        left_over: Vec<LeftOver>,
+        (folders, are_all): (Vec<Vec<u8>>, bool),
+        method: &Method,
+        interrupted: bool,
+    ) {
+        if planted(Fault::RecoveryUnhooked) {
             return;
         }
-        if !left_over.is_empty() || interrupted {
-            let mut touched = lock(&self.touched);
-            touched.any = true;
-            touched.since.get_or_insert_with(|| self.clock.monotonic());
+        if are_all {
+            *lock(&self.earlier) = Part::Done;
         }
+        if !left_over.is_empty() || !folders.is_empty() || interrupted {
+            lock(&self.touched).begin(self.clock.monotonic());
+        }
+        lock(&self.touched).recovered = folders;
         if interrupted && let Err(e) = syncfs(&self.root) {
             log::warn!("the lower file system cannot be synced: {e}");
         }
@@ -194,7 +208,7 @@ impl Purger {
     ///
     /// # Errors
     /// If it is purged at once and that fails: [`Kind::Io`], [`Kind::NoSpace`].
-    pub(super) fn accept(&self, job: Job) -> Result<()> {
+    pub(crate) fn accept(&self, job: Job) -> Result<()> {
         if self.manner.asynchronous {
             let mut queue = lock(&self.queue);
             queue.jobs.push_back(job);
@@ -291,7 +305,7 @@ impl Purger {
     ///
     /// # Errors
     /// The first failure.
-    pub(super) fn drain(&self) -> Result<()> {
+    pub(crate) fn drain(&self) -> Result<()> {
         let mut failure = None;
         // What has begun comes to its end first.
         drop(self.at_work.write().unwrap_or_else(PoisonError::into_inner));
@@ -324,19 +338,19 @@ impl Purger {
     }
 
     /// How many files wait, and how many of them for somebody to close them or for their time.
-    pub(super) fn waiting(&self) -> (usize, usize) {
+    pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = lock(&self.queue);
         (queue.jobs.len(), queue.later.len())
     }
 
     /// Whether nothing is left to do.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();
         quiet && self.waiting() == (0, 0)
     }
 
     /// Works in the background until told to stop.
-    pub(super) fn work(&self) {
+    pub(crate) fn work(&self) {
         let mut looked = self.clock.monotonic();
         while !self.stop.load(Ordering::Acquire) {
             self.await_jobs();
@@ -381,7 +395,7 @@ impl Purger {
     }
 
     /// Ends [`Purger::work`] and [`Purger::conclude_all`].
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake.notify();
         self.afterwards.stop();
