@@ -1,6 +1,8 @@
 //! Filling the slots of a level in one unit: what is carried, then pages that are due, then what
 //! waits.
 
+use std::collections::BTreeSet;
+
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, PAGE_ENTRIES, Place, Seq};
 use crate::level::{LevelHead, OpenLevel, Passed};
@@ -12,8 +14,12 @@ use crate::stage::Taken;
 use crate::tail::Tail;
 use crate::unit::{Block, NO_ID};
 
-/// Blocks of a hidden volume that one unit drops at most: this takes time under the head's lock.
-const DROPPED_MAX: u32 = 64 << 10;
+/// Blocks of a hidden volume that one unit drops at most: this takes time under the head's lock,
+/// and is to be little beside what a unit takes.
+const DROPPED_MAX: u32 = 4 << 10;
+
+/// So many blocks that were nowhere cost as much as one that is dropped.
+const NOWHERE_SHARE: u32 = 8;
 
 /// The slots of a level as they are filled.
 pub(crate) struct Filling<'a> {
@@ -30,19 +36,28 @@ pub(crate) struct Filling<'a> {
 pub(crate) fn apply_drops(open: &OpenLevel, moved: &mut Moved) {
     let mut left = if open.level == Level::PUBLIC { u32::MAX } else { DROPPED_MAX };
     let mut stage = open.stage();
-    while let Some(range) = Some(left).filter(|left| *left > 0).and_then(|n| stage.take_drops(n)) {
-        left -= range.end - range.start;
+    while left > 0
+        && let Some(range) = stage.take_drops(left.min(PAGE_ENTRIES))
+    {
+        let (blocks, mut pages) = (range.end - range.start, BTreeSet::new());
+        // Few at most: what this run of units has put somewhere, and the map does not tell yet.
+        for ((_, id), place) in
+            moved.iter_mut().filter(|((level, id), _)| *level == open.level && range.contains(id))
+        {
+            *place = Place::NOWHERE;
+            stage.forget_taken(*id);
+            pages.insert(PositionMap::page_of_block(*id));
+        }
         for id in range {
-            let in_run = moved.get_mut(&(open.level, id));
-            if in_run.is_none() && open.map.get(id) == Place::NOWHERE {
-                continue;
+            if open.map.get(id) != Place::NOWHERE {
+                open.map.set(id, Place::NOWHERE);
+                pages.insert(PositionMap::page_of_block(id));
             }
-            open.map.set(id, Place::NOWHERE);
-            if let Some(place) = in_run {
-                *place = Place::NOWHERE;
-                stage.forget_taken(id);
-            }
-            stage.put_page(PositionMap::page_of_block(id));
+        }
+        let cost = if pages.is_empty() { blocks.div_ceil(NOWHERE_SHARE) } else { blocks };
+        left = left.saturating_sub(cost);
+        for page in pages {
+            stage.put_page(page);
         }
     }
 }

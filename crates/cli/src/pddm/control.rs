@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tacita_block::BlockDevice;
+use tacita_clock::System;
 use tacita_daemon::control::{Client, Reply, Request, Service};
 use tacita_pddm::{Level, Session};
 
@@ -96,7 +97,7 @@ impl Service for Opened {
 fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Outcome<()> {
     only_if_wanted(session, request.is_set("public_only"))?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
-    let (limit, mut first) = (RateLimit::new(request.number("rate")), None);
+    let (limit, mut first) = (RateLimit::new(request.number("rate"), Arc::new(System)), None);
     let whole = session.sweep(&mut |done, units| {
         limit.keep((done - *first.get_or_insert(done)) * unit_len);
         reply.progress(&json!({ "done": done * unit_len, "of": units * unit_len }))

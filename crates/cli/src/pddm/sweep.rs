@@ -1,6 +1,7 @@
 //! `tacita pddm sweep`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tacita_block::Access;
@@ -16,12 +17,13 @@ use crate::output;
 /// Keeps to a number of bytes a second.
 pub(super) struct RateLimit {
     rate: Option<u64>,
+    clock: Arc<dyn Clock>,
     begun: Duration,
 }
 
 impl RateLimit {
-    pub(super) fn new(rate: Option<u64>) -> Self {
-        Self { rate: rate.filter(|rate| *rate > 0), begun: System.monotonic() }
+    pub(super) fn new(rate: Option<u64>, clock: Arc<dyn Clock>) -> Self {
+        Self { rate: rate.filter(|rate| *rate > 0), begun: clock.monotonic(), clock }
     }
 
     /// Waits until so many bytes are due.
@@ -29,7 +31,7 @@ impl RateLimit {
         let Some(rate) = self.rate else { return };
         #[allow(clippy::cast_precision_loss, reason = "bytes and seconds of people")]
         let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        System.wait(due.saturating_sub(System.elapsed(self.begun)));
+        self.clock.wait(due.saturating_sub(self.clock.elapsed(self.begun)));
     }
 }
 
@@ -63,7 +65,7 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
     let mut interrupts = Interrupts::watch()?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let bar = output::progress("sweeping", u64::from(session.geometry().units()) * unit_len);
-    let (limit, mut first) = (RateLimit::new(rate), None);
+    let (limit, mut first) = (RateLimit::new(rate, Arc::new(System)), None);
     let whole = session.sweep(&mut |done, _| {
         bar.set_position(done * unit_len);
         limit.keep((done - *first.get_or_insert(done)) * unit_len);
@@ -78,4 +80,34 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
             .with_remedy("the next `tacita pddm sweep` goes on where this one was"));
     }
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use tacita_clock::Simulated;
+
+    use super::*;
+
+    #[test]
+    fn bytes_wait_until_they_are_due() {
+        let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+        let limit = RateLimit::new(Some(1000), Arc::<Simulated>::clone(&clock));
+        std::thread::scope(|scope| {
+            let kept = scope.spawn(|| {
+                limit.keep(0);
+                limit.keep(2500);
+                clock.monotonic()
+            });
+            clock.await_waiters(1);
+            clock.advance(Duration::from_millis(2400));
+            assert_eq!(clock.waiting(), 1);
+            clock.advance(Duration::from_millis(100));
+            assert_eq!(kept.join().unwrap(), Duration::from_millis(2500));
+        });
+        // What is late already does not wait, nor does anything without a rate.
+        limit.keep(2400);
+        RateLimit::new(None, clock).keep(u64::MAX);
+    }
 }

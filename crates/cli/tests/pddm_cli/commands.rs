@@ -128,9 +128,9 @@ fn a_sweep_keeps_to_its_rate() {
     let (device, public) = (bench.path("device"), bench.path("public"));
     let sweep = ["pddm", "sweep", &device, "--public-only", "--password-file", &public];
     let begun = Instant::now();
-    expect(0, &tacita(&[&sweep[..], &["--rate", "1M"]].concat()));
+    expect(0, &tacita(&[&sweep[..], &["--rate", "4M"]].concat()));
     // Seven MiB of units at least.
-    assert!(begun.elapsed() >= Duration::from_secs(6));
+    assert!(begun.elapsed() >= Duration::from_millis(1500));
 }
 
 /// On a terminal `close` says what waits and asks.

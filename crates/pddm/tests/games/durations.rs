@@ -1,6 +1,7 @@
-//! Level A in time. Three worlds have the same public history: without a hidden volume, with one that
-//! rests, and with one that is busy. On a device whose requests take time, and on which none waits
-//! for another, every public request and every unit begins and ends at the same time in all of them.
+//! Level A in time. Three worlds have the same public history: without a hidden volume, with one
+//! that rests, and with one that is busy. On a device whose requests take time, and on which none
+//! waits for another, every public request and every unit begins and ends at the same time in all
+//! of them.
 //!
 //! Times are those of a simulated clock, which goes on when all threads of the world sleep: what is
 //! compared is who waits for whom and for what, and not how fast this machine is. Each world has a
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
-use tacita_clock::{Cancellation, Clock, Simulated};
+use tacita_clock::{Clock, Event, Simulated};
 use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Parameters, Session, Unlock, Volume};
 use tacita_testkit::history::Rng;
 use tacita_testkit::simulation;
@@ -105,12 +106,27 @@ impl Kind {
     }
 }
 
-/// Ends what goes on beside the public history, however that ends.
-struct End(Cancellation);
+/// What the hidden history is told of the public one.
+#[derive(Clone, Default)]
+struct News {
+    /// A public request is about to begin, or it is the end.
+    event: Event,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl News {
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
+    }
+}
+
+/// Tells of the end, however it comes.
+struct End(News);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.0.has_ended.store(true, Ordering::SeqCst);
+        self.0.event.notify();
     }
 }
 
@@ -136,20 +152,20 @@ fn play(seed: u64, kind: Kind, plant: &(impl Fn() -> Planting + Sync)) {
     let session = Session::open(&dynamic, Unlock::Wrap(&wrap(kind.hidden())), options).unwrap();
     let session = Arc::new(session);
     let hidden = session.volume(Level::hidden(1)).filter(|_| matches!(kind, Kind::Busy));
-    let end = End(Cancellation::default());
-    let ended = end.0.clone();
+    let end = End(News::default());
+    let news = end.0.clone();
     device.runs.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let public = scope.spawn(|| {
             let (_planted, end) = (plant(), end);
-            public_history(seed, &session, &device);
+            public_history(seed, &session, &device, &end.0.event);
             drop(session);
             drop(end);
         });
         let beside = scope.spawn(|| {
             let _planted = plant();
             if let Some(hidden) = hidden {
-                hidden_history(seed, &hidden, &*clock, &ended);
+                hidden_history(seed, &hidden, &*clock, &news);
             }
         });
         simulation::run(&clock, || public.is_finished() && beside.is_finished());
@@ -162,7 +178,7 @@ fn play(seed: u64, kind: Kind, plant: &(impl Fn() -> Planting + Sync)) {
 }
 
 /// The same in all worlds.
-fn public_history(seed: u64, session: &Arc<Session>, device: &Timed) {
+fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Event) {
     let (clock, public) = (&*device.clock, volume(session, 0));
     let heartbeat = Heartbeat::start(Arc::clone(session)).unwrap();
     let mut rng = Rng::new(seed);
@@ -173,6 +189,8 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed) {
             1..4 => 1 + rng.below(3_000_000_000),
             _ => 1 + rng.below(3_000_000),
         }));
+        begins.notify();
+        clock.wait(Duration::from_nanos(1 + rng.below(400_000)));
         let (id, len) = (rng.below(SPAN), 1 + rng.below(60));
         let range = BlockRange { start: BlockNo(id), count: len.min(8) };
         let (begin, what) = (clock.monotonic(), rng.below(8));
@@ -197,12 +215,18 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed) {
     session.cut_hidden();
 }
 
-/// What is done beside it where a hidden volume is busy.
-fn hidden_history(seed: u64, hidden: &Volume, clock: &dyn Clock, ended: &Cancellation) {
+/// What is done beside it where a hidden volume is busy: now and then, and around every public
+/// request.
+fn hidden_history(seed: u64, hidden: &Volume, clock: &dyn Clock, news: &News) {
     IS_HIDDEN.set(true);
     let mut rng = Rng::new(seed ^ 0x81dd);
     for step in 0.. {
-        if clock.wait_or(ended, Duration::from_nanos(1 + rng.below(400_000_000))) {
+        let before = news.event.seen();
+        if !news.has_ended() {
+            clock.wait_event(&news.event, before, Duration::from_nanos(1 + rng.below(400_000_000)));
+            clock.wait(Duration::from_nanos(1 + rng.below(800_000)));
+        }
+        if news.has_ended() {
             return;
         }
         let (id, len) = (rng.below(SPAN), 1 + rng.below(20));
@@ -216,7 +240,7 @@ fn hidden_history(seed: u64, hidden: &Volume, clock: &dyn Clock, ended: &Cancell
             }
         };
         // The end comes while it waits.
-        assert!(done.is_ok() || ended.is_cancelled());
+        assert!(done.is_ok() || news.has_ended());
     }
 }
 

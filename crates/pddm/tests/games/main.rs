@@ -17,6 +17,7 @@ mod faults;
 mod gap;
 mod gate;
 mod guess;
+mod heartbeat;
 #[cfg(feature = "faults")]
 mod hostile;
 mod levels;
