@@ -422,8 +422,16 @@ impl FileSystem for Hifs {
     }
 
     fn wait(&self, _: NodeId, demand: Demand) -> Wait {
-        // A commit keeps whoever asked for it waiting; others read on.
-        if demand == Demand::Sync { Wait::Device } else { Wait::No }
+        // A commit keeps whoever asked for it waiting, or needs the room that it makes; others read on.
+        let needs_room = || {
+            let state = self.shared();
+            state.is_loaded(state.write_blocks(state.piece_len()))
+        };
+        match demand {
+            Demand::Sync => Wait::Device,
+            Demand::Write | Demand::Resize if needs_room() => Wait::Device,
+            _ => Wait::No,
+        }
     }
 
     fn sync_node(&self, _: NodeId) -> Result<()> {

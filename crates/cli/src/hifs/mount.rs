@@ -1,9 +1,7 @@
 //! `tacita hifs mount`.
 
-use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,8 +17,6 @@ use crate::arguments::SyncName;
 use crate::exit::{self, Outcome};
 use crate::status;
 
-/// Threads beside those that keep all cores busy.
-const COMMITTERS: usize = 4;
 /// What can be done where nothing can be mounted.
 const WITHOUT_FUSE: &str = "without FUSE, `tacita hifs unpack IMAGE FOLDER` and `tacita hifs pack \
                             FOLDER IMAGE` take files out and put them in";
@@ -98,8 +94,6 @@ fn start(
         fs_name: "tacita-hifs".to_owned(),
         subtype: "hifs".to_owned(),
         extra: options.to_vec(),
-        // A commit keeps whoever asked for it waiting; others read on.
-        threads: available_parallelism().map_or(1, NonZero::get) + COMMITTERS,
         sync_interval: sync.1,
         sync_when_quiet: Some(QUIET),
         ..MountOptions::default()
