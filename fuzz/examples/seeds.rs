@@ -14,7 +14,7 @@ fn main() -> std::io::Result<()> {
     // A run of zeros in a group.
     let mut record = vec![1, 0, 3, 0, 0, 0, 1, 0, 0, 0, 94];
     record.resize(34, 0);
-    std::fs::write("corpus/journal/zero", record)?;
+    std::fs::write("corpus/journal/zeros-in-a-group", record)?;
     let requests: [(&str, &[u8]); 6] = [
         ("status", b"{\"tacita\":1,\"request\":\"status\"}"),
         ("all-kinds-of-arguments", b"{\"tacita\":1,\"request\":\"sweep\",\"arguments\":{\"rate\":7,\"level\":\"x\",\"public_only\":true}}"),
@@ -45,10 +45,8 @@ fn main() -> std::io::Result<()> {
         ("nbd_options", tacita_fuzz::nbd::option_seeds()),
         ("nbd_requests", tacita_fuzz::nbd::request_seeds()),
     ] {
-        std::fs::create_dir_all(format!("corpus/{target}"))?;
-        for (n, seed) in seeds.into_iter().enumerate() {
-            std::fs::write(format!("corpus/{target}/seed-{n}"), seed)?;
-        }
+        let seeds: Vec<_> = seeds.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        write_all(target, &seeds)?;
     }
     Ok(())
 }

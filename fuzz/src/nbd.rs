@@ -137,33 +137,45 @@ fn option(option: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// A corpus for [`options`] to begin with.
-pub fn option_seeds() -> Vec<Vec<u8>> {
+pub fn option_seeds() -> Vec<(&'static str, Vec<u8>)> {
     let name = [&[0, 0, 0, 6][..], b"public"].concat();
     let contexts = [&name[..], &[0, 0, 0, 1, 0, 0, 0, 15], BASE_ALLOCATION.as_bytes()].concat();
     let info = [&name[..], &[0, 2, 0, 1, 0, 3]].concat();
     let begin = |options: &[Vec<u8>]| [&[0, 0, 0, 3][..], &options.concat()].concat();
     vec![
-        begin(&[option(OPT_LIST, &[]), option(OPT_ABORT, &[])]),
-        begin(&[
-            option(OPT_STRUCTURED_REPLY, &[]),
-            option(OPT_LIST_META_CONTEXT, &contexts),
-            option(OPT_SET_META_CONTEXT, &contexts),
-            option(OPT_INFO, &info),
-            option(OPT_GO, &info),
-        ]),
-        begin(&[option(OPT_EXPORT_NAME, b"other")]),
+        ("list-then-abort", begin(&[option(OPT_LIST, &[]), option(OPT_ABORT, &[])])),
+        (
+            "all-that-can-be-asked",
+            begin(&[
+                option(OPT_STRUCTURED_REPLY, &[]),
+                option(OPT_LIST_META_CONTEXT, &contexts),
+                option(OPT_SET_META_CONTEXT, &contexts),
+                option(OPT_INFO, &info),
+                option(OPT_GO, &info),
+            ]),
+        ),
+        ("the-old-way-to-choose", begin(&[option(OPT_EXPORT_NAME, b"other")])),
     ]
 }
 
 /// A corpus for [`requests`] to begin with.
-pub fn request_seeds() -> Vec<Vec<u8>> {
+pub fn request_seeds() -> Vec<(&'static str, Vec<u8>)> {
     let request = |command, flags, offset, len_bytes| {
         Request { flags, command, cookie: Cookie(1), offset, len_bytes }.encode().to_vec()
     };
     vec![
-        [request(CMD_WRITE, CMD_FLAG_FUA, 5, 9), b"some data".to_vec()].concat(),
-        [request(CMD_READ, 0, 0, 100), request(CMD_FLUSH, 0, 0, 0)].concat(),
-        [request(CMD_TRIM, 0, 0, 8192), request(CMD_WRITE_ZEROES, 2, 1, 9000)].concat(),
-        [request(CMD_BLOCK_STATUS, 8, 0, 1 << 20), request(CMD_DISC, 0, 0, 0)].concat(),
+        (
+            "write-from-the-middle-of-a-block",
+            [request(CMD_WRITE, CMD_FLAG_FUA, 5, 9), b"some data".to_vec()].concat(),
+        ),
+        ("read-then-flush", [request(CMD_READ, 0, 0, 100), request(CMD_FLUSH, 0, 0, 0)].concat()),
+        (
+            "trim-then-zeroes",
+            [request(CMD_TRIM, 0, 0, 8192), request(CMD_WRITE_ZEROES, 2, 1, 9000)].concat(),
+        ),
+        (
+            "extents-then-goodbye",
+            [request(CMD_BLOCK_STATUS, 8, 0, 1 << 20), request(CMD_DISC, 0, 0, 0)].concat(),
+        ),
     ]
 }

@@ -1,5 +1,6 @@
 //! Every input that was ever kept, through its target once more.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -30,6 +31,24 @@ fn the_corpus_is_digested() {
             target(&fs::read(path).unwrap());
         }
     }
+}
+
+/// In the corpus's own README, in rows that begin with the input.
+#[test]
+fn every_input_has_its_sentence() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let page = fs::read_to_string(corpus.join("README.md")).unwrap();
+    let told: BTreeSet<String> = page
+        .lines()
+        .filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.into()))
+        .collect();
+    let mut there = BTreeSet::new();
+    for (target, _) in TARGETS {
+        for entry in fs::read_dir(corpus.join(target)).unwrap() {
+            there.insert(format!("{target}/{}", entry.unwrap().file_name().to_str().unwrap()));
+        }
+    }
+    assert_eq!(told, there);
 }
 
 #[test]
