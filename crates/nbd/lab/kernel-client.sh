@@ -4,24 +4,13 @@
 #
 #   TACITA_LAB=FOLDER kernel-client.sh [SERVE]
 #
-# FOLDER holds `vm`, which boots a kernel with nbd.ko and runs a script in it; SERVE is the example
-# program of that name, target/release/examples/serve by default. Without TACITA_LAB it is skipped.
-set -euo pipefail
+# FOLDER is that of the lab (crates/testkit/lab/host.sh); SERVE is the example program of that name,
+# target/release/examples/serve by default.
 cd "$(dirname "$0")"
-export PATH=$PATH:/usr/sbin:/sbin
-
-skip() {
-    echo "SKIPPED: kernel NBD client: $*" >&2
-    exit 0
-}
-
-serve=${1:-../../../target/release/examples/serve}
-[ -n "${TACITA_LAB:-}" ] || skip "TACITA_LAB does not name the folder of the kernel lab"
-[ -x "$TACITA_LAB/vm" ] || skip "there is no $TACITA_LAB/vm"
-for program in nbd-client mkfs.ext4 e2fsck; do
-    command -v $program > /dev/null || skip "$program is not installed"
-done
-[ -x "$serve" ] || { echo "kernel-client: no $serve; build it first" >&2; exit 2; }
+lab="kernel NBD client"
+. ../../testkit/lab/host.sh
+needs nbd-client mkfs.ext4 e2fsck
+serve=$(built "${1:-../../../target/release/examples/serve}")
 
 work=$(mktemp -d)
 server=
@@ -41,10 +30,9 @@ for block in 512 4096; do
         sleep 0.1
     done
     port=$(sed -n 's/.*:\([0-9]*\)$/\1/p' "$work/uri")
-    [ -n "$port" ] || { echo "kernel-client: the server does not start" >&2; exit 1; }
+    [ -n "$port" ] || fail "the server does not start"
     echo "== nbd.ko, blocks of $block bytes"
-    "$TACITA_LAB/vm" --net --modules nbd,ext4 --bin nbd-client,mkfs.ext4,e2fsck \
-        -- guest.sh "$port" $block
+    guest --net --modules nbd,ext4 --bin nbd-client,mkfs.ext4,e2fsck -- in-guest.sh "$port" $block
     # Nothing of the server may be left to do: it ends cleanly, and the image is whole by itself.
     kill "$server"
     wait "$server"

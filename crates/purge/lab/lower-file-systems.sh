@@ -4,20 +4,13 @@
 #
 #   TACITA_LAB=FOLDER lower-file-systems.sh [TACITA]
 #
-# FOLDER holds `vm`, which boots a kernel with these modules and runs a script in it; TACITA is the
-# program, target/release/tacita by default. Without TACITA_LAB it is skipped.
-set -euo pipefail
+# FOLDER is that of the lab (crates/testkit/lab/host.sh); TACITA is the program,
+# target/release/tacita by default.
 cd "$(dirname "$0")"
-export PATH=$PATH:/usr/sbin:/sbin
-
-skip() {
-    echo "SKIPPED: purge in the kernel lab: $*" >&2
-}
-
-[ -n "${TACITA_LAB:-}" ] || { skip "TACITA_LAB does not name the folder of the kernel lab"; exit 0; }
-[ -x "$TACITA_LAB/vm" ] || { skip "there is no $TACITA_LAB/vm"; exit 0; }
-tacita=$(realpath "${1:-../../../target/release/tacita}")
-[ -x "$tacita" ] || { echo "lower-file-systems: no $tacita; build it first" >&2; exit 2; }
+lab=purge
+. ../../testkit/lab/host.sh
+needs
+tacita=$(built "${1:-../../../target/release/tacita}")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -40,8 +33,9 @@ run() {
     for manner in plain --method=clear '--method=c --async' --method=h '--method=e --async'; do
         truncate -s 64M "$work/image"
         "$@" "$work/image" > /dev/null
-        "$TACITA_LAB/vm" --disk "$work/image" --modules fuse \
-            --bin "$tacita" --file "$tacita=/usr/bin/tacita" -- guest.sh "$fs" "$manner" > "$work/said" 2>&1 || { cat "$work/said" >&2; return 1; }
+        guest --disk "$work/image" --modules fuse --bin "$tacita" \
+            --file "$tacita=/usr/bin/tacita" -- in-guest.sh "$fs" "$manner" > "$work/said" 2>&1 ||
+            { cat "$work/said" >&2; return 1; }
         found="$(content "$work/image") $(names "$work/image")"
         echo "$fs $manner: content and names in the image: $found"
         grep '^verdicts:\|^suits:' "$work/said" || true
@@ -64,8 +58,8 @@ run nfs mkfs.ext4 -q -F
 if command -v mkfs.f2fs > /dev/null; then
     truncate -s 64M "$work/image"
     mkfs.f2fs -q "$work/image"
-    "$TACITA_LAB/vm" --disk "$work/image" --modules fuse \
-        --bin "$tacita" --file "$tacita=/usr/bin/tacita" -- guest.sh f2fs refused
+    guest --disk "$work/image" --modules fuse --bin "$tacita" \
+        --file "$tacita=/usr/bin/tacita" -- in-guest.sh f2fs refused
 else
     skip "f2fs: mkfs.f2fs is not installed"
 fi

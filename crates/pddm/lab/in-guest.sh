@@ -1,9 +1,7 @@
 #!/bin/sh -e
-# In the virtual machine: guest.sh PORT; the server is on the host's loopback. Prints the sum of
+# In the virtual machine: in-guest.sh PORT; the server is on the host's loopback. Prints the sum of
 # every file with the volume before it.
-random() {
-    dd if=/dev/urandom "$@" 2> /tmp/dd || { cat /tmp/dd >&2; exit 1; }
-}
+. /guest.sh
 
 mkdir -p /mnt/public /mnt/hidden
 connect() {
@@ -22,8 +20,8 @@ attach() {
 detach() {
     umount /mnt/hidden
     umount /mnt/public
-    e2fsck -fn /dev/nbd0 > /tmp/e2fsck || { cat /tmp/e2fsck >&2; exit 1; }
-    xfs_repair -n /dev/nbd1 > /tmp/repair 2>&1 || { cat /tmp/repair >&2; exit 1; }
+    silently e2fsck -fn /dev/nbd0
+    silently xfs_repair -n /dev/nbd1
     nbd-client -d /dev/nbd0
     nbd-client -d /dev/nbd1
 }
@@ -35,18 +33,15 @@ nbd-client -d /dev/nbd0
 nbd-client -d /dev/nbd1
 
 attach "$1"
-for n in $(seq 40); do
-    mkdir -p "/mnt/public/folder-$((n % 5))" "/mnt/hidden/folder-$((n % 5))"
-    random of="/mnt/public/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 20))"
-    # Public writes carry half as many hidden ones; what is more waits for the heartbeat.
-    random of="/mnt/hidden/folder-$((n % 5))/file-$n" bs=1000 count="$((n * 5))"
-done
+# Public writes carry half as many hidden ones; what is more waits for the heartbeat.
+fill /mnt/public 20
+fill /mnt/hidden 5
 sync
 random of=/mnt/hidden/folder-1/file-1 bs=4096 count=20 conv=fsync
 detach
 
 attach "$1"
 for volume in public hidden; do
-    (cd "/mnt/$volume" && find . -type f -exec sha256sum {} +) | sed "s/^/$volume /"
+    sums "/mnt/$volume" | sed "s/^/$volume /"
 done
 detach
