@@ -13,7 +13,7 @@ use tacita_daemon::Interrupts;
 pub(crate) struct NewFolder {
     hidden: PathBuf,
     folder: PathBuf,
-    /// Held by whoever gives it its name, or takes it away for good.
+    /// Held by whoever makes it, gives it its name, or takes it away for good.
     fate: Arc<Mutex<()>>,
 }
 
@@ -43,10 +43,15 @@ impl NewFolder {
         fs::metadata(parent.unwrap_or(Path::new(".")))?;
         let this = Self { hidden, folder: folder.to_owned(), fate: Arc::default() };
         this.watch_for_signals()?;
+        {
+            // A signal that has come before ends the process with the lock held.
+            let _fate = this.fate.lock();
+            fs::create_dir(&this.hidden)?;
+        }
         Ok(this)
     }
 
-    /// Where it is filled: there is nothing yet.
+    /// Where it is filled: it is empty yet.
     pub(crate) fn path(&self) -> &Path {
         &self.hidden
     }
@@ -87,6 +92,8 @@ impl NewFolder {
 
 impl Drop for NewFolder {
     fn drop(&mut self) {
+        // Who takes it away after a signal is not disturbed, and ends the process.
+        let _fate = self.fate.lock();
         if self.hidden.exists()
             && let Err(error) = fs::remove_dir_all(&self.hidden)
         {
