@@ -9,6 +9,7 @@
 //! name above a node changes: see `node_table`.
 
 mod adapter;
+mod answers;
 mod backing;
 mod changes;
 mod convert;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fuser::{ReplyEmpty, ReplyWrite};
 
 use super::adapter::Adapter;
+use super::answers::reply_empty;
 use super::convert::fail;
-use super::requests::reply_empty;
 use crate::credentials::{NOBODY, act_for};
 use crate::posix::{Caller, HandleId, Unlinked, WriteMode};
 use crate::{Demand, FileSystem, Kind, Posix, Reserve, Result, Wait};
