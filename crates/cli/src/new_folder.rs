@@ -110,3 +110,18 @@ fn take_times_and_owner(meta: &fs::Metadata, folder: &Path) -> io::Result<()> {
     let times = fs::FileTimes::new().set_accessed(meta.accessed()?).set_modified(meta.modified()?);
     fs::File::open(folder)?.set_times(times)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_made_before_anybody_fills_it_and_goes_with_its_owner() {
+        let above = tempfile::tempdir().unwrap();
+        let new = NewFolder::prepare(&above.path().join("out")).unwrap();
+        let hidden = new.path().to_owned();
+        assert!(hidden.is_dir(), "whoever filled it could make it after a signal");
+        drop(new);
+        assert!(!hidden.exists());
+    }
+}

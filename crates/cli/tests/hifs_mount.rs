@@ -390,3 +390,19 @@ fn conformance_suites_pass() {
         check(&image);
     }
 }
+
+#[test]
+fn a_write_stamps_the_file() {
+    use std::io::Write;
+    let Some(bench) = Bench::new("a_write_stamps_the_file") else { return };
+    let image = bench.image("a.img", "16M");
+    bench.mount(&image, &[]);
+    let mut file = fs::File::create(bench.join("f")).unwrap();
+    let long_ago = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    file.set_modified(long_ago).unwrap();
+    assert_eq!(file.metadata().unwrap().modified().unwrap(), long_ago);
+    file.write_all(b"later").unwrap();
+    assert!(file.metadata().unwrap().modified().unwrap() > long_ago);
+    drop(file);
+    bench.umount();
+}
