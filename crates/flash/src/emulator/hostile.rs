@@ -9,7 +9,8 @@ pub fn mend(image: &mut [u8]) {
     let Some((header, blocks)) = image.split_first_chunk_mut::<HEADER_LEN>() else { return };
     image::mend_header(header);
     let Ok(shape) = image::decode_header(header) else { return };
-    for block in blocks.chunks_exact_mut(shape.block_len_bytes() as usize) {
+    let blocks = blocks.chunks_exact_mut(shape.block_len_bytes() as usize);
+    for block in blocks.take(shape.blocks as usize) {
         ubi::mend(block, shape);
     }
 }

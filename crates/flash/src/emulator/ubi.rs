@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use self::attach::Attached;
 use self::checksum::checksum;
-use self::header::{EcHeader, LAYOUT_COPIES, Owner, VidHeader};
+use self::header::{ERASE_COUNTER_MAX, EcHeader, LAYOUT_COPIES, Owner, VidHeader};
 use self::pool::{Pool, Worn};
 use super::nand::{Health, Nand};
 use super::options::{Behaviour, EraseMode};
@@ -342,6 +342,9 @@ impl Ubi {
     }
 
     fn write_counter(&self, peb: Peb, erase_counter: u64) -> Result<()> {
+        if erase_counter > ERASE_COUNTER_MAX {
+            return Err(Error::new(Kind::Io, format!("block {} was erased too often", peb.0)));
+        }
         let header = EcHeader { erase_counter, image_seq: self.image_seq };
         self.program_header(peb, 0, &header.encode(self.nand.shape()))
     }

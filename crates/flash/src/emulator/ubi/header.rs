@@ -16,6 +16,10 @@ const VERSION: u8 = 1;
 pub(super) const DYNAMIC: u8 = 1;
 /// Volume of the volume table.
 const LAYOUT_VOLUME: u32 = 0x7fff_efff;
+/// The greatest erase counter that UBI takes for one.
+pub(super) const ERASE_COUNTER_MAX: u64 = 0x7fff_ffff;
+/// Greater sequence numbers come from no chip: so many operations take longer than it lives.
+const SQNUM_MAX: u64 = u64::MAX / 2;
 /// Whoever does not know the volume table must not attach.
 const COMPAT_REJECT: u8 = 5;
 /// The only other volume.
@@ -74,8 +78,7 @@ impl EcHeader {
     pub(super) fn decode(bytes: &[u8; HEADER_LEN], shape: Shape) -> Result<Self, Unread> {
         check(bytes, EC_MAGIC)?;
         let header = Self { erase_counter: be_u64(bytes, 8), image_seq: be_u32(bytes, 24) };
-        // UBI takes no greater counter for one.
-        if header.erase_counter > 0x7fff_ffff {
+        if header.erase_counter > ERASE_COUNTER_MAX {
             return Err(Unread::Foreign(format!("erase counter {}", header.erase_counter)));
         }
         if header.encode(shape) != *bytes {
@@ -119,6 +122,9 @@ impl VidHeader {
         let len_bytes = be_u32(bytes, 20);
         let copy = (bytes[6] != 0).then(|| (len_bytes, be_u32(bytes, 32)));
         let header = Self { owner, sqnum: be_u64(bytes, 40), copy };
+        if header.sqnum > SQNUM_MAX {
+            return Err(Unread::Foreign(format!("sequence number {}", header.sqnum)));
+        }
         let fits = copy.is_none_or(|(len, _)| (1..=shape.leb_len_bytes()).contains(&len));
         if !fits || header.encode() != *bytes {
             return Err(Unread::Foreign("a VID header that UBI does not write here".into()));
