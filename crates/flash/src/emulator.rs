@@ -56,10 +56,13 @@ impl Emulator {
     /// that cannot be; [`crate::Kind::Unavailable`]; [`crate::Kind::NoSpace`]; [`crate::Kind::Io`].
     pub fn create(path: impl AsRef<Path>, options: &EmulatorOptions) -> Result<Self> {
         options.shape()?;
-        Self::create_in(image::open_locked(path.as_ref(), true)?, options)
+        let flash = Self::create_in(image::open_locked(path.as_ref(), true)?, options)?;
+        image::sync_name(path.as_ref())?;
+        Ok(flash)
     }
 
-    /// [`Emulator::create`] in a file that is open for reading and writing, with a name or without.
+    /// [`Emulator::create`] in a file that is open for reading and writing, with a name or without;
+    /// the name is made durable by the caller.
     ///
     /// # Errors
     /// As there.
@@ -113,8 +116,8 @@ impl Emulator {
         Self::attach(self.ubi.nand().powered_on(), self.ubi.behaviour())
     }
 
-    /// A copy in memory of the chip as it is now, with power. Copies of chips in memory share what
-    /// neither has changed.
+    /// A copy in memory of the chip as it is now, with power, if nobody writes meanwhile. Copies of
+    /// chips in memory share what neither has changed.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].

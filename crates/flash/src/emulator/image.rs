@@ -76,6 +76,18 @@ pub(super) fn lock(file: &File, name: &dyn Display) -> Result<()> {
     })
 }
 
+/// Makes the name of a file durable.
+///
+/// # Errors
+/// [`Kind::Io`].
+pub(super) fn sync_name(path: &Path) -> Result<()> {
+    let whole = path.canonicalize();
+    let folder = whole.and_then(|path| File::open(path.parent().unwrap_or(&path)));
+    folder
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| Error::from_io(format!("cannot sync the name {}", path.display()), e))
+}
+
 impl Image {
     /// Empties the file and gives it the length that it keeps. It is no image until
     /// [`Image::finish`].

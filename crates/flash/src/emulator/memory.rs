@@ -26,8 +26,11 @@ impl Memory {
 
     pub(super) fn read(&self, peb: Peb, offset: u32, buf: &mut [u8]) {
         let block = self.block(peb).read().unwrap_or_else(PoisonError::into_inner);
-        let start = offset as usize;
-        buf.copy_from_slice(&block[start..start + buf.len()]);
+        let content = block.get(offset as usize..).unwrap_or_default();
+        let (there, behind) = buf.split_at_mut(content.len().min(buf.len()));
+        there.copy_from_slice(&content[..there.len()]);
+        // Whoever looks at a chip that others write may be late.
+        behind.fill(0xff);
     }
 
     pub(super) fn write(&self, peb: Peb, offset: u32, data: &[u8]) {
