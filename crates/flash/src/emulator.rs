@@ -2,7 +2,10 @@
 //!
 //! A raw dump of it ([`Emulator::dump`]) is what Linux writes on a real chip, and Linux attaches it.
 
+mod backing;
 mod damage;
+#[cfg(feature = "faults")]
+pub mod disk;
 #[cfg(feature = "faults")]
 pub mod hostile;
 mod image;
@@ -20,6 +23,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::backing::Backing;
 use self::image::Image;
 use self::medium::Medium;
 use self::memory::Memory;
@@ -70,9 +74,7 @@ impl Emulator {
         let shape = options.shape()?;
         image::lock(&file, &"the image")?;
         let again = file.try_clone().map_err(|e| Error::from_io("cannot make an image", e))?;
-        let image = Arc::new(Image::begin(file, shape)?);
-        format(Medium::File(image.clone()), shape, options)?;
-        image.finish()?;
+        Self::create_on(Backing::File(file), shape, options)?;
         Self::open_in(again, options.behaviour)
     }
 
@@ -91,7 +93,36 @@ impl Emulator {
     /// As there.
     pub fn open_in(file: File, behaviour: Behaviour) -> Result<Self> {
         image::lock(&file, &"the image")?;
-        let (image, states) = Image::open(file)?;
+        Self::open_on(Backing::File(file), behaviour)
+    }
+
+    /// [`Emulator::create`] on a disk.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "faults")]
+    pub fn create_on_disk(disk: Arc<disk::Disk>, options: &EmulatorOptions) -> Result<Self> {
+        Self::create_on(Backing::Disk(disk.clone()), options.shape()?, options)?;
+        Self::open_on_disk(disk, options.behaviour)
+    }
+
+    /// [`Emulator::open`] on a disk.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "faults")]
+    pub fn open_on_disk(disk: Arc<disk::Disk>, behaviour: Behaviour) -> Result<Self> {
+        Self::open_on(Backing::Disk(disk), behaviour)
+    }
+
+    fn create_on(backing: Backing, shape: Shape, options: &EmulatorOptions) -> Result<()> {
+        let image = Arc::new(Image::begin(backing, shape)?);
+        format(Medium::File(image.clone()), shape, options)?;
+        image.finish()
+    }
+
+    fn open_on(backing: Backing, behaviour: Behaviour) -> Result<Self> {
+        let (image, states) = Image::open(backing)?;
         let shape = image.shape();
         Self::attach(Nand::new(shape, Medium::File(Arc::new(image)), &states, behaviour), behaviour)
     }

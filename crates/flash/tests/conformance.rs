@@ -51,13 +51,13 @@ fn on_file() {
     for (n, shape) in shapes().into_iter().enumerate() {
         let path = folder.path().join(format!("{n}"));
         println!("{shape:?}");
-        check(&Emulator::create(&path, &shape).unwrap());
+        drop(Emulator::create(&path, &shape).unwrap());
         check(&Emulator::open(&path, shape.behaviour).unwrap());
     }
     // Each erase waits for the disk in the other modes: the shortest blocks are enough.
-    for behaviour in modes() {
+    for behaviour in &modes()[1..3] {
         let path = folder.path().join("0");
-        check(&Emulator::open(&path, behaviour).unwrap());
+        check(&Emulator::open(&path, *behaviour).unwrap());
     }
 }
 

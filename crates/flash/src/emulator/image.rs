@@ -5,14 +5,15 @@
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use super::backing::Backing;
 use super::shape::{Peb, Shape};
 use super::state::{STATE_LEN, State};
 use crate::{Error, Kind, Result};
@@ -24,13 +25,11 @@ const MAGIC: &[u8; 8] = b"TACITAFL";
 const VERSION: u32 = 1;
 /// Where the digest of all that is before it lies.
 const DIGEST_AT: usize = HEADER_LEN - 32;
-/// Transfers of zeros where a file system has no holes.
-static ZEROS: [u8; 65_536] = [0; 65_536];
 
 /// An open image, locked.
 #[derive(Debug)]
 pub(super) struct Image {
-    file: File,
+    backing: Backing,
     shape: Shape,
     /// Whether something has been written since the last sync began.
     is_dirty: AtomicBool,
@@ -94,11 +93,10 @@ impl Image {
     ///
     /// # Errors
     /// [`Kind::NoSpace`], [`Kind::Io`].
-    pub(super) fn begin(file: File, shape: Shape) -> Result<Self> {
-        let image = Self::new(file, shape);
+    pub(super) fn begin(backing: Backing, shape: Shape) -> Result<Self> {
+        let image = Self::new(backing, shape);
         let failed = |e| Error::from_io("cannot size the image", e);
-        image.file.set_len(0).map_err(failed)?;
-        image.file.set_len(image.len_bytes()).map_err(failed)?;
+        image.backing.reset(image.len_bytes()).map_err(failed)?;
         Ok(image)
     }
 
@@ -108,27 +106,27 @@ impl Image {
     /// [`Kind::NoSpace`], [`Kind::Io`].
     pub(super) fn finish(&self) -> Result<()> {
         let failed = |e| Error::from_io("cannot finish the image", e);
-        self.file.sync_all().map_err(failed)?;
-        self.file.write_all_at(&encode_header(self.shape), 0).map_err(failed)?;
-        self.file.sync_all().map_err(failed)
+        self.backing.sync().map_err(failed)?;
+        self.backing.write(&encode_header(self.shape), 0).map_err(failed)?;
+        self.backing.sync().map_err(failed)
     }
 
     /// Reads the header and the states of all blocks.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] with what is wrong; [`Kind::Io`].
-    pub(super) fn open(file: File) -> Result<(Self, Vec<State>)> {
+    pub(super) fn open(backing: Backing) -> Result<(Self, Vec<State>)> {
         let failed = |e| Error::from_io("cannot read the image", e);
-        let len_bytes = file.metadata().map_err(failed)?.len();
+        let len_bytes = backing.len_bytes().map_err(failed)?;
         if len_bytes < HEADER_LEN_BYTES {
             return Err(corrupt(format!(
                 "{len_bytes} bytes: too short for an image of flash memory"
             )));
         }
         let mut header = [0; HEADER_LEN];
-        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        backing.read(&mut header, 0).map_err(failed)?;
         let shape = decode_header(&header)?;
-        let image = Self::new(file, shape);
+        let image = Self::new(backing, shape);
         if len_bytes != image.len_bytes() {
             return Err(corrupt(format!(
                 "the image has {len_bytes} bytes, its header says {}",
@@ -136,7 +134,7 @@ impl Image {
             )));
         }
         let mut table = vec![0; shape.blocks as usize * STATE_LEN];
-        image.file.read_exact_at(&mut table, image.state_at(Peb(0))).map_err(failed)?;
+        image.backing.read(&mut table, image.state_at(Peb(0))).map_err(failed)?;
         let (entries, _) = table.as_chunks::<STATE_LEN>();
         let states = shape.pebs().zip(entries).map(|(peb, entry)| {
             State::decode(*entry, shape)
@@ -144,6 +142,8 @@ impl Image {
         });
         let states = states.collect::<Result<Vec<State>>>()?;
         image.clean(&states)?;
+        // Whoever had it open before may have been killed before a sync.
+        image.soil();
         Ok((image, states))
     }
 
@@ -152,15 +152,15 @@ impl Image {
     }
 
     pub(super) fn read(&self, peb: Peb, offset: u32, buf: &mut [u8]) -> Result<()> {
-        self.file
-            .read_exact_at(buf, self.byte_at(peb, offset))
+        self.backing
+            .read(buf, self.byte_at(peb, offset))
             .map_err(|e| Error::from_io(format!("cannot read block {}", peb.0), e))
     }
 
     pub(super) fn write(&self, peb: Peb, offset: u32, data: &[u8]) -> Result<()> {
         self.soil();
-        self.file
-            .write_all_at(data, self.byte_at(peb, offset))
+        self.backing
+            .write(data, self.byte_at(peb, offset))
             .map_err(|e| Error::from_io(format!("cannot write block {}", peb.0), e))
     }
 
@@ -171,8 +171,8 @@ impl Image {
 
     pub(super) fn set_state(&self, peb: Peb, state: State) -> Result<()> {
         self.soil();
-        self.file
-            .write_all_at(&state.encode(), self.state_at(peb))
+        self.backing
+            .write(&state.encode(), self.state_at(peb))
             .map_err(|e| Error::from_io(format!("cannot write the state of block {}", peb.0), e))
     }
 
@@ -182,14 +182,14 @@ impl Image {
         if !self.is_dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.file.sync_data().map_err(|e| {
+        self.backing.sync().map_err(|e| {
             self.soil();
             Error::from_io("cannot sync the image", e)
         })
     }
 
-    fn new(file: File, shape: Shape) -> Self {
-        Self { file, shape, is_dirty: AtomicBool::new(false), syncing: Mutex::new(()) }
+    fn new(backing: Backing, shape: Shape) -> Self {
+        Self { backing, shape, is_dirty: AtomicBool::new(false), syncing: Mutex::new(()) }
     }
 
     fn soil(&self) {
@@ -203,10 +203,7 @@ impl Image {
         for (peb, state) in self.shape.pebs().zip(states) {
             let (from, end) =
                 (self.byte_at(peb, state.programmed), self.byte_at(Peb(peb.0 + 1), 0));
-            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
-                Err(Errno::NXIO) => return Ok(()),
-                found => found.map_err(|e| failed(e.into()))?,
-            };
+            let Some(data) = self.backing.data_from(from).map_err(failed)? else { break };
             if data < end {
                 self.soil();
                 self.punch(peb, state.programmed).map_err(failed)?;
@@ -217,23 +214,7 @@ impl Image {
 
     /// Makes a hole of a block from `offset` on.
     fn punch(&self, peb: Peb, offset: u32) -> io::Result<()> {
-        let (from, end) = (self.byte_at(peb, offset), self.byte_at(Peb(peb.0 + 1), 0));
-        if from == end {
-            return Ok(());
-        }
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, mode, from, end - from) {
-            Err(Errno::OPNOTSUPP) => {
-                let mut at = from;
-                while at < end {
-                    let part = usize::try_from(end - at).unwrap_or(usize::MAX).min(ZEROS.len());
-                    self.file.write_all_at(&ZEROS[..part], at)?;
-                    at += part as u64;
-                }
-                Ok(())
-            }
-            result => result.map_err(io::Error::from),
-        }
+        self.backing.punch(self.byte_at(peb, offset), self.byte_at(Peb(peb.0 + 1), 0))
     }
 
     fn byte_at(&self, peb: Peb, offset: u32) -> u64 {

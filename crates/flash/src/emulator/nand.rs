@@ -1,7 +1,7 @@
 //! The chip: pages that are programmed once, in order, and blocks that are erased as a whole.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::damage::{Damage, DamageSet};
@@ -26,6 +26,10 @@ pub(super) enum Health {
     Corrected,
 }
 
+/// When something was done, between syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Epoch(u64);
+
 /// A chip. Whoever programs or erases a block sees to it that nobody else does.
 #[derive(Debug)]
 pub(super) struct Nand {
@@ -35,6 +39,9 @@ pub(super) struct Nand {
     programmed: Vec<AtomicU32>,
     marks: Mutex<Vec<Mark>>,
     pub(super) power: Power,
+    syncs_begun: AtomicU64,
+    /// The greatest number of one that is done.
+    syncs_done: AtomicU64,
     damage: DamageSet,
     behaviour: Behaviour,
 }
@@ -52,6 +59,8 @@ impl Nand {
             programmed: states.iter().map(|state| state.programmed.into()).collect(),
             marks: Mutex::new(states.iter().map(|state| state.mark).collect()),
             power: Power::on(),
+            syncs_begun: AtomicU64::new(0),
+            syncs_done: AtomicU64::new(0),
             damage: DamageSet::default(),
             behaviour,
         }
@@ -176,6 +185,25 @@ impl Nand {
         self.set_programmed(peb, 0)
     }
 
+    /// Makes it durable that blocks are erased, before they are: whoever finds the image after a crash
+    /// of the machine takes nothing from blocks that have been erased in part.
+    pub(super) fn announce_erases(&self, pebs: &[Peb]) -> Result<()> {
+        self.power.check()?;
+        if planted(Fault::EraseUnannounced) {
+            return Ok(());
+        }
+        for peb in pebs {
+            self.medium.set_state(*peb, State::NEW)?;
+        }
+        self.sync()
+    }
+
+    /// Takes that back for blocks that are not erased after all.
+    pub(super) fn withdraw_erases(&self, pebs: &[Peb]) -> Result<()> {
+        let states = self.states();
+        pebs.iter().try_for_each(|peb| self.medium.set_state(*peb, states[peb.0 as usize]))
+    }
+
     /// Takes a block out of use for good.
     pub(super) fn mark_bad(&self, peb: Peb) -> Result<()> {
         self.power.check()?;
@@ -187,7 +215,20 @@ impl Nand {
     /// Makes durable what has been done.
     pub(super) fn sync(&self) -> Result<()> {
         self.power.check()?;
-        self.medium.sync()
+        let number = self.syncs_begun.fetch_add(1, Ordering::AcqRel) + 1;
+        self.medium.sync()?;
+        self.syncs_done.fetch_max(number, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The time, in syncs that have begun.
+    pub(super) fn now(&self) -> Epoch {
+        Epoch(self.syncs_begun.load(Ordering::Acquire))
+    }
+
+    /// Whether all that was done before is durable.
+    pub(super) fn is_durable(&self, before: Epoch) -> bool {
+        self.syncs_done.load(Ordering::Acquire) > before.0
     }
 
     /// Writes all blocks as they are, with or without power.

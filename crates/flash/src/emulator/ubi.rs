@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use self::attach::Attached;
 use self::checksum::checksum;
 use self::header::{ERASE_COUNTER_MAX, EcHeader, LAYOUT_COPIES, Owner, VidHeader};
-use self::pool::{Pool, Worn};
-use super::nand::{Health, Nand};
+use self::pool::{Pool, Stale, Worn};
+use super::nand::{Epoch, Health, Nand};
 use super::options::{Behaviour, EraseMode};
 use super::shape::Peb;
 use crate::faults::{Fault, planted};
@@ -38,6 +38,14 @@ pub struct BlockWear {
     pub leb: Option<Leb>,
 }
 
+/// Where a logical block lies.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    peb: Peb,
+    /// Since when it has lain somewhere.
+    since: Epoch,
+}
+
 /// Logical blocks on a chip.
 ///
 /// The lock of an owner is taken before that of the pool, and no other one with it.
@@ -48,7 +56,7 @@ pub(super) struct Ubi {
     image_seq: u32,
     lebs: u32,
     /// Where each logical block lies, then the copies of the volume table.
-    places: Vec<RwLock<Option<Peb>>>,
+    places: Vec<RwLock<Option<Place>>>,
     pool: Mutex<Pool>,
     sqnum: AtomicU64,
     /// Bad blocks when erases were last flushed.
@@ -87,7 +95,8 @@ impl Ubi {
         let (pool, sqnum) = (Mutex::new(pool), sqnum.into());
         let ubi = Self { nand, behaviour, image_seq, lebs, places, pool, sqnum, bad_reported };
         for (owner, peb) in owned {
-            *ubi.place(owner).write().unwrap_or_else(PoisonError::into_inner) = Some(peb);
+            let place = Place { peb, since: Epoch::default() };
+            *ubi.place(owner).write().unwrap_or_else(PoisonError::into_inner) = Some(place);
         }
         ubi
     }
@@ -111,7 +120,7 @@ impl Ubi {
 
     pub(super) fn read(&self, leb: Leb, offset: u32, buf: &mut [u8]) -> Result<()> {
         let place = self.place(Owner::Data(leb.0)).read().unwrap_or_else(PoisonError::into_inner);
-        let Some(peb) = *place else {
+        let Some(Place { peb, .. }) = *place else {
             buf.fill(0xff);
             return self.nand.power.check();
         };
@@ -131,21 +140,22 @@ impl Ubi {
         let owner = Owner::Data(leb.0);
         let mut place = self.place(owner).write().unwrap_or_else(PoisonError::into_inner);
         let is_new = place.is_none();
-        let mapped = match *place {
-            Some(peb) => peb,
-            None => *place.insert(self.write_block(owner, &[], Worn::Least)?),
+        let old = match *place {
+            Some(old) => old,
+            None => *place.insert(self.map_block(owner)?),
         };
         let at = self.nand.shape().data_offset() + offset;
-        match self.nand.program(mapped, at, data) {
+        match self.nand.program(old.peb, at, data) {
             Ok(()) if !is_new => return Ok(()),
             Err(e) if e.kind() == Kind::Io => {
                 // What is there moves to a better block, together with what could not be added.
                 let mut content = vec![0; offset as usize + data.len()];
                 let (before, added) = content.split_at_mut(offset as usize);
-                self.nand.read(mapped, self.nand.shape().data_offset(), before)?;
+                self.nand.read(old.peb, self.nand.shape().data_offset(), before)?;
                 added.copy_from_slice(data);
-                *place = Some(self.write_block(owner, &content, Worn::Least)?);
-                self.pool().add_stale(mapped, true);
+                let peb = self.write_block(owner, &content, Worn::Least)?;
+                *place = Some(Place { peb, ..old });
+                self.add_stale(old.peb, true);
             }
             result => result?,
         }
@@ -157,22 +167,22 @@ impl Ubi {
     pub(super) fn change(&self, leb: Leb, data: &[u8]) -> Result<()> {
         let owner = Owner::Data(leb.0);
         let mut place = self.place(owner).write().unwrap_or_else(PoisonError::into_inner);
-        if place.is_none() && !data.is_empty() {
-            // A lone block is believed without a look at its content: an empty one is to be the old one.
-            *place = Some(self.write_block(owner, &[], Worn::Least)?);
+        let old = match *place {
+            Some(old) => old,
+            None => *place.insert(self.map_block(owner)?),
+        };
+        let is_safe = self.nand.is_durable(old.since) || planted(Fault::LoneCopy);
+        if !data.is_empty() && !is_safe {
+            // A lone copy is believed without a look at its content: the old block must not be lost.
+            self.nand.sync()?;
         }
-        match *place {
-            Some(old) if planted(Fault::ChangeInPlace) => {
-                self.erase_block(old)?;
-                self.fill(old, owner, data)?;
-            }
-            old => {
-                *place = Some(self.write_block(owner, data, Worn::Least)?);
-                if let Some(old) = old {
-                    self.pool().add_stale(old, false);
-                }
-            }
+        if planted(Fault::ChangeInPlace) {
+            self.erase_block(old.peb)?;
+            return self.fill(old.peb, owner, data);
         }
+        let peb = self.write_block(owner, data, Worn::Least)?;
+        *place = Some(Place { peb, ..old });
+        self.add_stale(old.peb, false);
         drop(place);
         self.settle();
         Ok(())
@@ -184,7 +194,7 @@ impl Ubi {
         if place.is_some() {
             return self.nand.power.check();
         }
-        *place = Some(self.write_block(owner, &[], Worn::Least)?);
+        *place = Some(self.map_block(owner)?);
         drop(place);
         self.settle();
         Ok(())
@@ -195,7 +205,7 @@ impl Ubi {
         let place = self.place(Owner::Data(leb.0));
         let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = place.take() {
-            self.pool().add_stale(old, false);
+            self.add_stale(old.peb, false);
         }
         drop(place);
         self.settle();
@@ -209,18 +219,14 @@ impl Ubi {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        let stale_ever = self.pool().stale_ever();
-        self.nand.sync()?;
-        self.pool().settle(stale_ever);
-        Ok(())
+        self.nand.sync()
     }
 
     pub(super) fn flush_erases(&self) -> Result<EraseReport> {
         let mut pool = self.pool();
         self.nand.sync()?;
         if !planted(Fault::EraseSkipped) {
-            self.erase_stale(&mut pool, u64::MAX)?;
-            self.nand.sync()?;
+            self.erase_stale(&mut pool, usize::MAX)?;
         }
         let bad_after = self.nand.bad_blocks();
         let bad_before = self.bad_reported.swap(bad_after, Ordering::AcqRel);
@@ -240,6 +246,12 @@ impl Ubi {
         self.nand.shape().pebs().map(wear).collect()
     }
 
+    /// Gives an owner a block.
+    fn map_block(&self, owner: Owner) -> Result<Place> {
+        let peb = self.write_block(owner, &[], Worn::Least)?;
+        Ok(Place { peb, since: self.nand.now() })
+    }
+
     /// Puts content into a free block, which belongs to its owner from then on. After a power cut it
     /// is all there, or what was there before is.
     ///
@@ -257,7 +269,7 @@ impl Ubi {
                 }
                 Err(e) => {
                     let is_suspect = e.kind() == Kind::Io;
-                    self.pool().add_stale(peb, is_suspect);
+                    self.add_stale(peb, is_suspect);
                     if last || !is_suspect {
                         return Err(e);
                     }
@@ -282,41 +294,87 @@ impl Ubi {
     fn take_free(&self, worn: Worn) -> Result<Peb> {
         let mut pool = self.pool();
         while !pool.has_free() && self.behaviour.erase_mode != EraseMode::Never {
-            if pool.oldest_stale().is_none() {
+            if !pool.has_stale() {
                 break;
             }
-            if pool.settled() == 0 {
-                // What has replaced them goes first to where it survives.
-                self.nand.sync()?;
-                let stale_ever = pool.stale_ever();
-                pool.settle(stale_ever);
+            // Those that need no sync go first.
+            let is_replaced = |stale: &Stale| self.nand.is_durable(stale.since);
+            let mut count = pool.stale().take_while(is_replaced).count();
+            if count == 0 {
+                self.sync_replaced()?;
+                count = usize::MAX;
             }
-            let settled = pool.settled();
-            self.erase_stale(&mut pool, settled)?;
+            self.erase_stale(&mut pool, count)?;
         }
-        pool.take(worn).ok_or_else(|| match pool.oldest_stale() {
-            Some(_) => Error::new(Kind::WornOut, "no block is free until erases are flushed"),
-            None => Error::new(Kind::WornOut, "no good block is left"),
-        })
+        let text = if pool.has_stale() {
+            "no block is free until erases are flushed"
+        } else {
+            "no good block is left"
+        };
+        pool.take(worn).ok_or_else(|| Error::new(Kind::WornOut, text))
     }
 
-    /// Erases so many stale blocks, oldest first. What cannot be erased is bad from then on.
-    fn erase_stale(&self, pool: &mut Pool, count: u64) -> Result<()> {
-        for _ in 0..count {
-            let Some(stale) = pool.oldest_stale() else { break };
-            let tried = if stale.is_suspect { self.try_block(stale.peb) } else { Ok(()) };
+    /// Erases so many stale blocks, oldest first, and makes that durable. What cannot be erased is bad
+    /// from then on.
+    fn erase_stale(&self, pool: &mut Pool, count: usize) -> Result<()> {
+        let batch: Vec<Stale> = pool.stale().take(count).collect();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let pebs: Vec<Peb> = batch.iter().map(|stale| stale.peb).collect();
+        self.nand.announce_erases(&pebs)?;
+        let mut erased = Vec::new();
+        let mut result = Ok(());
+        for stale in &batch {
             let erase_counter = pool.erase_counter(stale.peb) + 1;
-            let erased = tried
-                .and_then(|()| self.nand.erase(stale.peb))
-                .and_then(|()| self.write_counter(stale.peb, erase_counter));
-            match erased {
-                Ok(()) => pool.add_free(stale.peb, erase_counter),
-                Err(e) if e.kind() == Kind::Io => self.nand.mark_bad(stale.peb)?,
-                Err(e) => return Err(e),
+            result = match self.erase(*stale, erase_counter) {
+                Ok(()) => {
+                    erased.push((stale.peb, erase_counter));
+                    Ok(())
+                }
+                Err(e) if e.kind() == Kind::Io => self.nand.mark_bad(stale.peb),
+                Err(e) => Err(e),
+            };
+            if result.is_err() {
+                break;
             }
             pool.drop_oldest_stale();
         }
-        Ok(())
+        if result.is_err() {
+            let left: Vec<Peb> = pool.stale().take(batch.len()).map(|stale| stale.peb).collect();
+            self.nand.withdraw_erases(&left)?;
+        }
+        // Before they are used, for else old headers may come back under what is new.
+        let synced = self.nand.sync();
+        for (peb, erase_counter) in erased {
+            match synced {
+                Ok(()) => pool.add_free(peb, erase_counter),
+                Err(_) => pool.add_stale(Stale { peb, is_suspect: false, since: self.nand.now() }),
+            }
+        }
+        result.and(synced)
+    }
+
+    fn erase(&self, stale: Stale, erase_counter: u64) -> Result<()> {
+        if stale.is_suspect {
+            self.try_block(stale.peb)?;
+        }
+        self.nand.erase(stale.peb)?;
+        self.write_counter(stale.peb, erase_counter)
+    }
+
+    /// Nothing refers to a block any more.
+    fn add_stale(&self, peb: Peb, is_suspect: bool) {
+        let since = self.nand.now();
+        self.pool().add_stale(Stale { peb, is_suspect, since });
+    }
+
+    /// Sees to it that what has replaced stale blocks is durable.
+    fn sync_replaced(&self) -> Result<()> {
+        if planted(Fault::EraseBeforeSync) {
+            return Ok(());
+        }
+        self.nand.sync()
     }
 
     /// Erases a block that is to be used again at once.
@@ -372,8 +430,9 @@ impl Ubi {
         }
         if self.behaviour.erase_mode == EraseMode::Eager {
             let mut pool = self.pool();
-            if pool.oldest_stale().is_some() && self.nand.sync().is_ok() {
-                let _ = self.erase_stale(&mut pool, u64::MAX);
+            if pool.has_stale() {
+                let synced = self.sync_replaced();
+                let _ = synced.and_then(|()| self.erase_stale(&mut pool, usize::MAX));
             }
         }
     }
@@ -382,18 +441,16 @@ impl Ubi {
     fn move_content(&self, peb: Peb, worn: Worn) -> Result<()> {
         let Some(owner) = self.pool().owner(peb) else { return Ok(()) };
         let mut place = self.place(owner).write().unwrap_or_else(PoisonError::into_inner);
-        if *place != Some(peb) {
-            return Ok(());
-        }
+        let Some(old) = place.filter(|place| place.peb == peb) else { return Ok(()) };
         let from = self.nand.shape().data_offset();
         let mut content = vec![0; self.nand.programmed(peb).saturating_sub(from) as usize];
         self.nand.read(peb, from, &mut content)?;
-        *place = Some(self.write_block(owner, &content, worn)?);
-        self.pool().add_stale(peb, false);
+        *place = Some(Place { peb: self.write_block(owner, &content, worn)?, ..old });
+        self.add_stale(peb, false);
         Ok(())
     }
 
-    fn place(&self, owner: Owner) -> &RwLock<Option<Peb>> {
+    fn place(&self, owner: Owner) -> &RwLock<Option<Place>> {
         let at = match owner {
             Owner::Data(leb) => leb,
             Owner::Layout(copy) => self.lebs + copy,

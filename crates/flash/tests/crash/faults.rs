@@ -6,6 +6,7 @@ use tacita_flash::faults::{Fault, plant};
 use tacita_flash::{Behaviour, Emulator, conformance};
 
 use crate::cuts::{options, play, short};
+use crate::machine;
 
 fn fails(fault: Fault, check: fn()) {
     let _planted = plant(fault);
@@ -29,6 +30,21 @@ fn a_skipped_erase_is_noticed() {
 #[test]
 fn an_old_copy_that_wins_is_noticed() {
     fails(Fault::OldCopyWins, cuts);
+}
+
+#[test]
+fn a_lone_copy_is_noticed() {
+    fails(Fault::LoneCopy, || machine::play(4));
+}
+
+#[test]
+fn an_erase_before_the_sync_is_noticed() {
+    fails(Fault::EraseBeforeSync, || machine::play(4));
+}
+
+#[test]
+fn an_erase_that_the_file_does_not_know_of_is_noticed() {
+    fails(Fault::EraseUnannounced, || machine::play(4));
 }
 
 #[test]

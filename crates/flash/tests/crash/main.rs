@@ -6,5 +6,7 @@ mod cuts;
 mod damage;
 #[cfg(feature = "faults")]
 mod faults;
+#[cfg(feature = "faults")]
+mod machine;
 mod pages;
 mod workload;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::super::nand::Epoch;
 use super::super::shape::Peb;
 use super::header::Owner;
 
@@ -20,6 +21,8 @@ pub(super) struct Stale {
     pub(super) peb: Peb,
     /// A page of it could not be programmed: it is used again only if it stands a trial.
     pub(super) is_suspect: bool,
+    /// When what has replaced it was there.
+    pub(super) since: Epoch,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,10 +41,6 @@ pub(super) struct Pool {
     used: BTreeSet<(u64, Peb)>,
     /// Oldest first, so that no old content outlives what replaced it.
     stale: VecDeque<Stale>,
-    /// Number of stale blocks there ever were.
-    stale_ever: u64,
-    /// So many of them a sync has followed.
-    settled_ever: u64,
     /// In use, and bits have flipped in them.
     flipped: BTreeSet<Peb>,
 }
@@ -53,8 +52,6 @@ impl Pool {
             free: BTreeSet::new(),
             used: BTreeSet::new(),
             stale: VecDeque::new(),
-            stale_ever: 0,
-            settled_ever: 0,
             flipped: BTreeSet::new(),
         }
     }
@@ -96,27 +93,32 @@ impl Pool {
     }
 
     /// Nothing refers to a block any more.
-    pub(super) fn add_stale(&mut self, peb: Peb, is_suspect: bool) {
+    pub(super) fn add_stale(&mut self, stale: Stale) {
+        let peb = stale.peb;
         let block = &mut self.blocks[peb.0 as usize];
         block.owner = None;
         self.used.remove(&(block.erase_counter, peb));
         self.flipped.remove(&peb);
-        self.stale.push_back(Stale { peb, is_suspect });
-        self.stale_ever += 1;
+        self.stale.push_back(stale);
     }
 
     /// The same when it is found, with its erase counter.
     pub(super) fn found_stale(&mut self, peb: Peb, erase_counter: u64) {
         self.blocks[peb.0 as usize].erase_counter = erase_counter;
-        self.add_stale(peb, false);
+        self.add_stale(Stale { peb, is_suspect: false, since: Epoch::default() });
     }
 
-    /// The stale block that has waited longest.
-    pub(super) fn oldest_stale(&self) -> Option<Stale> {
-        self.stale.front().copied()
+    /// Stale blocks, the one that has waited longest first.
+    pub(super) fn stale(&self) -> impl Iterator<Item = Stale> {
+        self.stale.iter().copied()
     }
 
-    /// It waits no longer: it has been erased, or has gone bad.
+    /// Whether there are stale blocks.
+    pub(super) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// The one that has waited longest waits no longer: it has been erased, or has gone bad.
     pub(super) fn drop_oldest_stale(&mut self) {
         self.stale.pop_front();
     }
@@ -124,22 +126,6 @@ impl Pool {
     /// Whether there are free blocks.
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
-    }
-
-    /// How many stale blocks a sync has followed: what has replaced them is durable.
-    pub(super) fn settled(&self) -> u64 {
-        let erased = self.stale_ever - self.stale.len() as u64;
-        self.settled_ever.saturating_sub(erased)
-    }
-
-    /// Number of stale blocks there ever were.
-    pub(super) const fn stale_ever(&self) -> u64 {
-        self.stale_ever
-    }
-
-    /// A sync has followed the first so many of the stale blocks that there ever were.
-    pub(super) fn settle(&mut self, stale_ever: u64) {
-        self.settled_ever = self.settled_ever.max(stale_ever);
     }
 
     /// Bits have flipped in a block.
