@@ -44,6 +44,7 @@ fn main() -> std::io::Result<()> {
     for (target, seeds) in [
         ("nbd_options", tacita_fuzz::nbd::option_seeds()),
         ("nbd_requests", tacita_fuzz::nbd::request_seeds()),
+        ("flash_image", tacita_fuzz::flash::seeds()),
     ] {
         let seeds: Vec<_> = seeds.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
         write_all(target, &seeds)?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 11] = [
+const TARGETS: [(&str, fn(&[u8])); 12] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -17,6 +17,7 @@ const TARGETS: [(&str, fn(&[u8])); 11] = [
     ("nbd_requests", tacita_fuzz::nbd::requests),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
+    ("flash_image", tacita_fuzz::flash::image),
 ];
 
 #[test]

@@ -52,7 +52,9 @@ impl Error {
         let kind = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem => Kind::ReadOnly,
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Kind::Unavailable,
+            io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::IsADirectory => Kind::Unavailable,
             io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => Kind::Busy,
             _ => Kind::Io,
         };

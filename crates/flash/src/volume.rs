@@ -56,12 +56,14 @@ impl Geometry {
     }
 }
 
-/// What became of the physical blocks that nothing refers to any more.
+/// What became of the physical blocks that nothing refers to any more: a block that went bad before
+/// it was erased keeps what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EraseReport {
-    /// Blocks that are out of use because they are bad, before.
+    /// Blocks that were out of use because they are bad when erases were last flushed, or when the
+    /// volume was opened: what goes bad between two flushes is in the report of the second.
     pub bad_before: u32,
-    /// The same after: what is in a block that went bad meanwhile may still be there.
+    /// The same now.
     pub bad_after: u32,
 }
 
@@ -116,7 +118,8 @@ pub trait Volume: Send + Sync + Debug {
     /// [`Kind::OutOfRange`]; [`Kind::Io`].
     fn is_mapped(&self, leb: Leb) -> Result<bool>;
 
-    /// What was appended, changed, mapped and unmapped until now survives a power cut.
+    /// What was appended, changed and mapped until now survives a power cut and a crash of the
+    /// machine.
     ///
     /// # Errors
     /// [`Kind::Io`].
