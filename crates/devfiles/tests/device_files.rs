@@ -178,9 +178,9 @@ fn nothing_but_content_changes() {
     let denied = |result: std::io::Result<()>, what: &str| {
         assert_eq!(result.unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()), "{what}");
     };
-    denied(file.set_len(0), "cut");
+    denied(file.set_len(0), "truncate");
     denied(file.set_len(1 << 21), "grow");
-    denied(File::options().write(true).truncate(true).open(&path).map(drop), "cut at opening");
+    denied(File::options().write(true).truncate(true).open(&path).map(drop), "truncate at opening");
     denied(fs::remove_file(&path), "remove");
     denied(fs::rename(&path, mounted.guard.join("new")), "rename");
     denied(fs::create_dir(mounted.guard.join("new")), "make a folder");

@@ -127,7 +127,7 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     device.read(BlockNo(0), &mut head).map_err(failed)?;
     if !force && head.iter().any(|byte| *byte != 0) {
         let text = format!("{}: it is not empty", path.display());
-        return Err(Failure::usage(text).with_remedy("--force makes a device of it all the same"));
+        return Err(Failure::usage(text).with_remedy("--force overwrites it"));
     }
     Ok(Arc::new(device))
 }

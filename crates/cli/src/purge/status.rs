@@ -16,7 +16,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
         let mut status = ask(daemon()?, "status", Value::Null)?;
         if status["system"] != "purge" {
             return Err(Failure::usage(format!("{}: not a purge mount", dir.display()))
-                .with_remedy("`findmnt -t fuse.purge` lists those that there are"));
+                .with_remedy("`findmnt -t fuse.purge` lists the mounts of purge"));
         }
         Ok(status["facts"].take())
     };
@@ -40,10 +40,10 @@ fn text(status: &Value) -> String {
     );
     let _ = writeln!(
         text,
-        "purged: {} files, {} folders, {} cuts, {} attributes",
+        "purged: {} files, {} folders, {} ranges, {} attributes",
         number("files"),
         number("folders"),
-        number("cuts"),
+        number("ranges"),
         number("attributes")
     );
     let _ = writeln!(

@@ -154,7 +154,7 @@ fn a_terminal_is_asked() {
             .unwrap();
         terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
         let said = expect(0, &terminal.wait_with_output().unwrap());
-        assert!(said.contains("hidden: 10 blocks wait"), "{said}");
+        assert!(said.contains("hidden: 10 blocks are queued"), "{said}");
         assert!(said.contains("[s]weep it onto the device, [d]rop it, or stay open?"), "{said}");
         said
     };

@@ -17,7 +17,7 @@ const PLACES: [&str; 10] = [
     "block",
     "superblock",
     "journal",
-    "cut off",
+    "truncated",
     "inode",
     "map",
     "directory",
@@ -277,15 +277,15 @@ fn blocks_of_the_tables_trade_places() {
 }
 
 #[test]
-fn an_image_cut_short() {
+fn a_truncated_image() {
     let sample = sample(Layout::D);
     for blocks in (0..sample.image.len() / BLOCK_LEN).step_by(5) {
-        let fate = fate(&sample, &sample.image[..blocks * BLOCK_LEN], "cut", true);
+        let fate = fate(&sample, &sample.image[..blocks * BLOCK_LEN], "truncated", true);
         assert!(matches!(fate, Fate::Refused(_)), "{blocks} blocks: {fate:?}");
     }
     let odd = &sample.image[..sample.image.len() - 100];
     let error = Hifs::open(memory_device(odd), options(1)).unwrap_err();
-    assert!(error.to_string().contains("cut off"), "{error}");
+    assert!(error.to_string().contains("truncated"), "{error}");
     // Both superblocks gone, or of different images.
     let mut image = sample.image.clone();
     let last = image.len() - BLOCK_LEN;

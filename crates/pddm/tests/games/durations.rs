@@ -212,7 +212,7 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Ev
     let begin = clock.monotonic();
     session.close().unwrap();
     device.see(begin, "close".to_owned());
-    session.cut_hidden();
+    session.close_hidden();
 }
 
 /// What is done beside it where a hidden volume is busy: now and then, and around every public

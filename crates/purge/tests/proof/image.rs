@@ -250,7 +250,7 @@ impl Image {
     }
 }
 
-/// Cuts a file system off from its device, as a loss of power does: what is only in memory is lost,
+/// Detaches a file system from its device, as a loss of power does: what is only in memory is lost,
 /// the journal's last part too.
 #[cfg(feature = "faults")]
 pub(crate) fn cut_power(dir: &Path) {
