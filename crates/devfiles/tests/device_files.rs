@@ -19,7 +19,7 @@ use tacita_block::{
 };
 use tacita_clock::System;
 use tacita_devfiles::DeviceFiles;
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, mount};
 use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
@@ -230,10 +230,6 @@ fn unmount(dir: &Path) {
     }
 }
 
-fn has(program: &str) -> bool {
-    Command::new(program).arg("-V").output().is_ok()
-}
-
 /// Fills a mounted file system with files of all sizes; checks them where they are there already.
 fn fill(dir: &Path, check: bool) {
     for number in 0..60_u32 {
@@ -253,8 +249,11 @@ fn fill(dir: &Path, check: bool) {
 /// Makes a file system on a loop device over a file over a device, fills it, and has it checked.
 fn file_system_on_loop(make: &[&str], verify: &[&str], len_bytes: u64, sector_len_bytes: u32) {
     let test = format!("{} on a loop device, sectors of {sector_len_bytes}", make[0]);
-    if !rustix::process::geteuid().is_root() || !has(make[0]) || !has(verify[0]) {
-        eprintln!("SKIPPED: {test}: not root, or {} is not installed", make[0]);
+    if skip_without(&test, &[make[0], verify[0]]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: not root");
         return;
     }
     let devices = vec![named("public", memory(len_bytes, 4096))];

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::Value;
+use tacita_block::size;
 
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
-use crate::sizes;
 use crate::status::{ask, daemon_of};
 
 pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
@@ -29,7 +29,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
 
 fn text(status: &Value) -> String {
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
-    let size = |key: &str| sizes::show(number(key));
+    let size = |key: &str| size::show(number(key));
     let mut text = String::new();
     let manner = if status["asynchronous"] == true { "in the background" } else { "at once" };
     let _ = writeln!(

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Parameters, Table};
 use tacita_hifs::placement::Cell;
 use tacita_hifs::{Hifs, Kind, OpenOptions, Recovery, Superblock};
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Tree, step, tree};
 use tacita_vfs::FileSystem;
 
@@ -417,7 +418,7 @@ fn a_journal_with_a_flipped_bit_is_erased() {
 /// its place, and what is not serves every request.
 #[test]
 fn every_byte_changed_under_a_right_checksum() {
-    let every = crate::images::env_number("TACITA_DAMAGE_STRIDE", 97);
+    let every = env_number("TACITA_DAMAGE_STRIDE", 97);
     for (n, layout) in LAYOUTS.into_iter().enumerate() {
         let sample = sample(layout);
         let geometry = sample.superblock.geometry;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, FaultDevice};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, has_room, make, open, parameters, shape, volume,
+    BLOCK, blocks, content, entropy, has_room, make, open, parameters, shape, volume,
 };
 
 /// What was written to a block, `None` for zeros, in the order of epochs.
