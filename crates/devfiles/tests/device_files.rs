@@ -9,17 +9,16 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use tacita_block::{
     BlockDevice, Fault, FaultDevice, Geometry, MemoryDevice, RequestKind, Trace, TraceDevice,
 };
 use tacita_clock::System;
 use tacita_devfiles::DeviceFiles;
-use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse, unmount};
 use tacita_vfs::fuse::{Mount, mount};
 use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
@@ -222,14 +221,6 @@ fn run(program: &str, arguments: &[&OsStr]) {
 
 /// Unmounts, and waits for a child of another test that has inherited an open file until it starts
 /// its program.
-fn unmount(dir: &Path) {
-    let start = Instant::now();
-    while let Err(e) = rustix::mount::unmount(dir, UnmountFlags::empty()) {
-        assert!(e == Errno::BUSY && start.elapsed() < Duration::from_mins(2), "{e}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Fills a mounted file system with files of all sizes; checks them where they are there already.
 fn fill(dir: &Path, check: bool) {
     for number in 0..60_u32 {

@@ -12,5 +12,5 @@ pub mod watchdog;
 
 pub use environment::{env_number, skip_without};
 pub use memory_fs::{InoScheme, MemoryFs};
-pub use mount_guard::{MountGuard, skip_without_fuse};
+pub use mount_guard::{MountGuard, skip_without_fuse, unmount};
 pub use watchdog::Watchdog;
