@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::harness::sizes::size;
+use tacita_block::size;
 
 /// Measures file systems side by side.
 #[derive(Debug, Parser)]
@@ -54,7 +54,7 @@ pub(crate) struct HifsOptions {
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
     pub(crate) loads: Option<Vec<u32>>,
     /// Size of every image, in bytes or with K, M, G
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
     /// HIFS layouts, measured as tacita-a and so on
     #[arg(long, value_delimiter = ',')]
@@ -78,14 +78,14 @@ pub(crate) struct ModelOptions {
         value_parser = clap::value_parser!(u32).range(5..=95))]
     pub(crate) loads: Vec<u32>,
     /// Size of the device, in bytes or with K, M, G
-    #[arg(long, value_parser = size, default_value = "1G")]
+    #[arg(long, value_parser = size::parse, default_value = "1G")]
     pub(crate) size: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MountOptions {
     /// Size of the image
-    #[arg(long, value_parser = size, default_value = "10G")]
+    #[arg(long, value_parser = size::parse, default_value = "10G")]
     pub(crate) size: u64,
     /// Percentage of the capacity that is filled
     #[arg(long, default_value_t = 60)]
@@ -104,7 +104,7 @@ pub(crate) struct MountOptions {
 #[derive(Debug, Args)]
 pub(crate) struct RamOptions {
     /// Size of the image
-    #[arg(long, value_parser = size, default_value = "512M")]
+    #[arg(long, value_parser = size::parse, default_value = "512M")]
     pub(crate) size: u64,
     /// HIFS layouts
     #[arg(long, value_delimiter = ',', default_value = "d")]
@@ -120,7 +120,7 @@ pub(crate) struct RamOptions {
 #[derive(Debug, Args)]
 pub(crate) struct NbdOptions {
     /// Size of the exports
-    #[arg(long, value_parser = size, default_value = "256M")]
+    #[arg(long, value_parser = size::parse, default_value = "256M")]
     pub(crate) size: u64,
     /// Interleaved rounds of every workload; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -137,10 +137,10 @@ pub(crate) struct PddmOptions {
     #[arg(long, value_delimiter = ',', default_value = "fresh,half,aged,open")]
     pub(crate) states: Vec<String>,
     /// Size of the device that is opened after a crash
-    #[arg(long, value_parser = size, default_value = "64G")]
+    #[arg(long, value_parser = size::parse, default_value = "64G")]
     pub(crate) open_size: u64,
     /// Size of the device
-    #[arg(long, value_parser = size, default_value = "1G")]
+    #[arg(long, value_parser = size::parse, default_value = "1G")]
     pub(crate) size: u64,
     /// Interleaved rounds of every workload; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -153,7 +153,7 @@ pub(crate) struct PddmOptions {
 #[derive(Debug, Args)]
 pub(crate) struct PddmModelOptions {
     /// Size of the disk, in memory
-    #[arg(long, value_parser = size, default_value = "512M")]
+    #[arg(long, value_parser = size::parse, default_value = "512M")]
     pub(crate) size: u64,
 }
 

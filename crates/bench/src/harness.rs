@@ -10,7 +10,6 @@ pub(crate) mod report;
 mod results;
 pub(crate) mod rounds;
 pub(crate) mod runner;
-pub(crate) mod sizes;
 pub(crate) mod statistics;
 mod table;
 pub(crate) mod targets;

@@ -123,12 +123,7 @@ mod tests {
 
     #[test]
     fn verdicts_are_by_ratio() {
-        let record = |peer: &str, workload: &str, samples: &[f64]| Record {
-            workload: workload.into(),
-            peer: peer.into(),
-            samples: samples.into(),
-            ..Record::default()
-        };
+        let record = |peer, workload, samples: &[f64]| Record::sample(peer, workload, 0, samples);
         let records = [
             record("ours", "a", &[2.0, 3.0]),
             record("nbdkit-file", "a", &[2.0, 2.0]),

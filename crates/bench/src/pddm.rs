@@ -26,6 +26,8 @@ pub(crate) use disk::run as on_a_disk;
 use plain::PlainVolume;
 
 const BLOCK_LEN: u64 = 4096;
+/// Blocks of a large request.
+const LARGE: u64 = 256;
 /// Sweeps of uniform traffic that make a volume old.
 const SWEEPS: u64 = 3;
 /// Longest opening of the large device in seconds.
@@ -221,6 +223,12 @@ fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
     Contender::nbdkit("nbdkit-luks", folder, &arguments)
 }
 
+/// Whether `blocks` more may wait on a hidden volume: else their writer waits for public traffic,
+/// and for ever if that is its own.
+fn has_room(hidden: &Volume, blocks: u64) -> bool {
+    hidden.waiting_blocks() as u64 + blocks <= hidden.queue_blocks() as u64
+}
+
 /// Writes a share of both volumes, then overwrites it evenly. Returns how many device blocks the
 /// last sweep wrote for each public one.
 fn age(
@@ -233,12 +241,19 @@ fn age(
         return Ok(None);
     }
     let spans = [public, hidden].map(|volume| volume.geometry().blocks * share / 100);
+    ensure!(
+        spans[1] > LARGE && hidden.queue_blocks() as u64 >= LARGE,
+        "the device is too small: a hidden volume must take requests of {LARGE} blocks"
+    );
     let data = vec![0xa5; 256 * 4096];
-    for at in (0..spans[1] - 256).step_by(256) {
+    for at in (0..spans[1] - LARGE).step_by(256) {
         hidden.write(BlockNo(at), &data)?;
-        // As many public blocks as carry them.
-        for other in (0..1024).step_by(256) {
-            public.write(BlockNo((at * 4 + other) % (spans[0] - 256)), &data)?;
+        // As many public blocks as carry them, and more where that is not enough.
+        let mut carried = 0;
+        while carried < 4 * LARGE || !has_room(hidden, LARGE) {
+            runner::check_stop()?;
+            public.write(BlockNo((at * 4 + carried) % (spans[0] - LARGE)), &data)?;
+            carried += LARGE;
         }
     }
     let mut state = 1u64;

@@ -9,6 +9,8 @@
 //!
 //! [`ByteDevice`] lets any of them be read and written at any byte.
 //!
+//! [`size`] reads and shows their sizes as people write them.
+//!
 //! [`conformance::check`] holds for all of them, and is there for devices of other crates too.
 
 mod aligned_buf;
@@ -21,6 +23,7 @@ mod fault;
 mod file;
 mod memory;
 mod new_file;
+pub mod size;
 mod trace;
 
 pub use aligned_buf::AlignedBuf;

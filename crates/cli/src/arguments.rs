@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tacita_block::size;
 
-use crate::{passwords, sizes};
+use crate::passwords;
 
 /// Storage that keeps silent.
 ///
@@ -142,7 +143,7 @@ pub(crate) struct Shape {
     #[arg(long, value_enum, default_value = "d", ignore_case = true)]
     pub(crate) layout: LayoutName,
     /// Bucket size, a power of two from 4K to 1M [default: 16K, 64K above 16G]
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) bucket: Option<u64>,
     /// Number of block groups [default: by size, 4 to 64]
     #[arg(long, value_name = "N")]
@@ -168,7 +169,7 @@ pub(crate) enum Hifs {
         /// File or block device
         image: PathBuf,
         /// Size of the image; a block device is used whole without it
-        #[arg(long, value_parser = sizes::parse)]
+        #[arg(long, value_parser = size::parse)]
         size: Option<u64>,
         #[command(flatten)]
         shape: Shape,
@@ -232,7 +233,7 @@ pub(crate) enum Hifs {
         /// The new image
         image: PathBuf,
         /// Size of the image [default: room for the files and as much again]
-        #[arg(long, value_parser = sizes::parse)]
+        #[arg(long, value_parser = size::parse)]
         size: Option<u64>,
         #[command(flatten)]
         shape: Shape,
@@ -259,7 +260,7 @@ pub(crate) enum Pddm {
         /// File or block device
         device: PathBuf,
         /// Size of a new file; a device or file that is there is used whole without it
-        #[arg(long, value_parser = sizes::parse)]
+        #[arg(long, value_parser = size::parse)]
         size: Option<u64>,
         /// Number of hidden volumes that the device has room for, whether or not they are used
         #[arg(long, value_name = "N", default_value_t = 1)]
@@ -308,7 +309,7 @@ pub(crate) enum Pddm {
         #[arg(long, value_enum, default_value = "ordered")]
         hidden_flush: HiddenFlushName,
         /// How much data may wait on each hidden volume before its writers have to
-        #[arg(long, value_name = "SIZE", value_parser = sizes::parse, default_value = "64M")]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
         queue: u64,
         /// Stay in the foreground
         #[arg(long)]
@@ -345,7 +346,7 @@ pub(crate) enum Pddm {
         #[arg(long)]
         public_only: bool,
         /// Limit the rate to so many bytes a second
-        #[arg(long, value_name = "SIZE", value_parser = sizes::parse)]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
         rate: Option<u64>,
     },
     /// Change the password of the volume that the old password opens, or of one below it

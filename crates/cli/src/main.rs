@@ -11,7 +11,6 @@ mod output;
 mod passwords;
 mod pddm;
 mod purge;
-mod sizes;
 mod status;
 mod tour;
 

@@ -47,7 +47,7 @@ impl From {
 /// The first line of a file, without its end.
 pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let failed = |e: std::io::Error| {
-        Failure::usage(format!("no password from {}: {e}", path.display()))
+        Failure::usage(format!("cannot read a password from {}: {e}", path.display()))
             .with_remedy("give a readable file whose first line is the password")
     };
     let mut line = Vec::with_capacity(128);

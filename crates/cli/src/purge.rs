@@ -65,7 +65,7 @@ fn of_purge(error: &tacita_purge::Error) -> Failure {
 
 fn of_kind(kind: Kind, cause: String) -> Failure {
     let (code, remedy) = match kind {
-        Kind::Invalid => (exit::USAGE, "`tacita purge --help` tells what there is"),
+        Kind::Invalid => (exit::USAGE, "see `tacita purge --help`"),
         Kind::NotFound => (exit::USAGE, "check the path, and that what holds it is mounted"),
         Kind::Unsuitable => (exit::NOT_HERE, ELSEWHERE),
         Kind::NotPermitted => {

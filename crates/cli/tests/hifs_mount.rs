@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
 const SEED: &str = "00112233445566778899aabbccddeeff";
 const TIME_MAX: Duration = Duration::from_mins(5);
@@ -84,15 +84,6 @@ fn check(image: &Path) {
     assert!(output.status.success(), "the second reader says: {said}");
 }
 
-/// Whether a program is there; says loudly that it is not.
-fn has(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: {test}: {program} is not installed");
-    }
-    found
-}
-
 fn run(program: &str, arguments: &[&str], dir: &Path) -> String {
     let output = Command::new(program).args(arguments).current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -139,7 +130,7 @@ fn two_mount_histories_give_one_image() {
 #[test]
 fn the_image_file_keeps_its_extents() {
     let Some(bench) = Bench::new("the_image_file_keeps_its_extents") else { return };
-    if !has("the_image_file_keeps_its_extents", "filefrag") {
+    if skip_without("the_image_file_keeps_its_extents", &["filefrag"]) {
         return;
     }
     let image = bench.image("a.img", "16M");
@@ -161,7 +152,7 @@ fn the_image_file_keeps_its_extents() {
 fn a_git_clone_and_a_cargo_build_inside() {
     let test = "a_git_clone_and_a_cargo_build_inside";
     let Some(bench) = Bench::new(test) else { return };
-    if !has(test, "git") || !has(test, "cargo") {
+    if skip_without(test, &["git", "cargo"]) {
         return;
     }
     let outside = tempfile::tempdir().unwrap();
@@ -199,7 +190,7 @@ fn a_git_clone_and_a_cargo_build_inside() {
 fn sqlite_survives_kill_9() {
     let test = "sqlite_survives_kill_9";
     let Some(bench) = Bench::new(test) else { return };
-    if !has(test, "sqlite3") {
+    if skip_without(test, &["sqlite3"]) {
         return;
     }
     let image = bench.image("a.img", "64M");

@@ -127,8 +127,8 @@ fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
     let sent = serde_json::from_slice(&message).ok();
     Err(sent.and_then(|value| Failure::from_json(&value)).unwrap_or_else(|| {
         let text = match heard {
-            Ok(_) => "the process in the background ended before it served".to_owned(),
-            Err(e) => format!("the process in the background is not heard: {e}"),
+            Ok(_) => "the process in the background ended before it was ready".to_owned(),
+            Err(e) => format!("the process in the background does not answer: {e}"),
         };
         Failure::new(exit::DEVICE, text)
     }))

@@ -9,17 +9,16 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use tacita_block::{
     BlockDevice, Fault, FaultDevice, Geometry, MemoryDevice, RequestKind, Trace, TraceDevice,
 };
 use tacita_clock::System;
 use tacita_devfiles::DeviceFiles;
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse, unmount};
 use tacita_vfs::fuse::{Mount, mount};
 use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
@@ -178,9 +177,9 @@ fn nothing_but_content_changes() {
     let denied = |result: std::io::Result<()>, what: &str| {
         assert_eq!(result.unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()), "{what}");
     };
-    denied(file.set_len(0), "cut");
+    denied(file.set_len(0), "truncate");
     denied(file.set_len(1 << 21), "grow");
-    denied(File::options().write(true).truncate(true).open(&path).map(drop), "cut at opening");
+    denied(File::options().write(true).truncate(true).open(&path).map(drop), "truncate at opening");
     denied(fs::remove_file(&path), "remove");
     denied(fs::rename(&path, mounted.guard.join("new")), "rename");
     denied(fs::create_dir(mounted.guard.join("new")), "make a folder");
@@ -222,18 +221,6 @@ fn run(program: &str, arguments: &[&OsStr]) {
 
 /// Unmounts, and waits for a child of another test that has inherited an open file until it starts
 /// its program.
-fn unmount(dir: &Path) {
-    let start = Instant::now();
-    while let Err(e) = rustix::mount::unmount(dir, UnmountFlags::empty()) {
-        assert!(e == Errno::BUSY && start.elapsed() < Duration::from_mins(2), "{e}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn has(program: &str) -> bool {
-    Command::new(program).arg("-V").output().is_ok()
-}
-
 /// Fills a mounted file system with files of all sizes; checks them where they are there already.
 fn fill(dir: &Path, check: bool) {
     for number in 0..60_u32 {
@@ -253,8 +240,11 @@ fn fill(dir: &Path, check: bool) {
 /// Makes a file system on a loop device over a file over a device, fills it, and has it checked.
 fn file_system_on_loop(make: &[&str], verify: &[&str], len_bytes: u64, sector_len_bytes: u32) {
     let test = format!("{} on a loop device, sectors of {sector_len_bytes}", make[0]);
-    if !rustix::process::geteuid().is_root() || !has(make[0]) || !has(verify[0]) {
-        eprintln!("SKIPPED: {test}: not root, or {} is not installed", make[0]);
+    if skip_without(&test, &[make[0], verify[0]]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: not root");
         return;
     }
     let devices = vec![named("public", memory(len_bytes, 4096))];

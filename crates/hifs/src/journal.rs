@@ -264,7 +264,7 @@ impl<'a> Contents<'a> {
                 KIND_PUT => {
                     let (content, rest) = data
                         .split_at_checked(count as usize * BLOCK_LEN)
-                        .ok_or_else(|| damaged("journal: data cut off"))?;
+                        .ok_or_else(|| damaged("journal: truncated data"))?;
                     this.puts.push((Run { at, count }, content));
                     data = rest;
                 }

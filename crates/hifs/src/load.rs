@@ -36,7 +36,7 @@ pub(crate) fn read_superblock(medium: &Medium) -> Result<(Superblock, Option<Err
         }
         Ok(superblock) => {
             return Err(damaged(format!(
-                "the image has been cut off: {} blocks of {}",
+                "the image is truncated: {} blocks of {}",
                 medium.blocks(),
                 superblock.geometry.image_blocks
             )));
@@ -269,7 +269,7 @@ impl Loader {
         for key in self.state.pending.pages.iter().copied() {
             let id = self.state.names.page(key.trie, key.leaf.start, key.leaf.depth);
             if self.state.is_page(key) != self.state.pages.contains(id) {
-                return Err(damaged("pages are cut in another way than their entries ask for"));
+                return Err(damaged("pages are split in another way than their entries ask for"));
             }
         }
         if self.state.pages.stored() != self.state.pages_used {

@@ -48,12 +48,12 @@ impl Names {
     pub(crate) fn entry(&self, dir: FileId, name: &[u8]) -> (FileId, u64) {
         let value = self.prf.value(DOMAIN_NAME, &[&dir.to_le_bytes(), name]);
         let hash = u64::from_le_bytes(value[16..24].try_into().expect("8 bytes"));
-        (id_of(&value), self.cut(hash))
+        (id_of(&value), self.truncate(hash))
     }
 
     /// Hash of a file in the trie of all inodes.
     pub(crate) fn inode(&self, id: FileId) -> u64 {
-        self.cut((id >> 64) as u64)
+        self.truncate((id >> 64) as u64)
     }
 
     /// Identity of a page: the trie, the first hash of its prefix and the prefix's length in bits.
@@ -63,7 +63,7 @@ impl Names {
         id_of(&value)
     }
 
-    fn cut(&self, hash: u64) -> u64 {
+    fn truncate(&self, hash: u64) -> u64 {
         if self.hash_bits == 64 { hash } else { hash & !(u64::MAX >> self.hash_bits) }
     }
 }

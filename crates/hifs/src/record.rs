@@ -132,7 +132,7 @@ impl Inode {
     /// Reads one entry from the front of `bytes`.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Damaged`] if it is cut off or not as [`Inode::encode`] writes it.
+    /// [`crate::error::Kind::Damaged`] if it is truncated or not as [`Inode::encode`] writes it.
     pub(crate) fn decode(bytes: &mut &[u8]) -> Result<Self> {
         let fixed = take(bytes, FIXED_LEN)?;
         let flags = fixed[17];
@@ -194,7 +194,7 @@ impl Inode {
             return Err(damaged("size and content do not agree"));
         }
         if self.rdev != 0 && !matches!(self.kind, FileType::CharDevice | FileType::BlockDevice) {
-            return Err(damaged("a device number on what is no device"));
+            return Err(damaged("a device number on something that is not a device"));
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl DirEntry {
     /// Reads one entry from the front of `bytes`.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Damaged`] if it is cut off or names nothing.
+    /// [`crate::error::Kind::Damaged`] if it is truncated or names nothing.
     pub(crate) fn decode(bytes: &mut &[u8]) -> Result<Self> {
         let fixed = take(bytes, 18)?;
         let (id, kind) = (u128_at(fixed, 0), kind_of(fixed[16])?);
@@ -245,7 +245,7 @@ impl DirEntry {
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8]> {
-    let (head, tail) = bytes.split_at_checked(len).ok_or_else(|| damaged("entry cut off"))?;
+    let (head, tail) = bytes.split_at_checked(len).ok_or_else(|| damaged("truncated entry"))?;
     *bytes = tail;
     Ok(head)
 }
@@ -276,8 +276,8 @@ mod tests {
         let mut rest = &bytes[..];
         assert_eq!(Inode::decode(&mut rest).unwrap(), inode);
         assert!(rest.is_empty());
-        for cut in 0..bytes.len() {
-            assert!(Inode::decode(&mut &bytes[..cut]).is_err());
+        for len in 0..bytes.len() {
+            assert!(Inode::decode(&mut &bytes[..len]).is_err());
         }
     }
 }

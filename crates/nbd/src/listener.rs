@@ -73,7 +73,7 @@ impl Listener {
             Ok(fd)
         };
         let fd = listening().map_err(|e| cannot(e.into()))?;
-        let metadata = fs::symlink_metadata(&path).map_err(failed("cannot be seen"))?;
+        let metadata = fs::symlink_metadata(&path).map_err(failed("cannot be examined"))?;
         let identity = (metadata.dev(), metadata.ino());
         Ok(Self { fd, place: Place::Unix { path, identity } })
     }
@@ -87,7 +87,7 @@ impl Listener {
     /// [`Kind::Unavailable`]; [`Kind::Io`].
     pub fn tcp(address: SocketAddr) -> Result<Self> {
         if !address.ip().is_loopback() {
-            let text = "not a loopback address; what is served here is not encrypted on the way";
+            let text = "not a loopback address; what is served here is not encrypted in transit";
             return Err(Error::new(Kind::Invalid, format!("{address}: {text}")));
         }
         let cannot = |e| Error::from_io(format!("{address}: cannot listen"), e);
@@ -141,10 +141,10 @@ fn clear(path: &Path, address: &SocketAddrUnix) -> Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::from_io(format!("{}: cannot be seen", path.display()), e)),
+        Err(e) => return Err(Error::from_io(format!("{}: cannot be examined", path.display()), e)),
     };
     if !metadata.file_type().is_socket() {
-        let text = "exists, and is no socket; remove it, or choose another path";
+        let text = "exists and is not a socket; remove it, or choose another path";
         return Err(Error::new(Kind::Exists, format!("{}: {text}", path.display())));
     }
     // Without waiting: a server that is too busy to accept is a server.
@@ -156,6 +156,6 @@ fn clear(path: &Path, address: &SocketAddrUnix) -> Result<()> {
             let text = "another server listens here; stop it, or choose another path";
             Err(Error::new(Kind::Busy, format!("{}: {text}", path.display())))
         }
-        Err(e) => Err(Error::from_io(format!("{}: cannot be tried", path.display()), e)),
+        Err(e) => Err(Error::from_io(format!("{}: cannot be connected to", path.display()), e)),
     }
 }

@@ -21,7 +21,7 @@ pub enum Kind {
     /// The request is not possible the way the device is open.
     ReadOnly,
     /// The session ends before what was waited for has come.
-    Cut,
+    Closing,
     /// A new password is empty, or opens a volume already.
     Password,
 }

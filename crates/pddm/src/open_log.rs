@@ -43,7 +43,7 @@ pub(crate) struct OpenLog {
     queue_max: usize,
     pub(crate) clock: Arc<dyn Clock>,
     /// Hidden requests wait no more: the session ends.
-    cut: AtomicBool,
+    hidden_closed: AtomicBool,
     public_changes: AtomicU64,
     /// When, and the unit that came next: of the last minute, a second apart at least.
     marks: Mutex<VecDeque<(Duration, Seq)>>,
@@ -87,7 +87,7 @@ impl OpenLog {
             emitted: AtomicU64::new(next.0),
             queue_max,
             clock,
-            cut: AtomicBool::new(false),
+            hidden_closed: AtomicBool::new(false),
             public_changes: AtomicU64::new(0),
             marks: Mutex::default(),
             log,
@@ -162,12 +162,12 @@ impl OpenLog {
     /// Waits until an epoch of a hidden level is on the medium.
     ///
     /// # Errors
-    /// [`Kind::Device`] if that will never be, [`Kind::Cut`] if the session ends before.
+    /// [`Kind::Device`] if that will never be, [`Kind::Closing`] if the session ends before.
     pub(crate) fn wait_durable(&self, level: Level, epoch: u64) -> Result<()> {
         let mut progress = self.progress();
         while progress.durable[level.index()] < epoch {
             self.not_failed()?;
-            self.not_cut()?;
+            self.hidden_is_open()?;
             // A failure of the writer is noticed by looking now and then.
             let waited = self.progressed.wait_timeout(progress, LOOK);
             progress = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -184,7 +184,7 @@ impl OpenLog {
         while stage.waiting() >= self.queue_max {
             stage.close_epoch();
             self.not_failed()?;
-            self.not_cut()?;
+            self.hidden_is_open()?;
             let waited = open.room.wait_timeout(stage, LOOK);
             stage = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -192,16 +192,16 @@ impl OpenLog {
     }
 
     /// Hidden requests are still served.
-    pub(crate) fn not_cut(&self) -> Result<()> {
-        if self.cut.load(Ordering::SeqCst) {
-            return Err(Error::new(Kind::Cut, "the device is being closed"));
+    pub(crate) fn hidden_is_open(&self) -> Result<()> {
+        if self.hidden_closed.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Closing, "the device is being closed"));
         }
         Ok(())
     }
 
     /// Hidden requests fail from now on, those that wait too.
-    pub(crate) fn cut_hidden(&self) {
-        self.cut.store(true, Ordering::SeqCst);
+    pub(crate) fn close_hidden(&self) {
+        self.hidden_closed.store(true, Ordering::SeqCst);
         self.progressed.notify_all();
         self.levels.iter().flatten().for_each(|open| open.room.notify_all());
     }

@@ -50,7 +50,7 @@ pub fn change_password(
     let wrap = new.wrap(&superblock.salt);
     let used = keys.iter().flatten().any(|keys| keys.wrap.expose() == wrap.expose());
     if used || superblock.master(&wrap).is_some() {
-        return Err(Error::new(Kind::Password, "the new password opens a volume already"));
+        return Err(Error::new(Kind::Password, "the new password already opens a volume"));
     }
     let top = keys.iter().rposition(Option::is_some).unwrap_or(0);
     let level = volume.map_or(top, Level::index);

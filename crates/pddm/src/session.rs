@@ -197,8 +197,8 @@ impl Session {
 
     /// Requests on hidden volumes end with an error from now on, those that wait too: the session is
     /// about to end.
-    pub fn cut_hidden(&self) {
-        self.engine.shared.cut_hidden();
+    pub fn close_hidden(&self) {
+        self.engine.shared.close_hidden();
     }
 
     /// The clock that the heartbeat follows.

@@ -74,9 +74,9 @@ impl Volume {
         self.shared().level(self.level)
     }
 
-    /// Hidden volumes are cut off before the session ends.
+    /// Hidden volumes are closed before the session ends.
     fn served(&self) -> Result<()> {
-        if self.level == Level::PUBLIC { Ok(()) } else { self.shared().not_cut() }
+        if self.level == Level::PUBLIC { Ok(()) } else { self.shared().hidden_is_open() }
     }
 
     fn first_id(&self, at: BlockNo, len_bytes: usize) -> block::Result<u32> {

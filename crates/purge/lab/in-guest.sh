@@ -41,7 +41,7 @@ fill() {
     yes 'KEPT-in-the-lab, a line like any other' | head -500 > $1/letter.txt
 }
 
-# As ordinary programs do. What is renamed over or cut is removed by its new name, too.
+# As ordinary programs do. What is renamed over or truncated is removed by its new name, too.
 delete() {
     cd $1
     exec 3< secretname-1.txt

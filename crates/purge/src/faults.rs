@@ -11,10 +11,10 @@ pub enum Fault {
     CloseUnhooked,
     /// The file that a rename replaces is not purged.
     ReplaceUnhooked,
-    /// Cutting a file to nothing purges nothing (`O_TRUNC`).
+    /// Truncating a file to nothing purges nothing (`O_TRUNC`).
     EmptyUnhooked,
-    /// Cutting a part off purges nothing (`ftruncate`).
-    CutUnhooked,
+    /// Truncating a file to a part of it purges nothing (`ftruncate`).
+    TruncateUnhooked,
     /// Punching a hole purges nothing.
     PunchUnhooked,
     /// Zeroing a range purges nothing.

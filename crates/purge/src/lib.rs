@@ -1,4 +1,4 @@
-//! Purgefs: what any program deletes, cuts off or replaces is overwritten, on an ordinary file
+//! Purgefs: what any program deletes, truncates or replaces is overwritten, on an ordinary file
 //! system (Joukov and Zadok, SISW 2005).
 //!
 //! The engine overwrites one file and says what can be said of it ([`Removal`], [`Suitability`]);

@@ -101,7 +101,7 @@ const LOG: &str = "it is a log: every change is appended";
 const MEMORY: &str = "it lives in memory and swap; there are no blocks to overwrite";
 const ANOTHER: &str = "it lies on another file system; use that one";
 const NETWORK: &str = "a server decides where data goes; purge on the server";
-const STRANGE: &str = "nothing is known of it";
+const STRANGE: &str = "nothing is known about it";
 
 const fn family(
     magic: u64,
@@ -303,7 +303,7 @@ impl LowerFs {
             (InPlace::Unknown(why), _) => Err(Error::new(
                 Kind::Unsuitable,
                 format!(
-                    "{}: nobody here can tell whether overwriting reaches the old blocks: {why}",
+                    "{}: it is not known whether overwriting reaches the old blocks: {why}",
                     self.fs
                 ),
             )),

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use glob::{MatchOptions, Pattern};
+use tacita_block::size;
 
 use crate::method::Method;
 use crate::{Error, Kind, Result};
@@ -127,8 +128,8 @@ fn parse_rule(line: &str) -> std::result::Result<Rule, String> {
         _ => return Err("expected PATTERN [MIN..MAX] METHOD|off".to_owned()),
     };
     let (low, high) = bounds.split_once("..").ok_or("bounds of size are written MIN..MAX")?;
-    let size_min = if low.is_empty() { 0 } else { parse_size(low)? };
-    let size_max = if high.is_empty() { u64::MAX } else { parse_size(high)? };
+    let size_min = if low.is_empty() { 0 } else { size::parse(low)? };
+    let size_max = if high.is_empty() { u64::MAX } else { size::parse(high)? };
     let whole_path = pattern.contains('/');
     Ok(Rule {
         pattern: Pattern::new(pattern.trim_start_matches('/')).map_err(|e| e.to_string())?,
@@ -140,20 +141,6 @@ fn parse_rule(line: &str) -> std::result::Result<Rule, String> {
             method => Some(method.parse().map_err(|e: Error| e.to_string())?),
         },
     })
-}
-
-fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        unit => return Err(format!("{unit:?} is no unit; sizes end in K, M, G or T")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number of bytes"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
 #[cfg(test)]

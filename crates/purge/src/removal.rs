@@ -410,7 +410,7 @@ impl Removal {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
             if clear_of_names(&lower, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
-                left = Some("something of the names in it is left, where nothing clears it");
+                left = Some("parts of the names in it are left, where nothing clears them");
             }
             xattrs::erase_all(&lower, &file)?;
         }

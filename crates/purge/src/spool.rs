@@ -3,7 +3,7 @@
 //!
 //! The folder is the truth. A file is moved there by the very operation that takes its name away,
 //! so a crash leaves it either under its name or in the spool; whatever is found there by the next
-//! mount is purged. An entry that has another name (a rename that replaces it was cut short) only
+//! mount is purged. An entry that has another name (a rename that replaces it was interrupted) only
 //! loses its name in the spool. Records tell how far a purge had come, and nothing else.
 
 mod fillers;
@@ -114,7 +114,8 @@ impl Spool {
         let _ = fchmod(&dir, Mode::RWXU);
         let stat = fstat(&dir).during("asking for the spool's owner")?;
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-            let text = format!("{SPOOL_NAME}: not a private folder of this user; look what it is");
+            let text =
+                format!("{SPOOL_NAME}: not a private folder of this user; find out what it is");
             return Err(Error::new(Kind::Invalid, text));
         }
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {

@@ -19,7 +19,7 @@ const VERDICTS_KEPT: usize = 32;
 pub(crate) struct Statistics {
     pub(crate) files: Counter,
     pub(crate) folders: Counter,
-    pub(crate) cuts: Counter,
+    pub(crate) ranges: Counter,
     pub(crate) attributes: Counter,
     pub(crate) bytes_deleted: Counter,
     pub(crate) bytes_overwritten: Counter,
@@ -101,7 +101,7 @@ impl Statistics {
         json!({
             "files": self.files.get(),
             "folders": self.folders.get(),
-            "cuts": self.cuts.get(),
+            "ranges": self.ranges.get(),
             "attributes": self.attributes.get(),
             "bytes_deleted": self.bytes_deleted.get(),
             "bytes_overwritten": self.bytes_overwritten.get(),

@@ -105,7 +105,7 @@ impl Suitability {
             .map_or_else(|| "no device of its own".to_owned(), |d| d.display().to_string());
         let names = match self.lower.names {
             Names::Cleared => "cleared by the file system",
-            Names::Covered => "covered by others, as far as that goes",
+            Names::Covered => "covered by others as far as possible",
         };
         let data = if self.lower.journals_data { ", content passes through it" } else { "" };
         let fast = match self.lower.fast_commits {
@@ -132,12 +132,10 @@ fn journal_word(journal: Journal) -> &'static str {
         Journal::Erasable => "can be erased",
         Journal::NotPermitted => "can be erased by root only",
         Journal::FastCommits => {
-            "is not erased, for it has an area for fast commits: old names and attributes may stay"
+            "is not erased, because it has an area for fast commits: old names and attributes may stay"
         }
-        Journal::Unseen => "is not erased, for it may have an area for fast commits",
-        Journal::Stays => {
-            "cannot be erased: old names and attributes stay until it has gone around"
-        }
+        Journal::Unseen => "is not erased, because it may have an area for fast commits",
+        Journal::Stays => "cannot be erased: old names and attributes stay until it wraps around",
         Journal::Unknown => "unknown",
     }
 }

@@ -230,12 +230,12 @@ impl Part {
             Journal::Erasable => match erased {
                 None | Some(Erased::Gone) => return Self::Done,
                 Some(Erased::Unread) => {
-                    "it was erased, but the device cannot be read here, so it was not looked at"
+                    "it was erased, but the device cannot be read here, so this was not verified"
                 }
                 Some(Erased::Unfound) => {
-                    "it was erased, but it lies where it could not be looked at"
+                    "it was erased, but it lies where this could not be verified"
                 }
-                Some(Erased::Left) => "it was erased, but blocks of it are as they were before",
+                Some(Erased::Left) => "it was erased, but some of its blocks are unchanged",
             },
             Journal::NotPermitted => {
                 "old names and attributes may stay in it: only root can erase it"
@@ -246,11 +246,11 @@ impl Part {
                  stay there and in the rest of it"
             }
             Journal::Unseen => {
-                "it was not erased, for nobody here can tell whether it has an area for fast \
+                "it was not erased, because it is not known whether it has an area for fast \
                  commits: old names and attributes may stay in it"
             }
-            Journal::Stays => "old names and attributes stay in it until it has gone around",
-            Journal::Unknown => "nothing is known of it",
+            Journal::Stays => "old names and attributes stay in it until it wraps around",
+            Journal::Unknown => "nothing is known about it",
         };
         Self::Left(why.to_owned())
     }
@@ -259,15 +259,13 @@ impl Part {
     pub(crate) fn of_name(lower: &LowerFs, name: &OsStr, left: Option<&Left>) -> Self {
         let why = match left {
             Some(left) if !left.has(name) => return Self::Done,
-            Some(_) => "something of it is left in its folder, where nothing clears it",
+            Some(_) => "a part of it is left in its folder, where nothing clears it",
             None if !lower.is_ext() => "covered by others, but its place may have been missed",
             None if !lower.puts_in_place() && lower.raw().is_some() => {
                 "cleared, but it may be left in its folder: the journal cannot be put in place, so \
-                 nobody looked at the device"
+                 this was not verified"
             }
-            None => {
-                "cleared, but copies may be left in its folder: only root can look at the device"
-            }
+            None => "cleared, but copies may be left in its folder: only root can read the device",
         };
         Self::Left(why.to_owned())
     }
@@ -278,7 +276,7 @@ impl Part {
             Overwritten::Nothing => return Self::None,
             Overwritten::Left(why) => why,
             Overwritten::Unseen if lower.is_ext() && lower.raw().is_none() => {
-                "overwritten, but only root can look whether it is gone"
+                "overwritten, but only root can verify that it is gone"
             }
             Overwritten::Gone | Overwritten::Unseen => match Self::of_journal(lower, None) {
                 Self::Left(_) => "overwritten, but old values may stay in the journal",

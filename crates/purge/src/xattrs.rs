@@ -177,7 +177,7 @@ pub(crate) fn overwrite_values(
             ));
         }
         if !planted(Fault::ValuesUnseen) && before.is_left(&volume, name)? {
-            return Ok(Overwritten::Left("a value is on the device still"));
+            return Ok(Overwritten::Left("a value is still on the device"));
         }
     }
     Ok(Overwritten::Gone)

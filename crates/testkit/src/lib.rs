@@ -2,6 +2,7 @@
 //! themselves, and the drivers of external conformance tools.
 
 pub mod by_name;
+mod environment;
 pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;
@@ -9,6 +10,7 @@ pub mod own_memory;
 pub mod simulation;
 pub mod watchdog;
 
+pub use environment::{env_number, skip_without};
 pub use memory_fs::{InoScheme, MemoryFs};
-pub use mount_guard::{MountGuard, skip_without_fuse};
+pub use mount_guard::{MountGuard, skip_without_fuse, unmount};
 pub use watchdog::Watchdog;

@@ -2,9 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use tacita_clock::{Clock, System};
 use tempfile::TempDir;
+
+/// Longest time that a mount is busy with programs that other tests start.
+const BUSY_MAX: Duration = Duration::from_mins(2);
 
 /// Whether a test that mounts has to be skipped; says so on standard error, for a test that
 /// silently did nothing looks like one that passed.
@@ -18,6 +24,20 @@ pub fn skip_without_fuse(test: &str) -> bool {
     };
     eprintln!("SKIPPED: {test}: {reason}");
     true
+}
+
+/// Unmounts a folder. It is busy for a moment whenever another test starts a program, which has
+/// copies of all descriptors until it is executed; so it is tried again.
+///
+/// # Panics
+/// If it cannot be unmounted, or is still busy after two minutes.
+pub fn unmount(dir: &Path) {
+    let begin = System.monotonic();
+    while let Err(e) = rustix::mount::unmount(dir, UnmountFlags::empty()) {
+        let is_patient = System.elapsed(begin) < BUSY_MAX;
+        assert!(e == Errno::BUSY && is_patient, "{}: {e}", dir.display());
+        System.wait(Duration::from_millis(5));
+    }
 }
 
 fn has_helper() -> bool {
@@ -64,7 +84,7 @@ impl Drop for MountGuard {
     fn drop(&mut self) {
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         // Until there is none left: mounts can lie on top of one another.
-        while unmount(&self.path, flags).is_ok() {}
+        while rustix::mount::unmount(&self.path, flags).is_ok() {}
         if !rustix::process::geteuid().is_root() {
             let _ =
                 Command::new("fusermount3").args(["-u", "-q", "-z", "--"]).arg(&self.path).status();

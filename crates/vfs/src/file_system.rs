@@ -102,7 +102,7 @@ pub struct Change {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Size in bytes: cut off, or grown by a hole.
+    /// Size in bytes: truncated, or grown by a hole.
     pub size: Option<u64>,
     /// Last access.
     pub atime: Option<Timestamp>,

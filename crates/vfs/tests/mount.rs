@@ -300,7 +300,7 @@ fn mappings_are_shared_with_reads_and_writes() {
     file.set_len(8192).unwrap();
     let len = 8192;
     // JUSTIFICATION: only a mapping goes through the page cache the way programs map files.
-    // SAFETY: a fresh mapping of 8192 bytes of a file of that size, which nobody cuts off before it
+    // SAFETY: a fresh mapping of 8192 bytes of a file of that size, which nobody truncates before it
     // is taken away below.
     #[allow(unsafe_code)]
     let map = unsafe {

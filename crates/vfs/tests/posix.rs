@@ -227,10 +227,10 @@ fn set_id_bits_fall() {
     fs.write(handle, 0, b"x", WriteMode::Program).unwrap();
     assert_eq!(perm(), 0o2745, "without group execution it is no set-gid");
     arm(0o6755);
-    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-    fs.change(ROOT_USER, f, &cut).unwrap();
+    let truncate = SetAttr { size: Some(0), ..SetAttr::default() };
+    fs.change(ROOT_USER, f, &truncate).unwrap();
     assert_eq!(perm(), 0o6755);
-    fs.change(USER, f, &cut).unwrap();
+    fs.change(USER, f, &truncate).unwrap();
     assert_eq!(perm(), 0o755);
     arm(0o6755);
     let own = SetAttr { uid: Some(1000), ..SetAttr::default() };

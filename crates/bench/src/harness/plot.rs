@@ -246,15 +246,8 @@ mod tests {
     #[test]
     fn draws_a_figure_a_workload() {
         let folder = tempfile::tempdir().unwrap();
-        let record = |load_percent, peer: &str, value: f64| Record {
-            profile: "db".into(),
-            workload: "seq-read".into(),
-            unit: "MiB/s".into(),
-            load_percent,
-            peer: peer.into(),
-            samples: vec![value],
-            ..Record::default()
-        };
+        let record =
+            |load_percent, peer, value| Record::sample(peer, "seq-read", load_percent, &[value]);
         let one_load = [record(10, "fuse2fs", 5.0)];
         assert_eq!(draw_all(&one_load, folder.path(), "r").unwrap(), 0);
         let records = [

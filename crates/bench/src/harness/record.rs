@@ -34,6 +34,20 @@ impl Record {
     pub(crate) fn value(&self) -> Option<f64> {
         median(&self.samples)
     }
+
+    /// A record as tests need it.
+    #[cfg(test)]
+    pub(crate) fn sample(peer: &str, workload: &str, load_percent: u32, samples: &[f64]) -> Self {
+        Self {
+            profile: "db".into(),
+            workload: workload.into(),
+            load_percent,
+            peer: peer.into(),
+            unit: "MiB/s".into(),
+            samples: samples.into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The peer that ratios among `records` refer to.
@@ -68,17 +82,7 @@ mod tests {
     use super::*;
 
     fn record(peer: &str, samples: &[f64]) -> Record {
-        Record {
-            profile: "db".into(),
-            workload: "seq-read".into(),
-            load_percent: 60,
-            peer: peer.into(),
-            unit: "MiB/s".into(),
-            samples: samples.into(),
-            image_bytes: 1 << 30,
-            cold: true,
-            note: String::new(),
-        }
+        Record::sample(peer, "seq-read", 60, samples)
     }
 
     #[test]

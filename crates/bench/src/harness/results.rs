@@ -106,16 +106,11 @@ mod tests {
     fn what_was_written_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.csv");
-        let record = |peer: &str, samples: &[f64]| Record {
-            profile: "db".into(),
-            workload: "seq-read".into(),
-            load_percent: 60,
-            peer: peer.into(),
-            unit: "MiB/s".into(),
-            samples: samples.into(),
+        let record = |peer, samples: &[f64]| Record {
             image_bytes: 1 << 30,
             cold: true,
             note: "a, \"note\"\nof two lines".into(),
+            ..Record::sample(peer, "seq-read", 60, samples)
         };
         let records = [record("x", &[3.0, 1.0, 2.0]), record("y", &[])];
         write(&records, &Provenance::default(), &path).unwrap();

@@ -75,14 +75,8 @@ mod tests {
 
     #[test]
     fn shows_values_ratios_and_gaps() {
-        let record = |peer: &str, load_percent, samples: &[f64]| Record {
-            profile: "db".into(),
-            workload: "seq-read".into(),
-            unit: "MiB/s".into(),
-            load_percent,
-            peer: peer.into(),
-            samples: samples.into(),
-            ..Record::default()
+        let record = |peer, load_percent, samples: &[f64]| {
+            Record::sample(peer, "seq-read", load_percent, samples)
         };
         let records = [
             record("tacita-d", 60, &[150.0]),

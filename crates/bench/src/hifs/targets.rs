@@ -125,14 +125,7 @@ mod tests {
     use super::*;
 
     fn record(peer: &str, workload: &str, load_percent: u32, value: f64) -> Record {
-        Record {
-            profile: "db".into(),
-            workload: workload.into(),
-            load_percent,
-            peer: peer.into(),
-            samples: vec![value],
-            ..Record::default()
-        }
+        Record::sample(peer, workload, load_percent, &[value])
     }
 
     #[test]

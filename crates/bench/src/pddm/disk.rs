@@ -3,7 +3,6 @@
 //! Nothing here depends on the machine but the order in which runs are written and tails are read,
 //! which moves the figures by a few parts in a hundred.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -12,13 +11,12 @@ use tacita_pddm::{Entropy, Level, Options, Parameters, Session, Unlock, Volume, 
 use tacita_secret::Key;
 
 use super::plain::PlainVolume;
-use super::{BASE, BLOCK_LEN, age};
+use super::{BASE, BLOCK_LEN, LARGE, age, has_room};
 use crate::harness::content::Stream;
 use crate::harness::record::Record;
+use crate::harness::runner;
 use crate::harness::statistics::{mib, real};
 
-/// Blocks of a large request.
-const LARGE: u64 = 256;
 /// Bytes of large requests in each workload.
 const LARGE_BYTES: u64 = 32 << 20;
 /// Small requests in each workload.
@@ -50,7 +48,7 @@ pub(crate) fn run(size_bytes: u64) -> Result<Vec<Record>> {
     let blocks = size_bytes / BLOCK_LEN / 130 * 128;
     let plain = PlainVolume::new(beneath.clone(), blocks)?;
     fill(&plain)?;
-    let mut records = measure(BASE, &plain, &beneath, &|_| Ok(()))?;
+    let mut records = measure(BASE, &plain, &beneath, None)?;
 
     let beneath = disk()?;
     let device: Arc<dyn BlockDevice> = beneath.clone();
@@ -62,10 +60,9 @@ pub(crate) fn run(size_bytes: u64) -> Result<Vec<Record>> {
     let volume = |level| session.volume(level).context("the volume is not open");
     let (public, hidden) = (volume(Level::PUBLIC)?, volume(Level::hidden(1))?);
     age(&session, &public, &hidden, 100)?;
-    records.extend(measure("public", &public, &beneath, &|_| Ok(()))?);
-    let random = RefCell::new(Stream::new(7));
-    let carry = |blocks: u64| carry(&public, blocks * CARRIERS, &mut random.borrow_mut());
-    records.extend(measure("hidden", &hidden, &beneath, &carry)?);
+    records.extend(measure("public", &public, &beneath, None)?);
+    let mut carriers = Carriers { public: &public, hidden: &hidden, random: Stream::new(7) };
+    records.extend(measure("hidden", &hidden, &beneath, Some(&mut carriers))?);
     session.close()?;
     Ok(records)
 }
@@ -79,22 +76,40 @@ fn fill(volume: &dyn BlockDevice) -> Result<()> {
     Ok(volume.flush()?)
 }
 
-/// Public traffic in small requests all over the volume.
-fn carry(public: &Volume, blocks: u64, random: &mut Stream) -> block::Result<()> {
-    let count = public.geometry().blocks;
-    let data = [0x5a; 4096];
-    for _ in 0..blocks {
-        public.write(BlockNo(random.below(count)), &data)?;
-    }
-    public.flush()
+/// Public traffic in small requests all over the volume, for hidden blocks to go with.
+struct Carriers<'a> {
+    public: &'a Volume,
+    hidden: &'a Volume,
+    random: Stream,
 }
 
-/// The workloads on one volume. After each write `carry` is told how many blocks it had.
+impl Carriers<'_> {
+    /// Writes what carries `blocks` hidden ones.
+    fn carry(&mut self, blocks: u64) -> block::Result<()> {
+        let count = self.public.geometry().blocks;
+        let data = [0x5a; 4096];
+        for _ in 0..blocks * CARRIERS {
+            self.public.write(BlockNo(self.random.below(count)), &data)?;
+        }
+        self.public.flush()
+    }
+
+    /// Carries until `blocks` more may wait.
+    fn make_room(&mut self, blocks: u64) -> block::Result<()> {
+        while !has_room(self.hidden, blocks) {
+            self.carry(LARGE)?;
+        }
+        Ok(())
+    }
+}
+
+/// The workloads on one volume; hidden blocks are carried after each large write, and after all
+/// small ones.
 fn measure(
     peer: &str,
     volume: &dyn BlockDevice,
     disk: &Disk,
-    carry: &dyn Fn(u64) -> block::Result<()>,
+    mut carriers: Option<&mut Carriers<'_>>,
 ) -> Result<Vec<Record>> {
     let blocks = volume.geometry().blocks;
     let large = blocks.min(LARGE_BYTES / BLOCK_LEN) / LARGE;
@@ -110,19 +125,27 @@ fn measure(
         let mut buf = vec![0x5a; usize::try_from(len * BLOCK_LEN)?];
         let before = disk.elapsed_ns();
         for request in 0..requests {
+            runner::check_stop()?;
             let at = if len == 1 { random.below(blocks) } else { request * len };
             if !writes {
                 volume.read(BlockNo(at), &mut buf)?;
                 continue;
             }
+            if let Some(carriers) = &mut carriers {
+                carriers.make_room(len)?;
+            }
             volume.write(BlockNo(at), &buf)?;
-            if len > 1 {
-                carry(len)?;
+            if len > 1
+                && let Some(carriers) = &mut carriers
+            {
+                carriers.carry(len)?;
             }
         }
         if writes {
-            if len == 1 {
-                carry(requests)?;
+            if len == 1
+                && let Some(carriers) = &mut carriers
+            {
+                carriers.carry(requests)?;
             }
             volume.flush()?;
         }
@@ -139,4 +162,24 @@ fn measure(
         });
     }
     Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_whose_queue_takes_less_than_a_workload_is_measured() {
+        let records = run(16 << 20).unwrap();
+        assert_eq!(records.len(), 12);
+        assert!(records.iter().all(|record| record.value().is_some_and(|speed| speed > 0.0)));
+    }
+
+    #[test]
+    fn a_disk_that_cannot_take_a_large_request_is_refused() {
+        for size in [1 << 20, 6 << 20] {
+            let error = run(size).unwrap_err();
+            assert!(error.to_string().contains("too small"), "{error:#}");
+        }
+    }
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tacita_block::{Access, BlockDevice, FileDevice, FileOptions};
+use tacita_block::{Access, BlockDevice, FileDevice, FileOptions, size};
 use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
 use tacita_hifs::pack::{Carried, PackError};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
 
 use crate::arguments::{IdsName, LayoutName, Shape, TimesName};
 use crate::exit::{self, Failure, Outcome};
-use crate::{output, sizes};
+use crate::output;
 
 /// How much of an existing file is looked at before it is taken for empty.
 const PROBE_LEN: usize = 64 << 10;
@@ -38,11 +38,11 @@ pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool)
     let text = format!(
         "{}: {} image, layout {}, {} groups, {} buckets of {}\n",
         image.display(),
-        sizes::show(parameters.len_bytes),
+        size::show(parameters.len_bytes),
         super::facts::layout_name(parameters.layout),
         geometry.buckets.groups,
         geometry.buckets.cells(),
-        sizes::show(geometry.bucket_len_bytes()),
+        size::show(geometry.bucket_len_bytes()),
     );
     output::facts(json, &facts, &text)
 }
@@ -84,7 +84,7 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
         "bytes": carried.bytes,
         "attributes_left_out": left_out,
     });
-    let mut text = format!("{} nodes, {} {what}\n", carried.nodes, sizes::show(carried.bytes));
+    let mut text = format!("{} nodes, {} {what}\n", carried.nodes, size::show(carried.bytes));
     if left_out > 0 {
         let _ = writeln!(
             text,

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tacita_block::{Access, FileDevice};
+use tacita_block::{Access, FileDevice, size};
 use tacita_hifs::geometry::{Ids, Layout, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, Superblock, Survey};
 
 use crate::exit::{self, Failure, Outcome};
-use crate::{output, sizes};
+use crate::output;
 
 pub(super) const fn layout_name(layout: Layout) -> &'static str {
     match layout {
@@ -124,7 +124,7 @@ fn as_text(image: &Path, superblock: &Superblock, survey: &Survey) -> String {
     let geometry = superblock.geometry;
     let percent = |used, all| ratio(used, all) * 100.0;
     let rows = [
-        ("image", format!("{}, {}", image.display(), sizes::show(geometry.image_blocks << 12))),
+        ("image", format!("{}, {}", image.display(), size::show(geometry.image_blocks << 12))),
         (
             "layout",
             format!(
@@ -140,7 +140,7 @@ fn as_text(image: &Path, superblock: &Superblock, survey: &Survey) -> String {
                 "{} groups of {} buckets of {}",
                 geometry.buckets.groups,
                 geometry.buckets.cells_per_group,
-                sizes::show(geometry.bucket_len_bytes())
+                size::show(geometry.bucket_len_bytes())
             ),
         ),
         (
@@ -161,12 +161,12 @@ fn as_text(image: &Path, superblock: &Superblock, survey: &Survey) -> String {
                 survey.pages
             ),
         ),
-        ("journal", format!("{}, zero", sizes::show(geometry.journal_blocks << 12))),
+        ("journal", format!("{}, zero", size::show(geometry.journal_blocks << 12))),
         (
             "content",
             format!(
                 "{} in {} files; {} directories, {} others",
-                sizes::show(survey.content_bytes),
+                size::show(survey.content_bytes),
                 survey.files,
                 survey.directories,
                 survey.others

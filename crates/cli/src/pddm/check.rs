@@ -52,7 +52,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         let _ = writeln!(text, "{}: {name}: {count} blocks are lost", path.display());
     }
     if whole {
-        text = format!("{}: whole: {} units written so far\n", path.display(), view.next);
+        text = format!("{}: intact: {} units written so far\n", path.display(), view.next);
     }
     output::facts(*json, &value, &text)?;
     if whole {

@@ -32,7 +32,7 @@ pub(super) fn run(endpoint: &Path, rest: Rest, json: bool) -> Outcome<()> {
         }
         _ => {
             return Err(Failure::usage(
-                "hidden data may be waiting, and neither --sweep nor --drop was given",
+                "hidden data may be queued, and neither --sweep nor --drop was given",
             )
             .with_remedy("--sweep writes it to the device first, --drop discards it"));
         }
@@ -59,12 +59,12 @@ fn ask(endpoint: &Path) -> Outcome<Option<Wish>> {
     let facts = ask_daemon(connect(endpoint)?, "hidden", Value::Null)?;
     for volume in facts["volumes"].as_array().into_iter().flatten() {
         output::print(&format!(
-            "{}: {} blocks wait\n",
+            "{}: {} blocks are queued\n",
             volume["name"].as_str().unwrap_or_default(),
             volume["waiting_blocks"]
         ))?;
     }
-    output::print("Hidden data that waits: [s]weep it onto the device, [d]rop it, or stay open? ")?;
+    output::print("Queued hidden data: [s]weep it onto the device, [d]rop it, or stay open? ")?;
     std::io::stdout().flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions};
+use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, size};
 use tacita_pddm::{Entropy, Geometry, Parameters, Unlock, init};
 use tacita_secret::Password;
 
 use super::{failure, name_of};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::{output, passwords, sizes};
+use crate::{output, passwords};
 
 /// So much at the beginning of a device says whether it holds something.
 const LOOK_LEN: usize = 1 << 20;
@@ -48,13 +48,13 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 fn report(path: &Path, geometry: &Geometry, json: bool) -> Outcome<()> {
     let bytes = |level| u64::from(geometry.volume_blocks(level)) * 4096;
     let volumes: Vec<_> = geometry.levels().map(|level| (name_of(level), bytes(level))).collect();
-    let parts = volumes.iter().map(|(name, bytes)| format!("{name} {}", sizes::show(*bytes)));
+    let parts = volumes.iter().map(|(name, bytes)| format!("{name} {}", size::show(*bytes)));
     let text = format!(
         "{}: {} device, {} units of {}; room for {}\n",
         path.display(),
-        sizes::show(geometry.device_blocks() * 4096),
+        size::show(geometry.device_blocks() * 4096),
         geometry.units(),
-        sizes::show(u64::from(geometry.unit_blocks()) * 4096),
+        size::show(u64::from(geometry.unit_blocks()) * 4096),
         parts.collect::<Vec<_>>().join(", ")
     );
     let room = volumes.iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes }));
@@ -120,14 +120,14 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     if let Some(size) = size
         && size != here.len_bytes()
     {
-        let text = format!("{} has {}", path.display(), sizes::show(here.len_bytes()));
+        let text = format!("{} has {}", path.display(), size::show(here.len_bytes()));
         return Err(Failure::usage(text).with_remedy("leave --size out, or remove the file"));
     }
     let mut head = vec![0; LOOK_LEN.min(usize::try_from(here.len_bytes()).unwrap_or(LOOK_LEN))];
     device.read(BlockNo(0), &mut head).map_err(failed)?;
     if !force && head.iter().any(|byte| *byte != 0) {
         let text = format!("{}: it is not empty", path.display());
-        return Err(Failure::usage(text).with_remedy("--force makes a device of it all the same"));
+        return Err(Failure::usage(text).with_remedy("--force overwrites it"));
     }
     Ok(Arc::new(device))
 }

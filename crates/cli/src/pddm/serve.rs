@@ -120,7 +120,7 @@ impl Open {
             );
         }
         // Hidden clients go first, then the heartbeat, then all others.
-        session.cut_hidden();
+        session.close_hidden();
         drop(heartbeat);
         let served = serving.stop(unmounted);
         let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());

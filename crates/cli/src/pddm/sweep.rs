@@ -77,7 +77,7 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
     if !whole {
         let text = format!("{}: interrupted; nothing is lost", path.display());
         return Err(Failure::new(exit::WRONG, text)
-            .with_remedy("the next `tacita pddm sweep` goes on where this one was"));
+            .with_remedy("the next `tacita pddm sweep` continues where this one stopped"));
     }
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
 }

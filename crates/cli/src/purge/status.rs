@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::Value;
+use tacita_block::size;
 
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
-use crate::sizes;
 use crate::status::{ask, daemon_of};
 
 pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
@@ -16,7 +16,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
         let mut status = ask(daemon()?, "status", Value::Null)?;
         if status["system"] != "purge" {
             return Err(Failure::usage(format!("{}: not a purge mount", dir.display()))
-                .with_remedy("`findmnt -t fuse.purge` lists those that there are"));
+                .with_remedy("`findmnt -t fuse.purge` lists the mounts of purge"));
         }
         Ok(status["facts"].take())
     };
@@ -29,7 +29,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
 
 fn text(status: &Value) -> String {
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
-    let size = |key: &str| sizes::show(number(key));
+    let size = |key: &str| size::show(number(key));
     let mut text = String::new();
     let manner = if status["asynchronous"] == true { "in the background" } else { "at once" };
     let _ = writeln!(
@@ -40,10 +40,10 @@ fn text(status: &Value) -> String {
     );
     let _ = writeln!(
         text,
-        "purged: {} files, {} folders, {} cuts, {} attributes",
+        "purged: {} files, {} folders, {} ranges, {} attributes",
         number("files"),
         number("folders"),
-        number("cuts"),
+        number("ranges"),
         number("attributes")
     );
     let _ = writeln!(

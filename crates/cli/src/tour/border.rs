@@ -194,7 +194,7 @@ fn equal_views(views: &[Vec<View>]) -> Evidence {
         }
     }
     Evidence::new(
-        "with the public password, all that can be opened is the same, on every copy",
+        "what the public password opens is the same on every copy",
         format!("{compared} units compared, {differ} differ"),
         differ == 0,
     )
@@ -205,7 +205,7 @@ fn found(worlds: &[World]) -> Evidence {
     let hits = |copy: &[u8]| copy.windows(secret.len()).filter(|w| *w == secret).count();
     let raw: usize = worlds.iter().flat_map(|w| &w.copies).map(|(copy, _)| hits(copy)).sum();
     Evidence::new(
-        "the hidden file is in none of the copies as it is",
+        "no copy contains the hidden file in the clear",
         format!("found {raw} times"),
         raw == 0,
     )

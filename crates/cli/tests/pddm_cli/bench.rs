@@ -64,15 +64,6 @@ pub(crate) fn expect(code: i32, output: &Output) -> String {
     format!("{}{said}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// Whether a program is there; says loudly that it is not.
-pub(crate) fn has(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: {test}: {program} is not installed");
-    }
-    found
-}
-
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

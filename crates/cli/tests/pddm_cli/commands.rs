@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
-use tacita_testkit::{MountGuard, skip_without_fuse};
+use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
 
-use crate::bench::{Bench, expect, has, run, tacita};
+use crate::bench::{Bench, expect, run, tacita};
 
 fn written(bench: &Bench, more: &[&str]) -> u64 {
     let (device, public) = (bench.path("device"), bench.path("public"));
@@ -25,7 +25,7 @@ fn written(bench: &Bench, more: &[&str]) -> u64 {
 #[test]
 fn a_damaged_page_is_repaired() {
     let test = "a_damaged_page_is_repaired";
-    if !has(test, "qemu-io") {
+    if skip_without(test, &["qemu-io"]) {
         return;
     }
     let bench = Bench::new(test);
@@ -71,7 +71,7 @@ fn a_damaged_page_is_repaired() {
 #[test]
 fn an_old_cell_is_found_by_a_search() {
     let test = "an_old_cell_is_found_by_a_search";
-    if !has(test, "qemu-io") {
+    if skip_without(test, &["qemu-io"]) {
         return;
     }
     let bench = Bench::new(test);
@@ -137,7 +137,7 @@ fn a_sweep_keeps_to_its_rate() {
 #[test]
 fn a_terminal_is_asked() {
     let test = "a_terminal_is_asked";
-    if !has(test, "qemu-io") || !has(test, "script") {
+    if skip_without(test, &["qemu-io", "script"]) {
         return;
     }
     let bench = Bench::new(test);
@@ -154,7 +154,7 @@ fn a_terminal_is_asked() {
             .unwrap();
         terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
         let said = expect(0, &terminal.wait_with_output().unwrap());
-        assert!(said.contains("hidden: 10 blocks wait"), "{said}");
+        assert!(said.contains("hidden: 10 blocks are queued"), "{said}");
         assert!(said.contains("[s]weep it onto the device, [d]rop it, or stay open?"), "{said}");
         said
     };

@@ -88,7 +88,7 @@ impl Image {
     }
 
     pub(crate) fn count(&self, text: &str) -> usize {
-        unmount(self.lower(), UnmountFlags::empty()).unwrap();
+        tacita_testkit::unmount(&self.lower());
         let image = fs::read(self.path()).unwrap();
         assert!(self.mount());
         image.windows(text.len()).filter(|window| *window == text.as_bytes()).count()

@@ -80,8 +80,8 @@ fn status_with_verdict(upper: &Path) -> Value {
     }
 }
 
-/// Cuts a file system off from its device.
-fn cut_off(image: &Image) -> bool {
+/// Detaches a file system from its device.
+fn detach(image: &Image) -> bool {
     // EXT4_IOC_SHUTDOWN, without putting the journal on the medium.
     let script = "import fcntl,os,struct,sys\n\
                   d=os.open(sys.argv[1],os.O_RDONLY)\n\
@@ -107,7 +107,7 @@ fn a_device_that_vanishes_costs_an_error_and_no_purge() {
         let held = fs::File::open(upper.join("secret-one")).unwrap();
         fs::remove_file(upper.join("secret-one")).unwrap();
         fs::File::open(image.lower()).unwrap().sync_all().unwrap();
-        if !cut_off(&image) {
+        if !detach(&image) {
             eprintln!("SKIPPED: {test}: no python3, or no EXT4_IOC_SHUTDOWN");
             return;
         }
@@ -132,10 +132,10 @@ fn a_device_that_vanishes_costs_an_error_and_no_purge() {
     }
 }
 
-/// The image is cut short under the mounted file system, whose blocks then read as zeros or fail.
+/// The image is truncated under the mounted file system, whose blocks then read as zeros or fail.
 #[test]
-fn an_image_that_is_cut_short_ends_nothing_but_the_work_on_it() {
-    let test = "an_image_that_is_cut_short_ends_nothing_but_the_work_on_it";
+fn an_image_that_is_truncated_ends_nothing_but_the_work_on_it() {
+    let test = "an_image_that_is_truncated_ends_nothing_but_the_work_on_it";
     let Some(image) = Image::new(test) else { return };
     for number in 0..20 {
         write(&image.lower().join(format!("file-{number}")), "lost with its device; ");

@@ -100,7 +100,7 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         self.exchange(request, progress).map_err(|e| {
             Failure::new(exit::DEVICE, format!("the daemon does not answer: {e}")).with_remedy(
-                "what was flushed is on the medium; its last words are in the system's log",
+                "what was flushed is on the medium; its last messages are in the system's log",
             )
         })
     }
@@ -131,7 +131,7 @@ impl Client {
             let mut line = Vec::new();
             (&mut reader).take(ANSWER_LEN_MAX_BYTES).read_until(b'\n', &mut line)?;
             if line.is_empty() {
-                return Err(std::io::Error::other("it ended without a word"));
+                return Err(std::io::Error::other("it ended without an answer"));
             }
             let value: Value = serde_json::from_slice(&line)?;
             let Some(facts) = value.get("progress") else {

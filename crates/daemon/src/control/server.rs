@@ -150,7 +150,7 @@ impl Daemon {
         let reply = Reply { stream };
         if self.clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
             self.clients.fetch_sub(1, Ordering::Relaxed);
-            let busy = Failure::new(exit::BUSY, "too many ask at the same time");
+            let busy = Failure::new(exit::BUSY, "too many requests at the same time");
             reply.end(&Value::Null, Some(&busy.with_remedy("try again")));
             return;
         }

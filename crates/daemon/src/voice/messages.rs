@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_are_cut_between_characters() {
+    fn long_ones_are_truncated_between_characters() {
         let long = "\u{e4}".repeat(TEXT_LEN_MAX_BYTES);
         let mut messages = Messages::new();
         messages.add(1, Level::Warn, &format!("x{long}"));

@@ -84,7 +84,7 @@ pub(super) const fn fold(id: u128) -> u64 {
     mix(id as u64, (id >> 64) as u64)
 }
 
-/// Cuts the stored buckets of one chunk into maximal aligned pieces.
+/// Splits the stored buckets of one chunk into maximal aligned pieces.
 ///
 /// Bit `i` of `mask` says that the chunk's bucket `i` is stored; a chunk has `2^order_max <= 64`
 /// buckets. Returns `(first bucket in the chunk, order)` ascending, and the chunk's envelope: the
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_cut_aligned_intervals() {
+    fn holes_split_into_aligned_intervals() {
         let (pieces, envelope) = pieces_of_chunk(0b1101_1110, 4);
         assert_eq!(pieces, [(1, 0), (2, 1), (4, 0), (6, 1)]);
         assert_eq!(envelope, 3);

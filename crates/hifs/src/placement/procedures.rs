@@ -2,7 +2,7 @@
 
 use super::piece::{Cell, Owner, Piece, Rank, Shape, fold, mix};
 
-/// A layout: how owners are cut, what keys and cells prefer.
+/// A layout: how owners are split, what keys and cells prefer.
 ///
 /// `choice(p, 0)` is the paper's `MOST_PREFERRED`, `choice(p, t + 1)` its `NEXT` after
 /// `choice(p, t)`, and `rank` orders what its `BUCKET_PREFERS` compares.

@@ -12,7 +12,7 @@ const SWEEP_AT: u32 = 1024;
 
 /// Layout D.
 ///
-/// A file is cut into aligned pieces of up to `2^order_max` buckets; all cells prefer bigger pieces,
+/// A file is split into aligned pieces of up to `2^order_max` buckets; all cells prefer bigger pieces,
 /// then smaller hashes. Pieces are placed in decreasing size, so what is free is always a union of
 /// whole frames of the current size, and a piece finds room whenever the volume fits.
 ///

@@ -1,4 +1,4 @@
-//! Content is written, cut off and punched: all of it waits in memory until the commit.
+//! Content is written, truncated and punched: all of it waits in memory until the commit.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -125,14 +125,14 @@ impl State {
     }
 
     /// Most bytes to be written before the next look at what is pending: a quarter of what one
-    /// commit may change, so that there is room for the buckets cut at both ends too.
+    /// commit may change, so that there is room for the buckets that are split at both ends, too.
     pub(crate) fn piece_len(&self) -> usize {
         let quarter = self.superblock.geometry.commit_blocks() / 4;
         usize::try_from(quarter).unwrap_or(PIECE_BLOCKS_MAX).clamp(1, PIECE_BLOCKS_MAX) * BLOCK_LEN
     }
 
-    /// Blocks of the buckets that a write of `len` bytes touches at most, wherever it begins, or a
-    /// cut at both ends of a range.
+    /// Blocks of the buckets that a write of `len` bytes touches at most, wherever it begins, or
+    /// that a range splits at both ends.
     pub(crate) fn write_blocks(&self, len: usize) -> u64 {
         let blocks = len.div_ceil(BLOCK_LEN) as u64;
         blocks + 2 * u64::from(self.superblock.geometry.bucket_blocks)
@@ -181,7 +181,7 @@ impl State {
         done
     }
 
-    /// Cuts off, or grows by a hole.
+    /// Truncates, or grows by a hole.
     ///
     /// # Errors
     /// [`Kind::FileTooBig`]: nothing has changed. [`Kind::Io`].

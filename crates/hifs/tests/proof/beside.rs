@@ -8,10 +8,11 @@ use tacita_hifs::Hifs;
 use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_testkit::by_name;
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, Tree, read_all, step, tree, walk};
 use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
-use crate::images::{LAYOUTS, NOW, assert_same, env_number, fresh, new, open, parameters, plainly};
+use crate::images::{LAYOUTS, NOW, assert_same, fresh, new, open, parameters, plainly};
 use crate::permutation::LIMITS;
 use crate::planted::catches;
 

@@ -5,12 +5,11 @@ use tacita_hifs::Hifs;
 use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Table};
 use tacita_testkit::by_name;
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, tree, walk};
 use tacita_vfs::{Exchange, FileSystem, FileType, Kind, NodeId, Stamps};
 
-use crate::images::{
-    LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters,
-};
+use crate::images::{LAYOUTS, NOW, assert_same, fresh, memory_device, new, open, parameters};
 use crate::planted::catches;
 
 /// Shapes with few and many buckets a commit.

@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use tacita_block::{Event, FaultDevice};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
 
 use tacita_vfs::{FileSystem, FileType, Stamps};
 
 use crate::images::{
-    LAYOUTS, assert_same, env_number, fault_device, fresh, memory_device, new, open, options,
-    parameters,
+    LAYOUTS, assert_same, fault_device, fresh, memory_device, new, open, options, parameters,
 };
 use crate::permutation::LIMITS;
 

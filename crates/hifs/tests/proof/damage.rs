@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Parameters, Table};
 use tacita_hifs::placement::Cell;
 use tacita_hifs::{Hifs, Kind, OpenOptions, Recovery, Superblock};
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Tree, step, tree};
 use tacita_vfs::FileSystem;
 
@@ -17,7 +18,7 @@ const PLACES: [&str; 10] = [
     "block",
     "superblock",
     "journal",
-    "cut off",
+    "truncated",
     "inode",
     "map",
     "directory",
@@ -277,15 +278,15 @@ fn blocks_of_the_tables_trade_places() {
 }
 
 #[test]
-fn an_image_cut_short() {
+fn a_truncated_image() {
     let sample = sample(Layout::D);
     for blocks in (0..sample.image.len() / BLOCK_LEN).step_by(5) {
-        let fate = fate(&sample, &sample.image[..blocks * BLOCK_LEN], "cut", true);
+        let fate = fate(&sample, &sample.image[..blocks * BLOCK_LEN], "truncated", true);
         assert!(matches!(fate, Fate::Refused(_)), "{blocks} blocks: {fate:?}");
     }
     let odd = &sample.image[..sample.image.len() - 100];
     let error = Hifs::open(memory_device(odd), options(1)).unwrap_err();
-    assert!(error.to_string().contains("cut off"), "{error}");
+    assert!(error.to_string().contains("truncated"), "{error}");
     // Both superblocks gone, or of different images.
     let mut image = sample.image.clone();
     let last = image.len() - BLOCK_LEN;
@@ -417,7 +418,7 @@ fn a_journal_with_a_flipped_bit_is_erased() {
 /// its place, and what is not serves every request.
 #[test]
 fn every_byte_changed_under_a_right_checksum() {
-    let every = crate::images::env_number("TACITA_DAMAGE_STRIDE", 97);
+    let every = env_number("TACITA_DAMAGE_STRIDE", 97);
     for (n, layout) in LAYOUTS.into_iter().enumerate() {
         let sample = sample(layout);
         let geometry = sample.superblock.geometry;

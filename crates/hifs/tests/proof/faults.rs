@@ -6,6 +6,7 @@ use tacita_block::{Fault, FaultDevice, Kind as DeviceKind};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Kind, Recovery, RootOwner, format};
 use tacita_testkit::by_name;
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree};
 use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
@@ -164,7 +165,7 @@ fn folder() -> NewNode {
 }
 
 fn stories() -> impl Iterator<Item = Story> {
-    let more = crate::images::env_number("TACITA_GAMES", 2);
+    let more = env_number("TACITA_GAMES", 2);
     LAYOUTS.into_iter().flat_map(move |layout| (0..more).filter_map(move |s| Story::new(layout, s)))
 }
 

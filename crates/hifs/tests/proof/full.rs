@@ -5,13 +5,14 @@ use std::ffi::OsStr;
 use tacita_hifs::Hifs;
 use tacita_hifs::geometry::{Layout, Parameters, Table};
 use tacita_testkit::by_name;
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree, walk};
 use tacita_vfs::{
     Change, Exchange, FileSystem, FileType, Kind, NewNode, NodeId, Stamps, XattrMode,
 };
 
 use crate::images::{
-    LAYOUTS, NOW, assert_same, env_number, fresh, memory_device, new, open, parameters, plainly,
+    LAYOUTS, NOW, assert_same, fresh, memory_device, new, open, parameters, plainly,
 };
 
 fn small(layout: Layout) -> Parameters {

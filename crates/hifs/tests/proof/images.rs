@@ -79,11 +79,6 @@ pub(crate) fn assert_same(a: &[u8], b: &[u8], what: &str) {
     );
 }
 
-/// A number from the environment, so that a soak run can do more than `./test` does.
-pub(crate) fn env_number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// Builds a tree without detours, for which a full image has no room, in a shuffled order.
 pub(crate) fn plainly(hifs: &Hifs, durability: &Tree, seed: u64) {
     let mut rng = Rng::new(seed);

@@ -8,13 +8,12 @@ use tacita_clock::Simulated;
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions};
 use tacita_testkit::MemoryFs;
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Commits, Limits, Rng, build, step, tree};
 use tacita_vfs::posix::{Caller, OpenMode, WriteMode};
 use tacita_vfs::{Attr, Cookie, FileSystem, FileType, FsStats, Kind, Posix, Timestamp};
 
-use crate::images::{
-    LAYOUTS, assert_same, env_number, fresh, memory_device, open, options, parameters,
-};
+use crate::images::{LAYOUTS, assert_same, fresh, memory_device, open, options, parameters};
 
 pub(crate) const LIMITS: Limits = Limits { names: 12, size_max: 90_000, write_max: 30_000 };
 

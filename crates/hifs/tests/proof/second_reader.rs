@@ -9,10 +9,11 @@ use std::process::{Command, Output};
 
 use tacita_hifs::geometry::{Ids, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions};
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Seen, Tree, step, tree};
 use tacita_vfs::{FileSystem, FileType};
 
-use crate::images::{LAYOUTS, env_number, fresh, memory_device, open, options, parameters};
+use crate::images::{LAYOUTS, fresh, memory_device, open, options, parameters};
 
 const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/second_reader/read_image.py");
 

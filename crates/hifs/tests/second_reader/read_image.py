@@ -113,7 +113,7 @@ class Inode:
             expect(name > last and 0 not in name, "order of attributes")
             self.attributes[name] = bytes(entry[end + 3 + name_len:end + 3 + name_len + value_len])
             end, last = end + 3 + name_len + value_len, name
-        expect(end == stop <= len(entry), "attributes cut off")
+        expect(end == stop <= len(entry), "truncated attributes")
         self.end = end
         self.paths = []
 
@@ -161,7 +161,7 @@ class Image:
         expect(self.b & (self.b - 1) == 0 and 1 <= self.b <= 256 and 1 <= self.groups <= 4096, "sizes")
         chosen = (self.journal, self.bn, self.pn, self.order)
         expect(chosen == shape(self.blocks, self.b, self.groups, self.layout), "shape")
-        expect(self.blocks * BLOCK <= len(self.data), "an image cut off")
+        expect(self.blocks * BLOCK <= len(self.data), "a truncated image")
         self.cell_blocks = {"buckets": self.b, "pages": 1}
         self.count = {"buckets": self.bn, "pages": self.pn}
 

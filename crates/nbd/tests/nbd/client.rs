@@ -38,6 +38,15 @@ impl Served {
         Self { server, folder }
     }
 
+    /// Waits until so many clients are connected.
+    pub(crate) fn await_connections(&self, count: usize) {
+        let begin = System.monotonic();
+        while self.server.connections() != count {
+            assert!(System.elapsed(begin) < WAIT_MAX, "{}", self.server.connections());
+            System.wait(Duration::from_millis(2));
+        }
+    }
+
     pub(crate) fn device(device: impl BlockDevice + 'static) -> Self {
         Self::new(vec![Export::new("disk", Arc::new(device))])
     }

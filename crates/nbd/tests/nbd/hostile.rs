@@ -57,14 +57,6 @@ fn assert_well(served: &Served) {
     assert_eq!(client.read(100, 1000), [5; 1000]);
 }
 
-fn await_connections(served: &Served, count: usize) {
-    let begin = System.monotonic();
-    while served.server.connections() != count {
-        assert!(System.elapsed(begin) < WAIT_MAX, "{}", served.server.connections());
-        System.wait(Duration::from_millis(2));
-    }
-}
-
 /// Bytes without a pattern, the same in every run.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {
@@ -88,7 +80,7 @@ fn garbage_ends_a_connection_and_nothing_else() {
             assert!(client.is_closed());
         }
     }
-    await_connections(&served, 0);
+    served.await_connections(0);
     assert_well(&served);
 }
 
@@ -168,7 +160,7 @@ fn half_a_write_changes_nothing() {
             client.send(CMD_WRITE, 0, 1, 0, len);
             client.put(&vec![9; len as usize - 1]);
             drop(client);
-            await_connections(&served, 0);
+            served.await_connections(0);
         }
     }
     assert_eq!(trace.count(RequestKind::Write), 0);
@@ -188,7 +180,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             client.stream.shutdown(Shutdown::Both).unwrap();
         }
     }
-    await_connections(&served, 0);
+    served.await_connections(0);
     assert_well(&served);
 }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tacita_clock::{Clock, System};
 use tacita_nbd::protocol::{CMD_FLUSH, CMD_READ};
 use tacita_nbd::{Export, Limits};
 
-use crate::client::{Client, Served, WAIT_MAX};
+use crate::client::{Client, Served};
 use crate::devices::{GatedDevice, memory};
 
 const LIMITS: Limits = Limits {
@@ -39,14 +38,6 @@ fn assert_served(served: &Served, export: &str) {
     assert_eq!(client.read(1 << 20, 4096), [7; 4096]);
 }
 
-fn await_connections(served: &Served, count: usize) {
-    let begin = System.monotonic();
-    while served.server.connections() != count {
-        assert!(System.elapsed(begin) < WAIT_MAX, "{}", served.server.connections());
-        System.wait(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn clients_of_one_export_take_no_place_from_another() {
     let (served, _gated) = served();
@@ -67,7 +58,7 @@ fn who_has_left_takes_no_place() {
         }
         gated.await_waiting(3 * round);
         drop(clients);
-        await_connections(&served, 0);
+        served.await_connections(0);
     }
     assert_served(&served, "gated");
     gated.open();
@@ -87,7 +78,7 @@ fn memory_of_one_export_is_none_of_another() {
     assert_served(&served, "other");
     // The others wait for it, and give up when their client has left.
     drop(clients);
-    await_connections(&served, 0);
+    served.await_connections(0);
     gated.open();
 }
 
@@ -100,7 +91,7 @@ fn what_nobody_wants_to_know_is_not_read() {
     }
     gated.await_waiting(16);
     drop(client);
-    await_connections(&served, 0);
+    served.await_connections(0);
     gated.open();
     assert!(served.server.stop(Duration::from_mins(1)));
     assert_eq!(gated.waited(), 16);

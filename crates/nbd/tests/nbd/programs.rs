@@ -8,21 +8,13 @@ use std::sync::Arc;
 use tacita_block::{Access, FileDevice};
 use tacita_nbd::{Export, Listener, Server};
 
+use tacita_testkit::skip_without;
+
 use crate::client::Served;
 use crate::devices::memory;
 
 /// Longest run of a client in seconds.
 const TIME_MAX_S: &str = "60";
-
-/// Whether a test has to be skipped for want of a program; says so.
-fn skip_without(test: &str, programs: &[&str]) -> bool {
-    let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
-    let missing = programs.iter().find(is_missing);
-    if let Some(program) = missing {
-        eprintln!("SKIPPED: {test}: {program} is not installed");
-    }
-    missing.is_some()
-}
 
 /// Runs a program to its end and gives what it prints.
 fn run(program: &str, arguments: &[&str]) -> String {

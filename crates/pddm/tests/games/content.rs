@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tacita_block::{Event, FaultDevice};
 
-use crate::devices::env_number;
 use crate::worlds::{Scenario, play};
+use tacita_testkit::env_number;
 
 const BLOCK: usize = 4096;
 const UNIT: usize = 8 * BLOCK;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, FaultDevice};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, make_room, open, parameters, shape, volume,
+    BLOCK, blocks, content, entropy, make, make_room, open, parameters, shape, volume,
 };
 
 /// By level and block: all versions that may be read after a cut; `None` is zeros.

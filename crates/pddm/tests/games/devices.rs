@@ -118,8 +118,3 @@ pub(crate) fn read(device: &dyn BlockDevice, at: u64) -> Vec<u8> {
     device.read(BlockNo(at), &mut buf).unwrap();
     buf
 }
-
-/// A number from the environment, so that a soak run can do more than `./test` does.
-pub(crate) fn env_number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}

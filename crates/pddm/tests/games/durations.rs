@@ -16,12 +16,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
 use tacita_clock::{Clock, Event, Simulated};
 use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Parameters, Session, Unlock, Volume};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 use tacita_testkit::simulation;
 
-use crate::devices::{
-    blocks, content, entropy, env_number, make, memory, parameters, volume, wrap,
-};
+use crate::devices::{blocks, content, entropy, make, memory, parameters, volume, wrap};
 
 /// Set for the process that plays a world: seed, kind of world, and what is planted.
 const WORLD: &str = "TACITA_PDDM_WORLD";
@@ -212,7 +211,7 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Ev
     let begin = clock.monotonic();
     session.close().unwrap();
     device.see(begin, "close".to_owned());
-    session.cut_hidden();
+    session.close_hidden();
 }
 
 /// What is done beside it where a hidden volume is busy: now and then, and around every public

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange, FaultDevice};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, has_room, make, open, parameters, shape, volume,
+    BLOCK, blocks, content, entropy, has_room, make, open, parameters, shape, volume,
 };
 
 /// What was written to a block, `None` for zeros, in the order of epochs.
@@ -103,15 +104,15 @@ fn after_a_cut_there_is_a_prefix_of_epochs() {
     }
 }
 
-/// Hidden volumes are cut off before a session ends; the public one is not.
+/// Hidden volumes are closed before a session ends; the public one is not.
 #[test]
-fn a_volume_that_is_cut_off_serves_nobody() {
+fn a_hidden_volume_that_is_closed_serves_nobody() {
     let device: Arc<dyn BlockDevice> = Arc::new(FaultDevice::new(shape(blocks(44))));
     make(&device, &parameters(1), 1, entropy(1, 1));
     let session = open(&device, 1, entropy(2, 2));
     let (public, hidden) = (volume(&session, 0), volume(&session, 1));
     hidden.write(BlockNo(3), &content(3, 1)).unwrap();
-    session.cut_hidden();
+    session.close_hidden();
     let mut block = content(3, 1);
     hidden.read(BlockNo(3), &mut block).unwrap_err();
     hidden.write(BlockNo(4), &block).unwrap_err();

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, make_room, memory, open, parameters, volume,
+    BLOCK, blocks, content, entropy, make, make_room, memory, open, parameters, volume,
 };
 
 const UNITS: u64 = 60;

@@ -6,8 +6,8 @@
 use tacita_testkit::history::Rng;
 
 use crate::content::units;
-use crate::devices::env_number;
 use crate::worlds::{Scenario, play};
+use tacita_testkit::env_number;
 
 const BLOCK: usize = 4096;
 

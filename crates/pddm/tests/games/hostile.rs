@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tacita_block::{BlockDevice, MemoryDevice};
 use tacita_pddm::Unlock;
 use tacita_pddm::hostile::{Numbers, exercise, plant};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
-use crate::devices::{blocks, entropy, env_number, make, memory, parameters, wrap};
+use crate::devices::{blocks, entropy, make, memory, parameters, wrap};
 
 #[test]
 fn any_numbers_in_whole_units() {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
 use tacita_pddm::Unlock;
 use tacita_pddm::examine::{UnitView, examine};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, has_room, make, open, parameters, shape, volume, wrap,
+    blocks, content, entropy, has_room, make, open, parameters, shape, volume, wrap,
 };
 
 /// One world: public traffic and traffic on the first hidden volume, the same in both; in one of

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
 use tacita_pddm::{Kind, Level, Options, Session, Unlock, change_password};
 use tacita_secret::Password;
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, has_room, make, open, parameters, read, shape, volume,
-    wrap,
+    blocks, content, entropy, has_room, make, open, parameters, read, shape, volume, wrap,
 };
 use crate::worlds::{public_difference, write_log};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange};
 use tacita_pddm::Session;
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, make_room, memory, open, parameters, read,
-    volume,
+    BLOCK, blocks, content, entropy, make, make_room, memory, open, parameters, read, volume,
 };
 
 /// What a volume holds: version by block; absent blocks are zero.

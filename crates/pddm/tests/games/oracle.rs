@@ -7,10 +7,11 @@ use std::sync::Arc;
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
 use tacita_pddm::classic::Classic;
 use tacita_pddm::{Session, Volume};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, make, memory, open, parameters, read, shape, volume,
+    blocks, content, entropy, make, memory, open, parameters, read, shape, volume,
 };
 
 /// Blocks that are used of each volume: less than either has.

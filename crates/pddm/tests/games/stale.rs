@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, FaultDevice};
 use tacita_pddm::Session;
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, env_number, make, make_room, open, parameters, shape, volume,
+    BLOCK, blocks, content, entropy, make, make_room, open, parameters, shape, volume,
 };
 
 const UNITS: u64 = 60;

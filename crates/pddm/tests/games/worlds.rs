@@ -7,11 +7,12 @@ use std::sync::Arc;
 use tacita_block::{BlockDevice, BlockNo, BlockRange, Event, FaultDevice};
 use tacita_pddm::examine::{View, examine};
 use tacita_pddm::{Session, Unlock};
+use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, env_number, has_room, make, open, open_if_there, parameters, read,
-    shape, volume, wrap,
+    blocks, content, entropy, has_room, make, open, open_if_there, parameters, read, shape, volume,
+    wrap,
 };
 
 /// What is done in both worlds.

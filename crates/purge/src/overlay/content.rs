@@ -1,4 +1,4 @@
-//! Lower files: opened once for all handles, read, written, cut and punched.
+//! Lower files: opened once for all handles, read, written, truncated and punched.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -160,7 +160,7 @@ impl Overlay {
         file.write_all_at(data, offset).map_err(|e| refused(errno_of(&e)))
     }
 
-    /// Changes attributes; what is cut off is purged first.
+    /// Changes attributes; what is truncated is purged first.
     pub(super) fn apply(&self, node: NodeId, change: &Change) -> Result<Attr> {
         let node = self.living(node)?;
         if let Some(size) = change.size {
@@ -188,7 +188,7 @@ impl Overlay {
         let file = Self::file_of(node, true)?;
         let unhooked = match size {
             0 => planted(Fault::EmptyUnhooked),
-            _ => planted(Fault::CutUnhooked),
+            _ => planted(Fault::TruncateUnhooked),
         };
         if size < now && !unhooked {
             self.purge_range(node, &file, size..now)?;
@@ -251,7 +251,7 @@ impl Overlay {
         verdict.removed = true;
         verdict.add_risks(lower);
         let statistics = &self.purger.statistics;
-        statistics.cuts.add(1);
+        statistics.ranges.add(1);
         statistics.bytes_deleted.add(lost);
         statistics.count(&verdict);
         if erasure.is_journaled() {

@@ -14,7 +14,7 @@ use crate::verdict::{Content, Verdict};
 
 /// Why a part of a file with shared extents stays.
 const SHARED: &str = "it shares blocks with another file and cannot be purged while it does; \
-                      --on-failure warn cuts it all the same";
+                      --on-failure warn truncates it anyway";
 
 impl Overlay {
     /// The lower file system refuses to let a name go.
@@ -35,7 +35,7 @@ impl Overlay {
         tacita_vfs::Error::new(Kind::NotPermitted, why)
     }
 
-    /// The policy keeps what would be cut off a file that shares extents with another one.
+    /// The policy keeps what a truncation would take from a file that shares extents with another one.
     pub(super) fn kept_shared(&self, stat: &Statx, method: &Method) -> tacita_vfs::Error {
         self.tell_kept(stat, method, SHARED);
         tacita_vfs::Error::new(Kind::NotPermitted, SHARED)

@@ -391,7 +391,7 @@ fn unmake(dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs:
         _ => AtFlags::empty(),
     };
     if let Err(e) = dir.fd().and_then(|dir| unlinkat(dir, name, flags)) {
-        log::warn!("a new name that is of no use stays: {e}");
+        log::warn!("a new name that is not needed cannot be removed: {e}");
     }
     refused(errno)
 }

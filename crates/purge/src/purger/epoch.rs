@@ -41,11 +41,11 @@ pub(super) struct Touched {
 /// What is said of names that an earlier mount took away, which it did not record: when their
 /// folders are not known, when something is left in one, and when one could not be looked at.
 pub(super) const UNKNOWN_EARLIER: &str =
-    "an earlier mount took it away, so its folder is not known and was not looked at";
-const LEFT_EARLIER: &str = "an earlier mount took it away, and something is left in a folder that \
+    "an earlier mount removed it, so its folder is not known and was not checked";
+const LEFT_EARLIER: &str = "an earlier mount removed it, and something is left in a folder that \
                             had lost names then";
-const UNSEEN_EARLIER: &str = "an earlier mount took it away, and a folder that had lost names then \
-                              could not be looked at";
+const UNSEEN_EARLIER: &str = "an earlier mount removed it, and a folder that had lost names then \
+                              could not be checked";
 
 /// What was seen of folders; `None` where nobody can tell.
 type Looked = HashMap<NodeId, Option<Left>>;

@@ -50,7 +50,7 @@ pub(crate) fn take_back(
     }
     fsync(spool.dir()).during("writing the spool back")?;
     if !found.is_empty() {
-        log::info!("{} files have come back that were being purged", found.len());
+        log::info!("{} files that were being purged have come back", found.len());
     }
     // What is intended from now on is another matter, even if power is cut again at once.
     drop(spool.make_intents()?);
@@ -120,7 +120,7 @@ fn open_regular(folder: &OwnedFd, name: &OsStr) -> Result<Option<File>> {
 fn is_tagged(lower: &LowerFs, file: &File, tags: &Tags) -> Result<bool> {
     let device = lower.raw().ok_or_else(|| {
         let text =
-            "an earlier mount was cut short, and only who can read the device can recover it";
+            "an earlier mount was interrupted, and recovering it takes read access to the device";
         Error::new(Kind::NotPermitted, text)
     })?;
     let stored = Map::of(file)?.unwrap_or_default().only(|state| state == State::Stored);

@@ -167,7 +167,7 @@ impl Spool {
     pub(crate) fn stop_recording(&self) {
         let mut lost = self.lost_folders();
         if std::mem::take(&mut lost.is_recording) {
-            log::warn!("spool: after a crash nobody will know which folders have lost names");
+            log::warn!("spool: after a crash it will not be known which folders have lost names");
             self.remove_folders();
             if lost.is_flushed
                 && let Err(e) = fsync(&self.dir)

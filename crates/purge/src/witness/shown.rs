@@ -28,7 +28,7 @@ pub struct Evidence {
     /// The inode number that the verdict will name.
     pub inode: u64,
     /// It is a range of a file that lives on.
-    pub is_cut: bool,
+    pub is_range: bool,
     /// The name that it has lost.
     pub name: Vec<u8>,
     /// What it holds, as far as it is not longer than anybody wants to search for.
@@ -55,15 +55,15 @@ pub(crate) fn show(file: &File, inode: u64, name: Option<&OsStr>, range: Option<
     let Some(witness) = &*witness else {
         return;
     };
-    let is_cut = range.is_some();
+    let is_range = range.is_some();
     let range = range.unwrap_or_else(|| 0..file.metadata().map_or(0, |meta| meta.len()));
     let range = range.start..range.end.min(range.start + CONTENT_LEN_MAX);
     let content = content(file, &range).unwrap_or_default();
-    let names = if is_cut { Vec::new() } else { xattrs::names(file).unwrap_or_default() };
+    let names = if is_range { Vec::new() } else { xattrs::names(file).unwrap_or_default() };
     let data = names.iter().filter(|name| xattrs::is_data(name));
     let values = data.filter_map(|name| xattrs::value(file, name).ok()).collect();
     let name = name.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-    witness(Event::Purging(Evidence { inode, is_cut, name, content, values }));
+    witness(Event::Purging(Evidence { inode, is_range, name, content, values }));
 }
 
 /// What a file holds in a range, without its holes. What nobody has written to is not read: as it is

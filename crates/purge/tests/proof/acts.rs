@@ -17,7 +17,7 @@ pub(crate) enum Act {
     RenameOver,
     Rename,
     Empty,
-    Cut,
+    Truncate,
     Punch,
     Zero,
     Collapse,
@@ -45,7 +45,7 @@ pub(crate) const ALL: [Act; 25] = [
     Act::RenameOver,
     Act::Rename,
     Act::Empty,
-    Act::Cut,
+    Act::Truncate,
     Act::Punch,
     Act::Zero,
     Act::Collapse,
@@ -66,7 +66,7 @@ pub(crate) const ALL: [Act; 25] = [
     Act::Prealloc,
 ];
 
-/// First part of a file that is cut or punched: it stays.
+/// First part of a file that is truncated or punched: it stays.
 const HEAD_LEN: u64 = 4096;
 /// The part that goes.
 const BODY_LEN: u64 = 16 << 10;
@@ -100,7 +100,7 @@ impl Act {
         matches!(
             self,
             Empty
-                | Cut
+                | Truncate
                 | Punch
                 | Zero
                 | Collapse
@@ -125,7 +125,7 @@ impl Act {
     /// Whether something is to be there afterwards, unhurt.
     pub(crate) fn keeps_content(self) -> bool {
         use Act::*;
-        matches!(self, Cut | Punch | Zero | Collapse | Insert | Rename | CopyRange)
+        matches!(self, Truncate | Punch | Zero | Collapse | Insert | Rename | CopyRange)
     }
 
     /// Makes what is to be lost.
@@ -224,7 +224,7 @@ impl Act {
             }
             Act::Rename => fs::rename(&path, dir.join(format!("calm-{self:?}-{tag}"))).unwrap(),
             Act::Empty => drop(File::create(&path).unwrap()),
-            Act::Cut => open().set_len(HEAD_LEN).unwrap(),
+            Act::Truncate => open().set_len(HEAD_LEN).unwrap(),
             Act::Punch => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 return works(fallocate(open(), flags, HEAD_LEN, BODY_LEN));

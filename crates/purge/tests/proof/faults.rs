@@ -56,7 +56,7 @@ fn every_hook_left_out_is_caught() {
         (Fault::CloseUnhooked, Act::OpenUnlinked, Fs::Ext4),
         (Fault::ReplaceUnhooked, Act::RenameOver, Fs::Ext4),
         (Fault::EmptyUnhooked, Act::Empty, Fs::Ext4),
-        (Fault::CutUnhooked, Act::Cut, Fs::Ext4),
+        (Fault::TruncateUnhooked, Act::Truncate, Fs::Ext4),
         (Fault::PunchUnhooked, Act::Punch, Fs::Ext4),
         (Fault::ZeroUnhooked, Act::Zero, Fs::Ext4),
         (Fault::SetAttributeUnhooked, Act::SetLargeAttribute, Fs::Ext4),

@@ -197,14 +197,14 @@ impl Image {
     #[cfg(feature = "faults")]
     pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
         let question = self.witness.question(&self.dir());
-        unmount(self.dir(), UnmountFlags::empty()).unwrap();
+        tacita_testkit::unmount(&self.dir());
         question.map(|question| question.answer(&self.path())).unwrap_or_default()
     }
 
     /// There is no witness without planted faults.
     #[cfg(not(feature = "faults"))]
     pub(crate) fn unmount_and_ask(&self) -> Vec<String> {
-        unmount(self.dir(), UnmountFlags::empty()).unwrap();
+        tacita_testkit::unmount(&self.dir());
         Vec::new()
     }
 
@@ -250,7 +250,7 @@ impl Image {
     }
 }
 
-/// Cuts a file system off from its device, as a loss of power does: what is only in memory is lost,
+/// Detaches a file system from its device, as a loss of power does: what is only in memory is lost,
 /// the journal's last part too.
 #[cfg(feature = "faults")]
 pub(crate) fn cut_power(dir: &Path) {

@@ -13,7 +13,7 @@ use crate::image::{Fs, Image, count_in, run, turn};
 use crate::overlay::{Mounted, options};
 
 /// What the verdicts say of it.
-const UNSEEN: &str = "it was erased, but it lies where it could not be looked at";
+const UNSEEN: &str = "it was erased, but it lies where this could not be verified";
 
 const NAME: &str = "secretname-Elsewhere-";
 

@@ -221,9 +221,10 @@ fn shared_files_go_and_are_told_of() {
         mounted.overlay().finish().unwrap();
         let three = image.dir().join("three");
         run("cp", &["--reflink=always", two.to_str().unwrap(), three.to_str().unwrap()]).unwrap();
-        let cut = OpenOptions::new().write(true).open(mounted.dir.join("two")).unwrap().set_len(9);
+        let truncated =
+            OpenOptions::new().write(true).open(mounted.dir.join("two")).unwrap().set_len(9);
         if on_failure == OnFailure::Fail {
-            assert!(cut.is_err(), "{cut:?}");
+            assert!(truncated.is_err(), "{truncated:?}");
             assert_eq!(fs::read(mounted.dir.join("two")).unwrap(), fill(LOST, 100_000));
         }
         deleted.unwrap();

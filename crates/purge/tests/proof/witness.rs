@@ -37,7 +37,7 @@ type Wanted = HashMap<Vec<u8>, String>;
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// What was shown and not judged yet, by inode number, in its order; cuts by themselves.
+    /// What was shown and not judged yet, by inode number, in its order; ranges by themselves.
     shown: HashMap<(u64, bool), VecDeque<Evidence>>,
     /// What a verdict that holds was told of.
     gone: Vec<Evidence>,
@@ -54,13 +54,13 @@ impl Heard {
         self.is_faulty |= is_any_planted();
         match event {
             Event::Purging(evidence) => {
-                let key = (evidence.inode, evidence.is_cut);
+                let key = (evidence.inode, evidence.is_range);
                 self.shown.entry(key).or_default().push_back(evidence);
             }
             Event::Told(verdict) => {
                 let is_kept = matches!(verdict.content, Content::Kept(_));
-                let is_cut = verdict.name == tacita_purge::Part::None && !is_kept;
-                let shown = self.shown.get_mut(&(verdict.inode, is_cut));
+                let is_range = verdict.name == tacita_purge::Part::None && !is_kept;
+                let shown = self.shown.get_mut(&(verdict.inode, is_range));
                 let Some(evidence) = shown.and_then(VecDeque::pop_front) else { return };
                 let told = if verdict.holds() { &mut self.gone } else { &mut self.not_gone };
                 told.push(evidence);
@@ -197,7 +197,7 @@ fn collect(dir: &Path, all: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// What the witness says of files that are deleted and cut under faults.
+/// What the witness says of files that are deleted and truncated under faults.
 fn said(fs: Fs, faults: &[Fault]) -> Option<(usize, Vec<String>)> {
     let image = Image::new("a_false_verdict_is_found", fs)?;
     let path = |dir: &Path, number: usize| dir.join(format!("secretname-Witness-{number}-"));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_bytes_do_not_come_back() {
+    fn truncated_bytes_do_not_come_back() {
         let mut content = Content::default();
         content.write(0, &[7; 5000]);
         content.set_size(10);

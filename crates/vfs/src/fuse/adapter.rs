@@ -83,7 +83,7 @@ impl<F: FileSystem> Adapter<F> {
 
     /// Settles what both sides can do.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) -> io::Result<()> {
-        // Not FUSE_ATOMIC_O_TRUNC: the kernel would cut a file off before it notices that the file
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would truncate a file before it notices that the file
         // is being executed.
         let mut wanted = InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS

@@ -59,7 +59,7 @@ impl Invalidator {
         Ok(())
     }
 
-    /// The pages of a node that were cut off or lost their last name are dropped soon.
+    /// The pages that a node has lost, by truncation or with its last name, are dropped soon.
     pub(super) fn pages(&self, number: u64, from: u64) {
         self.say(Notification::Pages(number, i64::try_from(from).unwrap_or(i64::MAX)));
     }

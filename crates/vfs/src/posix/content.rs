@@ -25,7 +25,7 @@ pub struct OpenMode {
     pub write: bool,
     /// Every write goes to the end (`O_APPEND`).
     pub append: bool,
-    /// The content is cut off (`O_TRUNC`).
+    /// The content is truncated (`O_TRUNC`).
     pub truncate: bool,
 }
 
@@ -54,8 +54,8 @@ impl<F: FileSystem> Posix<F> {
             _ => return Err(Kind::Invalid.into()),
         }
         if mode.truncate {
-            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-            self.change(caller, node, &cut)?;
+            let truncate = SetAttr { size: Some(0), ..SetAttr::default() };
+            self.change(caller, node, &truncate)?;
         }
         let opened = self.fs.open(node, mode.write)?;
         Ok((self.open_handle(node, mode), opened))

@@ -1,7 +1,10 @@
-//! Sizes in bytes, with K, M, G and T for powers of 1024.
+//! Sizes in bytes as people write and read them, with K, M, G and T for powers of 1024.
 
 /// Reads a size.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: u64 = match &text[digits.len()..] {
         "" | "B" => 1,
@@ -16,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// Shows a size to people.
-pub(crate) fn show(bytes: u64) -> String {
+pub fn show(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {
         if bytes >= 1 << shift {
