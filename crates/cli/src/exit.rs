@@ -81,3 +81,42 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     }
     failure
 }
+
+/// A failure with a DNEFS volume; `path` names it.
+pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> Failure {
+    use tacita_dnefs::Kind;
+    if let Some(flash) = error.device() {
+        return of_flash(path, flash);
+    }
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        Kind::Parameters => Failure::usage(text),
+        Kind::NotAVolume => Failure::new(DEVICE, text)
+            .with_remedy("check the path; `tacita dnefs format` makes a volume"),
+        Kind::WrongPassword => Failure::new(NO_VOLUME, text),
+        Kind::NoSpace => Failure::new(NO_SPACE, text),
+        Kind::NoKeys => Failure::new(NO_SPACE, text)
+            .with_remedy("delete files, or make a volume with larger nodes"),
+        Kind::Damaged => Failure::new(DEVICE, text).with_remedy(
+            "nothing has been changed; `tacita dnefs check` tells more; restore it from a backup",
+        ),
+        _ => Failure::new(DEVICE, text),
+    }
+}
+
+/// A failure of the flash under a volume.
+pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> Failure {
+    use tacita_flash::Kind;
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    let text = format!("{}: {error}{}", path.display(), source.unwrap_or_default());
+    match error.kind() {
+        Kind::Busy => {
+            Failure::new(BUSY, text).with_remedy("is it mounted? `tacita umount DIR` first")
+        }
+        Kind::OutOfRange => Failure::usage(text),
+        Kind::NoSpace => Failure::new(NO_SPACE, text),
+        Kind::Corrupt => Failure::new(DEVICE, text)
+            .with_remedy("check the path; `tacita dnefs format` makes a volume"),
+        _ => Failure::new(DEVICE, text),
+    }
+}

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod dnefs;
 mod exit;
 mod hifs;
 mod manual;
@@ -57,6 +58,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Hifs(command) => hifs::run(command),
         Command::Purge(command) => purge::run(command),
         Command::Pddm(command) => pddm::run(command),
+        Command::Dnefs(command) => dnefs::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

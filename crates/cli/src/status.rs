@@ -16,7 +16,7 @@ pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
     Client::find(target).map_err(|e| {
         Failure::new(code, e.to_string()).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
-             `findmnt -t fuse.hifs,fuse.purge,fuse.pddm` lists mounts",
+             `findmnt -t fuse.hifs,fuse.purge,fuse.pddm,fuse.dnefs` lists mounts",
         )
     })
 }

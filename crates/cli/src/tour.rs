@@ -3,6 +3,7 @@
 mod border;
 mod deleted;
 mod ext4;
+mod flash;
 mod ward;
 
 use std::fmt::Write;
@@ -106,5 +107,6 @@ fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
         ward::chapter(&folder.join("hifs"))?,
         deleted::chapter(&folder.join("purge"))?,
         border::chapter(&folder.join("pddm"))?,
+        flash::chapter(&folder.join("dnefs"))?,
     ])
 }

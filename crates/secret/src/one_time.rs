@@ -73,6 +73,14 @@ impl Drop for Bytes {
     }
 }
 
+/// The check value that `key` has, if it is one: for whoever looks for keys among other bytes.
+///
+/// # Panics
+/// If its length is not that of the cipher's keys.
+pub fn check_value_of(cipher: OneTimeCipher, key: &[u8]) -> CheckValue {
+    check_value(&Bytes::copy_of(cipher, key))
+}
+
 // What is done with round keys has a stack frame of its own, below that of whoever wipes the stack
 // after: so it is never inlined.
 

@@ -1,0 +1,73 @@
+//! `tacita dnefs audit`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tacita_dnefs_audit::{Place, Report, audit};
+
+use crate::exit::{self, Failure, Outcome};
+use crate::{output, passwords};
+
+/// Recoverable nodes that are listed.
+const LISTED: usize = 20;
+
+pub(super) fn run(
+    before: &Path,
+    after: &Path,
+    password_files: &[PathBuf],
+    json: bool,
+) -> Outcome<()> {
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))
+    };
+    let passwords: Vec<_> =
+        password_files.iter().map(|file| passwords::first_line(file)).collect::<Outcome<_>>()?;
+    let report = audit(&read(before)?, &read(after)?, &passwords).map_err(|e| {
+        Failure::new(exit::NO_VOLUME, e.to_string())
+            .with_remedy("give every password that the volume had, with --password-file each")
+    })?;
+    tell(&report, json)?;
+    if report.holds() {
+        return Ok(());
+    }
+    Err(Failure::new(exit::WRONG, verdict(&report)))
+}
+
+fn verdict(report: &Report) -> String {
+    match (&report.undecided, report.recoverable.len(), report.key_pages_sealed) {
+        (Some(why), ..) => format!("nothing can be said: {why}"),
+        (None, 0, sealed) => {
+            format!("{sealed} pages of keys are sealed under a key that is not known")
+        }
+        (None, count, _) => format!("{count} deleted nodes can still be decrypted"),
+    }
+}
+
+fn tell(report: &Report, json: bool) -> Outcome<()> {
+    let place = |place: &Place| match place {
+        Place::Raw(offset) => format!("byte {offset} of the dump"),
+        Place::KeyPage { leb, page, epoch } => {
+            format!("key block {leb}, page {page}, of epoch {epoch}")
+        }
+    };
+    let recoverable: Vec<_> = report
+        .recoverable
+        .iter()
+        .take(LISTED)
+        .map(|node| json!({ "node": node.sqnum, "bytes": node.len_bytes, "key_at": place(&node.key) }))
+        .collect();
+    let facts = json!({
+        "holds": report.holds(),
+        "nodes": report.nodes,
+        "in_use": report.in_use,
+        "newer_than_checkpoint": report.newer,
+        "deleted": report.deleted,
+        "windows_tried": report.windows,
+        "key_pages": report.key_pages,
+        "key_pages_sealed": report.key_pages_sealed,
+        "recoverable_count": report.recoverable.len(),
+        "recoverable": recoverable,
+    });
+    output::facts(json, &facts, &output::lines(&facts))
+}

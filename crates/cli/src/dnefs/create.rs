@@ -1,0 +1,143 @@
+//! `tacita dnefs format`, `passwd` and `erase`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use rustix::process::{getgid, getuid};
+use tacita_block::size;
+use tacita_clock::{Clock, System};
+use tacita_dnefs::{CipherChoice, Compression, FormatOptions, Time, plan};
+use tacita_flash::{Emulator, EmulatorOptions, EraseReport, Volume};
+
+use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
+use crate::exit::{self, Failure, Outcome};
+use crate::passwords;
+
+pub(super) fn format(command: &Command) -> Outcome<()> {
+    let Command::Format { volume: path, size, page_size, pages_per_block, force, .. } = command
+    else {
+        unreachable!("called for format");
+    };
+    let options = options(command)?;
+    if path.exists() && !force {
+        return Err(Failure::usage(format!("{}: it exists already", path.display()))
+            .with_remedy("give --force to overwrite it"));
+    }
+    let chip = EmulatorOptions {
+        page_len_bytes: u32::try_from(*page_size).unwrap_or(u32::MAX),
+        pages_per_block: *pages_per_block,
+        ..EmulatorOptions::default()
+    }
+    .len_bytes(*size);
+    let of = |e: &tacita_dnefs::Error| exit::of_dnefs(path, e);
+    let password = password(command)?;
+    // Absurd parameters are refused before anything is touched.
+    let small = Emulator::in_memory(&chip).map_err(|e| exit::of_flash(path, &e))?;
+    let (parameters, layout) = plan(small.geometry(), &options).map_err(|e| of(&e))?;
+    drop(small);
+    let chip = Emulator::create(path, &chip).map_err(|e| exit::of_flash(path, &e))?;
+    let chip: Arc<dyn Volume> = Arc::new(chip);
+    tacita_dnefs::format(&chip, &options, password.as_ref()).map_err(|e| of(&e))?;
+    let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
+    eprintln!(
+        "{}: {} for nodes of up to {}, {} keys",
+        path.display(),
+        size::show(main),
+        size::show(u64::from(parameters.node_len_bytes)),
+        layout.keys()
+    );
+    Ok(())
+}
+
+fn options(command: &Command) -> Outcome<FormatOptions> {
+    let Command::Format { node_size, key, cipher, compression, .. } = command else {
+        unreachable!("called for format");
+    };
+    let cipher = match (cipher, key) {
+        (CipherName::AesGcm, 32) => CipherChoice::Aes256Gcm,
+        (CipherName::AesGcm, 16) => CipherChoice::Aes128Gcm,
+        (CipherName::Aes128Ctr, 16) => CipherChoice::Aes128Ctr,
+        (CipherName::Aes128Ctr, _) => {
+            return Err(Failure::usage("aes128-ctr has keys of 16 bytes")
+                .with_remedy("give --key 16 with it"));
+        }
+        _ => return Err(Failure::usage(format!("keys of {key} bytes: 16 and 32 are possible"))),
+    };
+    let since = System.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(FormatOptions {
+        node_len_bytes: u32::try_from(*node_size).unwrap_or(u32::MAX),
+        cipher,
+        compression: match compression {
+            CompressionName::Lz4 => Compression::Lz4,
+            CompressionName::Zstd => Compression::Zstd,
+            CompressionName::None => Compression::None,
+        },
+        key_lebs: None,
+        owner: (getuid().as_raw(), getgid().as_raw()),
+        now: Time {
+            secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
+    })
+}
+
+fn password(command: &Command) -> Outcome<Option<tacita_secret::Password>> {
+    let Command::Format { password, from, .. } = command else {
+        unreachable!("called for format");
+    };
+    if !password && !from.is_given() {
+        return Ok(None);
+    }
+    not_empty(from.read_new("new password")?).map(Some)
+}
+
+fn not_empty(password: tacita_secret::Password) -> Outcome<tacita_secret::Password> {
+    if password.is_empty() {
+        return Err(
+            Failure::usage("the password is empty").with_remedy("give another one, or none at all")
+        );
+    }
+    Ok(password)
+}
+
+pub(super) fn passwd(
+    path: &Path,
+    from: &passwords::From,
+    new: Option<&Path>,
+    remove: bool,
+) -> Outcome<()> {
+    let chip = super::open(path)?;
+    let old = super::password(path, &chip, from)?;
+    let new = match (new, remove) {
+        (_, true) => None,
+        (Some(file), _) => Some(not_empty(passwords::first_line(file)?)?),
+        (None, _) => Some(not_empty(passwords::ask_twice("new password")?)?),
+    };
+    let report = tacita_dnefs::set_password(&*chip, old.as_ref(), new.as_ref());
+    told(path, report)
+}
+
+pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {
+    let chip = super::open(path)?;
+    if !force {
+        return Err(Failure::usage(format!("{}: this destroys all that is in it", path.display()))
+            .with_remedy("give --force to do it"));
+    }
+    told(path, tacita_dnefs::erase(&*chip))
+}
+
+/// Says so if what was to be erased may be left in a block that went bad.
+fn told(path: &Path, report: tacita_dnefs::Result<EraseReport>) -> Outcome<()> {
+    let report = report.map_err(|e| exit::of_dnefs(path, &e))?;
+    if report.bad_after > report.bad_before {
+        return Err(Failure::new(
+            exit::WRONG,
+            format!(
+                "{}: a block went bad while it was erased: its content may be left",
+                path.display()
+            ),
+        ));
+    }
+    Ok(())
+}

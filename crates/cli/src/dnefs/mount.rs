@@ -1,0 +1,170 @@
+//! `tacita dnefs mount`.
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tacita_clock::System;
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_dnefs::{Dnefs, Policy, PurgeReport, PurgeScope, Purger};
+use tacita_flash::Volume;
+use tacita_vfs::Posix;
+use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+
+use crate::arguments::{Dnefs as Command, PurgeScopeName};
+use crate::exit::{self, Failure, Outcome};
+use crate::status;
+
+/// Everything is on the medium after so long.
+const SYNC_EVERY: Duration = Duration::from_secs(5);
+
+/// What a mount consists of.
+struct Serving {
+    posix: Arc<Posix<Dnefs>>,
+    mount: Mount,
+    interrupts: Interrupts,
+    purger: Purger,
+    _control: Control,
+}
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Mount { volume, foreground, .. } = command else {
+        unreachable!("called for mount");
+    };
+    tacita_daemon::serve(
+        *foreground,
+        || start(command),
+        |serving: Serving| {
+            let Serving { posix, mount, interrupts, purger, _control } = serving;
+            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
+            drop(purger);
+            // Nothing is written any more: the last purge.
+            let closed = posix.file_system().close().map_err(|e| exit::of_dnefs(volume, &e));
+            served.and(closed.and_then(|report| judged(&report)))
+        },
+    )
+}
+
+/// A purge that may have left something is told.
+fn judged(report: &PurgeReport) -> Outcome<()> {
+    if report.erase.bad_after > report.erase.bad_before {
+        return Err(Failure::new(
+            exit::WRONG,
+            "a block went bad while it was erased: keys of deleted nodes may be left in it",
+        ));
+    }
+    Ok(())
+}
+
+fn facts(report: &PurgeReport) -> Value {
+    json!({
+        "epoch": report.epoch,
+        "key_blocks": report.key_lebs,
+        "keys_destroyed": report.keys,
+        "bad_blocks_before": report.erase.bad_before,
+        "bad_blocks_after": report.erase.bad_after,
+    })
+}
+
+/// What a mount is asked from outside.
+struct Mounted {
+    posix: Weak<Posix<Dnefs>>,
+    scope: PurgeScope,
+}
+
+impl Service for Mounted {
+    fn status(&self) -> Value {
+        let Some(posix) = self.posix.upgrade() else { return Value::Null };
+        let usage = posix.file_system().usage();
+        json!({
+            "epoch": usage.epoch,
+            "nodes": usage.nodes,
+            "bytes": usage.bytes,
+            "bytes_used": usage.bytes_used,
+            "keys": usage.keys,
+            "keys_fresh": usage.keys_fresh,
+            "keys_to_purge": usage.keys_waiting,
+        })
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        let Some(posix) = self.posix.upgrade() else { return };
+        let purge = || {
+            posix.sync().map_err(|e| Failure::new(exit::DEVICE, e.to_string()))?;
+            let report = posix.file_system().purge(self.scope);
+            let report = report.map_err(|e| exit::of_dnefs(Path::new("the volume"), &e))?;
+            judged(&report)?;
+            Ok(facts(&report))
+        };
+        match request.word.as_str() {
+            // Everything is on the medium, and what was deleted is purged.
+            "sync" => reply.answer(status::synced(posix.sync()).and_then(|_| purge())),
+            "purge" => reply.answer(purge()),
+            _ => reply.unknown(request),
+        }
+    }
+}
+
+fn start(command: &Command) -> Outcome<Serving> {
+    let Command::Mount { volume: path, dir, from, options, .. } = command else {
+        unreachable!("called for mount");
+    };
+    let (policy, scope) = policy(command);
+    let interrupts = Interrupts::watch()?;
+    let chip = super::open(path)?;
+    let password = super::password(path, &chip, from)?;
+    let volume: Arc<dyn Volume> = chip;
+    let dnefs = Dnefs::open(volume, password.as_ref()).map_err(|e| exit::of_dnefs(path, &e))?;
+    let due = dnefs.due_after(policy.after_keys.unwrap_or(u64::MAX));
+    let mount_options = MountOptions {
+        fs_name: "tacita-dnefs".to_owned(),
+        subtype: "dnefs".to_owned(),
+        extra: options.clone(),
+        sync_interval: SYNC_EVERY,
+        ..MountOptions::default()
+    };
+    let posix = Arc::new(Posix::new(dnefs, Arc::new(System)));
+    let mounted = mount(Arc::clone(&posix), dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
+    let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), scope });
+    let identity = Identity {
+        system: "dnefs",
+        at: mounted.dir().to_owned(),
+        device: mounted.device(),
+        source: path.canonicalize().ok(),
+    };
+    let weak = Arc::downgrade(&posix);
+    let purger =
+        Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope));
+    let control = Control::start(identity, service)?;
+    Ok(Serving { posix, mount: mounted, interrupts, purger, _control: control })
+}
+
+fn policy(command: &Command) -> (Policy, PurgeScope) {
+    let Command::Mount { purge_every, purge_after_keys, purge_scope, .. } = command else {
+        unreachable!("called for mount");
+    };
+    let every = (*purge_every > 0).then(|| Duration::from_secs((*purge_every).into()));
+    let scope = match purge_scope {
+        PurgeScopeName::Deleted => PurgeScope::Deleted,
+        PurgeScopeName::All => PurgeScope::All,
+    };
+    (Policy { every, after_keys: *purge_after_keys }, scope)
+}
+
+fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {
+    let Some(posix) = posix.upgrade() else { return };
+    let dnefs = posix.file_system();
+    if dnefs.keys_waiting() == 0 {
+        return;
+    }
+    match dnefs.purge(scope).map_err(|e| e.to_string()) {
+        Ok(report) => {
+            if let Err(failure) = judged(&report) {
+                log::error!("purge: {}", failure.text());
+            }
+        }
+        Err(e) => log::error!("purge: {e}: what was deleted may still be decrypted"),
+    }
+}

@@ -1,0 +1,120 @@
+//! A file deleted on flash: what raw dumps give back before and after the purge.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use tacita_clock::{Clock, System};
+use tacita_dnefs::{Dnefs, FormatOptions, PurgeScope};
+use tacita_dnefs_audit::{Report, audit};
+use tacita_flash::{Emulator, EmulatorOptions, Volume};
+use tacita_vfs::{FileSystem, FileType, Link, NewNode, NodeId, Stamps, Timestamp};
+
+use super::{Chapter, Evidence};
+use crate::exit::{self, Failure, Outcome};
+
+const CHIP_LEN: u64 = 16 << 20;
+/// What is deleted, and what stays.
+const SECRET: &str = "LEDGER OF NOBODY, ";
+const NAME: &str = "ledger-of-nobody";
+
+pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join("volume.nand");
+    let of = |e: tacita_dnefs::Error| exit::of_dnefs(&path, &e);
+    let chip = EmulatorOptions::default().len_bytes(CHIP_LEN);
+    let chip = Arc::new(Emulator::create(&path, &chip).map_err(|e| exit::of_flash(&path, &e))?);
+    let volume: Arc<dyn Volume> = chip.clone();
+    tacita_dnefs::format(&volume, &FormatOptions::default(), None).map_err(of)?;
+    let dnefs = Dnefs::open(volume, None).map_err(of)?;
+    let node = write(&dnefs, NAME)?;
+    write(&dnefs, "kept")?;
+    dnefs.purge(PurgeScope::Deleted).map_err(of)?;
+
+    let dump = |name: &str| -> Outcome<Vec<u8>> {
+        let mut bytes = Vec::new();
+        chip.dump(&mut bytes).map_err(|e| exit::of_flash(&path, &e))?;
+        fs::write(folder.join(name), &bytes)?;
+        Ok(bytes)
+    };
+    let before = dump("before.dump")?;
+    let link = Link { dir: dnefs.root(), name: OsStr::new(NAME), node };
+    dnefs.remove(link, now()).map_err(failed)?;
+    dnefs.forget(node);
+    dnefs.sync().map_err(failed)?;
+    let unpurged = dump("deleted.dump")?;
+    let purge = dnefs.purge(PurgeScope::Deleted).map_err(of)?;
+    let after = dump("purged.dump")?;
+    dnefs.close().map_err(of)?;
+
+    let judge = |dump: &[u8]| {
+        audit(&before, dump, &[]).map_err(|e| Failure::new(exit::DEVICE, e.to_string()))
+    };
+    // What is in use is known by the dump of after.
+    let (unpurged, purged) = (judge(&[unpurged, after.clone()].concat())?, judge(&after)?);
+    Ok(Chapter {
+        title: "DNEFS: what is deleted on flash cannot be decrypted, although it is still there",
+        done: vec![
+            "Two files are written to an emulated NAND chip, where every node has a key of its own."
+                .into(),
+            "One is deleted; then the keys that no node has are purged. Raw dumps of all blocks are"
+                .into(),
+            "taken before the deletion, after it, and after the purge.".into(),
+        ],
+        evidence: evidence(&after, &unpurged, &purged, purge.keys),
+    })
+}
+
+fn evidence(after: &[u8], unpurged: &Report, purged: &Report, keys: u64) -> Vec<Evidence> {
+    let clear = super::ward::count(after, SECRET.trim_end()) + super::ward::count(after, NAME);
+    vec![
+        Evidence::new(
+            "nothing stands in the dumps in clear",
+            format!("content and name of the deleted file found {clear} times"),
+            clear == 0,
+        ),
+        Evidence::new(
+            "deleting alone deletes nothing: the keys are still in the dump",
+            format!(
+                "{} deleted nodes can be decrypted before the purge",
+                unpurged.recoverable.len()
+            ),
+            !unpurged.recoverable.is_empty(),
+        ),
+        Evidence::new(
+            "after the purge no window of the dump is a key of a deleted node",
+            format!(
+                "{keys} keys destroyed; {} windows tried on {} deleted nodes, {} can be decrypted",
+                purged.windows,
+                purged.deleted,
+                purged.recoverable.len()
+            ),
+            purged.holds() && purged.deleted > 0,
+        ),
+    ]
+}
+
+fn now() -> Timestamp {
+    System.wall().into()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
+fn failed(e: tacita_vfs::Error) -> Failure {
+    Failure::new(exit::DEVICE, e.to_string())
+}
+
+fn write(dnefs: &Dnefs, name: &str) -> Outcome<NodeId> {
+    let new = NewNode {
+        kind: FileType::File,
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: "".into(),
+        now: now(),
+    };
+    let (node, _) = dnefs.create(dnefs.root(), OsStr::new(name), &new).map_err(failed)?;
+    dnefs.write(node, 0, SECRET.repeat(4000).as_bytes(), Stamps::NONE).map_err(failed)?;
+    Ok(node)
+}

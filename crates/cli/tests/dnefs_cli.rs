@@ -1,0 +1,256 @@
+//! DNEFS as people use it: the program, real mounts, raw dumps.
+
+#![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+
+const TIME_MAX: Duration = Duration::from_mins(5);
+
+fn tacita(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = tacita(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "tacita {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs what must fail with this code; what it says.
+fn fail(code: i32, arguments: &[&str]) -> String {
+    let output = tacita(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "tacita {arguments:?}: {said}");
+    said
+}
+
+/// A folder with a volume, and files beside it.
+struct Bench {
+    folder: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    fn new(test: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        fs::write(self.path(name), content).unwrap();
+        self.text(name)
+    }
+
+    fn format(&self, more: &[&str]) -> String {
+        let volume = self.text("volume");
+        let mut arguments = vec!["dnefs", "format", &volume, "--size", "32M"];
+        arguments.extend(more);
+        succeed(&arguments);
+        volume
+    }
+
+    fn dump(&self, volume: &str, name: &str) -> String {
+        let out = self.text(name);
+        succeed(&["dnefs", "dump", volume, &out]);
+        out
+    }
+}
+
+fn audit(code: i32, before: &str, after: &str) -> serde_json::Value {
+    let output = tacita(&["dnefs", "audit", "--before", before, "--after", after, "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn what_was_deleted_is_gone_from_the_dump() {
+    let test = "what_was_deleted_is_gone_from_the_dump";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&[]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    fs::write(guard.join("kept"), "kept").unwrap();
+    fs::write(guard.join("secret"), "a secret".repeat(5000)).unwrap();
+    succeed(&["sync", dir]);
+    let status: serde_json::Value =
+        serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap();
+    assert_eq!(status["facts"]["keys_to_purge"], 0);
+    assert!(fail(5, &["dnefs", "info", &volume]).contains("is it mounted?"));
+    succeed(&["umount", dir]);
+    let before = bench.dump(&volume, "before");
+
+    succeed(&["dnefs", "mount", &volume, dir]);
+    assert_eq!(fs::read(guard.join("secret")).unwrap(), "a secret".repeat(5000).as_bytes());
+    fs::remove_file(guard.join("secret")).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&succeed(&["dnefs", "purge", dir, "--json"])).unwrap();
+    assert!(report["keys_destroyed"].as_u64() > Some(10), "{report}");
+    succeed(&["umount", dir]);
+    let after = bench.dump(&volume, "after");
+
+    let found = audit(0, &before, &after);
+    assert!(found["holds"] == true && found["deleted"].as_u64() > Some(10), "{found}");
+    // Of what is in use every key is there: the dump of before judged by what came after.
+    let both = bench.text("both");
+    fs::write(&both, [fs::read(&before).unwrap(), fs::read(&after).unwrap()].concat()).unwrap();
+    let found = audit(1, &before, &both);
+    assert!(found["recoverable_count"].as_u64() > Some(10), "{found}");
+    succeed(&["dnefs", "check", &volume]);
+    assert!(!fs::read(&before).unwrap().windows(8).any(|window| window == b"a secret"));
+}
+
+#[test]
+fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
+    let test = "a_kill_leaves_what_was_synced_and_the_next_mount_purges";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&["--cipher", "aes128-ctr", "--key", "16"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    fs::write(guard.join("kept"), "kept".repeat(3000)).unwrap();
+    fs::write(guard.join("secret"), "secret".repeat(3000)).unwrap();
+    succeed(&["sync", dir]);
+    let status: serde_json::Value =
+        serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap();
+    fs::copy(&volume, bench.path("copy")).unwrap();
+    let before = bench.dump(&bench.text("copy"), "before");
+    fs::remove_file(guard.join("secret")).unwrap();
+    fs::File::open(guard.path()).unwrap().sync_all().unwrap();
+    let process = status["pid"].as_i64().unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
+    fail(4, &["umount", dir]);
+
+    succeed(&["dnefs", "mount", &volume, dir]);
+    assert_eq!(fs::read(guard.join("kept")).unwrap(), "kept".repeat(3000).as_bytes());
+    assert!(!guard.join("secret").exists());
+    succeed(&["umount", dir]);
+    let after = bench.dump(&volume, "after");
+    assert!(audit(0, &before, &after)["deleted"].as_u64() > Some(5));
+    succeed(&["dnefs", "check", &volume]);
+}
+
+#[test]
+fn passwords_open_change_and_end_a_volume() {
+    let bench = Bench::new("passwords_open_change_and_end_a_volume");
+    let (one, two) = (bench.file("one", "one\n"), bench.file("two", "two\n"));
+    let volume = bench.format(&["--password-file", &one]);
+    let check = |code, password: &str| {
+        let output = tacita(&["dnefs", "check", &volume, "--password-file", password]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+    };
+    check(0, &one);
+    check(3, &two);
+    let change = ["dnefs", "passwd", &volume, "--password-file", &one, "--new-password-file", &two];
+    succeed(&change);
+    fail(3, &change);
+    check(3, &one);
+    check(0, &two);
+    let dump = bench.dump(&volume, "dump");
+    let pair = ["dnefs", "audit", "--before", &dump, "--after", &dump];
+    fail(3, &pair);
+    succeed(&[&pair[..], &["--password-file", &two]].concat());
+    succeed(&["dnefs", "passwd", &volume, "--password-file", &two, "--remove"]);
+    succeed(&["dnefs", "check", &volume]);
+    assert!(fail(2, &["dnefs", "erase", &volume]).contains("--force"));
+    succeed(&["dnefs", "erase", &volume, "--force"]);
+    fail(4, &["dnefs", "check", &volume]);
+    let erased = bench.dump(&volume, "erased");
+    let said = fail(1, &["dnefs", "audit", "--before", &erased, "--after", &erased]);
+    assert!(said.contains("no superblock"), "{said}");
+}
+
+#[test]
+fn absurd_arguments_and_other_files_are_refused_and_change_nothing() {
+    let bench = Bench::new("absurd_arguments_and_other_files_are_refused_and_change_nothing");
+    let volume = bench.text("volume");
+    let format = |code, more: &[&str]| {
+        let all = [&["dnefs", "format", &volume], more].concat();
+        fail(code, &all);
+        assert!(!bench.path("volume").exists(), "{more:?}");
+    };
+    format(2, &["--size", "1M"]);
+    format(2, &["--size", "0"]);
+    format(2, &["--size", "32M", "--node-size", "1M"]);
+    format(2, &["--size", "32M", "--node-size", "5000"]);
+    format(2, &["--size", "32M", "--key", "24"]);
+    format(2, &["--size", "32M", "--cipher", "aes128-ctr"]);
+    format(2, &["--size", "32M", "--page-size", "100"]);
+    let other = bench.file("other", &"something else".repeat(1000));
+    for command in ["check", "info", "erase", "passwd"] {
+        assert!(fail(4, &["dnefs", command, &other]).contains("other"));
+    }
+    assert!(fail(2, &["dnefs", "format", &other, "--size", "32M"]).contains("--force"));
+    assert_eq!(fs::read(&other).unwrap(), "something else".repeat(1000).as_bytes());
+    fail(4, &["dnefs", "info", &bench.text("nothing")]);
+}
+
+/// `pjdfstest` and `fsx`, with the same lists of reasons as the file system in memory.
+#[test]
+fn conformance_suites_pass() {
+    let test = "conformance_suites_pass of dnefs";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    let volume = bench.text("volume");
+    succeed(&["dnefs", "format", &volume, "--size", "128M"]);
+    // The users that cases switch to have to get there.
+    let above = guard.path().parent().unwrap();
+    fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/conformance");
+    let home = std::env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    );
+    let suites: [(&str, &[&str]); 2] = [("pjdfstest", &[]), ("fsx", &["5000", "13"])];
+    for (tool, after) in suites {
+        if !home.join("bin").join(tool).exists() || fs::metadata("/root/.").is_err() {
+            eprintln!("SKIPPED: {test}: {tool} is not installed, or not root");
+            continue;
+        }
+        succeed(&[
+            "dnefs",
+            "mount",
+            &volume,
+            dir,
+            "--purge-every",
+            "1",
+            "-o",
+            "allow_other,dev,suid",
+        ]);
+        let script = scripts.join(format!("{tool}.sh"));
+        let output = Command::new(script).arg(guard.path()).args(after).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        succeed(&["umount", dir]);
+        assert!(output.status.success(), "{tool}: {said}");
+        succeed(&["dnefs", "check", &volume]);
+    }
+}

@@ -1,0 +1,135 @@
+//! What is in a dump: superblocks, nodes and pages of keys, wherever they lie.
+
+use std::fmt;
+
+use tacita_dnefs_format::key_page::{self, Place};
+use tacita_dnefs_format::node::Header;
+use tacita_dnefs_format::{CipherChoice, Layout, NODE_ALIGN, Superblock};
+use tacita_secret::{Key, Password};
+
+/// Everything begins at multiples of so many bytes, but for nodes.
+const SECTOR_LEN: usize = 512;
+
+/// None of the passwords opens any superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongPassword;
+
+impl fmt::Display for WrongPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("none of the passwords opens the volume in the dumps")
+    }
+}
+
+impl std::error::Error for WrongPassword {}
+
+/// Master keys.
+#[derive(Debug, Default)]
+pub(crate) struct Masters {
+    keys: Vec<Key>,
+    superblocks: Vec<Superblock>,
+}
+
+impl Masters {
+    /// Takes those of all superblocks in a dump that a password opens, or that need none.
+    pub(crate) fn find(&mut self, dump: &[u8], passwords: &[Password]) {
+        for sector in dump.chunks(SECTOR_LEN) {
+            let Ok(superblock) = Superblock::decode(sector) else { continue };
+            if self.superblocks.contains(&superblock) {
+                continue;
+            }
+            self.superblocks.push(superblock.clone());
+            let tries = std::iter::once(None).chain(passwords.iter().map(Some));
+            let unlocked = tries.filter_map(|password| superblock.clone().unlock(password).ok());
+            for unlocked in unlocked.take(1) {
+                if !self.keys.iter().any(|key| key.expose() == unlocked.master.expose()) {
+                    self.keys.push(unlocked.master);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), WrongPassword> {
+        if self.keys.is_empty() && !self.superblocks.is_empty() {
+            return Err(WrongPassword);
+        }
+        Ok(())
+    }
+
+    /// The cipher of the volume.
+    pub(crate) fn cipher(&self) -> Option<CipherChoice> {
+        self.superblocks.first().map(|superblock| superblock.parameters.cipher)
+    }
+
+    fn page_len(&self) -> Option<usize> {
+        self.superblocks.first().map(|superblock| superblock.parameters.page_len_bytes as usize)
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Layout::new(&self.superblocks.first()?.parameters).ok()
+    }
+}
+
+/// A node as it lies in a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Where, in bytes from the start of the dump.
+    pub offset: usize,
+    /// Its header.
+    pub header: Header,
+}
+
+/// A page of keys, opened.
+#[derive(Debug)]
+pub(crate) struct KeyPage {
+    pub(crate) place: Place,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A dump and what is in it.
+#[derive(Debug)]
+pub(crate) struct Dump<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) key_pages: Vec<KeyPage>,
+    pub(crate) key_pages_sealed: u64,
+    pub(crate) layout: Option<Layout>,
+}
+
+impl<'a> Dump<'a> {
+    pub(crate) fn read(bytes: &'a [u8], masters: &Masters) -> Self {
+        let nodes = nodes(bytes).collect();
+        let mut dump = Dump {
+            bytes,
+            nodes,
+            key_pages: Vec::new(),
+            key_pages_sealed: 0,
+            layout: masters.layout(),
+        };
+        let Some(page_len) = masters.page_len() else { return dump };
+        for start in (0..bytes.len()).step_by(SECTOR_LEN) {
+            let Some(page) = bytes.get(start..start + page_len) else { break };
+            if key_page::peek(page).is_err() {
+                continue;
+            }
+            let opened = masters.keys.iter().find_map(|master| {
+                let mut bytes = page.to_vec();
+                let place = key_page::open(master, &mut bytes).ok()?;
+                Some(KeyPage { place, bytes })
+            });
+            match opened {
+                Some(page) => dump.key_pages.push(page),
+                None => dump.key_pages_sealed += 1,
+            }
+        }
+        dump
+    }
+}
+
+/// Whole nodes with records, wherever they lie.
+pub(crate) fn nodes(dump: &[u8]) -> impl Iterator<Item = Node> + '_ {
+    (0..dump.len()).step_by(NODE_ALIGN as usize).filter_map(|offset| {
+        let bytes = &dump[offset..];
+        let header = Header::parse(bytes).ok().flatten()?;
+        (header.class.is_sealed() && header.is_whole(bytes)).then_some(Node { offset, header })
+    })
+}

@@ -1,0 +1,157 @@
+//! The audit of DNEFS: what a raw dump gives away to somebody who has it, every password, and all the
+//! time in the world.
+//!
+//! It shares nothing with the file system but the format of nodes and keys, and takes nothing on
+//! trust: every window of a key's length, at every byte of a dump, is tried as a key, and so is every
+//! window of every page of keys that a master key opens, wherever it lies in the dump. A key is
+//! recognised by the check value that the header of its node tells. What it finds beyond the keys of
+//! nodes that are in use could be decrypted although it was deleted.
+
+mod dump;
+mod live;
+mod search;
+
+use std::collections::{HashMap, HashSet};
+
+use tacita_dnefs_format::CipherChoice;
+use tacita_secret::{CheckValue, Password};
+
+pub use dump::{Node, WrongPassword};
+pub use search::Place;
+
+use dump::Dump;
+
+/// A deleted node whose key is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recoverable {
+    /// The number of the node.
+    pub sqnum: u64,
+    /// Length of the node in bytes.
+    pub len_bytes: u32,
+    /// Where its key was found.
+    pub key: Place,
+}
+
+/// What an audit saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Nodes in both dumps, in use and not, each once.
+    pub nodes: u64,
+    /// Nodes that are in use by the newest checkpoint of the later dump, itself included.
+    pub in_use: u64,
+    /// Nodes that were written after that checkpoint: they may be in use, and are not judged.
+    pub newer: u64,
+    /// Those of them whose keys are in the later dump.
+    pub newer_known: u64,
+    /// Nodes that are neither: deleted, or replaced by newer ones.
+    pub deleted: u64,
+    /// Windows of the later dump that were tried as keys.
+    pub windows: u64,
+    /// Pages of keys that a master key opened.
+    pub key_pages: u64,
+    /// Pages that begin as pages of keys do, and that no master key opens.
+    pub key_pages_sealed: u64,
+    /// Deleted nodes whose keys are still there.
+    pub recoverable: Vec<Recoverable>,
+    /// Why nothing can be said, if so.
+    pub undecided: Option<String>,
+}
+
+impl Report {
+    /// Whether no deleted node can be decrypted, as far as was looked.
+    pub fn holds(&self) -> bool {
+        self.undecided.is_none() && self.recoverable.is_empty() && self.key_pages_sealed == 0
+    }
+}
+
+/// Looks for keys of deleted nodes in `after`. Nodes of `before` count, too, which was taken earlier of
+/// the same volume; `passwords` are all that the volume ever had.
+///
+/// # Errors
+/// [`WrongPassword`] if there are superblocks and none of them opens.
+pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Report, WrongPassword> {
+    let mut masters = dump::Masters::default();
+    masters.find(before, passwords);
+    masters.find(after, passwords);
+    masters.check()?;
+    let before = Dump::read(before, &masters);
+    let after = Dump::read(after, &masters);
+
+    let mut nodes: HashMap<CheckValue, Node> = HashMap::new();
+    for node in before.nodes.iter().chain(&after.nodes) {
+        nodes.entry(node.header.check_value).or_insert_with(|| node.clone());
+    }
+    let mut report = Report {
+        nodes: nodes.len() as u64,
+        in_use: 0,
+        newer: 0,
+        newer_known: 0,
+        deleted: 0,
+        windows: 0,
+        key_pages: after.key_pages.len() as u64,
+        key_pages_sealed: after.key_pages_sealed,
+        recoverable: Vec::new(),
+        undecided: None,
+    };
+    let Some(cipher) = masters.cipher() else {
+        report.undecided = Some("no superblock was found in either dump".into());
+        return Ok(report);
+    };
+    let live = match live::live(&after, cipher) {
+        Ok(live) => live,
+        Err(why) => {
+            report.undecided = Some(format!("the later dump has no whole checkpoint: {why}"));
+            live::Live::default()
+        }
+    };
+    classify(&mut report, &nodes, &live);
+    let wanted: HashSet<_> = nodes.keys().copied().collect();
+    let found = search::search(&after, cipher, &wanted);
+    report.windows = found.windows;
+    for (check_value, key) in found.keys {
+        let node = &nodes[&check_value];
+        let is_newer = node.header.sqnum >= live.next_sqnum;
+        report.newer_known += u64::from(is_newer && !live.keys.contains(&check_value));
+        if !live.keys.contains(&check_value) && !is_newer {
+            let Node { header, .. } = node;
+            let (sqnum, len_bytes) = (header.sqnum, header.len_bytes);
+            report.recoverable.push(Recoverable { sqnum, len_bytes, key });
+        }
+    }
+    report.recoverable.sort_by_key(|node| node.sqnum);
+    Ok(report)
+}
+
+fn classify(report: &mut Report, nodes: &HashMap<CheckValue, Node>, live: &live::Live) {
+    for (check_value, node) in nodes {
+        let class = if live.keys.contains(check_value) {
+            &mut report.in_use
+        } else if node.header.sqnum >= live.next_sqnum {
+            &mut report.newer
+        } else {
+            &mut report.deleted
+        };
+        *class += 1;
+    }
+}
+
+/// Check values that stand before two different messages: keys that were used twice. For tests of the
+/// promise that there are none.
+pub fn keys_used_twice(dump: &[u8]) -> Vec<CheckValue> {
+    let mut messages: HashMap<CheckValue, &[u8]> = HashMap::new();
+    let mut twice = Vec::new();
+    for node in dump::nodes(dump) {
+        let message = &dump[node.offset..][..node.header.len_bytes as usize];
+        if *messages.entry(node.header.check_value).or_insert(message) != message {
+            twice.push(node.header.check_value);
+        }
+    }
+    twice
+}
+
+/// Keys of a dump's nodes that are found in any other bytes, such as a core dump of the daemon: how many
+/// nodes of the dump they open.
+pub fn keys_in(bytes: &[u8], dump: &[u8], cipher: CipherChoice) -> usize {
+    let wanted = dump::nodes(dump).map(|node| node.header.check_value).collect();
+    search::windows(bytes, cipher, &wanted).keys.len()
+}

@@ -1,0 +1,111 @@
+//! Which keys are in use: those that the newest checkpoint of a dump leads to, and its own.
+
+use std::collections::{HashMap, HashSet};
+
+use tacita_dnefs_format::checkpoint::{IndexChunk, NodeRef, Root, Table};
+use tacita_dnefs_format::node;
+use tacita_dnefs_format::record::Kind;
+use tacita_dnefs_format::{CipherChoice, KeyPos, key_page};
+use tacita_secret::{CheckValue, MessageKey, check_value_of};
+
+use crate::dump::{Dump, Node};
+
+/// Longest payload that is believed, in bytes.
+const PAYLOAD_MAX: usize = 16 << 20;
+
+/// Keys in use.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// Their check values.
+    pub(crate) keys: HashSet<CheckValue>,
+    /// Nodes with this number and greater are newer than the checkpoint.
+    pub(crate) next_sqnum: u64,
+}
+
+/// The keys that are in the newest page for each place.
+struct Newest<'a> {
+    keys: HashMap<KeyPos, &'a [u8]>,
+    cipher: CipherChoice,
+}
+
+impl<'a> Newest<'a> {
+    fn of(dump: &'a Dump<'_>, cipher: CipherChoice) -> Option<Self> {
+        let layout = dump.layout?;
+        let mut pages: HashMap<(u32, u32), (u64, &'a [u8])> = HashMap::new();
+        for page in &dump.key_pages {
+            let newest = pages.entry((page.place.leb, page.place.page)).or_default();
+            if newest.1.is_empty() || newest.0 < page.place.epoch {
+                *newest = (page.place.epoch, &page.bytes);
+            }
+        }
+        let mut keys = HashMap::new();
+        for ((leb, page), (_, bytes)) in pages {
+            let first = page * layout.keys_per_page;
+            for (slot, key) in (first..).zip(key_page::keys(bytes, cipher.key_len())) {
+                keys.insert(KeyPos { leb, slot }, key);
+            }
+        }
+        Some(Self { keys, cipher })
+    }
+
+    /// The payload of a node, if it is one of the checkpoint and its key is there.
+    fn open(&self, dump: &Dump<'_>, node: &Node, kind: Kind) -> Option<Vec<u8>> {
+        let key = MessageKey::take(self.cipher, self.keys.get(&node.header.key)?);
+        let mut bytes = dump.bytes[node.offset..][..node.header.len_bytes as usize].to_vec();
+        let opened =
+            node::open(&mut bytes, &node.header, &key, self.cipher.authenticates()).ok()?;
+        (opened.kind == kind).then(|| opened.payload(PAYLOAD_MAX).ok())?
+    }
+}
+
+/// The keys in use.
+pub(crate) fn live(dump: &Dump<'_>, cipher: CipherChoice) -> Result<Live, String> {
+    let newest = Newest::of(dump, cipher).ok_or("no layout")?;
+    let mut by_key: HashMap<KeyPos, Vec<&Node>> = HashMap::new();
+    for node in &dump.nodes {
+        by_key.entry(node.header.key).or_default().push(node);
+    }
+    let mut roots: Vec<_> = dump
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, newest.open(dump, node, Kind::Root)?)))
+        .collect();
+    roots.sort_by_key(|(node, _)| node.header.sqnum);
+    let (node, payload) = roots.pop().ok_or("no root opens")?;
+    let root = Root::decode(&payload).map_err(|e| format!("its root: {e}"))?;
+
+    let mut live = Live { keys: HashSet::new(), next_sqnum: root.next_sqnum };
+    let mut add = |key: KeyPos| {
+        let bytes = newest.keys.get(&key).ok_or(format!("the page of key {key:?} is missing"))?;
+        live.keys.insert(check_value_of(cipher, bytes));
+        Ok::<_, String>(())
+    };
+    add(node.header.key)?;
+    let payload_of = |node: &NodeRef, kind: Kind| {
+        let mut nodes = by_key.get(&node.key).into_iter().flatten();
+        let found = nodes.find_map(|found| newest.open(dump, found, kind));
+        found.ok_or(format!("a node is missing ({kind:?})"))
+    };
+    for table in &root.orphans {
+        add(table.key)?;
+    }
+    for table in &root.key_maps {
+        add(table.key)?;
+        let payload = payload_of(table, Kind::Table)?;
+        for map in Table::decode(&payload).map_err(|e| format!("a table: {e}"))?.0 {
+            add(map.key)?;
+        }
+    }
+    for table in &root.index {
+        add(table.key)?;
+        let payload = payload_of(table, Kind::Table)?;
+        for chunk in Table::decode(&payload).map_err(|e| format!("a table: {e}"))?.0 {
+            add(chunk.key)?;
+            let payload = payload_of(&chunk, Kind::IndexChunk)?;
+            for (_, key) in IndexChunk::decode(&payload).map_err(|e| format!("a chunk: {e}"))?.0 {
+                add(key)?;
+            }
+        }
+    }
+    Ok(live)
+}

@@ -1,0 +1,183 @@
+//! DNEFS behind the file system seam.
+
+mod namespace;
+mod nodes;
+mod xattrs;
+
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+
+use tacita_vfs::{
+    Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FsStats, Kind, Link, NewNode,
+    NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
+};
+
+use crate::dnefs::Dnefs;
+use crate::inodes;
+use crate::store::ROOT_INO;
+
+/// Inode flags that can be set; they mean what the rules above the seam make of them.
+const FLAGS: u32 = 0x0000_0010 | 0x0000_0020 | 0x0000_0040 | 0x0000_0080 | 0x0000_0008;
+
+impl FileSystem for Dnefs {
+    fn root(&self) -> NodeId {
+        NodeId(ROOT_INO)
+    }
+
+    fn attr(&self, node: NodeId) -> Result<Attr> {
+        Ok(self.attr_of(&self.cell(node)?.lock()))
+    }
+
+    fn lookup(&self, dir: NodeId, name: &OsStr) -> Result<(NodeId, Attr)> {
+        let found = self.find(dir, name)?.ok_or(Kind::NotFound)?;
+        let node = NodeId(found.1.ino);
+        Ok((node, self.attr(node)?))
+    }
+
+    fn parent(&self, dir: NodeId) -> Result<NodeId> {
+        Ok(NodeId(self.cell(dir)?.lock().inode.parent))
+    }
+
+    fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        self.create_node(dir, name, new)
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
+        self.link_node(node, dir, name, now)
+    }
+
+    fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
+        self.remove_name(link, now)
+    }
+
+    fn rename(
+        &self,
+        from: Link<'_>,
+        to: Target<'_>,
+        exchange: Exchange,
+        now: Timestamp,
+    ) -> Result<u32> {
+        match exchange {
+            Exchange::No => self.rename_name(from, to, now),
+            Exchange::Yes => self.exchange_names(from, to, now),
+        }
+    }
+
+    fn forget(&self, node: NodeId) {
+        let nameless = self.cell(node).is_ok_and(|cell| cell.lock().inode.nlink == 0);
+        if nameless {
+            self.store().erase(node.0);
+            self.inodes().forget(node.0);
+            self.after_deletion();
+        } else {
+            self.evict(node);
+        }
+    }
+
+    fn unused(&self, node: NodeId) {
+        self.store().erase_content(node.0);
+        self.after_deletion();
+    }
+
+    fn evict(&self, node: NodeId) {
+        // What cannot be written now stays in memory, and the next sync says why.
+        let _ = self.inodes().evict(self.store(), node.0);
+    }
+
+    fn list(
+        &self,
+        dir: NodeId,
+        from: Cookie,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list_entries(dir, from, each)
+    }
+
+    fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
+        self.change_node(node, change)
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<OsString> {
+        self.link_target(node)
+    }
+
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let size = self.cell(node)?.lock().inode.size;
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = buf.len().min(left);
+        self.store().read_content(node.0, offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        self.write_node(node, offset, data, stamps)
+    }
+
+    fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
+        self.reserve_range(node, range, how)
+    }
+
+    fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
+        let size = self.cell(node)?.lock().inode.size;
+        if offset >= size {
+            return Err(Kind::NoMore.into());
+        }
+        let data = what == Seek::Data;
+        match self.store().seek_content(node.0, offset, size, data) {
+            found if data && found >= size => Err(Kind::NoMore.into()),
+            found => Ok(found),
+        }
+    }
+
+    fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        self.get_xattr(node, name)
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
+        self.list_xattrs(node)
+    }
+
+    fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.put_xattr(node, name, value, mode)
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        self.drop_xattr(node, name)
+    }
+
+    fn inode_flags(&self, node: NodeId) -> Result<u32> {
+        Ok(self.cell(node)?.lock().inode.flags)
+    }
+
+    fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
+        if flags & !FLAGS != 0 {
+            return Err(Kind::Unsupported.into());
+        }
+        let cell = self.cell(node)?;
+        let mut node = cell.lock();
+        node.inode.flags = flags;
+        node.is_dirty = true;
+        Ok(())
+    }
+
+    fn stats(&self) -> Result<FsStats> {
+        Ok(self.fs_stats())
+    }
+
+    fn wait(&self, _node: NodeId, demand: Demand) -> Wait {
+        match demand {
+            Demand::Sync => Wait::Device,
+            _ => Wait::No,
+        }
+    }
+
+    fn sync_node(&self, node: NodeId) -> Result<()> {
+        inodes::write(self.store(), &mut self.cell(node)?.lock())?;
+        Ok(self.store().sync()?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inodes().write_all(self.store())?;
+        Ok(self.store().sync()?)
+    }
+}

@@ -1,0 +1,78 @@
+//! Extended attributes: a node each.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, NAME_LEN_MAX, Removal, Xattr};
+use tacita_vfs::{Kind, NodeId, Result, XattrMode};
+
+use crate::content::removal_of;
+use crate::dnefs::Dnefs;
+use crate::entries::{self, Named, Sought};
+use crate::error::damaged;
+use crate::store::Write;
+
+/// Longest value in bytes: what the kernel passes on.
+const VALUE_LEN_MAX: usize = 64 << 10;
+
+impl Dnefs {
+    fn seek_xattr(&self, node: NodeId, name: &OsStr) -> Result<Sought> {
+        let name = name.as_bytes();
+        Ok(entries::seek(self.store(), self.name_hash(), Named::Xattr, node.0, name)?)
+    }
+
+    pub(super) fn get_xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        let (_, payload) = self.seek_xattr(node, name)?.found.ok_or(Kind::NoAttribute)?;
+        let xattr = Xattr::decode(&payload).map_err(damaged("an attribute"));
+        Ok(xattr?.value)
+    }
+
+    pub(super) fn list_xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
+        self.cell(node)?;
+        let mut names = Vec::new();
+        let most = self.store().layout.leb_len_bytes as usize;
+        let range = IndexKey::xattr(node.0, 0)..IndexKey::end_of(node.0);
+        self.store().read(range, |_, opened| {
+            names.push(OsString::from_vec(Xattr::decode(&opened.payload(most)?)?.name));
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    pub(super) fn put_xattr(
+        &self,
+        node: NodeId,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let most = VALUE_LEN_MAX.min(self.store().layout.leb_len_bytes as usize / 2);
+        if value.len() > most || name.len() > NAME_LEN_MAX {
+            return Err(Kind::TooLarge.into());
+        }
+        let cell = self.cell(node)?;
+        let _changing = cell.lock();
+        let sought = self.seek_xattr(node, name)?;
+        match (mode, &sought.found) {
+            (XattrMode::Create, Some(_)) => return Err(Kind::Exists.into()),
+            (XattrMode::Replace, None) => return Err(Kind::NoAttribute.into()),
+            _ => {}
+        }
+        let xattr = Xattr { name: name.as_bytes().to_vec(), value: value.to_vec() };
+        let payload = xattr.encode().into();
+        let write = Write { kind: RecordKind::Xattr, at: sought.place()?, payload };
+        self.store().write_group(&[write])?;
+        self.after_deletion();
+        Ok(())
+    }
+
+    pub(super) fn drop_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        let cell = self.cell(node)?;
+        let _changing = cell.lock();
+        let (at, _) = self.seek_xattr(node, name)?.found.ok_or(Kind::NoAttribute)?;
+        let removal = Removal { removed: vec![at], orphans: Vec::new() };
+        self.store().write_group(&[removal_of(node.0, &removal)])?;
+        self.after_deletion();
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! The index in memory: which key each node has, in order.
+//!
+//! It is kept in chunks, each a sorted list; a checkpoint writes the chunks that have changed. An
+//! entry takes 20 bytes, so a node with its place takes less than 64.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tacita_dnefs_format::checkpoint::NodeRef;
+use tacita_dnefs_format::record::IndexKey;
+
+use crate::keys::KeyId;
+
+/// Most entries of a chunk: a chunk is a node, and moving half of one on each insertion must cost
+/// less than encrypting what is inserted.
+const CHUNK_LEN_MAX: usize = 512;
+/// Fewest entries of a chunk that has neighbours, roughly: below that it is merged.
+const CHUNK_LEN_MIN: usize = CHUNK_LEN_MAX / 8;
+
+/// Where the first chunk begins.
+const BEGINNING: IndexKey = IndexKey { ino: 0, sub: 0 };
+
+/// A sorted part of the index.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    at: Vec<IndexKey>,
+    keys: Vec<KeyId>,
+    /// Where the newest checkpoint has it, if it has not changed since.
+    stored: Option<NodeRef>,
+}
+
+impl Chunk {
+    /// Where the newest checkpoint has it, if it has not changed since.
+    pub(crate) const fn stored(&self) -> Option<NodeRef> {
+        self.stored
+    }
+
+    /// Its entries, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (IndexKey, KeyId)> {
+        self.at.iter().copied().zip(self.keys.iter().copied())
+    }
+}
+
+/// Which key each node has.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// By where they begin, which is the beginning for the first.
+    chunks: BTreeMap<IndexKey, Chunk>,
+    /// Where chunks lie that are no more, for the next checkpoint to free.
+    dropped: Vec<NodeRef>,
+    len: usize,
+    /// How many chunks the newest checkpoint has as they are.
+    stored: usize,
+}
+
+impl Index {
+    /// How many nodes there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    fn chunk_of(&self, at: IndexKey) -> Option<IndexKey> {
+        self.chunks.range(..=at).next_back().map(|(first, _)| *first)
+    }
+
+    /// The key of a node.
+    pub(crate) fn get(&self, at: IndexKey) -> Option<KeyId> {
+        let chunk = &self.chunks[&self.chunk_of(at)?];
+        chunk.at.binary_search(&at).ok().map(|place| chunk.keys[place])
+    }
+
+    /// How many chunks the next checkpoint has to write.
+    pub(crate) fn changed(&self) -> usize {
+        self.chunks.len() - self.stored
+    }
+
+    fn change(&mut self, first: IndexKey) -> &mut Chunk {
+        let chunk = self.chunks.get_mut(&first).expect("it was just found");
+        if let Some(stored) = chunk.stored.take() {
+            self.dropped.push(stored);
+            self.stored -= 1;
+        }
+        chunk
+    }
+
+    /// Gives a node a key, and returns the one it had.
+    pub(crate) fn insert(&mut self, at: IndexKey, key: KeyId) -> Option<KeyId> {
+        let Some(first) = self.chunk_of(at) else {
+            let chunk = Chunk { at: vec![at], keys: vec![key], stored: None };
+            self.chunks.insert(BEGINNING, chunk);
+            self.len += 1;
+            return None;
+        };
+        let chunk = self.change(first);
+        match chunk.at.binary_search(&at) {
+            Ok(place) => Some(std::mem::replace(&mut chunk.keys[place], key)),
+            Err(place) => {
+                chunk.at.insert(place, at);
+                chunk.keys.insert(place, key);
+                if chunk.at.len() > CHUNK_LEN_MAX {
+                    // What grows at its end leaves full chunks behind.
+                    let cut = if place + 1 == chunk.at.len() { place } else { CHUNK_LEN_MAX / 2 };
+                    let half = Chunk {
+                        at: chunk.at.split_off(cut),
+                        keys: chunk.keys.split_off(cut),
+                        stored: None,
+                    };
+                    self.chunks.insert(half.at[0], half);
+                }
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes a node out, and returns the key it had.
+    pub(crate) fn remove(&mut self, at: IndexKey) -> Option<KeyId> {
+        let first = self.chunk_of(at)?;
+        let place = self.chunks[&first].at.binary_search(&at).ok()?;
+        let chunk = self.change(first);
+        chunk.at.remove(place);
+        let key = chunk.keys.remove(place);
+        self.len -= 1;
+        self.tidy(first);
+        Some(key)
+    }
+
+    /// Takes all nodes of a range out; their keys.
+    pub(crate) fn remove_range(&mut self, range: Range<IndexKey>) -> Vec<KeyId> {
+        let mut removed = Vec::new();
+        while let Some((at, _)) = self.after(range.start).filter(|(at, _)| *at < range.end) {
+            let first = self.chunk_of(at).expect("an entry is in a chunk");
+            let chunk = self.change(first);
+            let places = chunk.at.partition_point(|entry| *entry < range.start)
+                ..chunk.at.partition_point(|entry| *entry < range.end);
+            chunk.at.drain(places.clone());
+            removed.extend(chunk.keys.drain(places));
+            self.tidy(first);
+        }
+        self.len -= removed.len();
+        removed
+    }
+
+    /// Drops a chunk that is empty, and joins a small one with the one before it.
+    fn tidy(&mut self, first: IndexKey) {
+        let len = self.chunks[&first].at.len();
+        if len >= CHUNK_LEN_MIN {
+            return;
+        }
+        let before =
+            self.chunks.range(..first).next_back().map(|(first, chunk)| (*first, chunk.at.len()));
+        match before {
+            Some((before, room)) if len > 0 && room + len <= CHUNK_LEN_MAX / 2 => {
+                let small = self.chunks.remove(&first).expect("it was just found");
+                let chunk = self.change(before);
+                chunk.at.extend(small.at);
+                chunk.keys.extend(small.keys);
+            }
+            _ if len == 0 => {
+                self.chunks.remove(&first);
+                if let Some((next, _)) =
+                    self.chunks.first_key_value().filter(|_| first == BEGINNING)
+                {
+                    let chunk = self.chunks.remove(&next.clone()).expect("it was just found");
+                    self.chunks.insert(BEGINNING, chunk);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The first node at or after `at`.
+    pub(crate) fn after(&self, at: IndexKey) -> Option<(IndexKey, KeyId)> {
+        let first = self.chunk_of(at)?;
+        self.chunks.range(first..).find_map(|(_, chunk)| {
+            let place = chunk.at.partition_point(|entry| *entry < at);
+            chunk.at.get(place).map(|entry| (*entry, chunk.keys[place]))
+        })
+    }
+
+    /// How many chunks there are.
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// How many nodes a range has.
+    pub(crate) fn count(&self, range: Range<IndexKey>) -> usize {
+        let Some(first) = self.chunk_of(range.start) else { return 0 };
+        let chunks = self.chunks.range(first..).map(|(_, chunk)| chunk);
+        let within = chunks.take_while(|chunk| chunk.at.first().is_none_or(|at| *at < range.end));
+        let places = |chunk: &Chunk, at| chunk.at.partition_point(|entry| *entry < at);
+        within.map(|chunk| places(chunk, range.end) - places(chunk, range.start)).sum()
+    }
+
+    /// All nodes of a range, in order.
+    pub(crate) fn range(
+        &self,
+        range: Range<IndexKey>,
+    ) -> impl Iterator<Item = (IndexKey, KeyId)> + '_ {
+        let first = self.chunk_of(range.start);
+        first
+            .into_iter()
+            .flat_map(|first| self.chunks.range(first..))
+            .flat_map(|(_, chunk)| chunk.entries())
+            .skip_while(move |(at, _)| *at < range.start)
+            .take_while(move |(at, _)| *at < range.end)
+    }
+
+    /// All nodes.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (IndexKey, KeyId)> + '_ {
+        self.chunks.values().flat_map(Chunk::entries)
+    }
+
+    /// All chunks, in order.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.values()
+    }
+
+    /// All chunks that have changed lie there now, in order.
+    pub(crate) fn store(&mut self, nodes: Vec<NodeRef>) {
+        let changed = self.chunks.values_mut().filter(|chunk| chunk.stored.is_none());
+        for (chunk, node) in changed.zip(nodes) {
+            chunk.stored = Some(node);
+            self.stored += 1;
+        }
+    }
+
+    /// Where chunks lie that have changed or are no more, since this was last asked.
+    pub(crate) fn take_dropped(&mut self) -> Vec<NodeRef> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Marks chunks as changed whose place is among those.
+    pub(crate) fn rewrite(&mut self, which: impl Fn(&NodeRef) -> bool) {
+        for chunk in self.chunks.values_mut() {
+            if chunk.stored.as_ref().is_some_and(&which) {
+                self.dropped.extend(chunk.stored.take());
+                self.stored -= 1;
+            }
+        }
+    }
+
+    /// Adds a chunk of a checkpoint, which comes after all that are there. Returns whether it does.
+    pub(crate) fn push_chunk(&mut self, entries: Vec<(IndexKey, KeyId)>, stored: NodeRef) -> bool {
+        let Some((first, _)) = entries.first().copied() else { return true };
+        let last = self.chunks.last_key_value().and_then(|(_, chunk)| chunk.at.last());
+        if last.is_some_and(|last| *last >= first) {
+            return false;
+        }
+        self.len += entries.len();
+        self.stored += 1;
+        let (at, keys) = entries.into_iter().unzip();
+        let first = if self.chunks.is_empty() { BEGINNING } else { first };
+        self.chunks.insert(first, Chunk { at, keys, stored: Some(stored) });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Seeded, so that a failure can be repeated.
+    fn next(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        *state >> 33
+    }
+
+    #[test]
+    fn does_what_a_sorted_map_does() {
+        for seed in 0..20 {
+            let mut state = seed;
+            let mut index = Index::default();
+            let mut model = BTreeMap::new();
+            for step in 0..6000 {
+                let at = IndexKey::data(next(&mut state) % 3, next(&mut state) % 3000);
+                let key = KeyId(step);
+                match next(&mut state) % 16 {
+                    0..11 => assert_eq!(index.insert(at, key), model.insert(at, key)),
+                    11..15 => assert_eq!(index.remove(at), model.remove(&at)),
+                    _ => {
+                        let end = IndexKey { sub: at.sub + next(&mut state) % 400, ..at };
+                        let inside: Vec<_> = model.range(at..end).map(|(at, _)| *at).collect();
+                        let want: Vec<_> =
+                            inside.iter().filter_map(|at| model.remove(at)).collect();
+                        assert_eq!(index.remove_range(at..end), want);
+                    }
+                }
+                let probe = IndexKey::data(next(&mut state) % 3, next(&mut state) % 3000);
+                assert_eq!(index.get(probe), model.get(&probe).copied());
+                let after = model.range(probe..).next().map(|(at, key)| (*at, *key));
+                assert_eq!(index.after(probe), after);
+                assert_eq!(index.len(), model.len());
+            }
+            assert!(index.entries().eq(model.iter().map(|(at, key)| (*at, *key))));
+            assert!(index.chunks().all(|chunk| chunk.at.len() <= CHUNK_LEN_MAX));
+            let range = IndexKey::data(1, 100)..IndexKey::data(2, 1000);
+            let want = model.range(range.clone()).map(|(at, key)| (*at, *key));
+            assert_eq!(index.count(range.clone()), want.clone().count());
+            assert!(index.range(range).eq(want));
+        }
+    }
+
+    #[test]
+    fn what_grows_at_its_end_leaves_full_chunks() {
+        let mut index = Index::default();
+        for block in 0..10 * CHUNK_LEN_MAX as u64 {
+            index.insert(IndexKey::data(1, block), KeyId(0));
+        }
+        assert_eq!(index.chunks().count(), 10);
+    }
+}

@@ -1,0 +1,101 @@
+//! Inodes in memory: read when they are needed, written when they are synced or let go.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind};
+
+use crate::error::{Error, Kind, Result, damaged};
+use crate::store::{Store, Write};
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its number.
+    pub(crate) ino: u64,
+    /// What is known of it.
+    pub(crate) inode: Inode,
+    /// The volume does not have it like this.
+    pub(crate) is_dirty: bool,
+}
+
+impl Node {
+    /// As a record, for a group that changes it.
+    pub(crate) fn record(&self) -> Write<'static> {
+        let at = IndexKey::inode(self.ino);
+        Write { kind: RecordKind::Inode, at, payload: self.inode.encode().into() }
+    }
+}
+
+/// An inode that one thread at a time changes.
+#[derive(Debug)]
+pub(crate) struct Cell(Mutex<Node>);
+
+impl Cell {
+    // A change is made in one step, after what it needs has succeeded.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Node> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All inodes in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Inodes(Mutex<HashMap<u64, Arc<Cell>>>);
+
+impl Inodes {
+    fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Cell>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An inode; `None` if there is none with this number.
+    pub(crate) fn get(&self, store: &Store, ino: u64) -> Result<Option<Arc<Cell>>> {
+        if let Some(cell) = self.map().get(&ino) {
+            return Ok(Some(Arc::clone(cell)));
+        }
+        let Some(payload) = store.get(IndexKey::inode(ino))? else { return Ok(None) };
+        let inode = Inode::decode(&payload).map_err(damaged(format!("inode {ino}")))?;
+        let mut map = self.map();
+        let new = || Arc::new(Cell(Mutex::new(Node { ino, inode, is_dirty: false })));
+        Ok(Some(Arc::clone(map.entry(ino).or_insert_with(new))))
+    }
+
+    /// A new inode, which the volume has already.
+    pub(crate) fn add(&self, ino: u64, inode: Inode) {
+        let node = Node { ino, inode, is_dirty: false };
+        self.map().insert(ino, Arc::new(Cell(Mutex::new(node))));
+    }
+
+    /// Writes an inode, if it is not on the volume as it is, and lets it go.
+    pub(crate) fn evict(&self, store: &Store, ino: u64) -> Result<()> {
+        let Some(cell) = self.map().get(&ino).map(Arc::clone) else { return Ok(()) };
+        let mut node = cell.lock();
+        write(store, &mut node)?;
+        self.map().remove(&ino);
+        Ok(())
+    }
+
+    /// Lets an inode go that is no more.
+    pub(crate) fn forget(&self, ino: u64) {
+        self.map().remove(&ino);
+    }
+
+    /// Writes all inodes that are not on the volume as they are.
+    pub(crate) fn write_all(&self, store: &Store) -> Result<()> {
+        let cells: Vec<_> = self.map().values().map(Arc::clone).collect();
+        cells.iter().try_for_each(|cell| write(store, &mut cell.lock()))
+    }
+}
+
+/// Writes an inode, if it is not on the volume as it is. One without names is not kept anyway.
+pub(crate) fn write(store: &Store, node: &mut Node) -> Result<()> {
+    if node.is_dirty && node.inode.nlink > 0 {
+        store.write_group(&[node.record()])?;
+        node.is_dirty = false;
+    }
+    Ok(())
+}
+
+/// There is no such inode although something names it.
+pub(crate) fn missing(ino: u64) -> Error {
+    Error::new(Kind::Damaged, format!("inode {ino} is not there, but something names it"))
+}

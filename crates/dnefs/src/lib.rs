@@ -1,0 +1,41 @@
+//! DNEFS, the data node encrypted flash file system: every node has a key of its own, keys lie in an
+//! area that is purged, and what was deleted cannot be decrypted after the next purge.
+//!
+//! Paper: *Data Node Encrypted File System: Efficient Secure Deletion for Flash Memory*; what is built
+//! here, and where it differs, is in `docs/design/dnefs.md`, the bytes in `docs/spec/dnefs.md`.
+
+mod check;
+mod checkpoint;
+mod collection;
+mod content;
+mod dnefs;
+mod entries;
+mod error;
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
+mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
+mod file_system;
+mod format;
+mod index;
+mod inodes;
+mod keys;
+mod load;
+mod log;
+mod password;
+mod purge;
+mod purger;
+mod roots;
+mod store;
+
+pub use check::{Findings, check};
+pub use dnefs::{Dnefs, PurgeReport, PurgeScope, Usage};
+pub use error::{Error, Kind, Result};
+pub use format::{FormatOptions, format, plan, read_superblock};
+pub use password::{erase, set_password};
+pub use purger::{Policy, Purger};
+pub use tacita_dnefs_format::record::Time;
+pub use tacita_dnefs_format::{
+    CipherChoice, Compression, Layout, Parameters, Protection, Superblock,
+};

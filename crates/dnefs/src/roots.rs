@@ -1,0 +1,142 @@
+//! The roots of checkpoints: two erase blocks, appended to in turn. The newest root that is whole counts.
+
+use tacita_dnefs_format::node::{self, Class, Header};
+use tacita_dnefs_format::{Layout, ROOT_LEBS};
+use tacita_flash::{Leb, Volume};
+
+use crate::error::{Error, Kind, Result};
+
+/// Where the next root goes.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    layout: Layout,
+    /// Which of the two.
+    at: usize,
+    /// Where in it; its end if nothing more may be appended there.
+    offset: u32,
+}
+
+/// A root as it was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Its header.
+    pub(crate) header: Header,
+    /// The node.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What was found in both erase blocks.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// Whole roots, the newest first.
+    pub(crate) roots: Vec<Found>,
+    /// The number of the newest mark that the volume was mounted, or 0.
+    pub(crate) mounted: u64,
+    /// The number of the newest mark that it was unmounted, or 0.
+    pub(crate) unmounted: u64,
+    /// Something is behind the newest of them that is neither: a write was cut short. The other erase
+    /// block is not appended to before it is replaced, so what is torn there is older.
+    pub(crate) is_torn: bool,
+    /// Where the next root goes.
+    pub(crate) next: Roots,
+}
+
+impl Roots {
+    /// The roots of a new volume.
+    pub(crate) const fn new(layout: Layout) -> Self {
+        Self { layout, at: 0, offset: 0 }
+    }
+
+    /// Reads both erase blocks.
+    pub(crate) fn survey(volume: &dyn Volume, layout: Layout) -> Result<Survey> {
+        let mut survey = Survey {
+            roots: Vec::new(),
+            mounted: 0,
+            unmounted: 0,
+            is_torn: false,
+            next: Self { layout, at: 0, offset: 0 },
+        };
+        let mut newest = 0;
+        for (number, leb) in ROOT_LEBS.into_iter().enumerate() {
+            let mut block = vec![0; layout.leb_len_bytes as usize];
+            volume.read(Leb(leb), 0, &mut block)?;
+            let (end, last, is_torn) = survey.scan(&block, layout.page_len_bytes as usize);
+            if last > newest {
+                newest = last;
+                survey.is_torn = is_torn;
+                let end = u32::try_from(end).expect("erase blocks are shorter");
+                survey.next = Self { layout, at: number, offset: end };
+            }
+        }
+        survey.roots.sort_by_key(|found| std::cmp::Reverse(found.header.sqnum));
+        if survey.is_torn {
+            survey.next.offset = layout.leb_len_bytes;
+        }
+        Ok(survey)
+    }
+
+    /// Puts a root or a mark behind the last one, and makes it durable.
+    pub(crate) fn write(&mut self, volume: &dyn Volume, node: &[u8]) -> Result<()> {
+        let page = self.layout.page_len_bytes;
+        let mut pages = node.to_vec();
+        pages.resize(pages.len().next_multiple_of(page as usize), 0);
+        let len = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+        if len > self.layout.leb_len_bytes {
+            return Err(Error::new(Kind::TooLarge, "the root does not fit into an erase block"));
+        }
+        if len > self.layout.leb_len_bytes - self.offset {
+            let other = 1 - self.at;
+            volume.change(Leb(ROOT_LEBS[other]), &pages)?;
+            (self.at, self.offset) = (other, len);
+        } else {
+            volume.append(Leb(ROOT_LEBS[self.at]), self.offset, &pages)?;
+            self.offset += len;
+        }
+        Ok(volume.sync()?)
+    }
+}
+
+impl Survey {
+    /// What is in one of them: where the next can begin, the greatest number, and whether something
+    /// torn follows that.
+    fn scan(&mut self, block: &[u8], page: usize) -> (usize, u64, bool) {
+        let (mut end, mut last, mut is_torn) = (0, 0, false);
+        let mut at = 0;
+        while at < block.len() {
+            let bytes = &block[at..];
+            let mut len = page;
+            match Header::parse(bytes) {
+                Ok(None) => {
+                    at += page;
+                    continue;
+                }
+                Ok(Some(header)) if header.is_whole(bytes) => {
+                    len = (header.len_bytes as usize).next_multiple_of(page);
+                    last = last.max(header.sqnum);
+                    is_torn = false;
+                    match header.class {
+                        Class::Checkpoint => {
+                            let bytes = bytes[..header.len_bytes as usize].to_vec();
+                            self.roots.push(Found { header, bytes });
+                        }
+                        Class::Mounted => self.mounted = self.mounted.max(header.sqnum),
+                        Class::Unmounted => self.unmounted = self.unmounted.max(header.sqnum),
+                        _ => is_torn = true,
+                    }
+                }
+                _ => is_torn = true,
+            }
+            at += len;
+            end = at;
+        }
+        (end, last, is_torn)
+    }
+}
+
+/// A mark: [`Class::Mounted`] or [`Class::Unmounted`].
+pub(crate) fn mark(class: Class, sqnum: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let len = u32::try_from(node::HEADER_LEN).expect("a header is shorter");
+    node::put_mark(&mut bytes, class, sqnum, len);
+    bytes
+}

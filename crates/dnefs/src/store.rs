@@ -1,0 +1,522 @@
+//! The store of nodes: what is put under an [`IndexKey`] is encrypted under a key of its own and
+//! appended to the log; what it replaces is obsolete.
+//!
+//! Locks are taken in this order: `gate`, `blocks`, `core`. Whoever writes holds the gate open from
+//! taking keys to appending; a checkpoint closes it. Whoever reads holds the erase blocks in place;
+//! garbage collection does not.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tacita_dnefs_format::checkpoint::{Location, NodeRef};
+use tacita_dnefs_format::node::{self, Class, Header, Opened, Record, Standing};
+use tacita_dnefs_format::record::{self, IndexKey, Kind as RecordKind, Part, Removal};
+use tacita_dnefs_format::{Layout, Parameters};
+use tacita_flash::{Leb, Volume};
+use tacita_secret::MessageKey;
+
+use crate::error::{Error, Kind, Result, damaged};
+use crate::index::Index;
+use crate::keys::{KeyId, Keys, State};
+use crate::log::{Head, Log, RESERVED_LEBS};
+use crate::roots::{self, Roots};
+
+/// Nodes that are read in one go: as much as a large request wants.
+const READ_NODES: usize = 64;
+/// Keys that are kept besides those of the next checkpoint: what is written until then changes more of
+/// the index.
+const RESERVED_KEYS: u32 = 64;
+
+/// The root directory.
+pub(crate) const ROOT_INO: u64 = 1;
+
+/// A record to be written.
+#[derive(Debug)]
+pub(crate) struct Write<'a> {
+    /// What it is.
+    pub(crate) kind: RecordKind,
+    /// What it belongs to.
+    pub(crate) at: IndexKey,
+    /// Its content.
+    pub(crate) payload: Cow<'a, [u8]>,
+}
+
+/// What is known of the volume, in memory.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) index: Index,
+    pub(crate) keys: Keys,
+    pub(crate) log: Log,
+    pub(crate) roots: Roots,
+    pub(crate) next_ino: u64,
+    pub(crate) epoch: u64,
+    pub(crate) last_receipt: [u8; 32],
+    /// Inodes without names.
+    pub(crate) orphans: BTreeSet<u64>,
+    /// Keys of records that the next checkpoint makes needless.
+    pub(crate) until_checkpoint: Vec<KeyId>,
+    /// Nodes of the newest checkpoint that every checkpoint writes anew.
+    pub(crate) tables: Vec<NodeRef>,
+    pub(crate) root_key: Option<KeyId>,
+    /// Nodes with this number and greater are not in the newest checkpoint.
+    pub(crate) checkpoint_sqnum: u64,
+}
+
+/// The store of nodes.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) parameters: Parameters,
+    pub(crate) layout: Layout,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) blocks: RwLock<()>,
+    core: Mutex<Core>,
+    /// One purge at a time.
+    pub(crate) purging: Mutex<()>,
+    poisoned: AtomicBool,
+}
+
+/// What a write has to wait for.
+enum Wanting {
+    Room,
+    Keys,
+}
+
+impl Store {
+    pub(crate) fn new(volume: Arc<dyn Volume>, parameters: Parameters, core: Core) -> Result<Self> {
+        let layout = Layout::new(&parameters).map_err(damaged("the superblock"))?;
+        Ok(Self {
+            volume,
+            parameters,
+            layout,
+            gate: RwLock::new(()),
+            blocks: RwLock::new(()),
+            core: Mutex::new(core),
+            purging: Mutex::new(()),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    // What it protects is whole between any two steps, or the store is poisoned.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After an error that leaves memory and medium apart, nothing more is written.
+    pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(e) = &result
+            && !matches!(e.kind(), Kind::NoSpace | Kind::NoKeys | Kind::TooLarge)
+        {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Relaxed) {
+            return Err(Error::new(
+                Kind::Poisoned,
+                "an earlier error has stopped all writing; unmount, and mount again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nothing more is written.
+    pub(crate) fn close(&self) {
+        self.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    /// A new inode number.
+    pub(crate) fn new_ino(&self) -> u64 {
+        let mut core = self.core();
+        core.next_ino += 1;
+        core.next_ino - 1
+    }
+
+    /// Writes records; all of them count after a power cut, or none.
+    pub(crate) fn write_group(&self, writes: &[Write<'_>]) -> Result<()> {
+        self.write(Head::Meta, writes, true)
+    }
+
+    /// Writes blocks of files, each for itself.
+    pub(crate) fn write_data(&self, writes: &[Write<'_>]) -> Result<()> {
+        self.write(Head::Data, writes, false)
+    }
+
+    fn write(&self, head: Head, writes: &[Write<'_>], grouped: bool) -> Result<()> {
+        let most: usize = writes.iter().map(|write| write.payload.len() + node::OVERHEAD).sum();
+        for attempt in 0.. {
+            self.check()?;
+            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            let wanting = match self.write_with_gate_open(head, writes, most, grouped) {
+                Ok(None) => return Ok(()),
+                Ok(Some(wanting)) => wanting,
+                Err(e) => return self.poison(Err(e)),
+            };
+            drop(gate);
+            if attempt > 2 {
+                return Err(match wanting {
+                    Wanting::Room => Error::new(Kind::NoSpace, "no room is left on the volume"),
+                    Wanting::Keys => Error::new(
+                        Kind::NoKeys,
+                        "the key storage area is full: every node needs a key",
+                    ),
+                });
+            }
+            match wanting {
+                Wanting::Room => self.make_room()?,
+                Wanting::Keys => drop(self.purge_keys(false)?),
+            }
+        }
+        unreachable!("it returns");
+    }
+
+    fn write_with_gate_open(
+        &self,
+        head: Head,
+        writes: &[Write<'_>],
+        most: usize,
+        grouped: bool,
+    ) -> Result<Option<Wanting>> {
+        let authenticates = self.parameters.cipher.authenticates();
+        let mut keys = Vec::with_capacity(writes.len());
+        let first = {
+            let mut core = self.core();
+            if let Some(wanting) = core.wanting(head, writes, most)? {
+                return Ok(Some(wanting));
+            }
+            for _ in writes {
+                let key = core.keys.take()?;
+                let position = core.keys.position(key);
+                keys.push((key, position, core.keys.for_sealing(&*self.volume, key)?));
+            }
+            core.log.take_sqnums(writes.len() as u64)
+        };
+        let mut nodes = Vec::with_capacity(writes.len() * (128 + writes[0].payload.len()));
+        let mut placed = Vec::with_capacity(writes.len());
+        for ((sqnum, write), (key, position, fresh)) in (first..).zip(writes).zip(keys) {
+            let standing = Standing {
+                class: Class::Record,
+                more_of_group: grouped && placed.len() + 1 < writes.len(),
+                sqnum,
+                key: position,
+            };
+            let record = Record {
+                kind: write.kind,
+                at: write.at,
+                compression: self.parameters.compression,
+                payload: &write.payload,
+            };
+            let start = nodes.len();
+            node::seal(&mut nodes, standing, fresh, authenticates, &record);
+            placed.push((key, start..nodes.len()));
+        }
+        let mut core = self.core();
+        let (locations, result) = core.append(&*self.volume, head, &nodes, &placed, grouped);
+        let appended = locations.len();
+        for ((write, (key, _)), location) in writes.iter().zip(&placed).zip(locations) {
+            core.apply(write.kind, write.at, &write.payload, *key, location, &self.parameters)?;
+        }
+        for (key, _) in &placed[appended..] {
+            core.keys.obsolete(*key);
+        }
+        match result {
+            // What was written by then is written again, under other keys.
+            Err(e) if e.kind() == Kind::NoSpace => Ok(Some(Wanting::Room)),
+            result => result.map(|()| None),
+        }
+    }
+
+    /// The content of a node, if there is one.
+    pub(crate) fn get(&self, at: IndexKey) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        let end = IndexKey { sub: at.sub + 1, ..at };
+        let most = self.layout.leb_len_bytes as usize;
+        self.read(at..end, |_, opened| {
+            found = Some(opened.payload(most)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Opens all nodes of a range, in order.
+    pub(crate) fn read(
+        &self,
+        range: Range<IndexKey>,
+        mut each: impl FnMut(
+            IndexKey,
+            &Opened<'_>,
+        ) -> std::result::Result<(), tacita_dnefs_format::Malformed>,
+    ) -> Result<()> {
+        let mut start = range.start;
+        loop {
+            let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+            let mut wanted = self.core().locate(&*self.volume, start..range.end)?;
+            let Some(last) = wanted.last() else { return Ok(()) };
+            start = IndexKey { sub: last.at.sub + 1, ..last.at };
+            let is_last = wanted.len() < READ_NODES;
+            for run in wanted.chunk_by_mut(Wanted::is_followed_by) {
+                self.read_run(run)?;
+            }
+            drop(blocks);
+            for node in &mut wanted {
+                self.open(node, &mut each)?;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads nodes that lie one after the other.
+    fn read_run(&self, run: &mut [Wanted]) -> Result<()> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        if !first.bytes.is_empty() {
+            return Ok(());
+        }
+        let start = first.location.offset;
+        let mut bytes = vec![0; (last.location.offset + last.location.len_bytes - start) as usize];
+        let leb = Leb(self.layout.main_leb(first.location.leb));
+        self.volume.read(leb, start, &mut bytes)?;
+        if let [only] = run {
+            only.bytes = bytes;
+            return Ok(());
+        }
+        for node in run {
+            let offset = (node.location.offset - start) as usize;
+            node.bytes = bytes[offset..][..node.location.len_bytes as usize].to_vec();
+        }
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        node: &mut Wanted,
+        each: &mut impl FnMut(
+            IndexKey,
+            &Opened<'_>,
+        ) -> std::result::Result<(), tacita_dnefs_format::Malformed>,
+    ) -> Result<()> {
+        let what = |at: Location| {
+            format!("the node at {} of erase block {}", at.offset, self.layout.main_leb(at.leb))
+        };
+        let location = node.location;
+        let damage = |malformed| damaged(what(location))(malformed);
+        let gone = tacita_dnefs_format::Malformed("nothing is there");
+        let header =
+            Header::parse(&node.bytes).and_then(|header| header.ok_or(gone)).map_err(damage)?;
+        let authenticates = self.parameters.cipher.authenticates();
+        let opened = node::open_unchecked(&mut node.bytes, &header, &node.key, authenticates)
+            .map_err(damage)?;
+        if opened.at != node.at {
+            return Err(Error::new(Kind::Damaged, format!("{}: it is another's", what(location))));
+        }
+        each(node.at, &opened).map_err(damage)
+    }
+
+    /// What is in the index within a range, at most `most` of it.
+    pub(crate) fn list(&self, range: Range<IndexKey>, most: usize) -> Vec<IndexKey> {
+        self.core().index.range(range).take(most).map(|(at, _)| at).collect()
+    }
+
+    /// Takes all that belongs to an inode without a name out of the index. No record of it is needed:
+    /// after a power cut an orphan goes anyway.
+    pub(crate) fn erase(&self, ino: u64) {
+        let mut core = self.core();
+        core.drop_range(IndexKey::inode(ino)..IndexKey::end_of(ino));
+        core.orphans.remove(&ino);
+    }
+
+    /// Takes the blocks of a file from `first` on out of the index, which no record ever counted.
+    pub(crate) fn erase_blocks(&self, ino: u64, first: u64) {
+        let end = IndexKey::dentry(ino, 0);
+        self.core().drop_range(IndexKey::data(ino, first)..end);
+    }
+
+    /// Takes the content of an inode without a name out of the index.
+    pub(crate) fn erase_content(&self, ino: u64) {
+        self.erase_blocks(ino, 0);
+    }
+
+    /// Puts a mark behind the root.
+    pub(crate) fn mark(&self, class: Class) -> Result<()> {
+        let mut core = self.core();
+        let mark = roots::mark(class, core.log.take_sqnums(1));
+        let marked = core.roots.write(&*self.volume, &mark);
+        self.poison(marked)
+    }
+
+    /// Everything written until now survives a power cut.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.check()?;
+        let synced = self.core().log.sync(&*self.volume);
+        self.poison(synced)
+    }
+}
+
+/// A node that is about to be read.
+#[derive(Debug)]
+struct Wanted {
+    at: IndexKey,
+    location: Location,
+    key: MessageKey,
+    /// What was found in memory already.
+    bytes: Vec<u8>,
+}
+
+impl Wanted {
+    /// Whether `next` lies right behind this one on the medium.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        let end = self.location.offset
+            + self.location.len_bytes.next_multiple_of(tacita_dnefs_format::NODE_ALIGN);
+        self.bytes.is_empty()
+            && next.bytes.is_empty()
+            && self.location.leb == next.location.leb
+            && end == next.location.offset
+    }
+}
+
+type Placed = (KeyId, Range<usize>);
+
+impl Core {
+    /// What a write has to wait for, if anything.
+    fn wanting(&self, head: Head, writes: &[Write<'_>], most: usize) -> Result<Option<Wanting>> {
+        let frees =
+            |write: &Write<'_>| matches!(write.kind, RecordKind::Removal | RecordKind::Truncation);
+        let full = self.log.live_bytes() + most as u64 > self.log.capacity_bytes();
+        if full && !writes.iter().any(frees) {
+            return Err(Error::new(Kind::NoSpace, "no room is left on the volume"));
+        }
+        let begun = u32::from(!self.log.has_room(head, most));
+        if self.log.free_lebs() < RESERVED_LEBS + self.checkpoint_lebs_max() + begun {
+            return Ok(Some(Wanting::Room));
+        }
+        let keys = u32::try_from(writes.len()).unwrap_or(u32::MAX);
+        if self.keys.fresh() < keys.saturating_add(RESERVED_KEYS + self.checkpoint_keys()) {
+            return Ok(Some(Wanting::Keys));
+        }
+        Ok(None)
+    }
+
+    /// Appends sealed nodes; where they lie, as far as they do.
+    fn append(
+        &mut self,
+        volume: &dyn Volume,
+        head: Head,
+        nodes: &[u8],
+        placed: &[Placed],
+        grouped: bool,
+    ) -> (Vec<Location>, Result<()>) {
+        let mut locations = Vec::with_capacity(placed.len());
+        let mut start = None;
+        for (_, range) in placed {
+            let (leb, offset) = if let Some((leb, offset)) = start.filter(|_| grouped) {
+                (leb, offset + u32::try_from(range.start).expect("a group is shorter"))
+            } else {
+                let together = if grouped { nodes } else { &nodes[range.clone()] };
+                match self.log.append(volume, head, together) {
+                    Ok(at) => at,
+                    Err(e) => return (locations, Err(e)),
+                }
+            };
+            start.get_or_insert((leb, offset));
+            let header =
+                Header::parse(&nodes[range.clone()]).ok().flatten().expect("it was just made");
+            locations.push(Location { leb, offset, len_bytes: header.len_bytes });
+        }
+        (locations, Ok(()))
+    }
+
+    /// What a record that now lies at `location` means: the same when it is written and when the log is
+    /// replayed.
+    pub(crate) fn apply(
+        &mut self,
+        kind: RecordKind,
+        at: IndexKey,
+        payload: &[u8],
+        key: KeyId,
+        location: Location,
+        parameters: &Parameters,
+    ) -> Result<()> {
+        self.log.count(location);
+        let what = || damaged("a record");
+        match kind {
+            RecordKind::Removal => {
+                let removal = Removal::decode(payload).map_err(what())?;
+                for at in removal.removed {
+                    if let Some(old) = self.index.remove(at) {
+                        self.obsolete(old);
+                    }
+                }
+                self.orphans.extend(removal.orphans);
+                self.keys.is_at(key, State::Passing, location);
+                self.until_checkpoint.push(key);
+            }
+            RecordKind::Truncation => {
+                let size = record::decode_truncation(payload).map_err(what())?;
+                let block = size.div_ceil(u64::from(parameters.node_len_bytes));
+                self.drop_range(IndexKey::data(at.ino, block)..IndexKey::dentry(at.ino, 0));
+                self.keys.is_at(key, State::Passing, location);
+                self.until_checkpoint.push(key);
+            }
+            _ => {
+                self.keys.is_at(key, State::Used, location);
+                if let Some(old) = self.index.insert(at, key) {
+                    self.obsolete(old);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The node of a key is not needed any more.
+    pub(crate) fn obsolete(&mut self, key: KeyId) {
+        self.log.uncount(self.keys.location(key));
+        self.keys.obsolete(key);
+    }
+
+    pub(crate) fn drop_range(&mut self, range: Range<IndexKey>) {
+        for key in self.index.remove_range(range) {
+            self.obsolete(key);
+        }
+    }
+
+    /// Nodes of a range, as many as are read in one go.
+    fn locate(&mut self, volume: &dyn Volume, range: Range<IndexKey>) -> Result<Vec<Wanted>> {
+        let found: Vec<_> = self.index.range(range).take(READ_NODES).collect();
+        found
+            .into_iter()
+            .map(|(at, key)| {
+                let location = self.keys.location(key);
+                Ok(Wanted {
+                    at,
+                    location,
+                    key: self.keys.for_opening(volume, key)?,
+                    bytes: self.log.in_memory(location).map(<[u8]>::to_vec).unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    /// Whether keys are used as the index says: no other key is used, and no two nodes have one.
+    /// For tests and checks.
+    pub(crate) fn key_state_map_is_sound(&self) -> bool {
+        let mut used: Vec<_> = self.index.entries().map(|(_, key)| key).collect();
+        used.sort_unstable();
+        let all = (0..self.keys.count()).map(KeyId);
+        let marked: Vec<_> = all.filter(|key| self.keys.state(*key) == State::Used).collect();
+        used == marked
+    }
+}
+
+/// The block of a file that an index entry stands for.
+pub(crate) fn block_of(at: IndexKey) -> Option<u64> {
+    match at.part()? {
+        Part::Data(block) => Some(block),
+        _ => None,
+    }
+}

@@ -1,0 +1,188 @@
+//! Deletion, judged by the audit: raw dumps before and after, every window of the later one tried as a
+//! key.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use tacita_dnefs::{Dnefs, PurgeScope, format};
+use tacita_dnefs_audit::{Report, audit};
+use tacita_flash::{Behaviour, Emulator, EraseMode};
+use tacita_vfs::{
+    Change, Exchange, FileSystem, FileType, Link, NewNode, NodeId, Reserve, Stamps, Target,
+    Timestamp, XattrMode,
+};
+
+use crate::volumes::{chip, dump, fresh, open, options, volume};
+
+const NOW: Timestamp = Timestamp { secs: 1, nanos: 2 };
+
+fn name(text: &str) -> &OsStr {
+    OsStr::new(text)
+}
+
+fn new(kind: FileType) -> NewNode {
+    NewNode { kind, perm: 0o600, uid: 0, gid: 0, rdev: 0, target: "".into(), now: NOW }
+}
+
+fn make(fs: &Dnefs, text: &str, content: &[u8]) -> NodeId {
+    let (node, _) = fs.create(fs.root(), name(text), &new(FileType::File)).unwrap();
+    fs.write(node, 0, content, Stamps::NONE).unwrap();
+    node
+}
+
+fn remove(fs: &Dnefs, text: &str) {
+    let (node, _) = fs.lookup(fs.root(), name(text)).unwrap();
+    let link = Link { dir: fs.root(), name: name(text), node };
+    if fs.remove(link, NOW).unwrap() == 0 {
+        fs.forget(node);
+    }
+}
+
+type Deletion = fn(&Dnefs, NodeId);
+
+/// Every way to delete something of `victim`.
+const WAYS: [(&str, Deletion); 8] = [
+    ("overwrite", |fs, node| fs.write(node, 100, &[9; 5000], Stamps::NONE).unwrap()),
+    ("truncate", |fs, node| {
+        fs.change(node, &Change { size: Some(1000), ..Change::default() }).unwrap();
+    }),
+    ("punch", |fs, node| fs.reserve(node, 1000..9000, Reserve::Punch).unwrap()),
+    ("unlink", |fs, _| remove(fs, "victim")),
+    ("rename over", |fs, node| {
+        let other = make(fs, "other", b"new");
+        let from = Link { dir: fs.root(), name: name("other"), node: other };
+        let to = Target { dir: fs.root(), name: name("victim"), node: Some(node) };
+        assert_eq!(fs.rename(from, to, Exchange::No, NOW).unwrap(), 0);
+        fs.forget(node);
+    }),
+    ("set attribute", |fs, node| {
+        fs.set_xattr(node, name("user.secret"), b"other", XattrMode::Any).unwrap();
+    }),
+    ("remove attribute", |fs, node| fs.remove_xattr(node, name("user.secret")).unwrap()),
+    ("remove directory", |fs, _| remove(fs, "folder")),
+];
+
+/// A volume with something to delete, and with other files around it.
+fn prepared(seed: u64) -> (Arc<Emulator>, Dnefs, NodeId) {
+    let chip = fresh(64, seed);
+    let fs = open(&chip);
+    make(&fs, "before", &[1; 3000]);
+    let victim = make(&fs, "victim", &[7; 12_000]);
+    fs.set_xattr(victim, name("user.secret"), b"a secret value", XattrMode::Any).unwrap();
+    fs.create(fs.root(), name("folder"), &new(FileType::Directory)).unwrap();
+    make(&fs, "after", &[2; 3000]);
+    (chip, fs, victim)
+}
+
+fn judge(before: &[u8], after: &[u8]) -> Report {
+    let report = audit(before, after, &[]).unwrap();
+    assert_eq!((&report.undecided, report.key_pages_sealed), (&None, 0));
+    assert!(report.in_use > 0 && report.key_pages > 0 && report.windows > after.len() as u64 / 2);
+    report
+}
+
+#[test]
+fn what_was_deleted_in_any_way_is_gone_after_a_purge_and_not_before() {
+    game();
+}
+
+pub(crate) fn game() {
+    for (seed, (way, delete)) in (0..).zip(WAYS) {
+        let (chip, fs, victim) = prepared(seed);
+        fs.purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        delete(&fs, victim);
+        fs.sync().unwrap();
+        assert!(fs.keys_waiting() > 0, "{way}");
+        let unpurged = dump(&chip);
+        let report = fs.purge(PurgeScope::Deleted).unwrap();
+        assert!(report.keys > 0, "{way}");
+        let after = judge(&before, &dump(&chip));
+        assert!(after.holds() && after.deleted > 0, "{way}: {after:?}");
+        // The same question of a dump from between deletion and purge, with the checkpoint of later.
+        let mixed: Vec<u8> = [unpurged, dump(&chip)].concat();
+        let report = judge(&before, &mixed);
+        assert!(!report.recoverable.is_empty(), "{way}: the audit finds what is there");
+    }
+}
+
+#[test]
+fn an_unmounted_volume_holds_no_key_that_it_does_not_need() {
+    for seed in 0..3 {
+        let (chip, fs, _) = prepared(seed);
+        let before = dump(&chip);
+        for name in ["victim", "folder", "before"] {
+            remove(&fs, name);
+        }
+        fs.close().unwrap();
+        let after = dump(&chip);
+        assert!(judge(&before, &after).holds());
+        drop(fs);
+        let fs = open(&chip);
+        assert!(fs.lookup(fs.root(), name("after")).is_ok());
+        assert!(fs.lookup(fs.root(), name("victim")).is_err());
+    }
+}
+
+#[test]
+fn what_an_unclean_end_left_is_gone_after_the_next_mount() {
+    for seed in 0..3 {
+        let (chip, fs, _) = prepared(seed);
+        let before = dump(&chip);
+        remove(&fs, "victim");
+        fs.sync().unwrap();
+        make(&fs, "never", &[3; 9000]);
+        drop(fs);
+        let chip = Arc::new(chip.power_on().unwrap());
+        let fs = open(&chip);
+        assert!(judge(&before, &dump(&chip)).holds());
+        assert!(fs.lookup(fs.root(), name("victim")).is_err());
+    }
+}
+
+/// Who saw the medium before a purge of all knows no key that will be used.
+#[test]
+fn a_purge_of_all_replaces_unused_keys_too() {
+    unused_game();
+}
+
+pub(crate) fn unused_game() {
+    let (chip, fs, _) = prepared(0);
+    fs.purge(PurgeScope::Deleted).unwrap();
+    let before = dump(&chip);
+    fs.purge(PurgeScope::All).unwrap();
+    // The checkpoint that began the purge is of the epoch before.
+    let checkpoint = audit(&dump(&chip), &before, &[]).unwrap();
+    make(&fs, "later", &[8; 9000]);
+    fs.sync().unwrap();
+    let later = audit(&dump(&chip), &before, &[]).unwrap();
+    assert!(later.newer > checkpoint.newer);
+    assert_eq!(later.newer_known, checkpoint.newer_known, "keys were known before");
+}
+
+/// Content, names and values of attributes are nowhere in a dump, whatever was deleted or not.
+#[test]
+fn nothing_stands_in_a_dump_in_clear() {
+    for seed in 0..3 {
+        for erase_mode in [EraseMode::Eager, EraseMode::Lazy, EraseMode::Never] {
+            let behaviour = Behaviour { erase_mode, ..Behaviour::default() };
+            let chip =
+                Emulator::in_memory(&tacita_flash::EmulatorOptions { behaviour, ..chip(200) });
+            let chip = Arc::new(chip.unwrap());
+            format(&volume(&chip), &options(seed), None).unwrap();
+            let fs = open(&chip);
+            let marker = b"MARKER-of-content";
+            let node = make(&fs, "NAME-MARKER-of-a-file", &marker.repeat(300));
+            let secret = name("user.MARKER-of-an-attribute");
+            fs.set_xattr(node, secret, &marker.repeat(9), XattrMode::Any).unwrap();
+            let mut link = new(FileType::Symlink);
+            link.target = "MARKER-of-a-target".into();
+            fs.create(fs.root(), name("link"), &link).unwrap();
+            fs.purge(PurgeScope::All).unwrap();
+            remove(&fs, "NAME-MARKER-of-a-file");
+            fs.close().unwrap();
+            let dump = dump(&chip);
+            assert!(!dump.windows(6).any(|window| window == b"MARKER"), "{erase_mode:?}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The proof of DNEFS: a model, power cuts, deletions that are looked for in raw dumps.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+mod crash;
+mod deletion;
+mod model;
+#[cfg(feature = "faults")]
+mod planted;
+mod volumes;
