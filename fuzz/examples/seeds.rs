@@ -49,6 +49,9 @@ fn main() -> std::io::Result<()> {
         let seeds: Vec<_> = seeds.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
         write_all(target, &seeds)?;
     }
+    for (target, name, bytes) in tacita_fuzz::dnefs::seeds() {
+        write_all(target, &[(name, &bytes)])?;
+    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
-//! hostile NBD clients ([`nbd`]), PD-DM devices ([`pddm`]) and images of flash memory ([`flash`]).
+//! hostile NBD clients ([`nbd`]), PD-DM devices ([`pddm`]) images of flash memory ([`flash`]),
+//! and what is in a DNEFS volume ([`dnefs`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -13,6 +14,7 @@ use tacita_hifs::placement::Cell;
 use tacita_testkit::history::{Limits, Rng, step};
 use tacita_vfs::FileSystem;
 
+pub mod dnefs;
 pub mod flash;
 pub mod nbd;
 pub mod pddm;

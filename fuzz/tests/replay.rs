@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 12] = [
+const TARGETS: [(&str, fn(&[u8])); 14] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -18,6 +18,8 @@ const TARGETS: [(&str, fn(&[u8])); 12] = [
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
     ("flash_image", tacita_fuzz::flash::image),
+    ("dnefs_record", tacita_fuzz::dnefs::record),
+    ("dnefs_dump", tacita_fuzz::dnefs::dump),
 ];
 
 #[test]
