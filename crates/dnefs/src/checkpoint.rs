@@ -124,6 +124,7 @@ impl Core {
             }
         }
         self.keys.settle();
+        self.log.covered();
         self.tables = tables;
         let nowhere =
             Location { leb: tacita_dnefs_format::MainLeb(u32::MAX), offset: 0, len_bytes: 0 };

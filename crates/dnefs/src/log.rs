@@ -65,6 +65,8 @@ pub(crate) struct Log {
     free: Vec<MainLeb>,
     open: [Option<Open>; HEADS],
     next_sqnum: u64,
+    /// Bytes appended since the newest checkpoint.
+    uncovered: u64,
 }
 
 impl Log {
@@ -79,6 +81,7 @@ impl Log {
             free: (0..count).rev().map(MainLeb).collect(),
             open: [const { None }; HEADS],
             next_sqnum: 1,
+            uncovered: 0,
         }
     }
 
@@ -124,6 +127,16 @@ impl Log {
         u32::try_from(self.free.len()).expect("there are fewer than 2^32")
     }
 
+    /// Bytes that a mount after a power cut has to replay.
+    pub(crate) const fn uncovered_bytes(&self) -> u64 {
+        self.uncovered
+    }
+
+    /// A checkpoint holds all that was appended until now.
+    pub(crate) const fn covered(&mut self) {
+        self.uncovered = 0;
+    }
+
     /// Bytes of nodes that are needed.
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.live_total
@@ -145,6 +158,11 @@ impl Log {
             .is_some_and(|open| open.image.len() + len <= self.layout.leb_len_bytes as usize)
     }
 
+    /// Erase blocks that so many bytes of nodes begin, at most.
+    pub(crate) fn lebs_for(&self, len: usize) -> u32 {
+        u32::try_from(len / (self.layout.leb_len_bytes as usize / 2)).unwrap_or(u32::MAX) + 1
+    }
+
     /// Appends nodes that belong together, `len` a multiple of [`NODE_ALIGN`]: where the first lies.
     pub(crate) fn append(
         &mut self,
@@ -162,6 +180,7 @@ impl Log {
         }
         let open = self.open[head as usize].as_mut().expect("it was just begun");
         let offset = open.image.len();
+        self.uncovered += nodes.len() as u64;
         open.image.extend_from_slice(nodes);
         let leb = open.leb;
         if open.image.len() - open.written >= WRITE_LEN {

@@ -33,6 +33,10 @@ const RESERVED_KEYS: u32 = 64;
 /// The root directory.
 pub(crate) const ROOT_INO: u64 = 1;
 
+/// Bytes that are written from one checkpoint to the next, at most: a mount after a power cut reads and
+/// decrypts all of them.
+const UNCOVERED_MAX: u64 = 64 << 20;
+
 /// A record to be written.
 #[derive(Debug)]
 pub(crate) struct Write<'a> {
@@ -83,6 +87,7 @@ pub(crate) struct Store {
 enum Wanting {
     Room,
     Keys,
+    Checkpoint,
 }
 
 impl Store {
@@ -161,7 +166,7 @@ impl Store {
             if attempt > 2 {
                 return Err(match wanting {
                     Wanting::Room => Error::new(Kind::NoSpace, "no room is left on the volume"),
-                    Wanting::Keys => Error::new(
+                    Wanting::Keys | Wanting::Checkpoint => Error::new(
                         Kind::NoKeys,
                         "the key storage area is full: every node needs a key",
                     ),
@@ -170,6 +175,7 @@ impl Store {
             match wanting {
                 Wanting::Room => self.make_room()?,
                 Wanting::Keys => drop(self.purge_keys(false)?),
+                Wanting::Checkpoint => self.checkpoint()?,
             }
         }
         unreachable!("it returns");
@@ -342,6 +348,13 @@ impl Store {
         self.erase_blocks(ino, 0);
     }
 
+    /// Writes a checkpoint.
+    fn checkpoint(&self) -> Result<()> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let written = self.core().checkpoint(&*self.volume, &self.parameters);
+        self.poison(written)
+    }
+
     /// Puts a mark behind the root.
     pub(crate) fn mark(&self, class: Class) -> Result<()> {
         let mut core = self.core();
@@ -391,7 +404,10 @@ impl Core {
         if full && !writes.iter().any(frees) {
             return Err(Error::new(Kind::NoSpace, "no room is left on the volume"));
         }
-        let begun = u32::from(!self.log.has_room(head, most));
+        if self.log.uncovered_bytes() > UNCOVERED_MAX {
+            return Ok(Some(Wanting::Checkpoint));
+        }
+        let begun = if self.log.has_room(head, most) { 0 } else { self.log.lebs_for(most) };
         if self.log.free_lebs() < RESERVED_LEBS + self.checkpoint_lebs_max() + begun {
             return Ok(Some(Wanting::Room));
         }
