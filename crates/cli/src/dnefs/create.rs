@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use rustix::process::{getgid, getuid};
-use tacita_block::size;
+use tacita_block::{NewFile, size};
 use tacita_clock::{Clock, System};
 use tacita_dnefs::{CipherChoice, Compression, FormatOptions, Time, plan};
-use tacita_flash::{Emulator, EmulatorOptions, EraseReport, Volume};
+use tacita_flash::{Behaviour, Emulator, EmulatorOptions, EraseReport, Volume};
 
 use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
 use crate::exit::{self, Failure, Outcome};
@@ -36,9 +36,21 @@ pub(super) fn format(command: &Command) -> Outcome<()> {
     let small = Emulator::in_memory(&chip).map_err(|e| exit::of_flash(path, &e))?;
     let (parameters, layout) = plan(small.geometry(), &options).map_err(|e| of(&e))?;
     drop(small);
-    let chip = Emulator::create(path, &chip).map_err(|e| exit::of_flash(path, &e))?;
+    if path.exists() {
+        // Whoever has it mounted is not to lose it.
+        if let Err(e) = Emulator::open(path, Behaviour::default())
+            && e.kind() == tacita_flash::Kind::Busy
+        {
+            return Err(exit::of_flash(path, &e));
+        }
+    }
+    let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", path.display()));
+    let new = NewFile::create(path).map_err(failed)?;
+    let file = new.file().try_clone().map_err(failed)?;
+    let chip = Emulator::create_in(file, &chip).map_err(|e| exit::of_flash(path, &e))?;
     let chip: Arc<dyn Volume> = Arc::new(chip);
     tacita_dnefs::format(&chip, &options, password.as_ref()).map_err(|e| of(&e))?;
+    new.publish().map_err(failed)?;
     let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
     eprintln!(
         "{}: {} for nodes of up to {}, {} keys",

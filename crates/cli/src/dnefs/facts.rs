@@ -1,10 +1,10 @@
 //! `tacita dnefs check`, `info` and `dump`.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
+use tacita_block::NewFile;
 use tacita_dnefs::{CipherChoice, Protection, read_superblock};
 use tacita_flash::Volume;
 
@@ -62,7 +62,7 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
 pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let chip = super::open(path)?;
     let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", out.display()));
-    let mut file = std::fs::File::create_new(out).map_err(failed)?;
-    chip.dump(&mut file).map_err(|e| exit::of_flash(path, &e))?;
-    file.flush().and_then(|()| file.sync_all()).map_err(failed)
+    let new = NewFile::create(out).map_err(failed)?;
+    chip.dump(&mut new.file()).map_err(|e| exit::of_flash(path, &e))?;
+    new.publish().map_err(failed)
 }
