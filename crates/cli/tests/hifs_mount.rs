@@ -8,6 +8,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
@@ -217,8 +219,11 @@ fn sqlite_survives_kill_9() {
         let last_may_be_lost = journal == "delete";
         writeln!(input, "pragma journal_mode={journal}; pragma synchronous=extra;").unwrap();
         writeln!(input, "create table if not exists t(round int, n int, pad text);").unwrap();
+        // What the dead mount refuses is refused row by row, so there are not too many of them.
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
         let feeder = std::thread::spawn(move || {
-            for n in 0..100_000 {
+            for n in (0_u32..).take_while(|_| !over.load(Ordering::Relaxed)) {
                 let sql = format!(
                     "insert into t values({round},{n},hex(randomblob(500))); select 'done {n}';"
                 );
@@ -239,6 +244,7 @@ fn sqlite_survives_kill_9() {
         }
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        is_over.store(true, Ordering::Relaxed);
         let output = sqlite.wait_with_output().unwrap();
         feeder.join().unwrap();
         let done = String::from_utf8_lossy(&output.stdout)
