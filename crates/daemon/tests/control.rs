@@ -92,14 +92,19 @@ impl Bench {
         let entries =
             folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         let sockets = entries.map(|entry| entry.path());
-        let of_this = |socket: &PathBuf| {
-            let said = raw(socket, b"{\"tacita\":1,\"request\":\"status\"}\n");
-            said.is_some_and(|said| said.contains(self.at().to_str().unwrap()))
-        };
-        sockets
-            .filter(|path| path.extension().is_some_and(|e| e == "control"))
-            .find(of_this)
-            .unwrap()
+        let (send, found) = channel();
+        // All at once: another daemon of this machine may not answer at all.
+        for socket in sockets.filter(|path| path.extension().is_some_and(|e| e == "control")) {
+            let (send, at) = (send.clone(), self.at().to_str().unwrap().to_owned());
+            std::thread::spawn(move || {
+                let said = raw(&socket, b"{\"tacita\":1,\"request\":\"status\"}\n");
+                if said.is_some_and(|said| said.contains(&at)) {
+                    send.send(socket).ok();
+                }
+            });
+        }
+        drop(send);
+        found.recv().unwrap()
     }
 
     fn hear_entries(&self) -> Receiver<()> {

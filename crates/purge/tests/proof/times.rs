@@ -11,7 +11,7 @@ use tacita_purge::{Overlay, OverlayOptions};
 use tacita_vfs::Posix;
 use tacita_vfs::posix::Caller;
 
-use crate::image::{Fs, Image};
+use crate::image::{Fs, Image, turn};
 use crate::overlay::options;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,6 +37,7 @@ fn number(posix: &Posix<Overlay>, key: &str) -> u64 {
 
 #[test]
 fn names_are_cleared_when_their_epoch_ends() {
+    let _turn = turn();
     let test = "names_are_cleared_when_their_epoch_ends";
     let Some(image) = Image::new(test, Fs::Ext4) else { return };
     for name in ["one", "two"] {
@@ -66,6 +67,7 @@ fn names_are_cleared_when_their_epoch_ends() {
 /// Whatever the lifetime of a file and however often it is mounted anew meanwhile.
 #[test]
 fn method_f_holds_files_for_as_long_as_they_lived() {
+    let _turn = turn();
     let test = "method_f_holds_files_for_as_long_as_they_lived";
     for inodes in ["128", "256"] {
         let Some(image) = Image::with(test, Fs::Ext4, &["-I", inodes]) else { return };
