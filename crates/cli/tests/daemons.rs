@@ -6,11 +6,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
+static TURN: Mutex<()> = Mutex::new(());
 const TIME_MAX: Duration = Duration::from_mins(5);
 /// What is waited for comes sooner or not at all.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -38,11 +40,13 @@ fn status(target: &Path) -> Value {
     serde_json::from_str(&expect(0, &["status", "--json", text(target)])).unwrap()
 }
 
-/// A folder for files, and a place to mount.
+/// A folder for files, and a place to mount. One at a time: another mount namespace holds all mounts
+/// that there are when it is made, those of other tests, too.
 struct Bench {
     guard: MountGuard,
     files: tempfile::TempDir,
     _watchdog: Watchdog,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Bench {
@@ -50,8 +54,9 @@ impl Bench {
         if skip_without_fuse(test) {
             return None;
         }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (guard, files) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
-        Some(Self { guard, files, _watchdog: Watchdog::start(test, TIME_MAX) })
+        Some(Self { guard, files, _watchdog: Watchdog::start(test, TIME_MAX), _turn: turn })
     }
 
     fn mounted_hifs(&self) -> std::path::PathBuf {
