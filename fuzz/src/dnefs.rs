@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
+use tacita_clock::System;
 use tacita_dnefs::{Dnefs, FormatOptions, PurgeScope, format};
 use tacita_dnefs_audit::{audit, keys_used_twice};
 use tacita_dnefs_format::checkpoint::{IndexChunk, KeyMap, Orphans, Root, Table};
 use tacita_dnefs_format::node::Header;
+use tacita_dnefs_format::receipt::Receipt;
 use tacita_dnefs_format::record::{Dentry, Inode, Removal, Xattr, decode_truncation};
 use tacita_dnefs_format::{Superblock, key_page};
 use tacita_flash::{Emulator, EmulatorOptions, Volume};
@@ -22,7 +24,7 @@ pub fn record(bytes: &[u8]) {
             }
         };
     }
-    match what % 13 {
+    match what % 14 {
         0 => again!(Superblock),
         1 => drop(key_page::peek(bytes)),
         2 => {
@@ -40,6 +42,7 @@ pub fn record(bytes: &[u8]) {
         9 => again!(KeyMap),
         10 => again!(Table),
         11 => again!(Orphans),
+        12 => again!(Receipt),
         _ => again!(Root),
     }
 }
@@ -56,7 +59,7 @@ static DUMP: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let volume: Arc<dyn Volume> = chip.clone();
     let options = FormatOptions { node_len_bytes: 1024, ..FormatOptions::default() };
     format(&volume, &options, None).unwrap();
-    let fs = Dnefs::open(volume, None).unwrap();
+    let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
     let new = NewNode {
         kind: FileType::File,
         perm: 0o600,
@@ -109,6 +112,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("dnefs_record", "count-beyond-the-end", count),
         ("dnefs_record", "chunk-out-of-order", order),
         ("dnefs_record", "time-with-too-many-nanoseconds", [&[3][..], &[0xff; 90]].concat()),
+        ("dnefs_record", "receipt-of-unknown-scope", [&[12][..], &[9; 108]].concat()),
         ("dnefs_record", "name-without-a-letter", [&[4][..], &[0; 12]].concat()),
         ("dnefs_record", "superblock-in-zeros", vec![0; 161]),
         ("dnefs_dump", "untouched", Vec::new()),

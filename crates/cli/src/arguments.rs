@@ -157,11 +157,24 @@ pub(crate) enum Dnefs {
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
     },
-    /// Purge now: returns when nothing that was deleted can be decrypted
+    /// Purge now: returns when nothing that was deleted can be decrypted, and prints the receipt
     Purge {
         /// Where it is mounted
         dir: PathBuf,
-        /// Print what was done as JSON
+        /// Print the receipt as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the receipt of the last purge, or of all
+    Receipt {
+        /// Where a volume is mounted, or a volume that is not mounted
+        target: PathBuf,
+        #[command(flatten)]
+        from: passwords::From,
+        /// All that are kept, the oldest first
+        #[arg(long)]
+        all: bool,
+        /// Print as JSON
         #[arg(long)]
         json: bool,
     },

@@ -4,24 +4,27 @@ mod audit;
 mod create;
 mod facts;
 mod mount;
+mod receipts;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tacita_dnefs::read_superblock;
 use tacita_flash::{Behaviour, Emulator};
 use tacita_secret::Password;
 
 use crate::arguments::Dnefs as Command;
 use crate::exit::{self, Outcome};
-use crate::{output, passwords, status};
+use crate::passwords;
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Format { .. } => create::format(command),
         Command::Mount { .. } => mount::run(command),
-        Command::Purge { dir, json } => purge(dir, *json),
+        Command::Purge { dir, json } => receipts::purge(dir, *json),
+        Command::Receipt { target, from, all, json } => {
+            receipts::receipt(target, from, *all, *json)
+        }
         Command::Check { volume, from, json } => facts::check(volume, from, *json),
         Command::Info { volume, json } => facts::info(volume, *json),
         Command::Passwd { volume, from, new_password_file, remove } => {
@@ -48,10 +51,4 @@ fn password(path: &Path, chip: &Emulator, from: &passwords::From) -> Outcome<Opt
         return Ok(None);
     }
     from.read("password").map(Some)
-}
-
-fn purge(dir: &Path, json: bool) -> Outcome<()> {
-    let daemon = status::daemon_of(dir, exit::USAGE)?;
-    let report = status::ask(daemon, "purge", Value::Null)?;
-    output::facts(json, &report, &output::lines(&report))
 }

@@ -25,10 +25,17 @@ pub(crate) fn lines(facts: &serde_json::Value) -> String {
     let mut text = String::new();
     for (name, value) in facts.as_object().into_iter().flatten() {
         for part in value.as_array().unwrap_or(&vec![value.clone()]) {
+            let part = part.as_str().map_or_else(|| part.to_string(), str::to_owned);
             let _ = writeln!(text, "{:18} {part}", name.replace('_', " "));
         }
     }
     text
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// A progress bar over bytes.

@@ -107,11 +107,20 @@ fn what_was_deleted_is_gone_from_the_dump() {
     let report: serde_json::Value =
         serde_json::from_str(&succeed(&["dnefs", "purge", dir, "--json"])).unwrap();
     assert!(report["keys_destroyed"].as_u64() > Some(10), "{report}");
+    let shown = succeed(&["dnefs", "receipt", dir, "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), report);
     succeed(&["umount", dir]);
+    let all: Vec<serde_json::Value> =
+        serde_json::from_str(&succeed(&["dnefs", "receipt", &volume, "--all", "--json"])).unwrap();
+    let place = all.iter().position(|receipt| *receipt == report).unwrap();
+    assert_eq!(all[place + 1]["previous"], report["receipt"], "the one of the unmount follows");
+    assert!(succeed(&["dnefs", "receipt", &volume]).contains("erased             true"));
     let after = bench.dump(&volume, "after");
 
     let found = audit(0, &before, &after);
     assert!(found["holds"] == true && found["deleted"].as_u64() > Some(10), "{found}");
+    assert!(found["receipts"] == all.len() && found["receipts_whole"] == true, "{found}");
+    assert_eq!(found["last_epoch"], all.last().unwrap()["epoch"]);
     // Of what is in use every key is there: the dump of before judged by what came after.
     let both = bench.text("both");
     fs::write(&both, [fs::read(&before).unwrap(), fs::read(&after).unwrap()].concat()).unwrap();

@@ -14,10 +14,12 @@ mod search;
 use std::collections::{HashMap, HashSet};
 
 use tacita_dnefs_format::CipherChoice;
+use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
 use tacita_secret::{CheckValue, Password};
 
 pub use dump::{Node, WrongPassword};
 pub use search::Place;
+pub use tacita_dnefs_format::receipt::Receipt;
 
 use dump::Dump;
 
@@ -53,6 +55,10 @@ pub struct Report {
     pub key_pages_sealed: u64,
     /// Deleted nodes whose keys are still there.
     pub recoverable: Vec<Recoverable>,
+    /// Receipts of purges in the later dump, the oldest first.
+    pub receipts: Vec<Receipt>,
+    /// Whether each of them follows from the one before.
+    pub receipts_whole: bool,
     /// Why nothing can be said, if so.
     pub undecided: Option<String>,
 }
@@ -91,6 +97,8 @@ pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Repo
         key_pages: after.key_pages.len() as u64,
         key_pages_sealed: after.key_pages_sealed,
         recoverable: Vec::new(),
+        receipts: Vec::new(),
+        receipts_whole: true,
         undecided: None,
     };
     let Some(cipher) = masters.cipher() else {
@@ -105,6 +113,9 @@ pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Repo
         }
     };
     classify(&mut report, &nodes, &live);
+    report.receipts = live.receipts.values().copied().collect();
+    let last = report.receipts.last().map_or(NO_RECEIPT, Receipt::digest);
+    report.receipts_whole = first_break(&report.receipts, &last).is_none();
     let wanted: HashSet<_> = nodes.keys().copied().collect();
     let found = search::search(&after, cipher, &wanted);
     report.windows = found.windows;

@@ -1,10 +1,11 @@
 //! Which keys are in use: those that the newest checkpoint of a dump leads to, and its own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tacita_dnefs_format::checkpoint::{IndexChunk, NodeRef, Root, Table};
 use tacita_dnefs_format::node;
-use tacita_dnefs_format::record::Kind;
+use tacita_dnefs_format::receipt::Receipt;
+use tacita_dnefs_format::record::{Kind, Part};
 use tacita_dnefs_format::{CipherChoice, KeyPos, key_page};
 use tacita_secret::{CheckValue, MessageKey, check_value_of};
 
@@ -20,6 +21,8 @@ pub(crate) struct Live {
     pub(crate) keys: HashSet<CheckValue>,
     /// Nodes with this number and greater are newer than the checkpoint.
     pub(crate) next_sqnum: u64,
+    /// Receipts of purges by their epochs, also those that are newer than the checkpoint.
+    pub(crate) receipts: BTreeMap<u64, Receipt>,
 }
 
 /// The keys that are in the newest page for each place.
@@ -74,7 +77,8 @@ pub(crate) fn live(dump: &Dump<'_>, cipher: CipherChoice) -> Result<Live, String
     let (node, payload) = roots.pop().ok_or("no root opens")?;
     let root = Root::decode(&payload).map_err(|e| format!("its root: {e}"))?;
 
-    let mut live = Live { keys: HashSet::new(), next_sqnum: root.next_sqnum };
+    let mut live = Live { next_sqnum: root.next_sqnum, ..Live::default() };
+    let mut receipts = Vec::new();
     let mut add = |key: KeyPos| {
         let bytes = newest.keys.get(&key).ok_or(format!("the page of key {key:?} is missing"))?;
         live.keys.insert(check_value_of(cipher, bytes));
@@ -102,10 +106,18 @@ pub(crate) fn live(dump: &Dump<'_>, cipher: CipherChoice) -> Result<Live, String
         for chunk in Table::decode(&payload).map_err(|e| format!("a table: {e}"))?.0 {
             add(chunk.key)?;
             let payload = payload_of(&chunk, Kind::IndexChunk)?;
-            for (_, key) in IndexChunk::decode(&payload).map_err(|e| format!("a chunk: {e}"))?.0 {
+            for (at, key) in IndexChunk::decode(&payload).map_err(|e| format!("a chunk: {e}"))?.0 {
                 add(key)?;
+                if matches!(at.part(), Some(Part::Receipt(_))) {
+                    receipts.extend(by_key.get(&key).into_iter().flatten().copied());
+                }
             }
         }
     }
+    let newer = |node: &&Node| node.header.sqnum >= root.next_sqnum;
+    receipts.extend(dump.nodes.iter().filter(newer));
+    let payloads = receipts.iter().filter_map(|node| newest.open(dump, node, Kind::Receipt));
+    let receipts = payloads.filter_map(|payload| Receipt::decode(&payload).ok());
+    live.receipts = receipts.map(|receipt| (receipt.epoch, receipt)).collect();
     Ok(live)
 }

@@ -13,6 +13,7 @@ mod fields;
 pub mod key_page;
 mod layout;
 pub mod node;
+pub mod receipt;
 pub mod record;
 mod superblock;
 

@@ -30,7 +30,7 @@ pub enum Kind {
     Removal,
     /// A truncation: the new size, 8 bytes.
     Truncation,
-    /// A receipt of a purge.
+    /// A [`crate::receipt::Receipt`].
     Receipt,
     /// Part of the index, [`crate::checkpoint::IndexChunk`].
     IndexChunk,
@@ -160,6 +160,18 @@ pub struct Time {
     pub nanos: u32,
 }
 
+impl Time {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+        let time = Self { secs: fields.i64()?, nanos: fields.u32()? };
+        if time.nanos < 1_000_000_000 { Ok(time) } else { Err(Malformed("its time is none")) }
+    }
+
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.put_i64(self.secs);
+        out.put_u32(self.nanos);
+    }
+}
+
 /// An inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
@@ -202,8 +214,7 @@ impl Inode {
         out.put_u64(self.size);
         out.put_u64(self.parent);
         for time in [self.atime, self.mtime, self.ctime] {
-            out.put_i64(time.secs);
-            out.put_u32(time.nanos);
+            time.put(&mut out);
         }
         out.put_u16(u16::try_from(self.target.len()).expect("paths are shorter"));
         out.put(&self.target);
@@ -216,10 +227,6 @@ impl Inode {
     /// [`Malformed`].
     pub fn decode(payload: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(payload);
-        let time = |fields: &mut Fields<'_>| {
-            let time = Time { secs: fields.i64()?, nanos: fields.u32()? };
-            if time.nanos < 1_000_000_000 { Ok(time) } else { Err(Malformed("its time is none")) }
-        };
         let inode = Self {
             mode: fields.u32()?,
             nlink: fields.u32()?,
@@ -229,9 +236,9 @@ impl Inode {
             flags: fields.u32()?,
             size: fields.u64()?,
             parent: fields.u64()?,
-            atime: time(&mut fields)?,
-            mtime: time(&mut fields)?,
-            ctime: time(&mut fields)?,
+            atime: Time::read(&mut fields)?,
+            mtime: Time::read(&mut fields)?,
+            ctime: Time::read(&mut fields)?,
             target: {
                 let len = fields.u16()?;
                 fields.bytes(len.into())?.to_vec()

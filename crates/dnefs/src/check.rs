@@ -49,6 +49,7 @@ pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Fi
             findings.wrong.push(e.to_string());
         }
     }
+    findings.wrong.extend(store.receipts(loaded.receipt).err().map(|e| e.to_string()));
     findings.inodes = names.inodes.len() as u64;
     names.compare(&mut findings.wrong);
     Ok(findings)

@@ -1,11 +1,13 @@
 //! An open volume.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
 
-use tacita_clock::Event;
+use tacita_clock::{Clock, Event};
 use tacita_dnefs_format::node::Class;
-use tacita_dnefs_format::record::IndexKey;
+use tacita_dnefs_format::receipt::{Receipt, destroyed};
+use tacita_dnefs_format::record::{IndexKey, Time};
 use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
@@ -15,7 +17,6 @@ use crate::faults::{Fault, planted};
 use crate::format::read_superblock;
 use crate::inodes::{Inodes, missing};
 use crate::load;
-use crate::purge::Purge;
 use crate::store::Store;
 
 /// What the master key is used for besides sealing keys: the hash of names.
@@ -29,19 +30,6 @@ pub enum PurgeScope {
     Deleted,
     /// All: who saw the medium before knows no key that will be used from now on.
     All,
-}
-
-/// What a purge did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PurgeReport {
-    /// The purging epoch that it began.
-    pub epoch: u64,
-    /// Erase blocks of keys that were changed.
-    pub key_lebs: u32,
-    /// Keys that were destroyed.
-    pub keys: u64,
-    /// Physical blocks that are out of use, before and after.
-    pub erase: EraseReport,
 }
 
 /// What an open volume holds.
@@ -63,19 +51,15 @@ pub struct Usage {
     pub bytes_used: u64,
 }
 
-impl PurgeReport {
-    fn of(purge: Purge, erase: EraseReport) -> Self {
-        let Purge { epoch, purged } = purge;
-        Self { epoch, key_lebs: purged.lebs, keys: purged.destroyed.len() as u64, erase }
-    }
-}
-
 /// An open DNEFS volume; [`tacita_vfs::FileSystem`] is how files in it are used.
 #[derive(Debug)]
 pub struct Dnefs {
     store: Store,
     inodes: Inodes,
     name_hash: NameHash,
+    clock: Arc<dyn Clock>,
+    /// Receipts follow one another: one purge that gives one at a time.
+    purging: Mutex<()>,
     /// Happens when there are so many keys to purge.
     due: Event,
     due_at: AtomicU64,
@@ -86,7 +70,11 @@ impl Dnefs {
     ///
     /// # Errors
     /// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`]; [`Kind::Device`].
-    pub fn open(volume: Arc<dyn Volume>, password: Option<&Password>) -> Result<Self> {
+    pub fn open(
+        volume: Arc<dyn Volume>,
+        password: Option<&Password>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
         let superblock = read_superblock(&*volume)?;
         let parameters = superblock.parameters;
         let unlocked = superblock
@@ -100,6 +88,8 @@ impl Dnefs {
             store,
             inodes: Inodes::default(),
             name_hash,
+            clock,
+            purging: Mutex::new(()),
             due: Event::default(),
             due_at: AtomicU64::new(u64::MAX),
         };
@@ -111,20 +101,50 @@ impl Dnefs {
                 node.is_dirty = true;
             }
         }
-        dnefs.begin(loaded.is_clean)?;
+        dnefs.begin(loaded.is_clean, loaded.receipt)?;
         Ok(dnefs)
     }
 
     /// From now on the volume is not what it was when it was unmounted: the medium says so before a
     /// key is handed out.
-    fn begin(&self, is_clean: bool) -> Result<()> {
+    fn begin(&self, is_clean: bool, receipt: Option<Receipt>) -> Result<()> {
         if is_clean {
-            return self.store.mark(Class::Mounted);
+            self.store.mark(Class::Mounted)?;
         }
-        self.inodes.write_all(&self.store)?;
-        self.store.purge_keys(false)?;
-        self.erase_replaced()?;
+        if let Some(receipt) = receipt {
+            self.store.write_receipt(&receipt)?;
+        }
+        if !is_clean {
+            self.purge(PurgeScope::Deleted)?;
+        }
         Ok(())
+    }
+
+    /// Erases what was replaced until now. What was destroyed, for the receipt.
+    fn erase_purged(&self, epoch: u64, scope: PurgeScope) -> Result<Receipt> {
+        let mut purged = self.store.core().keys.take_purged();
+        let erase = match self.erase_replaced() {
+            Ok(erase) => erase,
+            Err(e) => {
+                self.store.core().keys.add_purged(purged);
+                return Err(e);
+            }
+        };
+        let since = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Receipt {
+            epoch,
+            time: Time {
+                secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+                nanos: since.subsec_nanos(),
+            },
+            of_all: scope == PurgeScope::All,
+            key_lebs: purged.lebs,
+            keys: purged.destroyed.len() as u64,
+            destroyed: destroyed(&mut purged.destroyed),
+            bad_before: erase.bad_before,
+            bad_after: erase.bad_after,
+            previous: self.store.core().last_receipt,
+        })
     }
 
     /// What was replaced is gone from then on.
@@ -161,15 +181,28 @@ impl Dnefs {
         self.due.clone()
     }
 
-    /// Purges: when it returns, nothing that was deleted before can be decrypted.
+    /// Purges: when it returns, nothing that was deleted before can be decrypted, unless the receipt
+    /// tells of blocks that could not be erased.
     ///
     /// # Errors
     /// [`Kind::Device`]: then what was deleted may still be decrypted.
-    pub fn purge(&self, scope: PurgeScope) -> Result<PurgeReport> {
+    pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
+        let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.inodes.write_all(&self.store)?;
-        let purge = self.store.purge_keys(scope == PurgeScope::All)?;
-        let erase = self.erase_replaced()?;
-        Ok(PurgeReport::of(purge, erase))
+        let epoch = self.store.purge_keys(scope == PurgeScope::All)?;
+        let receipt = self.erase_purged(epoch, scope)?;
+        self.store.write_receipt(&receipt)?;
+        self.store.sync()?;
+        Ok(receipt)
+    }
+
+    /// The receipts of purges that are kept, the oldest first.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] if they are no chain; [`Kind::Device`].
+    pub fn receipts(&self) -> Result<Vec<Receipt>> {
+        let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.receipts(None)
     }
 
     /// Purges, and says on the medium that nothing was written since. Nothing is to be written from then
@@ -177,12 +210,13 @@ impl Dnefs {
     ///
     /// # Errors
     /// As [`Self::purge`].
-    pub fn close(&self) -> Result<PurgeReport> {
+    pub fn close(&self) -> Result<Receipt> {
+        let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.inodes.write_all(&self.store)?;
-        let purge = self.store.purge_last()?;
-        let erase = self.erase_replaced()?;
-        self.store.mark(Class::Unmounted)?;
-        Ok(PurgeReport::of(purge, erase))
+        let epoch = self.store.purge_last()?;
+        let receipt = self.erase_purged(epoch, PurgeScope::Deleted)?;
+        self.store.end(&receipt)?;
+        Ok(receipt)
     }
 
     /// Nodes that there are, and room for them in bytes: all, and in use.

@@ -19,5 +19,7 @@ tacita_faults::plantable! {
         KeysTrusted,
         /// Of a group that was cut short, the nodes that are there count.
         HalfGroups,
+        /// The receipt of the last purge is not kept.
+        ReceiptLost,
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Keys {
     deleted: u32,
     /// How many maps the newest checkpoint has as they are.
     stored: usize,
+    /// What was purged and is in no receipt yet.
+    purged: Purged,
 }
 
 impl Keys {
@@ -95,6 +97,7 @@ impl Keys {
             fresh: 0,
             deleted: layout.keys(),
             stored: 0,
+            purged: Purged::default(),
         }
     }
 

@@ -26,15 +26,18 @@ mod log;
 mod password;
 mod purge;
 mod purger;
+mod receipts;
 mod roots;
 mod store;
 
 pub use check::{Findings, check};
-pub use dnefs::{Dnefs, PurgeReport, PurgeScope, Usage};
+pub use dnefs::{Dnefs, PurgeScope, Usage};
 pub use error::{Error, Kind, Result};
 pub use format::{FormatOptions, format, plan, read_superblock};
 pub use password::{erase, set_password};
 pub use purger::{Policy, Purger};
+pub use receipts::receipts;
+pub use tacita_dnefs_format::receipt::Receipt;
 pub use tacita_dnefs_format::record::Time;
 pub use tacita_dnefs_format::{
     CipherChoice, Compression, Layout, Parameters, Protection, Superblock,

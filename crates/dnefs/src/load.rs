@@ -7,6 +7,7 @@ use tacita_dnefs_format::checkpoint::{
     IndexChunk, KeyMap, Location, NodeRef, Orphans, Root, Table,
 };
 use tacita_dnefs_format::node::{self, Class, Header};
+use tacita_dnefs_format::receipt::Receipt;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind};
 use tacita_dnefs_format::{Layout, MainLeb, Malformed, Parameters, Unlocked};
 use tacita_flash::{Leb, Volume};
@@ -15,7 +16,7 @@ use crate::collection;
 use crate::error::{Error, Kind, Result, damaged};
 use crate::faults::{Fault, planted};
 use crate::index::{Chunk, Index};
-use crate::keys::{KeyLeb, Keys, Purged, State};
+use crate::keys::{KeyLeb, Keys, State};
 use crate::log::Log;
 use crate::roots::{Found, Roots};
 use crate::store::{Core, block_of};
@@ -28,6 +29,8 @@ pub(crate) struct Loaded {
     pub(crate) is_clean: bool,
     /// Files whose content reaches beyond the size that their inodes have: the size it needs.
     pub(crate) sizes: BTreeMap<u64, u64>,
+    /// The receipt of the last purge, which is not in the index yet.
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// Reads a volume, and changes nothing on it.
@@ -60,8 +63,9 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
     core.log.skip_to(root.next_sqnum.max(marked + 1));
     let mut sizes = if is_clean { BTreeMap::new() } else { loader.replay(&mut core, &root)? };
     finish(&mut core, is_clean);
+    let receipt = loader.last_receipt(&mut core, &survey.receipts, root.next_sqnum);
     sizes.retain(|ino, _| core.index.get(IndexKey::inode(*ino)).is_some());
-    Ok(Loaded { core, is_clean, sizes })
+    Ok(Loaded { core, is_clean, sizes, receipt })
 }
 
 /// Where a node is not.
@@ -97,6 +101,23 @@ impl Loader<'_> {
             Kind::Damaged,
             "no root opens: erase blocks 2 and 3 hold none that is whole",
         ))
+    }
+
+    /// The receipt of the purge at unmount, unless it is in the index.
+    fn last_receipt(&self, core: &mut Core, found: &[Found], next_sqnum: u64) -> Option<Receipt> {
+        let newer = found.iter().filter(|found| found.header.sqnum >= next_sqnum);
+        let found = newer.max_by_key(|found| found.header.sqnum)?;
+        let mut bytes = found.bytes.clone();
+        let payload =
+            self.open(&mut core.keys, &found.header, &mut bytes, RecordKind::Receipt).ok()?;
+        let receipt = Receipt::decode(&payload).ok()?;
+        if core.index.get(IndexKey::receipt(receipt.epoch)).is_some() {
+            return None;
+        }
+        // Its key has encrypted something.
+        let key = core.keys.id(found.header.key).ok()?;
+        core.keys.obsolete(key);
+        Some(receipt)
     }
 
     /// The payload of a node.
@@ -338,10 +359,9 @@ pub(crate) fn prepare(core: &mut Core, volume: &dyn Volume) -> Result<()> {
             volume.unmap(at)?;
         }
     }
-    let mut purged = Purged::default();
     while core.keys.fresh() < core.checkpoint_keys() * 2 {
         let Some(leb) = core.keys.most_deleted() else { break };
-        core.keys.purge(volume, leb, core.epoch, &mut purged)?;
+        core.keys.purge(volume, leb, core.epoch)?;
     }
     Ok(())
 }

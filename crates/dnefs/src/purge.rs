@@ -6,20 +6,12 @@
 use std::sync::PoisonError;
 
 use crate::error::Result;
-use crate::keys::Purged;
 use crate::store::Store;
-
-/// What a purge did.
-#[derive(Debug)]
-pub(crate) struct Purge {
-    pub(crate) epoch: u64,
-    pub(crate) purged: Purged,
-}
 
 impl Store {
     /// Replaces keys that no node has: those of erase blocks with deleted ones, or `all`. What was
-    /// replaced is not erased yet.
-    pub(crate) fn purge_keys(&self, all: bool) -> Result<Purge> {
+    /// replaced is not erased yet. Returns the epoch that begins.
+    pub(crate) fn purge_keys(&self, all: bool) -> Result<u64> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
         let gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +21,7 @@ impl Store {
     }
 
     /// The same, and nothing is written any more from before the checkpoint on.
-    pub(crate) fn purge_last(&self) -> Result<Purge> {
+    pub(crate) fn purge_last(&self) -> Result<u64> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -42,17 +34,17 @@ impl Store {
     /// The erase blocks of keys to purge, and the epoch. The gate is closed.
     fn begin_purge(&self, all: bool) -> Result<(Vec<u32>, u64)> {
         let mut core = self.core();
+        core.forget_old_receipts();
         core.checkpoint(&*self.volume, &self.parameters)?;
         core.epoch += 1;
         let every = 0..self.layout.key_lebs;
         Ok((if all { every.collect() } else { core.keys.to_purge() }, core.epoch))
     }
 
-    fn replace_keys(&self, lebs: &[u32], epoch: u64) -> Result<Purge> {
-        let mut purged = Purged::default();
+    fn replace_keys(&self, lebs: &[u32], epoch: u64) -> Result<u64> {
         for leb in lebs {
-            self.core().keys.purge(&*self.volume, *leb, epoch, &mut purged)?;
+            self.core().keys.purge(&*self.volume, *leb, epoch)?;
         }
-        Ok(Purge { epoch, purged })
+        Ok(epoch)
     }
 }

@@ -1,4 +1,5 @@
 //! The roots of checkpoints: two erase blocks, appended to in turn. The newest root that is whole counts.
+//! Behind it there may be a mark, and the receipt of the last purge before the volume was unmounted.
 
 use tacita_dnefs_format::node::{self, Class, Header};
 use tacita_dnefs_format::{Layout, ROOT_LEBS};
@@ -16,7 +17,7 @@ pub(crate) struct Roots {
     offset: u32,
 }
 
-/// A root as it was found.
+/// A root or receipt as it was found.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Its header.
@@ -30,6 +31,8 @@ pub(crate) struct Found {
 pub(crate) struct Survey {
     /// Whole roots, the newest first.
     pub(crate) roots: Vec<Found>,
+    /// Receipts of last purges, in any order.
+    pub(crate) receipts: Vec<Found>,
     /// The number of the newest mark that the volume was mounted, or 0.
     pub(crate) mounted: u64,
     /// The number of the newest mark that it was unmounted, or 0.
@@ -51,6 +54,7 @@ impl Roots {
     pub(crate) fn survey(volume: &dyn Volume, layout: Layout) -> Result<Survey> {
         let mut survey = Survey {
             roots: Vec::new(),
+            receipts: Vec::new(),
             mounted: 0,
             unmounted: 0,
             is_torn: false,
@@ -114,11 +118,13 @@ impl Survey {
                     len = (header.len_bytes as usize).next_multiple_of(page);
                     last = last.max(header.sqnum);
                     is_torn = false;
+                    let found = || {
+                        let bytes = bytes[..header.len_bytes as usize].to_vec();
+                        Found { header, bytes }
+                    };
                     match header.class {
-                        Class::Checkpoint => {
-                            let bytes = bytes[..header.len_bytes as usize].to_vec();
-                            self.roots.push(Found { header, bytes });
-                        }
+                        Class::Checkpoint => self.roots.push(found()),
+                        Class::Record => self.receipts.push(found()),
                         Class::Mounted => self.mounted = self.mounted.max(header.sqnum),
                         Class::Unmounted => self.unmounted = self.unmounted.max(header.sqnum),
                         _ => is_torn = true,

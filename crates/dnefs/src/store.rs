@@ -16,7 +16,7 @@ use tacita_dnefs_format::node::{self, Class, Header, Opened, Record, Standing};
 use tacita_dnefs_format::record::{self, IndexKey, Kind as RecordKind, Part, Removal};
 use tacita_dnefs_format::{Layout, Parameters};
 use tacita_flash::{Leb, Volume};
-use tacita_secret::MessageKey;
+use tacita_secret::{Digest, MessageKey, digest};
 
 use crate::error::{Error, Kind, Result, damaged};
 use crate::index::Index;
@@ -57,7 +57,8 @@ pub(crate) struct Core {
     pub(crate) roots: Roots,
     pub(crate) next_ino: u64,
     pub(crate) epoch: u64,
-    pub(crate) last_receipt: [u8; 32],
+    /// What the next receipt follows.
+    pub(crate) last_receipt: Digest,
     /// Inodes without names.
     pub(crate) orphans: BTreeSet<u64>,
     /// Keys of records that the next checkpoint makes needless.
@@ -398,10 +399,11 @@ type Placed = (KeyId, Range<usize>);
 impl Core {
     /// What a write has to wait for, if anything.
     fn wanting(&self, head: Head, writes: &[Write<'_>], most: usize) -> Result<Option<Wanting>> {
-        let frees =
-            |write: &Write<'_>| matches!(write.kind, RecordKind::Removal | RecordKind::Truncation);
+        let may = |write: &Write<'_>| {
+            matches!(write.kind, RecordKind::Removal | RecordKind::Truncation | RecordKind::Receipt)
+        };
         let full = self.log.live_bytes() + most as u64 > self.log.capacity_bytes();
-        if full && !writes.iter().any(frees) {
+        if full && !writes.iter().any(may) {
             return Err(Error::new(Kind::NoSpace, "no room is left on the volume"));
         }
         if self.log.uncovered_bytes() > UNCOVERED_MAX {
@@ -412,7 +414,9 @@ impl Core {
             return Ok(Some(Wanting::Room));
         }
         let keys = u32::try_from(writes.len()).unwrap_or(u32::MAX);
-        if self.keys.fresh() < keys.saturating_add(RESERVED_KEYS + self.checkpoint_keys()) {
+        let is_receipt = writes.iter().any(|write| write.kind == RecordKind::Receipt);
+        let reserved = if is_receipt { RESERVED_KEYS / 2 } else { RESERVED_KEYS };
+        if self.keys.fresh() < keys.saturating_add(reserved + self.checkpoint_keys()) {
             return Ok(Some(Wanting::Keys));
         }
         Ok(None)
@@ -459,6 +463,9 @@ impl Core {
         parameters: &Parameters,
     ) -> Result<()> {
         self.log.count(location);
+        if kind == RecordKind::Receipt {
+            self.last_receipt = digest(payload);
+        }
         let what = || damaged("a record");
         match kind {
             RecordKind::Removal => {

@@ -57,6 +57,8 @@ fn tell(report: &Report, json: bool) -> Outcome<()> {
         .take(LISTED)
         .map(|node| json!({ "node": node.sqnum, "bytes": node.len_bytes, "key_at": place(&node.key) }))
         .collect();
+    let not_erased: Vec<_> =
+        report.receipts.iter().filter(|receipt| !receipt.is_erased()).map(|r| r.epoch).collect();
     let facts = json!({
         "holds": report.holds(),
         "nodes": report.nodes,
@@ -66,6 +68,10 @@ fn tell(report: &Report, json: bool) -> Outcome<()> {
         "windows_tried": report.windows,
         "key_pages": report.key_pages,
         "key_pages_sealed": report.key_pages_sealed,
+        "receipts": report.receipts.len(),
+        "receipts_whole": report.receipts_whole,
+        "last_epoch": report.receipts.last().map(|receipt| receipt.epoch),
+        "epochs_not_erased": not_erased,
         "recoverable_count": report.recoverable.len(),
         "recoverable": recoverable,
     });

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_dnefs::{Dnefs, Policy, PurgeReport, PurgeScope, Purger};
+use tacita_dnefs::{Dnefs, Policy, PurgeScope, Purger};
 use tacita_flash::Volume;
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 
+use super::receipts;
 use crate::arguments::{Dnefs as Command, PurgeScopeName};
 use crate::exit::{self, Failure, Outcome};
 use crate::status;
@@ -42,30 +43,13 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
             drop(purger);
             // Nothing is written any more: the last purge.
             let closed = posix.file_system().close().map_err(|e| exit::of_dnefs(volume, &e));
-            served.and(closed.and_then(|report| judged(&report)))
+            served.and(closed.and_then(|receipt| receipts::judged(&receipt)))
         },
     )
 }
 
-/// A purge that may have left something is told.
-fn judged(report: &PurgeReport) -> Outcome<()> {
-    if report.erase.bad_after > report.erase.bad_before {
-        return Err(Failure::new(
-            exit::WRONG,
-            "a block went bad while it was erased: keys of deleted nodes may be left in it",
-        ));
-    }
-    Ok(())
-}
-
-fn facts(report: &PurgeReport) -> Value {
-    json!({
-        "epoch": report.epoch,
-        "key_blocks": report.key_lebs,
-        "keys_destroyed": report.keys,
-        "bad_blocks_before": report.erase.bad_before,
-        "bad_blocks_after": report.erase.bad_after,
-    })
+fn of_volume(error: &tacita_dnefs::Error) -> Failure {
+    exit::of_dnefs(Path::new("the volume"), error)
 }
 
 /// What a mount is asked from outside.
@@ -92,16 +76,20 @@ impl Service for Mounted {
     fn serve(&self, request: &Request, reply: Reply) {
         let Some(posix) = self.posix.upgrade() else { return };
         let purge = || {
-            posix.sync().map_err(|e| Failure::new(exit::DEVICE, e.to_string()))?;
-            let report = posix.file_system().purge(self.scope);
-            let report = report.map_err(|e| exit::of_dnefs(Path::new("the volume"), &e))?;
-            judged(&report)?;
-            Ok(facts(&report))
+            status::synced(posix.sync())?;
+            posix.file_system().purge(self.scope).map_err(|e| of_volume(&e))
         };
         match request.word.as_str() {
             // Everything is on the medium, and what was deleted is purged.
-            "sync" => reply.answer(status::synced(posix.sync()).and_then(|_| purge())),
-            "purge" => reply.answer(purge()),
+            "sync" => reply.answer(purge().and_then(|receipt| {
+                receipts::judged(&receipt)?;
+                Ok(receipts::facts(&receipt))
+            })),
+            "purge" => reply.answer(purge().map(|receipt| receipts::facts(&receipt))),
+            "receipts" => {
+                let found = posix.file_system().receipts().map_err(|e| of_volume(&e));
+                reply.answer(found.map(|found| receipts::list(&found)));
+            }
             _ => reply.unknown(request),
         }
     }
@@ -116,7 +104,8 @@ fn start(command: &Command) -> Outcome<Serving> {
     let chip = super::open(path)?;
     let password = super::password(path, &chip, from)?;
     let volume: Arc<dyn Volume> = chip;
-    let dnefs = Dnefs::open(volume, password.as_ref()).map_err(|e| exit::of_dnefs(path, &e))?;
+    let dnefs = Dnefs::open(volume, password.as_ref(), Arc::new(System))
+        .map_err(|e| exit::of_dnefs(path, &e))?;
     let due = dnefs.due_after(policy.after_keys.unwrap_or(u64::MAX));
     let mount_options = MountOptions {
         fs_name: "tacita-dnefs".to_owned(),
@@ -160,8 +149,8 @@ fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {
         return;
     }
     match dnefs.purge(scope).map_err(|e| e.to_string()) {
-        Ok(report) => {
-            if let Err(failure) = judged(&report) {
+        Ok(receipt) => {
+            if let Err(failure) = receipts::judged(&receipt) {
                 log::error!("purge: {}", failure.text());
             }
         }

@@ -27,7 +27,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     let chip = Arc::new(Emulator::create(&path, &chip).map_err(|e| exit::of_flash(&path, &e))?);
     let volume: Arc<dyn Volume> = chip.clone();
     tacita_dnefs::format(&volume, &FormatOptions::default(), None).map_err(of)?;
-    let dnefs = Dnefs::open(volume, None).map_err(of)?;
+    let dnefs = Dnefs::open(volume, None, Arc::new(System)).map_err(of)?;
     let node = write(&dnefs, NAME)?;
     write(&dnefs, "kept")?;
     dnefs.purge(PurgeScope::Deleted).map_err(of)?;

@@ -15,6 +15,7 @@ use tacita_hifs::{Hifs, Kind, OpenOptions, RootOwner};
 
 use super::{Chapter, Evidence, ext4};
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 
 const IMAGE_LEN: u64 = 16 << 20;
 /// The patient of the general ward who is discharged, and must leave nothing.
@@ -104,7 +105,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
         evidence: Vec::new(),
     };
     let (image_a, image_b) = (fs::read(&a)?, fs::read(&b)?);
-    let (sum_a, sum_b) = (hex(&image_a), hex(&image_b));
+    let (sum_a, sum_b) = (sum(&image_a), sum(&image_b));
     chapter.evidence.push(Evidence::new(
         "both images are the same, byte for byte",
         format!("SHA-256 {sum_a} and {sum_b}"),
@@ -118,10 +119,8 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     Ok(chapter)
 }
 
-fn hex(image: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
-    let sum = tacita_secret::sha256(image);
-    sum.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+fn sum(image: &[u8]) -> String {
+    output::hex(&tacita_secret::sha256(image))
 }
 
 pub(super) fn count(image: &[u8], marker: &str) -> usize {

@@ -19,23 +19,29 @@ pub(crate) struct Purged {
 }
 
 impl Keys {
+    /// What was purged since this was last asked: it is to be told in a receipt.
+    pub(crate) fn take_purged(&mut self) -> Purged {
+        std::mem::take(&mut self.purged)
+    }
+
+    /// Something was purged, and no receipt tells of it yet.
+    pub(crate) fn add_purged(&mut self, purged: Purged) {
+        self.purged.lebs += purged.lebs;
+        self.purged.destroyed.extend(purged.destroyed);
+    }
+
     /// Replaces all keys of an erase block that no node has, deleted and unused ones.
     ///
     /// Paper: DNEFS, section 4.4; the change is not the end of it, for the old block is erased by
     /// [`Volume::flush_erases`] only (design note, 0.1).
-    pub(crate) fn purge(
-        &mut self,
-        volume: &dyn Volume,
-        number: u32,
-        epoch: u64,
-        purged: &mut Purged,
-    ) -> Result<()> {
+    pub(crate) fn purge(&mut self, volume: &dyn Volume, number: u32, epoch: u64) -> Result<()> {
         let layout = self.layout;
         let page_len = layout.page_len_bytes as usize;
         let mut block = LockedBytes::zeroed(layout.leb_len_bytes as usize);
         let leb = Leb(layout.key_leb(number));
         volume.read(leb, 0, &mut block)?;
         let mut noise = noise()?;
+        let mut destroyed = Vec::new();
         for (page, bytes) in (0..layout.pages_per_leb()).zip(block.chunks_exact_mut(page_len)) {
             let what = || format!("page {page} of key block {number}");
             let found = key_page::open(self.pages.master(), bytes).map_err(damaged(what()))?;
@@ -43,14 +49,14 @@ impl Keys {
                 return Err(Error::new(Kind::Damaged, format!("{}: it is another's", what())));
             }
             let first = number * layout.keys_per_leb + page * layout.keys_per_page;
-            self.replace(first, &mut bytes[key_page::HEADER_LEN..], &mut noise, purged);
+            self.replace(first, &mut bytes[key_page::HEADER_LEN..], &mut noise, &mut destroyed);
             seal(self.pages.master(), Place { leb: number, page, epoch }, &mut noise, bytes);
         }
         volume.change(leb, &block)?;
         if !planted(Fault::CacheKept) {
             self.pages.forget(number);
         }
-        purged.lebs += 1;
+        self.add_purged(Purged { lebs: 1, destroyed });
         let start = number * layout.keys_per_leb;
         for key in (start..start + layout.keys_per_leb).map(KeyId) {
             if self.state(key) == State::Deleted {
@@ -62,7 +68,13 @@ impl Keys {
     }
 
     /// Replaces the keys of a page that no node has.
-    fn replace(&self, first: u32, keys: &mut [u8], noise: &mut Noise, purged: &mut Purged) {
+    fn replace(
+        &self,
+        first: u32,
+        keys: &mut [u8],
+        noise: &mut Noise,
+        destroyed: &mut Vec<CheckValue>,
+    ) {
         let cipher = self.pages.cipher();
         for (slot, key) in
             (0..self.layout.keys_per_page).zip(keys.chunks_exact_mut(cipher.key_len()))
@@ -72,7 +84,7 @@ impl Keys {
                 State::Fresh if planted(Fault::UnusedKept) => {}
                 State::Fresh => noise.fill(key),
                 State::Deleted => {
-                    purged.destroyed.push(MessageKey::take(cipher, key).check_value());
+                    destroyed.push(MessageKey::take(cipher, key).check_value());
                     if !planted(Fault::DeletedKept) {
                         noise.fill(key);
                     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tacita_clock::System;
 use tacita_dnefs::{Dnefs, PurgeScope, check};
 use tacita_dnefs_audit::keys_used_twice;
 use tacita_flash::emulator::CutMode;
@@ -119,7 +120,8 @@ pub(crate) fn cut_everywhere(seed: u64, steps: u32, every: u64) -> u64 {
             let what = format!("seed {seed}, cut at {number} of {operations}, {mode:?}");
             let (chip, allowed, _) = play(seed, steps, Some((number, mode)));
             let chip = Arc::new(chip.power_on().unwrap());
-            let fs = Dnefs::open(volume(&chip), None).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let fs = Dnefs::open(volume(&chip), None, Arc::new(System))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
             assert!(fs.is_sound(), "{what}");
             allowed.check(&tree(&fs), &what);
             // It can be worked on, and no key is used twice for that.

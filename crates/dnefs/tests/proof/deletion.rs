@@ -24,13 +24,13 @@ fn new(kind: FileType) -> NewNode {
     NewNode { kind, perm: 0o600, uid: 0, gid: 0, rdev: 0, target: "".into(), now: NOW }
 }
 
-fn make(fs: &Dnefs, text: &str, content: &[u8]) -> NodeId {
+pub(crate) fn make(fs: &Dnefs, text: &str, content: &[u8]) -> NodeId {
     let (node, _) = fs.create(fs.root(), name(text), &new(FileType::File)).unwrap();
     fs.write(node, 0, content, Stamps::NONE).unwrap();
     node
 }
 
-fn remove(fs: &Dnefs, text: &str) {
+pub(crate) fn remove(fs: &Dnefs, text: &str) {
     let (node, _) = fs.lookup(fs.root(), name(text)).unwrap();
     let link = Link { dir: fs.root(), name: name(text), node };
     if fs.remove(link, NOW).unwrap() == 0 {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tacita_dnefs::faults::{Fault, plant};
 
-use crate::{crash, deletion, model};
+use crate::{crash, deletion, model, receipts};
 
 /// Whether a game fails with the fault planted.
 fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
@@ -40,4 +40,10 @@ fn a_cache_that_outlives_a_purge_is_caught() {
     let game = || model::play(0, 400, 200);
     assert!(!catches(None, game), "the game passes without a fault");
     assert!(catches(Some(Fault::CacheKept), game));
+}
+
+#[test]
+fn a_receipt_that_is_not_kept_is_missed() {
+    assert!(!catches(None, receipts::game), "the game passes without a fault");
+    assert!(catches(Some(Fault::ReceiptLost), receipts::game));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tacita_clock::System;
 use tacita_dnefs::{CipherChoice, Compression, Dnefs, FormatOptions, format};
 use tacita_flash::{Emulator, EmulatorOptions, Volume};
 use tacita_testkit::history::Limits;
@@ -44,7 +45,7 @@ pub(crate) fn volume(chip: &Arc<Emulator>) -> Arc<dyn Volume> {
 }
 
 pub(crate) fn open(chip: &Arc<Emulator>) -> Dnefs {
-    Dnefs::open(volume(chip), None).unwrap()
+    Dnefs::open(volume(chip), None, Arc::new(System)).unwrap()
 }
 
 /// Every physical block of a chip.

@@ -1,0 +1,75 @@
+//! `tacita dnefs purge` and `receipt`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tacita_dnefs::Receipt;
+use tacita_flash::Volume;
+
+use crate::exit::{self, Failure, Outcome};
+use crate::{output, passwords, status};
+
+pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
+    let daemon = status::daemon_of(dir, exit::USAGE)?;
+    let receipt = status::ask(daemon, "purge", Value::Null)?;
+    output::facts(json, &receipt, &output::lines(&receipt))?;
+    if receipt["erased"] == false { Err(not_erased()) } else { Ok(()) }
+}
+
+/// Of a mount, or of a volume that is not mounted.
+pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bool) -> Outcome<()> {
+    let receipts = if target.is_dir() {
+        status::ask(status::daemon_of(target, exit::USAGE)?, "receipts", Value::Null)?
+    } else {
+        let chip = super::open(target)?;
+        let password = super::password(target, &chip, from)?;
+        let volume: Arc<dyn Volume> = chip;
+        let found = tacita_dnefs::receipts(&volume, password.as_ref());
+        list(&found.map_err(|e| exit::of_dnefs(target, &e))?)
+    };
+    let receipts = receipts.as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(last) = receipts.last() else {
+        return Err(Failure::new(exit::WRONG, "there was no purge yet, so there is no receipt"));
+    };
+    if !all {
+        return output::facts(json, last, &output::lines(last));
+    }
+    let text: Vec<_> = receipts.iter().map(output::lines).collect();
+    output::facts(json, &json!(receipts), &text.join("\n"))
+}
+
+/// A purge that may have left something is told.
+pub(super) fn judged(receipt: &Receipt) -> Outcome<()> {
+    if receipt.is_erased() { Ok(()) } else { Err(not_erased()) }
+}
+
+fn not_erased() -> Failure {
+    Failure::new(
+        exit::WRONG,
+        "a block went bad while it was erased: keys of deleted nodes may be left in it",
+    )
+    .with_remedy("look for them with `tacita dnefs dump` and `tacita dnefs audit`")
+}
+
+pub(super) fn list(receipts: &[Receipt]) -> Value {
+    receipts.iter().map(facts).collect()
+}
+
+pub(super) fn facts(receipt: &Receipt) -> Value {
+    let since = Duration::new(receipt.time.secs.try_into().unwrap_or(0), 0);
+    json!({
+        "epoch": receipt.epoch,
+        "at": humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string(),
+        "scope": if receipt.of_all { "all" } else { "deleted" },
+        "key_blocks": receipt.key_lebs,
+        "keys_destroyed": receipt.keys,
+        "keys_digest": output::hex(&receipt.destroyed),
+        "erased": receipt.is_erased(),
+        "bad_blocks_before": receipt.bad_before,
+        "bad_blocks_after": receipt.bad_after,
+        "previous": output::hex(&receipt.previous),
+        "receipt": output::hex(&receipt.digest()),
+    })
+}

@@ -1,0 +1,112 @@
+//! Receipts: one for each purge, in a chain that lives through unmounting, power cuts and much else.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tacita_clock::Simulated;
+use tacita_dnefs::{Dnefs, FormatOptions, PurgeScope, Receipt, check, format, receipts};
+use tacita_dnefs_audit::audit;
+use tacita_flash::Emulator;
+use tacita_flash::emulator::Damage;
+use tacita_testkit::history::{Rng, step};
+use tacita_vfs::{FileSystem, Stamps};
+
+use crate::deletion::{make, remove};
+use crate::volumes::{LIMITS, dump, fresh, open, options, volume};
+
+fn offline(chip: &Arc<Emulator>) -> Vec<Receipt> {
+    receipts(&volume(chip), None).unwrap()
+}
+
+pub(crate) fn game() {
+    let chip = fresh(80, 0);
+    let mut given: Vec<Receipt> = Vec::new();
+    for round in 0..6 {
+        let fs = open(&chip);
+        make(&fs, "file", &[round; 5000]);
+        remove(&fs, "file");
+        let scope = [PurgeScope::Deleted, PurgeScope::All][usize::from(round % 2)];
+        let receipt = fs.purge(scope).unwrap();
+        assert!(receipt.keys >= 4 && receipt.key_lebs > 0 && receipt.is_erased(), "{receipt:?}");
+        assert_eq!(receipt.of_all, scope == PurgeScope::All);
+        given.push(receipt);
+        assert_eq!(fs.receipts().unwrap(), given, "while it is mounted");
+        if round == 3 {
+            // Power is cut; the next mount purges, and gives a receipt of its own.
+            drop(fs);
+            assert_eq!(offline(&chip), given, "after a power cut");
+            let fs = open(&chip);
+            let all = fs.receipts().unwrap();
+            assert_eq!(all[..given.len()], given);
+            assert_eq!(all.len(), given.len() + 1);
+            given = all;
+            given.push(fs.close().unwrap());
+        } else {
+            given.push(fs.close().unwrap());
+        }
+        assert_eq!(offline(&chip), given, "after unmounting");
+        let dump = dump(&chip);
+        let report = audit(&dump, &dump, &[]).unwrap();
+        assert_eq!((report.receipts, report.receipts_whole), (given.clone(), true));
+        assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+    }
+    assert!(given.is_sorted_by(|a, b| a.epoch < b.epoch));
+}
+
+#[test]
+fn every_purge_gives_a_receipt_that_stays() {
+    game();
+}
+
+#[test]
+fn the_oldest_receipts_go_where_there_are_many() {
+    let chip = fresh(80, 1);
+    let fs = open(&chip);
+    let mut rng = Rng::new(1);
+    let mut last = Vec::new();
+    for _ in 0..400 {
+        step(&fs, &mut rng, &LIMITS);
+        last.push(fs.purge(PurgeScope::Deleted).unwrap());
+    }
+    let kept = fs.receipts().unwrap();
+    assert!(kept.len() >= 16 && kept.len() < 400, "{}", kept.len());
+    assert!(last.ends_with(&kept));
+    fs.close().unwrap();
+    assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+}
+
+#[test]
+fn a_receipt_tells_when_and_of_blocks_that_could_not_be_erased() {
+    let chip = fresh(80, 0);
+    let clock = Arc::new(Simulated::at(UNIX_EPOCH));
+    let fs = Dnefs::open(volume(&chip), None, clock.clone()).unwrap();
+    make(&fs, "file", &[1; 5000]);
+    remove(&fs, "file");
+    let first = fs.purge(PurgeScope::Deleted).unwrap();
+    clock.advance(Duration::from_secs(77));
+    make(&fs, "file", &[1; 5000]);
+    remove(&fs, "file");
+    for block in 0..80 {
+        chip.damage(Damage::EraseFails { block });
+    }
+    let second = fs.purge(PurgeScope::Deleted).unwrap();
+    assert_eq!(second.time.secs, first.time.secs + 77);
+    assert!(!second.is_erased() && second.bad_after > second.bad_before, "{second:?}");
+    assert_eq!(fs.receipts().unwrap(), [first, second]);
+}
+
+/// Where keys run out they are purged in between, without a receipt: the next one tells of those too.
+#[test]
+fn a_receipt_tells_of_all_keys_since_the_one_before() {
+    let chip = fresh(80, 0);
+    format(&volume(&chip), &FormatOptions { key_lebs: Some(2), ..options(0) }, None).unwrap();
+    let fs = open(&chip);
+    fs.purge(PurgeScope::Deleted).unwrap();
+    let node = make(&fs, "file", &[1; 100]);
+    for value in 0..3000u32 {
+        fs.write(node, 0, &value.to_le_bytes(), Stamps::NONE).unwrap();
+    }
+    assert!(fs.usage().keys < 1500);
+    let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+    assert!(receipt.keys >= 3000 && receipt.key_lebs > 2, "{receipt:?}");
+}
