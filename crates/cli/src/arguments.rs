@@ -145,6 +145,9 @@ pub(crate) enum Dnefs {
         /// Purge when so many keys are deleted
         #[arg(long, value_name = "N")]
         purge_after_keys: Option<u64>,
+        /// Purge when nodes of so many bytes are deleted, as they lie on the medium
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        purge_after_bytes: Option<u64>,
         /// What a purge changes
         #[arg(long, value_enum, default_value = "deleted")]
         purge_scope: PurgeScopeName,

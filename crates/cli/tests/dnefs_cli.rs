@@ -94,9 +94,7 @@ fn what_was_deleted_is_gone_from_the_dump() {
     fs::write(guard.join("kept"), "kept").unwrap();
     fs::write(guard.join("secret"), "a secret".repeat(5000)).unwrap();
     succeed(&["sync", dir]);
-    let status: serde_json::Value =
-        serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap();
-    assert_eq!(status["facts"]["keys_to_purge"], 0);
+    assert_eq!(status_of(dir)["facts"]["keys_to_purge"], 0);
     assert!(fail(5, &["dnefs", "info", &volume]).contains("is it mounted?"));
     succeed(&["umount", dir]);
     let before = bench.dump(&volume, "before");
@@ -144,8 +142,7 @@ fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
     fs::write(guard.join("kept"), "kept".repeat(3000)).unwrap();
     fs::write(guard.join("secret"), "secret".repeat(3000)).unwrap();
     succeed(&["sync", dir]);
-    let status: serde_json::Value =
-        serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap();
+    let status = status_of(dir);
     fs::copy(&volume, bench.path("copy")).unwrap();
     let before = bench.dump(&bench.text("copy"), "before");
     fs::remove_file(guard.join("secret")).unwrap();
@@ -161,6 +158,64 @@ fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
     let after = bench.dump(&volume, "after");
     assert!(audit(0, &before, &after)["deleted"].as_u64() > Some(5));
     succeed(&["dnefs", "check", &volume]);
+}
+
+#[test]
+fn what_is_sensitive_is_purged_before_rm_returns() {
+    let test = "what_is_sensitive_is_purged_before_rm_returns";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&[]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = format!("{dir}/folder");
+    fs::create_dir(&folder).unwrap();
+    run("setfattr", &["-n", "user.dnefs.sensitive", "-v", "1", &folder]);
+    for name in ["one", "two", "open"] {
+        fs::write(guard.join("folder").join(name), "secret".repeat(5000)).unwrap();
+    }
+    let shown = run("getfattr", &["-n", "user.dnefs.sensitive", &format!("{folder}/one")]);
+    assert!(shown.contains("=\"1\""), "{shown}");
+    succeed(&["sync", dir]);
+    // While it is mounted, what is on the medium is read from copies of it.
+    let dump = |name: &str| {
+        fs::copy(&volume, bench.path("copy")).unwrap();
+        bench.dump(&bench.text("copy"), name)
+    };
+    let held_open = fs::File::open(guard.join("folder/open")).unwrap();
+    let before = dump("before");
+    for ways in [&["rm", "folder/one"][..], &["truncate", "-s", "0", "folder/two"]] {
+        let paths: Vec<_> = ways.iter().map(|part| part.replace("folder", &folder)).collect();
+        run(&paths[0], &paths[1..].iter().map(String::as_str).collect::<Vec<_>>());
+        let found = audit(0, &before, &dump("after"));
+        assert!(found["holds"] == true && found["deleted"].as_u64() > Some(7), "{ways:?}: {found}");
+    }
+    fs::remove_file(guard.join("folder/open")).unwrap();
+    let left = status_of(dir);
+    assert_eq!(left["facts"]["keys_to_purge"], 0);
+    drop(held_open);
+    let deadline = 600;
+    let purged = (0..deadline).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        status_of(dir)["facts"]["nodes"].as_u64() < left["facts"]["nodes"].as_u64()
+            && status_of(dir)["facts"]["keys_to_purge"] == 0
+    });
+    assert!(purged, "what was open went when it was closed");
+    assert_eq!(audit(0, &before, &dump("after"))["holds"], true);
+    succeed(&["umount", dir]);
+    succeed(&["dnefs", "check", &volume]);
+}
+
+fn status_of(dir: &str) -> serde_json::Value {
+    serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap()
 }
 
 #[test]

@@ -172,6 +172,9 @@ impl Time {
     }
 }
 
+/// An inode flag: what is deleted of it is purged at once. Files made in such a directory have it, too.
+pub const SENSITIVE: u32 = 1 << 31;
+
 /// An inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
@@ -185,7 +188,7 @@ pub struct Inode {
     pub gid: u32,
     /// Device number.
     pub rdev: u32,
-    /// Inode flags, as `chattr` sets them.
+    /// Inode flags, as `chattr` sets them, and [`SENSITIVE`].
     pub flags: u32,
     /// Length of the content in bytes.
     pub size: u64,
@@ -202,6 +205,11 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Whether what is deleted of it is purged at once.
+    pub const fn is_sensitive(&self) -> bool {
+        self.flags & SENSITIVE != 0
+    }
+
     /// As payload.
     ///
     /// # Panics

@@ -17,6 +17,7 @@ use crate::faults::{Fault, planted};
 use crate::format::read_superblock;
 use crate::inodes::{Inodes, missing};
 use crate::load;
+use crate::purger::Policy;
 use crate::store::Store;
 
 /// What the master key is used for besides sealing keys: the hash of names.
@@ -60,9 +61,10 @@ pub struct Dnefs {
     clock: Arc<dyn Clock>,
     /// Receipts follow one another: one purge that gives one at a time.
     purging: Mutex<()>,
-    /// Happens when there are so many keys to purge.
+    /// Happens when there is so much to purge.
     due: Event,
-    due_at: AtomicU64,
+    due_at_keys: AtomicU64,
+    due_at_bytes: AtomicU64,
 }
 
 impl Dnefs {
@@ -91,7 +93,8 @@ impl Dnefs {
             clock,
             purging: Mutex::new(()),
             due: Event::default(),
-            due_at: AtomicU64::new(u64::MAX),
+            due_at_keys: AtomicU64::new(u64::MAX),
+            due_at_bytes: AtomicU64::new(u64::MAX),
         };
         for (ino, size) in loaded.sizes {
             let cell = dnefs.inodes.get(&dnefs.store, ino)?.ok_or_else(|| missing(ino))?;
@@ -169,15 +172,20 @@ impl Dnefs {
 
     /// Something may have been deleted.
     pub(crate) fn after_deletion(&self) {
-        let due_at = self.due_at.load(Ordering::Relaxed);
-        if due_at != u64::MAX && self.keys_waiting() >= due_at {
+        let keys = self.due_at_keys.load(Ordering::Relaxed);
+        let bytes = self.due_at_bytes.load(Ordering::Relaxed);
+        if keys != u64::MAX && self.keys_waiting() >= keys
+            || bytes != u64::MAX && self.bytes_waiting() >= bytes
+        {
             self.due.notify();
         }
     }
 
-    /// What happens, again and again, when there are `keys` or more to purge.
-    pub fn due_after(&self, keys: u64) -> Event {
-        self.due_at.store(keys.max(1), Ordering::Relaxed);
+    /// What happens, again and again, when a policy wants a purge for what was deleted.
+    pub fn due_by(&self, policy: &Policy) -> Event {
+        let at = |limit: Option<u64>| limit.map_or(u64::MAX, |limit| limit.max(1));
+        self.due_at_keys.store(at(policy.after_keys), Ordering::Relaxed);
+        self.due_at_bytes.store(at(policy.after_bytes), Ordering::Relaxed);
         self.due.clone()
     }
 
@@ -231,6 +239,12 @@ impl Dnefs {
             bytes: core.log.capacity_bytes(),
             bytes_used: core.log.live_bytes(),
         }
+    }
+
+    /// Bytes of nodes whose keys the next purge destroys, as they lie on the medium.
+    pub fn bytes_waiting(&self) -> u64 {
+        let core = self.store.core();
+        core.obsolete_bytes + core.keys.purged_bytes()
     }
 
     /// Keys that the next purge destroys.

@@ -21,5 +21,7 @@ tacita_faults::plantable! {
         HalfGroups,
         /// The receipt of the last purge is not kept.
         ReceiptLost,
+        /// What is sensitive waits for the next purge like everything else.
+        SensitiveWaits,
     }
 }

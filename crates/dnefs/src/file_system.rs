@@ -2,6 +2,7 @@
 
 mod namespace;
 mod nodes;
+mod sensitive;
 mod xattrs;
 
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,7 @@ use tacita_vfs::{
     NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
-use crate::dnefs::Dnefs;
+use crate::dnefs::{Dnefs, PurgeScope};
 use crate::inodes;
 use crate::store::ROOT_INO;
 
@@ -47,7 +48,12 @@ impl FileSystem for Dnefs {
     }
 
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
-        self.remove_name(link, now)
+        let left = self.remove_name(link, now)?;
+        // Of the last name of a file `unlinked` tells.
+        if left > 0 || self.is_directory(link.node)? {
+            self.purge_if_sensitive(&[link.node])?;
+        }
+        Ok(left)
     }
 
     fn rename(
@@ -57,16 +63,28 @@ impl FileSystem for Dnefs {
         exchange: Exchange,
         now: Timestamp,
     ) -> Result<u32> {
-        match exchange {
-            Exchange::No => self.rename_name(from, to, now),
-            Exchange::Yes => self.exchange_names(from, to, now),
+        let left = match exchange {
+            Exchange::No => self.rename_name(from, to, now)?,
+            Exchange::Yes => self.exchange_names(from, to, now)?,
+        };
+        let mut renamed = vec![from.node];
+        if let Some(other) = to.node
+            && (exchange == Exchange::Yes || left > 0 || self.is_directory(other)?)
+        {
+            renamed.push(other);
         }
+        self.purge_if_sensitive(&renamed)?;
+        Ok(left)
     }
 
     fn forget(&self, node: NodeId) {
         let nameless = self.cell(node).is_ok_and(|cell| cell.lock().inode.nlink == 0);
         if nameless {
-            self.store().erase(node.0);
+            let erased = self.store().erase(node.0);
+            if erased && self.is_sensitive(node) {
+                // What cannot be purged now waits for the next purge, which says why.
+                let _ = self.purge(PurgeScope::Deleted);
+            }
             self.inodes().forget(node.0);
             self.after_deletion();
         } else {
@@ -77,6 +95,10 @@ impl FileSystem for Dnefs {
     fn unused(&self, node: NodeId) {
         self.store().erase_content(node.0);
         self.after_deletion();
+    }
+
+    fn unlinked(&self, node: NodeId, is_open: &dyn Fn() -> bool) -> Result<()> {
+        self.purge_unlinked(node, is_open)
     }
 
     fn evict(&self, node: NodeId) {
@@ -94,7 +116,11 @@ impl FileSystem for Dnefs {
     }
 
     fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
-        self.change_node(node, change)
+        let attr = self.change_node(node, change)?;
+        if change.size.is_some() {
+            self.purge_if_sensitive(&[node])?;
+        }
+        Ok(attr)
     }
 
     fn read_link(&self, node: NodeId) -> Result<OsString> {
@@ -114,7 +140,8 @@ impl FileSystem for Dnefs {
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
-        self.reserve_range(node, range, how)
+        self.reserve_range(node, range, how)?;
+        self.purge_if_sensitive(&[node])
     }
 
     fn seek(&self, node: NodeId, offset: u64, what: Seek) -> Result<u64> {
@@ -138,15 +165,17 @@ impl FileSystem for Dnefs {
     }
 
     fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
-        self.put_xattr(node, name, value, mode)
+        self.put_xattr(node, name, value, mode)?;
+        self.purge_if_sensitive(&[node])
     }
 
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
-        self.drop_xattr(node, name)
+        self.drop_xattr(node, name)?;
+        self.purge_if_sensitive(&[node])
     }
 
     fn inode_flags(&self, node: NodeId) -> Result<u32> {
-        Ok(self.cell(node)?.lock().inode.flags)
+        Ok(self.cell(node)?.lock().inode.flags & FLAGS)
     }
 
     fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
@@ -155,7 +184,7 @@ impl FileSystem for Dnefs {
         }
         let cell = self.cell(node)?;
         let mut node = cell.lock();
-        node.inode.flags = flags;
+        node.inode.flags = node.inode.flags & !FLAGS | flags;
         node.is_dirty = true;
         Ok(())
     }
@@ -164,16 +193,22 @@ impl FileSystem for Dnefs {
         Ok(self.fs_stats())
     }
 
-    fn wait(&self, _node: NodeId, demand: Demand) -> Wait {
+    fn wait(&self, node: NodeId, demand: Demand) -> Wait {
         match demand {
             Demand::Sync => Wait::Device,
+            Demand::Resize | Demand::Unlinked if self.is_sensitive(node) => Wait::Device,
             _ => Wait::No,
         }
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
-        inodes::write(self.store(), &mut self.cell(node)?.lock())?;
-        Ok(self.store().sync()?)
+        let cell = self.cell(node)?;
+        let mut locked = cell.lock();
+        inodes::write(self.store(), &mut locked)?;
+        let is_overwritten = std::mem::take(&mut locked.is_overwritten);
+        drop(locked);
+        self.store().sync()?;
+        if is_overwritten { self.purge_if_sensitive(&[node]) } else { Ok(()) }
     }
 
     fn sync(&self) -> Result<()> {

@@ -114,6 +114,7 @@ pub fn format(
         epoch: 0,
         last_receipt: [0; 32],
         orphans: BTreeSet::new(),
+        obsolete_bytes: 0,
         until_checkpoint: Vec::new(),
         tables: Vec::new(),
         root_key: None,

@@ -17,9 +17,16 @@ pub(crate) struct Node {
     pub(crate) inode: Inode,
     /// The volume does not have it like this.
     pub(crate) is_dirty: bool,
+    /// It is sensitive, and some of its content may have been overwritten since the last purge for it.
+    pub(crate) is_overwritten: bool,
 }
 
 impl Node {
+    /// An inode as the volume has it.
+    pub(crate) const fn new(ino: u64, inode: Inode) -> Self {
+        Self { ino, inode, is_dirty: false, is_overwritten: false }
+    }
+
     /// As a record, for a group that changes it.
     pub(crate) fn record(&self) -> Write<'static> {
         let at = IndexKey::inode(self.ino);
@@ -55,14 +62,13 @@ impl Inodes {
         let Some(payload) = store.get(IndexKey::inode(ino))? else { return Ok(None) };
         let inode = Inode::decode(&payload).map_err(damaged(format!("inode {ino}")))?;
         let mut map = self.map();
-        let new = || Arc::new(Cell(Mutex::new(Node { ino, inode, is_dirty: false })));
+        let new = || Arc::new(Cell(Mutex::new(Node::new(ino, inode))));
         Ok(Some(Arc::clone(map.entry(ino).or_insert_with(new))))
     }
 
     /// A new inode, which the volume has already.
     pub(crate) fn add(&self, ino: u64, inode: Inode) {
-        let node = Node { ino, inode, is_dirty: false };
-        self.map().insert(ino, Arc::new(Cell(Mutex::new(node))));
+        self.map().insert(ino, Arc::new(Cell(Mutex::new(Node::new(ino, inode)))));
     }
 
     /// Writes an inode, if it is not on the volume as it is, and lets it go.

@@ -131,9 +131,15 @@ impl Keys {
         self.fresh
     }
 
-    /// How many keys there are to purge, or will be when the next checkpoint is there.
+    /// How many keys there are to purge, or will be when the next checkpoint is there, or are replaced
+    /// but perhaps not erased.
     pub(crate) fn waiting(&self) -> u64 {
-        u64::from(self.deleted) + self.pending.len() as u64
+        u64::from(self.deleted) + (self.pending.len() + self.purged.destroyed.len()) as u64
+    }
+
+    /// Bytes of nodes whose keys are replaced but perhaps not erased.
+    pub(crate) const fn purged_bytes(&self) -> u64 {
+        self.purged.obsolete_bytes
     }
 
     fn leb_of(&mut self, key: KeyId) -> &mut KeyLeb {

@@ -6,6 +6,7 @@
 use std::sync::PoisonError;
 
 use crate::error::Result;
+use crate::keys::Purged;
 use crate::store::Store;
 
 impl Store {
@@ -37,6 +38,8 @@ impl Store {
         core.forget_old_receipts();
         core.checkpoint(&*self.volume, &self.parameters)?;
         core.epoch += 1;
+        let obsolete_bytes = std::mem::take(&mut core.obsolete_bytes);
+        core.keys.add_purged(Purged { obsolete_bytes, ..Purged::default() });
         let every = 0..self.layout.key_lebs;
         Ok((if all { every.collect() } else { core.keys.to_purge() }, core.epoch))
     }

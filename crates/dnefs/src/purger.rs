@@ -14,6 +14,8 @@ pub struct Policy {
     pub every: Option<Duration>,
     /// When there are so many keys to purge.
     pub after_keys: Option<u64>,
+    /// When there are so many bytes of deleted nodes.
+    pub after_bytes: Option<u64>,
 }
 
 /// A thread that purges by a policy, until it is dropped.
@@ -38,7 +40,8 @@ impl Purger {
         let over = Arc::new(AtomicBool::new(false));
         let (is_over, happened) = (Arc::clone(&over), due.clone());
         let thread = std::thread::spawn(move || {
-            let mut seen = happened.seen();
+            // What has happened before this thread runs counts.
+            let mut seen = 0;
             loop {
                 clock.wait_event(&happened, seen, policy.every.unwrap_or(LONG));
                 seen = happened.seen();

@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) last_receipt: Digest,
     /// Inodes without names.
     pub(crate) orphans: BTreeSet<u64>,
+    /// Bytes of nodes that are not needed any more, since the last purge.
+    pub(crate) obsolete_bytes: u64,
     /// Keys of records that the next checkpoint makes needless.
     pub(crate) until_checkpoint: Vec<KeyId>,
     /// Nodes of the newest checkpoint that every checkpoint writes anew.
@@ -331,11 +333,13 @@ impl Store {
     }
 
     /// Takes all that belongs to an inode without a name out of the index. No record of it is needed:
-    /// after a power cut an orphan goes anyway.
-    pub(crate) fn erase(&self, ino: u64) {
+    /// after a power cut an orphan goes anyway. Returns whether there was anything.
+    pub(crate) fn erase(&self, ino: u64) -> bool {
         let mut core = self.core();
+        let before = core.index.len();
         core.drop_range(IndexKey::inode(ino)..IndexKey::end_of(ino));
         core.orphans.remove(&ino);
+        core.index.len() < before
     }
 
     /// Takes the blocks of a file from `first` on out of the index, which no record ever counted.
@@ -498,7 +502,9 @@ impl Core {
 
     /// The node of a key is not needed any more.
     pub(crate) fn obsolete(&mut self, key: KeyId) {
-        self.log.uncount(self.keys.location(key));
+        let location = self.keys.location(key);
+        self.obsolete_bytes += u64::from(location.len_bytes);
+        self.log.uncount(location);
         self.keys.obsolete(key);
     }
 

@@ -382,11 +382,11 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// `node` has just lost its last name, by [`FileSystem::remove`] or [`FileSystem::rename`]. No
     /// lock is held, and the program hears of success only after this: the place for work that
-    /// takes long and has to be done by then.
+    /// takes long and has to be done by then. `is_open` tells whether somebody has it open.
     ///
     /// # Errors
     /// As the system has them; the name stays gone.
-    fn unlinked(&self, _node: NodeId) -> Result<()> {
+    fn unlinked(&self, _node: NodeId, _is_open: &dyn Fn() -> bool) -> Result<()> {
         Ok(())
     }
 

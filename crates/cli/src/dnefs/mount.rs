@@ -70,6 +70,7 @@ impl Service for Mounted {
             "keys": usage.keys,
             "keys_fresh": usage.keys_fresh,
             "keys_to_purge": usage.keys_waiting,
+            "bytes_to_purge": posix.file_system().bytes_waiting(),
         })
     }
 
@@ -106,7 +107,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     let volume: Arc<dyn Volume> = chip;
     let dnefs = Dnefs::open(volume, password.as_ref(), Arc::new(System))
         .map_err(|e| exit::of_dnefs(path, &e))?;
-    let due = dnefs.due_after(policy.after_keys.unwrap_or(u64::MAX));
+    let due = dnefs.due_by(&policy);
     let mount_options = MountOptions {
         fs_name: "tacita-dnefs".to_owned(),
         subtype: "dnefs".to_owned(),
@@ -131,7 +132,9 @@ fn start(command: &Command) -> Outcome<Serving> {
 }
 
 fn policy(command: &Command) -> (Policy, PurgeScope) {
-    let Command::Mount { purge_every, purge_after_keys, purge_scope, .. } = command else {
+    let Command::Mount { purge_every, purge_after_keys, purge_after_bytes, purge_scope, .. } =
+        command
+    else {
         unreachable!("called for mount");
     };
     let every = (*purge_every > 0).then(|| Duration::from_secs((*purge_every).into()));
@@ -139,7 +142,7 @@ fn policy(command: &Command) -> (Policy, PurgeScope) {
         PurgeScopeName::Deleted => PurgeScope::Deleted,
         PurgeScopeName::All => PurgeScope::All,
     };
-    (Policy { every, after_keys: *purge_after_keys }, scope)
+    (Policy { every, after_keys: *purge_after_keys, after_bytes: *purge_after_bytes }, scope)
 }
 
 fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {

@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard};
 
-use tacita_dnefs_format::record::{Dentry, IndexKey, Inode, Kind as RecordKind, Removal};
+use tacita_dnefs_format::record::{
+    Dentry, IndexKey, Inode, Kind as RecordKind, Removal, SENSITIVE,
+};
 use tacita_vfs::{
     Attr, Cookie, Entry, FileType, Kind, Link, NewNode, NodeId, Result, Target, Timestamp,
 };
@@ -108,13 +110,15 @@ impl Dnefs {
         let at = sought.place()?;
         let is_dir = new.kind == FileType::Directory;
         let now = time(new.now);
+        let concerned = self.concerned(&[dir])?;
+        let mut nodes = concerned.lock();
         let inode = Inode {
             mode: mode_of(new.kind) | u32::from(new.perm),
             nlink: if is_dir { 2 } else { 1 },
             uid: new.uid,
             gid: new.gid,
             rdev: new.rdev,
-            flags: 0,
+            flags: of(&mut nodes, dir).inode.flags & SENSITIVE,
             size: 0,
             parent: if is_dir { dir.0 } else { 0 },
             atime: now,
@@ -123,9 +127,7 @@ impl Dnefs {
             target: new.target.as_bytes().to_vec(),
         };
         let ino = self.store().new_ino();
-        let concerned = self.concerned(&[dir])?;
-        let mut nodes = concerned.lock();
-        let node = Node { ino, inode, is_dirty: false };
+        let node = Node::new(ino, inode);
         self.change_names(&mut nodes, |nodes, group| {
             stamp_dir(of(nodes, dir), new.now);
             group.writes.push(node.record());

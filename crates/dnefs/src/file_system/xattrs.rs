@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, NAME_LEN_MAX, Removal, Xattr};
 use tacita_vfs::{Kind, NodeId, Result, XattrMode};
 
+use super::sensitive::{self, ATTRIBUTE, is_attribute};
 use crate::content::removal_of;
 use crate::dnefs::Dnefs;
 use crate::entries::{self, Named, Sought};
@@ -22,14 +23,19 @@ impl Dnefs {
     }
 
     pub(super) fn get_xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        if is_attribute(name) {
+            return sensitive::value(&self.cell(node)?.lock());
+        }
         let (_, payload) = self.seek_xattr(node, name)?.found.ok_or(Kind::NoAttribute)?;
         let xattr = Xattr::decode(&payload).map_err(damaged("an attribute"));
         Ok(xattr?.value)
     }
 
     pub(super) fn list_xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
-        self.cell(node)?;
         let mut names = Vec::new();
+        if self.is_sensitive(node) {
+            names.push(ATTRIBUTE.into());
+        }
         let most = self.store().layout.leb_len_bytes as usize;
         let range = IndexKey::xattr(node.0, 0)..IndexKey::end_of(node.0);
         self.store().read(range, |_, opened| {
@@ -51,7 +57,10 @@ impl Dnefs {
             return Err(Kind::TooLarge.into());
         }
         let cell = self.cell(node)?;
-        let _changing = cell.lock();
+        let mut changing = cell.lock();
+        if is_attribute(name) {
+            return sensitive::set(&mut changing, value, mode);
+        }
         let sought = self.seek_xattr(node, name)?;
         match (mode, &sought.found) {
             (XattrMode::Create, Some(_)) => return Err(Kind::Exists.into()),
@@ -68,7 +77,10 @@ impl Dnefs {
 
     pub(super) fn drop_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
         let cell = self.cell(node)?;
-        let _changing = cell.lock();
+        let mut changing = cell.lock();
+        if is_attribute(name) {
+            return sensitive::unset(&mut changing);
+        }
         let (at, _) = self.seek_xattr(node, name)?.found.ok_or(Kind::NoAttribute)?;
         let removal = Removal { removed: vec![at], orphans: Vec::new() };
         self.store().write_group(&[removal_of(node.0, &removal)])?;

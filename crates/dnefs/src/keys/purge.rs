@@ -16,6 +16,8 @@ pub(crate) struct Purged {
     pub(crate) lebs: u32,
     /// Check values of the keys that were deleted.
     pub(crate) destroyed: Vec<CheckValue>,
+    /// Bytes of their nodes.
+    pub(crate) obsolete_bytes: u64,
 }
 
 impl Keys {
@@ -28,6 +30,7 @@ impl Keys {
     pub(crate) fn add_purged(&mut self, purged: Purged) {
         self.purged.lebs += purged.lebs;
         self.purged.destroyed.extend(purged.destroyed);
+        self.purged.obsolete_bytes += purged.obsolete_bytes;
     }
 
     /// Replaces all keys of an erase block that no node has, deleted and unused ones.
@@ -56,7 +59,7 @@ impl Keys {
         if !planted(Fault::CacheKept) {
             self.pages.forget(number);
         }
-        self.add_purged(Purged { lebs: 1, destroyed });
+        self.add_purged(Purged { lebs: 1, destroyed, obsolete_bytes: 0 });
         let start = number * layout.keys_per_leb;
         for key in (start..start + layout.keys_per_leb).map(KeyId) {
             if self.state(key) == State::Deleted {

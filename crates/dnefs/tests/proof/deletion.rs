@@ -8,7 +8,7 @@ use tacita_dnefs::{Dnefs, PurgeScope, format};
 use tacita_dnefs_audit::{Report, audit};
 use tacita_flash::{Behaviour, Emulator, EraseMode};
 use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Link, NewNode, NodeId, Reserve, Stamps, Target,
+    Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Reserve, Stamps, Target,
     Timestamp, XattrMode,
 };
 
@@ -34,6 +34,7 @@ pub(crate) fn remove(fs: &Dnefs, text: &str) {
     let (node, _) = fs.lookup(fs.root(), name(text)).unwrap();
     let link = Link { dir: fs.root(), name: name(text), node };
     if fs.remove(link, NOW).unwrap() == 0 {
+        fs.unlinked(node, &|| false).unwrap();
         fs.forget(node);
     }
 }
@@ -64,8 +65,14 @@ const WAYS: [(&str, Deletion); 8] = [
 
 /// A volume with something to delete, and with other files around it.
 fn prepared(seed: u64) -> (Arc<Emulator>, Dnefs, NodeId) {
+    prepared_in(seed, |_| ())
+}
+
+/// The same, in a root directory that something is done with first.
+fn prepared_in(seed: u64, first: impl Fn(&Dnefs)) -> (Arc<Emulator>, Dnefs, NodeId) {
     let chip = fresh(64, seed);
     let fs = open(&chip);
+    first(&fs);
     make(&fs, "before", &[1; 3000]);
     let victim = make(&fs, "victim", &[7; 12_000]);
     fs.set_xattr(victim, name("user.secret"), b"a secret value", XattrMode::Any).unwrap();
@@ -104,6 +111,55 @@ pub(crate) fn game() {
         let report = judge(&before, &mixed);
         assert!(!report.recoverable.is_empty(), "{way}: the audit finds what is there");
     }
+}
+
+#[test]
+fn what_is_sensitive_is_gone_when_the_call_returns() {
+    sensitive_game();
+}
+
+pub(crate) fn sensitive_game() {
+    let sensitive = name("user.dnefs.sensitive");
+    for (seed, (way, delete)) in (0..).zip(WAYS) {
+        let (chip, fs, victim) = prepared_in(seed, |fs| {
+            fs.set_xattr(fs.root(), sensitive, b"1", XattrMode::Any).unwrap();
+        });
+        assert_eq!(fs.xattr(victim, sensitive).unwrap(), b"1", "it is inherited");
+        fs.purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        delete(&fs, victim);
+        if way == "overwrite" {
+            fs.sync_node(victim).unwrap();
+        }
+        let after = judge(&before, &dump(&chip));
+        assert!(after.holds() && after.deleted > 0, "{way}: {after:?}");
+        assert_eq!(fs.keys_waiting(), 0, "{way}");
+    }
+}
+
+#[test]
+fn being_sensitive_is_an_attribute_that_can_be_taken_away() {
+    let (chip, fs, victim) = prepared(0);
+    let sensitive = name("user.dnefs.sensitive");
+    let kind = |done: tacita_vfs::Result<()>| done.unwrap_err().kind();
+    let set = |value: &[u8], mode| fs.set_xattr(victim, sensitive, value, mode);
+    assert_eq!(fs.xattr(victim, sensitive).unwrap_err().kind(), Kind::NoAttribute);
+    assert_eq!(kind(set(b"1", XattrMode::Replace)), Kind::NoAttribute);
+    assert_eq!(kind(set(b"yes", XattrMode::Any)), Kind::Invalid);
+    set(b"1", XattrMode::Create).unwrap();
+    assert_eq!(kind(set(b"1", XattrMode::Create)), Kind::Exists);
+    fs.close().unwrap();
+    drop(fs);
+    let fs = open(&chip);
+    let (victim, _) = fs.lookup(fs.root(), name("victim")).unwrap();
+    assert!(fs.xattrs(victim).unwrap().contains(&sensitive.to_owned()));
+    assert_eq!(fs.inode_flags(victim).unwrap(), 0, "no flag that chattr shows");
+    fs.set_inode_flags(victim, 0x40).unwrap();
+    assert_eq!(fs.xattr(victim, sensitive).unwrap(), b"1");
+    fs.remove_xattr(victim, sensitive).unwrap();
+    assert_eq!(fs.xattrs(victim).unwrap(), [name("user.secret")]);
+    fs.reserve(victim, 0..9000, Reserve::Punch).unwrap();
+    assert!(fs.keys_waiting() > 0, "nothing is purged for it any more");
 }
 
 #[test]

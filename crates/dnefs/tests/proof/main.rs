@@ -7,5 +7,6 @@ mod deletion;
 mod model;
 #[cfg(feature = "faults")]
 mod planted;
+mod policies;
 mod receipts;
 mod volumes;

@@ -21,6 +21,12 @@ fn every_fault_of_purging_is_caught() {
 }
 
 #[test]
+fn sensitive_files_that_wait_are_caught() {
+    assert!(!catches(None, deletion::sensitive_game), "the game passes without a fault");
+    assert!(catches(Some(Fault::SensitiveWaits), deletion::sensitive_game));
+}
+
+#[test]
 fn unused_keys_that_stay_are_caught() {
     assert!(!catches(None, deletion::unused_game), "the game passes without a fault");
     assert!(catches(Some(Fault::UnusedKept), deletion::unused_game));

@@ -107,6 +107,8 @@ fn a_receipt_tells_of_all_keys_since_the_one_before() {
         fs.write(node, 0, &value.to_le_bytes(), Stamps::NONE).unwrap();
     }
     assert!(fs.usage().keys < 1500);
+    assert!(fs.keys_waiting() >= 3000 && fs.bytes_waiting() >= 3000 * 72, "none is erased yet");
     let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+    assert_eq!((fs.keys_waiting(), fs.bytes_waiting()), (0, 0));
     assert!(receipt.keys >= 3000 && receipt.key_lebs > 2, "{receipt:?}");
 }

@@ -135,7 +135,7 @@ impl FileSystem for Overlay {
         self.table.remove(node);
     }
 
-    fn unlinked(&self, node: NodeId) -> Result<()> {
+    fn unlinked(&self, node: NodeId, _is_open: &dyn Fn() -> bool) -> Result<()> {
         self.purge_unless_open(node)
     }
 

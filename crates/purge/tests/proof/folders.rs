@@ -202,7 +202,7 @@ fn child() {
         let folder = format!("folder-{number}");
         let (folder, _) = overlay.lookup(overlay.root(), folder.as_ref()).unwrap();
         let file = tacita_testkit::by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
-        overlay.unlinked(file).unwrap();
+        overlay.unlinked(file, &|| false).unwrap();
     }
     overlay.finish().unwrap();
 }

@@ -157,7 +157,7 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
         let (from, to) = (name(version), name(0));
         let names = ((root, OsStr::new(&from)), (root, OsStr::new(&to)));
         by_name::rename(&overlay, names.0, names.1, Exchange::No, now).unwrap();
-        overlay.unlinked(old).unwrap();
+        overlay.unlinked(old, &|| false).unwrap();
         old
     };
     let read = |node| {
@@ -187,7 +187,7 @@ fn a_latecomer_is_served_what_the_name_stands_for() {
     assert_eq!(read(first), content(3));
     overlay.released(first);
     let last = by_name::remove(&overlay, root, name(0).as_ref(), now).unwrap();
-    overlay.unlinked(last).unwrap();
+    overlay.unlinked(last, &|| false).unwrap();
     for late in [first, second, last] {
         let refused = overlay.open(late, false).unwrap_err();
         assert_eq!(refused.kind(), tacita_vfs::Kind::NotFound, "as if it had come a moment later");
@@ -211,7 +211,7 @@ fn a_latecomer_is_not_let_in_where_the_kernel_has_not_looked() {
     let (late, _) = overlay.lookup(root, "open".as_ref()).unwrap();
     let (from, to) = ((root, "private".as_ref()), (root, "open".as_ref()));
     by_name::rename(&overlay, from, to, Exchange::No, Timestamp::default()).unwrap();
-    overlay.unlinked(late).unwrap();
+    overlay.unlinked(late, &|| false).unwrap();
     let refused = overlay.open(late, false).unwrap_err();
     assert_eq!(refused.kind(), tacita_vfs::Kind::Stale, "the kernel looks again");
 }

@@ -68,7 +68,7 @@ fn child() {
         let folder = format!("folder-{number}");
         let (folder, _) = overlay.lookup(overlay.root(), folder.as_ref()).unwrap();
         let file = by_name::remove(&overlay, folder, name.as_ref(), now).unwrap();
-        overlay.unlinked(file).unwrap();
+        overlay.unlinked(file, &|| false).unwrap();
     }
     overlay.finish().unwrap();
 }

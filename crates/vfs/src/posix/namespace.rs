@@ -278,7 +278,8 @@ impl<F: FileSystem> Posix<F> {
     #[expect(clippy::needless_pass_by_value, reason = "it is settled once")]
     pub fn settle(&self, unlinked: Unlinked) -> Result<()> {
         let Unlinked { node, lives_on } = unlinked;
-        let settled = if lives_on { Ok(()) } else { self.fs.unlinked(node) };
+        let is_open = || self.handles.any_on(node);
+        let settled = if lives_on { Ok(()) } else { self.fs.unlinked(node, &is_open) };
         self.forget(node, 1);
         settled
     }
