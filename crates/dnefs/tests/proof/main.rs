@@ -7,4 +7,5 @@ mod deletion;
 mod model;
 #[cfg(feature = "faults")]
 mod planted;
+mod second_reader;
 mod volumes;
