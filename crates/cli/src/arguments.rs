@@ -101,11 +101,11 @@ pub(crate) enum PurgeScopeName {
 pub(crate) enum Dnefs {
     /// Make a volume
     Format {
-        /// File for the NAND emulator
+        /// A device that is a volume of UBI, or a file for an emulated chip
         volume: PathBuf,
         /// Size of the emulated chip
         #[arg(long, value_parser = size::parse)]
-        size: u64,
+        size: Option<u64>,
         /// Most bytes of a file in one node, each of which has a key
         #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4K")]
         node_size: u64,
@@ -118,12 +118,12 @@ pub(crate) enum Dnefs {
         /// How nodes are compressed before that
         #[arg(long, value_enum, default_value = "lz4")]
         compression: CompressionName,
-        /// Size of a page of the emulated chip
-        #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "2K")]
-        page_size: u64,
-        /// Pages in an erase block of the emulated chip
-        #[arg(long, value_name = "N", default_value_t = 64)]
-        pages_per_block: u32,
+        /// Size of a page of the emulated chip [default: 2K]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        page_size: Option<u64>,
+        /// Pages in an erase block of the emulated chip [default: 64]
+        #[arg(long, value_name = "N")]
+        pages_per_block: Option<u32>,
         /// Ask for a password on the terminal; without one whoever has the volume can read it
         #[arg(long)]
         password: bool,

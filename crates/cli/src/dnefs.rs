@@ -1,16 +1,16 @@
 //! `tacita dnefs ...`.
 
 mod audit;
+mod chip;
 mod create;
 mod facts;
 mod mount;
 mod receipts;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use tacita_dnefs::read_superblock;
-use tacita_flash::{Behaviour, Emulator};
+use tacita_flash::Volume;
 use tacita_secret::Password;
 
 use crate::arguments::Dnefs as Command;
@@ -38,15 +38,9 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     }
 }
 
-/// Opens a volume's chip, locked.
-fn open(path: &Path) -> Outcome<Arc<Emulator>> {
-    let chip = Emulator::open(path, Behaviour::default()).map_err(|e| exit::of_flash(path, &e))?;
-    Ok(Arc::new(chip))
-}
-
 /// The password of a volume, if it needs one.
-fn password(path: &Path, chip: &Emulator, from: &passwords::From) -> Outcome<Option<Password>> {
-    let superblock = read_superblock(chip).map_err(|e| exit::of_dnefs(path, &e))?;
+fn password(path: &Path, volume: &dyn Volume, from: &passwords::From) -> Outcome<Option<Password>> {
+    let superblock = read_superblock(volume).map_err(|e| exit::of_dnefs(path, &e))?;
     if superblock.protection == tacita_dnefs::Protection::Clear {
         return Ok(None);
     }

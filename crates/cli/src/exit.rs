@@ -104,9 +104,19 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
     }
 }
 
+/// A device that is not there.
+pub(crate) fn no_device(path: &std::path::Path) -> Failure {
+    Failure::new(DEVICE, format!("{}: there is no such device", path.display())).with_remedy(
+        "attach the chip to UBI with `ubiattach -p /dev/mtdN` and make a volume with `ubimkvol`",
+    )
+}
+
 /// A failure of the flash under a volume.
 pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> Failure {
     use tacita_flash::Kind;
+    if error.kind() == Kind::Unavailable && path.starts_with("/dev") && !path.exists() {
+        return no_device(path);
+    }
     let source = std::error::Error::source(error).map(|source| format!(": {source}"));
     let text = format!("{}: {error}{}", path.display(), source.unwrap_or_default());
     match error.kind() {

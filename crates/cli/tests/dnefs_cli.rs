@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -272,6 +272,22 @@ fn absurd_arguments_and_other_files_are_refused_and_change_nothing() {
     assert!(fail(2, &["dnefs", "format", &other, "--size", "32M"]).contains("--force"));
     assert_eq!(fs::read(&other).unwrap(), "something else".repeat(1000).as_bytes());
     fail(4, &["dnefs", "info", &bench.text("nothing")]);
+    format(2, &[]);
+}
+
+/// Devices that are volumes of UBI come in the kernel lab, `crates/dnefs/lab`.
+#[test]
+fn what_is_no_device_of_ubi_is_refused_and_left_as_it_is() {
+    for command in ["check", "info", "erase", "passwd", "format"] {
+        let said = fail(4, &["dnefs", command, "/dev/ubi77_7"]);
+        assert!(said.contains("no such device") && said.contains("ubiattach"), "{said}");
+        assert!(fail(4, &["dnefs", command, "/dev/null"]).contains("no volume of UBI"));
+    }
+    let said = fail(2, &["dnefs", "format", "/dev/null", "--size", "32M", "--force"]);
+    assert!(said.contains("its own size"), "{said}");
+    fail(2, &["dnefs", "format", "/dev/null", "--pages-per-block", "64", "--force"]);
+    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    assert!(!Path::new("/dev/ubi77_7").exists());
 }
 
 /// `pjdfstest` and `fsx`, with the same lists of reasons as the file system in memory.

@@ -14,5 +14,5 @@ mod volume;
 
 pub use emulator::{Behaviour, Emulator, EmulatorOptions, EraseMode};
 pub use error::{Error, Kind, Result};
-pub use ubi_volume::UbiVolume;
+pub use ubi_volume::{ChipWear, UbiVolume};
 pub use volume::{EraseReport, Geometry, Leb, Volume};

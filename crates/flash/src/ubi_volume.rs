@@ -1,10 +1,12 @@
 //! A volume of UBI on a chip of the machine.
 
+mod chip;
 mod request;
 mod sysfs;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,7 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use self::chip::Chip;
+pub use self::chip::ChipWear;
 use self::sysfs::Folder;
+
 use crate::{EraseReport, Error, Geometry, Kind, Leb, Result, Volume};
 
 /// `/dev/ubiX_Y`.
@@ -78,6 +83,24 @@ impl UbiVolume {
             writing: Mutex::new(()),
             is_stuck: AtomicBool::new(false),
         })
+    }
+
+    /// The wear of the chip it lies on, as far as Linux tells it.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn wear(&self) -> Result<ChipWear> {
+        ChipWear::of(&self.folder)
+    }
+
+    /// Writes every physical block of the chip it lies on as it is, stale and bad ones, too, one after the
+    /// other, without the spare bytes of pages. What could not be read is zero there, and returned: in
+    /// bytes from the start.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the chip may not be opened; [`Kind::Io`], [`Kind::NoSpace`].
+    pub fn dump(&self, out: &mut dyn io::Write) -> Result<Vec<Range<u64>>> {
+        Chip::below(&self.folder)?.dump(out)
     }
 
     /// The block that is kept back.

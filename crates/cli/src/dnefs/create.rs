@@ -7,34 +7,86 @@ use std::time::UNIX_EPOCH;
 use rustix::process::{getgid, getuid};
 use tacita_block::{NewFile, size};
 use tacita_clock::{Clock, System};
-use tacita_dnefs::{CipherChoice, Compression, FormatOptions, Time, plan};
-use tacita_flash::{Behaviour, Emulator, EmulatorOptions, EraseReport, Volume};
+use tacita_dnefs::{CipherChoice, Compression, FormatOptions, Layout, Time, plan, read_superblock};
+use tacita_flash::{Behaviour, Emulator, EmulatorOptions, EraseReport, Leb, Volume};
+use tacita_secret::Password;
 
+use super::chip::{Chip, is_device};
 use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
 use crate::exit::{self, Failure, Outcome};
 use crate::passwords;
 
+/// What is made when nothing else is said.
+const PAGE_LEN_BYTES: u64 = 2048;
+const PAGES_PER_BLOCK: u32 = 64;
+
 pub(super) fn format(command: &Command) -> Outcome<()> {
+    let Command::Format { volume: path, .. } = command else {
+        unreachable!("called for format");
+    };
+    if is_device(path) { format_device(command) } else { format_file(command) }
+}
+
+/// On a device, whose shape is what it is.
+fn format_device(command: &Command) -> Outcome<()> {
     let Command::Format { volume: path, size, page_size, pages_per_block, force, .. } = command
     else {
         unreachable!("called for format");
+    };
+    if size.is_some() || page_size.is_some() || pages_per_block.is_some() {
+        return Err(Failure::usage(format!("{}: a device has its own size", path.display()))
+            .with_remedy("leave out --size, --page-size and --pages-per-block"));
+    }
+    let options = options(command)?;
+    let volume = Chip::open(path)?.volume();
+    // Absurd parameters are refused before anything is touched.
+    plan(volume.geometry(), &options).map_err(|e| exit::of_dnefs(path, &e))?;
+    if !force && is_in_use(&*volume).map_err(|e| exit::of_flash(path, &e))? {
+        return Err(Failure::usage(format!("{}: there is something in it", path.display()))
+            .with_remedy("give --force to overwrite it"));
+    }
+    fill(path, &volume, &options, password(command)?.as_ref())
+}
+
+/// Whether anything was written to a volume.
+fn is_in_use(volume: &dyn Volume) -> tacita_flash::Result<bool> {
+    for leb in (0..volume.geometry().lebs).map(Leb) {
+        if volume.is_mapped(leb)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// In a file, which becomes an emulated chip.
+fn format_file(command: &Command) -> Outcome<()> {
+    let Command::Format { volume: path, size, page_size, pages_per_block, force, .. } = command
+    else {
+        unreachable!("called for format");
+    };
+    if path.parent() == Some(Path::new("/dev")) && !path.exists() {
+        return Err(exit::no_device(path));
+    }
+    let Some(size) = *size else {
+        return Err(Failure::usage(format!("{}: a file needs a size", path.display()))
+            .with_remedy("give --size, as --size 256M"));
     };
     let options = options(command)?;
     if path.exists() && !force {
         return Err(Failure::usage(format!("{}: it exists already", path.display()))
             .with_remedy("give --force to overwrite it"));
     }
+    let page_len_bytes = page_size.unwrap_or(PAGE_LEN_BYTES);
     let chip = EmulatorOptions {
-        page_len_bytes: u32::try_from(*page_size).unwrap_or(u32::MAX),
-        pages_per_block: *pages_per_block,
+        page_len_bytes: u32::try_from(page_len_bytes).unwrap_or(u32::MAX),
+        pages_per_block: pages_per_block.unwrap_or(PAGES_PER_BLOCK),
         ..EmulatorOptions::default()
     }
-    .len_bytes(*size);
-    let of = |e: &tacita_dnefs::Error| exit::of_dnefs(path, e);
+    .len_bytes(size);
     let password = password(command)?;
     // Absurd parameters are refused before anything is touched.
     let small = Emulator::in_memory(&chip).map_err(|e| exit::of_flash(path, &e))?;
-    let (parameters, layout) = plan(small.geometry(), &options).map_err(|e| of(&e))?;
+    plan(small.geometry(), &options).map_err(|e| exit::of_dnefs(path, &e))?;
     drop(small);
     if path.exists() {
         // Whoever has it mounted is not to lose it.
@@ -49,8 +101,21 @@ pub(super) fn format(command: &Command) -> Outcome<()> {
     let file = new.file().try_clone().map_err(failed)?;
     let chip = Emulator::create_in(file, &chip).map_err(|e| exit::of_flash(path, &e))?;
     let chip: Arc<dyn Volume> = Arc::new(chip);
-    tacita_dnefs::format(&chip, &options, password.as_ref()).map_err(|e| of(&e))?;
-    new.publish().map_err(failed)?;
+    fill(path, &chip, &options, password.as_ref())?;
+    new.publish().map_err(failed)
+}
+
+/// Makes the volume, and says how large it is.
+fn fill(
+    path: &Path,
+    volume: &Arc<dyn Volume>,
+    options: &FormatOptions,
+    password: Option<&Password>,
+) -> Outcome<()> {
+    let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
+    tacita_dnefs::format(volume, options, password).map_err(of)?;
+    let parameters = read_superblock(&**volume).map_err(of)?.parameters;
+    let layout = Layout::new(&parameters).expect("it was made so");
     let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
     eprintln!(
         "{}: {} for nodes of up to {}, {} keys",
@@ -94,7 +159,7 @@ fn options(command: &Command) -> Outcome<FormatOptions> {
     })
 }
 
-fn password(command: &Command) -> Outcome<Option<tacita_secret::Password>> {
+fn password(command: &Command) -> Outcome<Option<Password>> {
     let Command::Format { password, from, .. } = command else {
         unreachable!("called for format");
     };
@@ -104,7 +169,7 @@ fn password(command: &Command) -> Outcome<Option<tacita_secret::Password>> {
     not_empty(from.read_new("new password")?).map(Some)
 }
 
-fn not_empty(password: tacita_secret::Password) -> Outcome<tacita_secret::Password> {
+fn not_empty(password: Password) -> Outcome<Password> {
     if password.is_empty() {
         return Err(
             Failure::usage("the password is empty").with_remedy("give another one, or none at all")
@@ -119,24 +184,24 @@ pub(super) fn passwd(
     new: Option<&Path>,
     remove: bool,
 ) -> Outcome<()> {
-    let chip = super::open(path)?;
-    let old = super::password(path, &chip, from)?;
+    let volume = Chip::open(path)?.volume();
+    let old = super::password(path, &*volume, from)?;
     let new = match (new, remove) {
         (_, true) => None,
         (Some(file), _) => Some(not_empty(passwords::first_line(file)?)?),
         (None, _) => Some(not_empty(passwords::ask_twice("new password")?)?),
     };
-    let report = tacita_dnefs::set_password(&*chip, old.as_ref(), new.as_ref());
+    let report = tacita_dnefs::set_password(&*volume, old.as_ref(), new.as_ref());
     told(path, report)
 }
 
 pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {
-    let chip = super::open(path)?;
+    let volume = Chip::open(path)?.volume();
     if !force {
         return Err(Failure::usage(format!("{}: this destroys all that is in it", path.display()))
             .with_remedy("give --force to do it"));
     }
-    told(path, tacita_dnefs::erase(&*chip))
+    told(path, tacita_dnefs::erase(&*volume))
 }
 
 /// Says so if what was to be erased may be left in a block that went bad.

@@ -1,20 +1,18 @@
 //! `tacita dnefs check`, `info` and `dump`.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tacita_block::NewFile;
 use tacita_dnefs::{CipherChoice, Protection, read_superblock};
-use tacita_flash::Volume;
 
+use super::chip::Chip;
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords};
 
 pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<()> {
-    let chip = super::open(path)?;
-    let password = super::password(path, &chip, from)?;
-    let volume: Arc<dyn Volume> = chip;
+    let volume = Chip::open(path)?.volume();
+    let password = super::password(path, &*volume, from)?;
     let found =
         tacita_dnefs::check(&volume, password.as_ref()).map_err(|e| exit::of_dnefs(path, &e))?;
     let facts = json!({
@@ -32,17 +30,15 @@ pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<
 }
 
 pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
-    let chip = super::open(path)?;
-    let superblock = read_superblock(&*chip).map_err(|e| exit::of_dnefs(path, &e))?;
+    let chip = Chip::open(path)?;
+    let superblock = read_superblock(&*chip.volume()).map_err(|e| exit::of_dnefs(path, &e))?;
     let parameters = superblock.parameters;
-    let wear = chip.wear();
-    let erased = wear.iter().map(|block| block.erase_counter);
     let cipher = match parameters.cipher {
         CipherChoice::Aes128Ctr => "aes128-ctr",
         CipherChoice::Aes128Gcm => "aes128-gcm",
         CipherChoice::Aes256Gcm => "aes256-gcm",
     };
-    let facts = json!({
+    let mut facts = json!({
         "erase_block_bytes": parameters.leb_len_bytes,
         "erase_blocks": parameters.lebs,
         "key_blocks": parameters.key_lebs,
@@ -51,18 +47,32 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
         "cipher": cipher,
         "compression": format!("{:?}", parameters.compression).to_lowercase(),
         "password": superblock.protection == Protection::Password,
-        "physical_blocks": wear.len(),
-        "bad_blocks": wear.iter().filter(|block| block.is_bad).count(),
-        "erases_most": erased.clone().max().unwrap_or(0),
-        "erases": erased.sum::<u64>(),
     });
+    let wear = chip.wear().map_err(|e| exit::of_flash(path, &e))?;
+    if let (Value::Object(facts), Value::Object(wear)) = (&mut facts, wear) {
+        facts.extend(wear);
+    }
     output::facts(json, &facts, &output::lines(&facts))
 }
 
 pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
-    let chip = super::open(path)?;
+    let chip = Chip::open(path)?;
     let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", out.display()));
     let new = NewFile::create(out).map_err(failed)?;
-    chip.dump(&mut new.file()).map_err(|e| exit::of_flash(path, &e))?;
-    new.publish().map_err(failed)
+    let unread = chip.dump(&mut new.file()).map_err(|e| exit::of_flash(path, &e))?;
+    new.publish().map_err(failed)?;
+    for range in &unread {
+        eprintln!(
+            "bytes {} to {} could not be read: zeros stand for them",
+            range.start,
+            range.end - 1
+        );
+    }
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let bytes: u64 = unread.iter().map(|range| range.end - range.start).sum();
+    let text = format!("{}: {bytes} bytes could not be read", path.display());
+    Err(Failure::new(exit::DEVICE, text)
+        .with_remedy(format!("{} holds all others; what is missing can hide keys", out.display())))
 }

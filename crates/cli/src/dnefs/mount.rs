@@ -9,10 +9,10 @@ use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_dnefs::{Dnefs, Policy, PurgeScope, Purger};
-use tacita_flash::Volume;
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 
+use super::chip::Chip;
 use super::receipts;
 use crate::arguments::{Dnefs as Command, PurgeScopeName};
 use crate::exit::{self, Failure, Outcome};
@@ -102,9 +102,8 @@ fn start(command: &Command) -> Outcome<Serving> {
     };
     let (policy, scope) = policy(command);
     let interrupts = Interrupts::watch()?;
-    let chip = super::open(path)?;
-    let password = super::password(path, &chip, from)?;
-    let volume: Arc<dyn Volume> = chip;
+    let volume = Chip::open(path)?.volume();
+    let password = super::password(path, &*volume, from)?;
     let dnefs = Dnefs::open(volume, password.as_ref(), Arc::new(System))
         .map_err(|e| exit::of_dnefs(path, &e))?;
     let due = dnefs.due_by(&policy);

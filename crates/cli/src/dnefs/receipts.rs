@@ -1,13 +1,12 @@
 //! `tacita dnefs purge` and `receipt`.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tacita_dnefs::Receipt;
-use tacita_flash::Volume;
 
+use super::chip::Chip;
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords, status};
 
@@ -23,9 +22,8 @@ pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bo
     let receipts = if target.is_dir() {
         status::ask(status::daemon_of(target, exit::USAGE)?, "receipts", Value::Null)?
     } else {
-        let chip = super::open(target)?;
-        let password = super::password(target, &chip, from)?;
-        let volume: Arc<dyn Volume> = chip;
+        let volume = Chip::open(target)?.volume();
+        let password = super::password(target, &*volume, from)?;
         let found = tacita_dnefs::receipts(&volume, password.as_ref());
         list(&found.map_err(|e| exit::of_dnefs(target, &e))?)
     };

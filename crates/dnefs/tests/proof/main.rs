@@ -9,4 +9,5 @@ mod model;
 mod planted;
 mod policies;
 mod receipts;
+mod second_reader;
 mod volumes;

@@ -1,8 +1,9 @@
-//! What Linux tells of a volume in files.
+//! What Linux tells of a volume, and of the chip below it, in files.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::{Error, Geometry, Kind, Result};
 
@@ -33,6 +34,11 @@ impl Folder {
         }
     }
 
+    /// Another one.
+    pub(super) const fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// The shape of the volume with all of its blocks.
     pub(super) fn geometry(&self) -> Result<Geometry> {
         Ok(Geometry {
@@ -47,7 +53,7 @@ impl Folder {
         self.number("../bad_peb_count")
     }
 
-    fn number(&self, name: &str) -> Result<u32> {
+    pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<T> {
         let text = self.text(name)?;
         text.parse().map_err(|_| {
             let path = self.path.join(name);

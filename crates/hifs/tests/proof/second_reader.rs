@@ -1,17 +1,15 @@
 //! A second reader, written in Python from the specification alone, sees the same files in an
 //! image, finds every block where it must be, and refuses what this program refuses.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tacita_hifs::geometry::{Ids, Parameters, Times};
 use tacita_hifs::{Hifs, OpenOptions};
 use tacita_testkit::env_number;
-use tacita_testkit::history::{Limits, Rng, Seen, Tree, step, tree};
-use tacita_vfs::{FileSystem, FileType};
+use tacita_testkit::history::{Limits, Rng, Tree, step, tree};
+use tacita_testkit::second_reader::tree_of;
+use tacita_vfs::FileSystem;
 
 use crate::images::{LAYOUTS, fresh, memory_device, open, options, parameters};
 
@@ -26,60 +24,6 @@ fn read(image: &[u8], folder: &Path) -> Option<Output> {
         eprintln!("SKIPPED: the second reader of HIFS: no python3");
     }
     output.ok()
-}
-
-fn from_hex(text: &serde_json::Value) -> Vec<u8> {
-    let digits = text.as_str().unwrap();
-    let pairs = (0..digits.len()).step_by(2);
-    pairs.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
-}
-
-/// What the reader has printed and extracted, as the games see a tree.
-fn as_tree(output: &Output, folder: &Path) -> Tree {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "the second reader says: {said}");
-    let kinds = [
-        FileType::File,
-        FileType::Directory,
-        FileType::Symlink,
-        FileType::Fifo,
-        FileType::Socket,
-        FileType::CharDevice,
-        FileType::BlockDevice,
-    ];
-    let number = |value: &serde_json::Value| u32::try_from(value.as_u64().unwrap()).unwrap();
-    let printed = std::str::from_utf8(&output.stdout).unwrap();
-    printed
-        .lines()
-        .map(|line| {
-            let one: serde_json::Value = serde_json::from_str(line).unwrap();
-            let kind = kinds[number(&one["kind"]) as usize - 1];
-            let content = match kind {
-                FileType::File | FileType::Symlink => {
-                    std::fs::read(folder.join(one["id"].as_str().unwrap())).unwrap()
-                }
-                _ => Vec::new(),
-            };
-            let xattrs: BTreeMap<OsString, Vec<u8>> = one["attributes"]
-                .as_object()
-                .unwrap()
-                .iter()
-                .map(|(name, value)| {
-                    (OsString::from_vec(from_hex(&name.as_str().into())), from_hex(value))
-                })
-                .collect();
-            let seen = Seen {
-                kind,
-                perm: u16::try_from(number(&one["mode"])).unwrap(),
-                owner: (number(&one["uid"]), number(&one["gid"])),
-                rdev: number(&one["rdev"]),
-                content,
-                xattrs,
-                same_as: from_hex(&one["same_as"]),
-            };
-            (from_hex(&one["path"]), seen)
-        })
-        .collect()
 }
 
 fn reading() -> OpenOptions {
@@ -110,7 +54,7 @@ fn both_see_the_same() {
                 let (image, want) = history(&parameters, seed);
                 let folder = tempfile::tempdir().unwrap();
                 let Some(output) = read(&image, folder.path()) else { return };
-                assert!(as_tree(&output, folder.path()) == want, "{parameters:?}, seed {seed}");
+                assert!(tree_of(&output, folder.path()).0 == want, "{parameters:?}, seed {seed}");
             }
         }
     }
