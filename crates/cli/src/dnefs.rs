@@ -4,6 +4,7 @@ mod audit;
 mod create;
 mod facts;
 mod mount;
+mod plan;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Purge { dir, json } => purge(dir, *json),
         Command::Check { volume, from, json } => facts::check(volume, from, *json),
         Command::Info { volume, json } => facts::info(volume, *json),
+        Command::Plan { .. } => plan::run(command),
         Command::Passwd { volume, from, new_password_file, remove } => {
             create::passwd(volume, from, new_password_file.as_deref(), *remove)
         }

@@ -104,6 +104,11 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
     }
 }
 
+/// Keys of a length that no cipher has.
+pub(crate) fn key_length(len_bytes: u32) -> Failure {
+    Failure::usage(format!("keys of {len_bytes} bytes: 16 and 32 are possible"))
+}
+
 /// A failure of the flash under a volume.
 pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> Failure {
     use tacita_flash::Kind;

@@ -38,6 +38,9 @@ pub(crate) enum State {
     Deleted,
 }
 
+/// What a key takes in memory, in bytes, whether a node has it or not.
+pub(crate) const KEY_LEN: u64 = (size_of::<State>() + size_of::<Location>()) as u64;
+
 /// Where a node is not.
 const NOWHERE: Location = Location { leb: MainLeb(u32::MAX), offset: 0, len_bytes: 0 };
 
