@@ -183,6 +183,19 @@ pub(crate) enum Dnefs {
         #[arg(long)]
         json: bool,
     },
+    /// Show what every erase block of a volume holds, and how worn the chip is
+    Map {
+        /// The volume
+        volume: PathBuf,
+        #[command(flatten)]
+        from: passwords::From,
+        /// Write a picture to this file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// What the length of nodes costs: key blocks, copies, memory, the time of a purge
     Plan {
         /// Size of the chip

@@ -3,6 +3,7 @@
 mod audit;
 mod create;
 mod facts;
+mod map;
 mod mount;
 mod plan;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Purge { dir, json } => purge(dir, *json),
         Command::Check { volume, from, json } => facts::check(volume, from, *json),
         Command::Info { volume, json } => facts::info(volume, *json),
+        Command::Map { volume, from, svg, json } => map::run(volume, from, svg.as_deref(), *json),
         Command::Plan { .. } => plan::run(command),
         Command::Passwd { volume, from, new_password_file, remove } => {
             create::passwd(volume, from, new_password_file.as_deref(), *remove)
