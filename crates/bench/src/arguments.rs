@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Pddm(PddmOptions),
     /// PD-DM's volumes on a model of a spinning disk, on a virtual clock, and the paper's tables
     PddmModel(PddmModelOptions),
+    /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, memory, the paper's tables
+    Dnefs(DnefsOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -172,6 +174,28 @@ pub(crate) struct PurgeOptions {
     /// made-up one is
     #[arg(long, default_value = "hello")]
     pub(crate) package: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DnefsOptions {
+    /// What is measured: peers through mounts; opening a volume of 1 GiB; volumes and ciphers in
+    /// memory; wear
+    #[arg(long, value_delimiter = ',', default_value = "mounts,open,memory,wear")]
+    pub(crate) parts: Vec<String>,
+    /// Who is mounted: dnefs, dnefs-gcm16, dnefs-ctr16 (the paper's mode), gocryptfs (the one that
+    /// ratios refer to), ext4-loop
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "dnefs,dnefs-gcm16,dnefs-ctr16,gocryptfs,ext4-loop"
+    )]
+    pub(crate) peers: Vec<String>,
+    /// Size of the images
+    #[arg(long, value_parser = size::parse, default_value = "1G")]
+    pub(crate) size: u64,
+    /// Interleaved rounds; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
 }
 
 #[derive(Debug, Args)]

@@ -69,10 +69,25 @@ pub(crate) fn run(options: &HifsOptions, scratch: &Path) -> Result<Vec<Record>> 
             profile,
             size_bytes: options.size.unwrap_or(default_size),
             rounds: options.rounds,
+            forget: |_| runner::drop_caches(),
         };
         records.extend(session.run(&peers, &loads, scratch, &mut pace)?);
     }
     Ok(records)
+}
+
+/// Measures a profile at one load. `forget` empties the caches of an image, and says whether it could.
+pub(crate) fn side_by_side(
+    peers: &[Box<dyn Peer>],
+    profile: Profile,
+    load: u32,
+    (size_bytes, rounds): (u64, u32),
+    scratch: &Path,
+    forget: fn(&Path) -> bool,
+) -> Result<Vec<Record>> {
+    let parts = u32::try_from(profile.groups().len())?;
+    let mut pace = Pace { start: Instant::now(), budget: BUDGET, parts, done: 0 };
+    Session { profile, size_bytes, rounds, forget }.run(peers, &[load], scratch, &mut pace)
 }
 
 /// Keeps a run within its time by leaving out rounds, never workloads.
@@ -101,6 +116,7 @@ struct Session {
     profile: Profile,
     size_bytes: u64,
     rounds: u32,
+    forget: fn(&Path) -> bool,
 }
 
 /// A volume under measurement, or why it is no more.
@@ -250,7 +266,7 @@ impl Session {
         let volume = contender.volume.as_mut().context("not mounted")?;
         for (&workload, record) in group.iter().zip(records) {
             if workload.is_cold() {
-                record.cold = volume.make_cold()?;
+                record.cold = volume.make_cold(self.forget)?;
             }
             let files = &contender.files;
             let value = files.measure(workload, volume, &amounts, seed, scratch)?;

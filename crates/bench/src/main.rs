@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
 
 mod arguments;
+mod dnefs;
 mod harness;
 mod hifs;
 mod model;
@@ -79,6 +80,12 @@ fn run(arguments: &Arguments) -> Result<()> {
             let records = pddm::on_a_disk(options.size)?;
             report(&records, &origin, out, "pddm-model")?;
             print!("{}", pddm::beside_the_paper(&records));
+        }
+        Command::Dnefs(options) => {
+            let records = dnefs::run(options, &arguments.scratch)?;
+            report(&records, &origin, out, "dnefs")?;
+            print!("{}", dnefs::targets::verdicts(&records));
+            print!("{}", dnefs::targets::beside_the_paper(&records));
         }
         Command::Plot => {
             for name in ["results", "model"] {

@@ -136,7 +136,7 @@ impl<'s> Run<'s> {
         let few = profile == Profile::Db;
         Self {
             system,
-            request_bytes: profile.request_len_bytes(),
+            request_bytes: profile.request_len_bytes(Workload::RandRead),
             amounts: Amounts::for_image(size_bytes),
             files: if few { vec![0; LARGE_FILES] } else { Vec::new() },
             few,

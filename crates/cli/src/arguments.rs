@@ -199,6 +199,41 @@ pub(crate) enum Dnefs {
         #[arg(long)]
         json: bool,
     },
+    /// Show what every erase block of a volume holds, and how worn the chip is
+    Map {
+        /// The volume
+        volume: PathBuf,
+        #[command(flatten)]
+        from: passwords::From,
+        /// Write a picture to this file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What the length of nodes costs: key blocks, copies, memory, the time of a purge
+    Plan {
+        /// Size of the chip
+        #[arg(long, value_parser = size::parse, default_value = "1G")]
+        size: u64,
+        /// Most bytes of a file in one node: several are compared
+        #[arg(long, value_name = "SIZE", value_parser = size::parse, num_args = 1..,
+            value_delimiter = ',')]
+        node_size: Vec<u64>,
+        /// Size of a page of the chip
+        #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "2K")]
+        page_size: u64,
+        /// Pages in an erase block of the chip
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        pages_per_block: u32,
+        /// Length of keys in bytes: 16 or 32
+        #[arg(long, value_name = "BYTES", default_value_t = 32)]
+        key: u32,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Change the password of a volume that is not mounted, and erase what the old one opens
     Passwd {
         /// The volume

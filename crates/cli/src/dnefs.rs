@@ -4,7 +4,9 @@ mod audit;
 mod chip;
 mod create;
 mod facts;
+mod map;
 mod mount;
+mod plan;
 mod receipts;
 
 use std::path::Path;
@@ -27,6 +29,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         }
         Command::Check { volume, from, json } => facts::check(volume, from, *json),
         Command::Info { volume, json } => facts::info(volume, *json),
+        Command::Map { volume, from, svg, json } => map::run(volume, from, svg.as_deref(), *json),
+        Command::Plan { .. } => plan::run(command),
         Command::Passwd { volume, from, new_password_file, remove } => {
             create::passwd(volume, from, new_password_file.as_deref(), *remove)
         }

@@ -111,6 +111,11 @@ pub(crate) fn no_device(path: &std::path::Path) -> Failure {
     )
 }
 
+/// Keys of a length that no cipher has.
+pub(crate) fn key_length(len_bytes: u32) -> Failure {
+    Failure::usage(format!("keys of {len_bytes} bytes: 16 and 32 are possible"))
+}
+
 /// A failure of the flash under a volume.
 pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> Failure {
     use tacita_flash::Kind;

@@ -1,11 +1,15 @@
 //! Facts to stdout, as text or JSON; progress to stderr, and only to a terminal.
 
 use std::fmt::Write as _;
+use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tacita_block::NewFile;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 
 /// Prints text to stdout. A reader that has gone is no error.
 pub(crate) fn print(text: &str) -> Outcome<()> {
@@ -36,6 +40,20 @@ pub(crate) fn lines(facts: &serde_json::Value) -> String {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Writes a picture, which is there when it is whole.
+pub(crate) fn picture(path: &Path, svg: &str) -> Outcome<()> {
+    let write = || -> std::io::Result<()> {
+        let new = NewFile::create(path)?;
+        new.file().write_all(svg.as_bytes())?;
+        new.file().set_permissions(Permissions::from_mode(0o644))?;
+        new.publish()
+    };
+    write().map_err(|e| {
+        let Failure { code, cause, .. } = Failure::from(e);
+        Failure::new(code, format!("{}: {cause}", path.display()))
+    })
 }
 
 /// A progress bar over bytes.

@@ -17,6 +17,9 @@ const CHUNK_LEN_MAX: usize = 512;
 /// Fewest entries of a chunk that has neighbours, roughly: below that it is merged.
 const CHUNK_LEN_MIN: usize = CHUNK_LEN_MAX / 8;
 
+/// What an entry takes in memory, in bytes.
+pub(crate) const ENTRY_LEN: u64 = (size_of::<IndexKey>() + size_of::<KeyId>()) as u64;
+
 /// Where the first chunk begins.
 const BEGINNING: IndexKey = IndexKey { ino: 0, sub: 0 };
 

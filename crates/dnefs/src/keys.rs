@@ -38,6 +38,9 @@ pub(crate) enum State {
     Deleted,
 }
 
+/// What a key takes in memory, in bytes, whether a node has it or not.
+pub(crate) const KEY_LEN: u64 = (size_of::<State>() + size_of::<Location>()) as u64;
+
 /// Where a node is not.
 const NOWHERE: Location = Location { leb: MainLeb(u32::MAX), offset: 0, len_bytes: 0 };
 
@@ -57,6 +60,17 @@ impl KeyLeb {
     pub(crate) const fn stored(&self) -> Option<NodeRef> {
         self.stored
     }
+}
+
+/// What the keys of an erase block are there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeyUse {
+    /// Nodes have them.
+    pub used: u32,
+    /// They can be handed out.
+    pub fresh: u32,
+    /// They are to be purged first.
+    pub to_purge: u32,
 }
 
 /// All keys.
@@ -277,6 +291,20 @@ impl Keys {
     /// What is known of each erase block of keys.
     pub(crate) fn lebs(&self) -> std::slice::Iter<'_, KeyLeb> {
         self.lebs.iter()
+    }
+
+    /// What the keys of an erase block are there for.
+    pub(crate) fn use_of(&self, leb: u32) -> KeyUse {
+        let per_leb = self.layout.keys_per_leb as usize;
+        let mut found = KeyUse::default();
+        for state in &self.states[leb as usize * per_leb..][..per_leb] {
+            match state {
+                State::Taken | State::Used | State::Passing => found.used += 1,
+                State::Fresh => found.fresh += 1,
+                State::Pending | State::Deleted => found.to_purge += 1,
+            }
+        }
+        found
     }
 
     /// The map of an erase block of keys.

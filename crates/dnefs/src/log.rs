@@ -95,6 +95,11 @@ impl Log {
         self.live[leb.0 as usize] == 0
     }
 
+    /// Bytes of nodes in an erase block that are needed.
+    pub(crate) fn live_in(&self, leb: MainLeb) -> u32 {
+        self.live[leb.0 as usize]
+    }
+
     /// An erase block holds nodes that cannot be found in it: it stays as it is.
     pub(crate) fn leave(&mut self, leb: MainLeb) {
         self.blocks[leb.0 as usize] = Block::Full { closed: u64::MAX, head: Head::Data };

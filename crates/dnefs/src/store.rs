@@ -534,11 +534,14 @@ impl Core {
     /// Whether keys are used as the index says: no other key is used, and no two nodes have one.
     /// For tests and checks.
     pub(crate) fn key_state_map_is_sound(&self) -> bool {
-        let mut used: Vec<_> = self.index.entries().map(|(_, key)| key).collect();
-        used.sort_unstable();
-        let all = (0..self.keys.count()).map(KeyId);
-        let marked: Vec<_> = all.filter(|key| self.keys.state(*key) == State::Used).collect();
-        used == marked
+        let mut has_node = vec![false; self.keys.count() as usize];
+        for (_, key) in self.index.entries() {
+            if std::mem::replace(&mut has_node[key.0 as usize], true) {
+                return false;
+            }
+        }
+        let is_used = |key| self.keys.state(key) == State::Used;
+        (0..self.keys.count()).map(KeyId).zip(has_node).all(|(key, has)| is_used(key) == has)
     }
 }
 

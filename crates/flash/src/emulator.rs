@@ -238,8 +238,7 @@ impl Volume for Emulator {
 /// Puts a volume on a new medium.
 fn format(medium: Medium, shape: Shape, options: &EmulatorOptions) -> Result<Ubi> {
     let bad = options.factory_bad(shape);
-    let count = u32::try_from(bad.iter().filter(|is_bad| **is_bad).count());
-    let lebs = options.lebs(shape, count.expect("blocks have numbers of 32 bits"))?;
+    let lebs = options.geometry()?.lebs;
     let states: Vec<State> = bad
         .into_iter()
         .map(|is_bad| State {

@@ -45,6 +45,17 @@ fn dump_of(flash: &Emulator) -> Vec<u8> {
 }
 
 #[test]
+fn options_tell_the_geometry_of_what_they_make() {
+    let bad = EmulatorOptions { factory_bad_per_1024: 300, ..options() };
+    for options in [options(), bad, EmulatorOptions::default()] {
+        let flash = Emulator::in_memory(&options).unwrap();
+        assert_eq!(options.geometry().unwrap(), flash.geometry());
+    }
+    let absurd = EmulatorOptions { page_len_bytes: 100, ..options() };
+    assert_eq!(absurd.geometry().unwrap_err().kind(), Kind::OutOfRange);
+}
+
+#[test]
 fn all_is_there_again() {
     let folder = tempfile::tempdir().unwrap();
     let (path, flash) = make(folder.path());

@@ -3,8 +3,8 @@
 use super::statistics::median;
 
 /// The peers that ratios refer to: the first one that was measured.
-pub(crate) const REFERENCES: [&str; 6] =
-    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native"];
+pub(crate) const REFERENCES: [&str; 7] =
+    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native", "gocryptfs"];
 
 /// One workload of one peer at one load.
 #[derive(Debug, Clone, PartialEq, Default)]

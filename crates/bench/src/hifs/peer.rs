@@ -23,6 +23,11 @@ pub(crate) trait Peer {
     fn mount(&self, image: &Path, dir: &Path) -> Result<()>;
     /// Unmounts it; the caller waits for the daemon.
     fn unmount(&self, dir: &Path) -> Result<()>;
+    /// Syncs what is between the mount at `dir` and the image, if anything.
+    fn settle(&self, dir: &Path) -> Result<()> {
+        let _ = dir;
+        Ok(())
+    }
 }
 
 /// Layouts of HIFS and other peers by name.
@@ -49,7 +54,7 @@ pub(crate) fn select(layouts: &[String], others: &[String]) -> Result<Vec<Box<dy
     Ok(peers)
 }
 
-fn command(
+pub(crate) fn command(
     program: impl AsRef<std::ffi::OsStr>,
     arguments: &[&str],
     paths: &[&Path],
@@ -127,7 +132,7 @@ impl Peer for Fuse2fs {
 }
 
 /// Ext4 of the kernel on a loop device: how far FUSE is from none. Root only.
-struct Ext4Loop;
+pub(crate) struct Ext4Loop;
 
 impl Peer for Ext4Loop {
     fn name(&self) -> &'static str {

@@ -65,11 +65,28 @@ impl<'p> Volume<'p> {
         Ok(())
     }
 
-    /// Mounts anew with empty caches, those of the daemon included; `false` if the machine's could
-    /// not be dropped.
-    pub(crate) fn make_cold(&mut self) -> Result<bool> {
+    /// Kills the daemon: what it had not stored is lost.
+    pub(crate) fn crash(&mut self) -> Result<()> {
+        let pid = self.daemon();
+        runner::kill(pid);
+        if let Some(pid) = pid {
+            runner::wait_until(LEAVE_LIMIT, || !runner::is_running(pid))?;
+        }
+        rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH)?;
+        self.mounted = false;
+        Ok(())
+    }
+
+    /// The image.
+    pub(crate) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Mounts anew with empty caches, those of the daemon included; `false` if those that `forget` is
+    /// for could not be emptied.
+    pub(crate) fn make_cold(&mut self, forget: fn(&Path) -> bool) -> Result<bool> {
         self.unmount()?;
-        let cold = runner::drop_caches();
+        let cold = forget(&self.image);
         self.mount()?;
         Ok(cold)
     }
@@ -96,6 +113,7 @@ impl<'p> Volume<'p> {
         let root = File::open(&self.dir)?;
         rustix::fs::syncfs(&root)?;
         File::open(changed)?.sync_all()?;
+        self.peer.settle(&self.dir)?;
         File::open(&self.image)?.sync_data()?;
         Ok(())
     }

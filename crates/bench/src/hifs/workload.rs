@@ -16,6 +16,8 @@ use crate::hifs::volume::Volume;
 const DB_FILES: u64 = 8;
 /// Size of a read or write in the database profile, as in the paper.
 const DB_REQUEST_LEN_BYTES: u64 = 32 << 10;
+/// Size of a read or write at a random place in the paged profile.
+const PAGE_LEN_BYTES: u64 = 4 << 10;
 /// Size of a file of the web profile, as in the paper.
 const WEB_FILE_LEN_BYTES: u64 = 512 << 10;
 /// Files in a folder of the web profile.
@@ -36,6 +38,8 @@ pub(crate) enum Profile {
     Db,
     /// Many files of 512 KiB, accessed as a whole.
     Web,
+    /// The files of the database profile, accessed 4 KiB at a time where that is at random.
+    Paged,
 }
 
 impl Profile {
@@ -50,14 +54,16 @@ impl Profile {
         match self {
             Self::Db => "db",
             Self::Web => "web",
+            Self::Paged => "paged",
         }
     }
 
     /// Bytes a read or write.
-    pub(crate) fn request_len_bytes(self) -> u64 {
-        match self {
-            Self::Db => DB_REQUEST_LEN_BYTES,
-            Self::Web => WEB_FILE_LEN_BYTES,
+    pub(crate) fn request_len_bytes(self, workload: Workload) -> u64 {
+        match (self, workload) {
+            (Self::Paged, Workload::RandRead | Workload::RandOverwrite) => PAGE_LEN_BYTES,
+            (Self::Db | Self::Paged, _) => DB_REQUEST_LEN_BYTES,
+            (Self::Web, _) => WEB_FILE_LEN_BYTES,
         }
     }
 
@@ -70,7 +76,7 @@ impl Profile {
             Self::Db => {
                 &[&[SeqRead], &[RandRead], &[ReadBeside], &[RandOverwrite], &[NewData, Delete]]
             }
-            Self::Web => &[
+            Self::Web | Self::Paged => &[
                 &[SeqRead],
                 &[RandRead],
                 &[RandOverwrite],
@@ -171,7 +177,7 @@ impl Files {
         let (profile, filled) = (self.profile, self.filled_bytes);
         runner::guarded(volume.daemon(), STEP_LIMIT, || {
             let parts = match profile {
-                Profile::Db => db_parts(filled, target_bytes),
+                Profile::Db | Profile::Paged => db_parts(filled, target_bytes),
                 Profile::Web => web_parts(filled, target_bytes),
             };
             for (name, len_bytes, seed) in parts {
@@ -192,7 +198,7 @@ impl Files {
     /// Names for fio of what a round reads or overwrites, and how much of it.
     fn part(&self, workload: Workload, amount_bytes: u64, seed: u64) -> (String, u64) {
         match self.profile {
-            Profile::Db => {
+            Profile::Db | Profile::Paged => {
                 let names = join((0..DB_FILES).map(db_name));
                 (names, amount_bytes.min(self.filled_bytes))
             }
@@ -229,7 +235,7 @@ impl Files {
             let variables = [
                 ("DIR", volume.dir().display().to_string()),
                 ("FILES", names),
-                ("BS", self.profile.request_len_bytes().to_string()),
+                ("BS", self.profile.request_len_bytes(workload).to_string()),
                 ("AMOUNT", amount_bytes.to_string()),
                 ("FILESIZE", self.new_file_len(amount).to_string()),
                 ("SEED", seed.to_string()),
@@ -274,7 +280,7 @@ impl Files {
 
     fn new_file_len(&self, amount_bytes: u64) -> u64 {
         match self.profile {
-            Profile::Db => amount_bytes,
+            Profile::Db | Profile::Paged => amount_bytes,
             Profile::Web => WEB_FILE_LEN_BYTES,
         }
     }

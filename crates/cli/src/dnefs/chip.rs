@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tacita_flash::emulator::BlockWear;
 use tacita_flash::{Behaviour, Emulator, Result, UbiVolume, Volume};
 
 use crate::exit::{self, Outcome};
@@ -61,6 +62,14 @@ impl Chip {
                 })
             }
         })
+    }
+
+    /// The wear of each physical block; nothing where the device does not tell.
+    pub(super) fn blocks(&self) -> Vec<BlockWear> {
+        match self {
+            Self::Emulated(chip) => chip.wear(),
+            Self::Ubi(_) => Vec::new(),
+        }
     }
 
     /// Writes all physical blocks to `out`; which bytes could not be read.

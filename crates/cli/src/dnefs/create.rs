@@ -85,9 +85,8 @@ fn format_file(command: &Command) -> Outcome<()> {
     .len_bytes(size);
     let password = password(command)?;
     // Absurd parameters are refused before anything is touched.
-    let small = Emulator::in_memory(&chip).map_err(|e| exit::of_flash(path, &e))?;
-    plan(small.geometry(), &options).map_err(|e| exit::of_dnefs(path, &e))?;
-    drop(small);
+    let geometry = chip.geometry().map_err(|e| exit::of_flash(path, &e))?;
+    plan(geometry, &options).map_err(|e| exit::of_dnefs(path, &e))?;
     if path.exists() {
         // Whoever has it mounted is not to lose it.
         if let Err(e) = Emulator::open(path, Behaviour::default())
@@ -139,7 +138,7 @@ fn options(command: &Command) -> Outcome<FormatOptions> {
             return Err(Failure::usage("aes128-ctr has keys of 16 bytes")
                 .with_remedy("give --key 16 with it"));
         }
-        _ => return Err(Failure::usage(format!("keys of {key} bytes: 16 and 32 are possible"))),
+        _ => return Err(exit::key_length(*key)),
     };
     let since = System.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(FormatOptions {

@@ -1,16 +1,12 @@
 //! `tacita hifs map`: who lies where, as text, JSON or picture.
 
 use std::fmt::Write;
-use std::fs::Permissions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tacita_block::NewFile;
 use tacita_hifs::{GroupMap, Occupant};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 use crate::output;
 
 /// Letters for files in the text form; they are used again when there are more files.
@@ -26,24 +22,13 @@ pub(super) fn run(image: &Path, svg: Option<&Path>, json: bool) -> Outcome<()> {
     let hifs = super::open_to_read(image)?;
     let groups = hifs.map();
     if let Some(path) = svg {
-        write_picture(path, &picture(&groups)).map_err(|e| {
-            let Failure { code, cause, .. } = Failure::from(e);
-            Failure::new(code, format!("{}: {cause}", path.display()))
-        })?;
+        output::picture(path, &picture(&groups))?;
         if !json {
             return output::print(&format!("{}\n", path.display()));
         }
     }
     let value = if json { as_json(&groups) } else { Value::Null };
     output::facts(json, &value, &if json { String::new() } else { as_text(&groups) })
-}
-
-/// The picture is there when it is whole.
-fn write_picture(path: &Path, picture: &str) -> io::Result<()> {
-    let new = NewFile::create(path)?;
-    new.file().write_all(picture.as_bytes())?;
-    new.file().set_permissions(Permissions::from_mode(0o644))?;
-    new.publish()
 }
 
 fn letter(occupant: Option<&Occupant>) -> char {

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use crate::random::Random;
-use crate::{Error, Kind, Result};
+use crate::{Error, Geometry, Kind, Result};
 
 /// Two copies of the volume table, a block to move to, and one for atomic changes: what UBI keeps.
 const KEPT_BLOCKS: u32 = 4;
@@ -82,6 +82,19 @@ impl EmulatorOptions {
         self
     }
 
+    /// What a volume made with these options looks like.
+    ///
+    /// # Errors
+    /// [`Kind::OutOfRange`] for options that cannot be.
+    pub fn geometry(&self) -> Result<Geometry> {
+        let shape = self.shape()?;
+        Ok(Geometry {
+            leb_len_bytes: shape.leb_len_bytes(),
+            lebs: self.lebs(shape, self.factory_bad_count(shape))?,
+            page_len_bytes: shape.page_len_bytes,
+        })
+    }
+
     pub(super) fn shape(&self) -> Result<Shape> {
         for (share, what) in
             [(self.factory_bad_per_1024, "bad"), (self.reserve_per_1024, "kept in reserve")]
@@ -99,6 +112,11 @@ impl EmulatorOptions {
         let mut random = Random::new(self.behaviour.seed, FACTORY_STREAM);
         let bad = u64::from(self.factory_bad_per_1024);
         shape.pebs().map(|_| random.below(1024) < bad).collect()
+    }
+
+    fn factory_bad_count(&self, shape: Shape) -> u32 {
+        let bad = self.factory_bad(shape).into_iter().filter(|is_bad| *is_bad).count();
+        u32::try_from(bad).expect("blocks have numbers of 32 bits")
     }
 
     /// Number of logical erase blocks, where `bad` blocks are bad from the beginning.
