@@ -148,6 +148,12 @@ pub(crate) enum Dnefs {
         /// Purge when nodes of so many bytes are deleted, as they lie on the medium
         #[arg(long, value_name = "SIZE", value_parser = size::parse)]
         purge_after_bytes: Option<u64>,
+        /// Keep all keys in memory: nothing outlives the mount, and nothing the volume held before
+        #[arg(long)]
+        ephemeral: bool,
+        /// With --ephemeral: destroy what the volume holds
+        #[arg(long, requires = "ephemeral")]
+        force: bool,
         /// What a purge changes
         #[arg(long, value_enum, default_value = "deleted")]
         purge_scope: PurgeScopeName,

@@ -45,7 +45,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 /// The password of a volume, if it needs one.
 fn password(path: &Path, volume: &dyn Volume, from: &passwords::From) -> Outcome<Option<Password>> {
     let superblock = read_superblock(volume).map_err(|e| exit::of_dnefs(path, &e))?;
-    if superblock.protection == tacita_dnefs::Protection::Clear {
+    if superblock.protection != tacita_dnefs::Protection::Password {
         return Ok(None);
     }
     from.read("password").map(Some)

@@ -94,6 +94,9 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
         Kind::NotAVolume => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::WrongPassword => Failure::new(NO_VOLUME, text),
+        Kind::Ephemeral => Failure::usage(text).with_remedy(
+            "mount it with --ephemeral, or make a new one with `tacita dnefs format --force`",
+        ),
         Kind::NoSpace => Failure::new(NO_SPACE, text),
         Kind::NoKeys => Failure::new(NO_SPACE, text)
             .with_remedy("delete files, or make a volume with larger nodes"),

@@ -219,6 +219,49 @@ fn status_of(dir: &str) -> serde_json::Value {
 }
 
 #[test]
+fn nothing_outlives_an_ephemeral_mount() {
+    let test = "nothing_outlives_an_ephemeral_mount";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&[]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir]);
+    fs::write(guard.join("kept"), "kept").unwrap();
+    succeed(&["umount", dir]);
+    let before = bench.dump(&volume, "before");
+
+    let refused = fail(2, &["dnefs", "mount", &volume, dir, "--ephemeral"]);
+    assert!(refused.contains("destroys") && refused.contains("--force"), "{refused}");
+    fail(2, &["dnefs", "mount", &volume, dir, "--force"]);
+    assert_eq!(fs::read(bench.dump(&volume, "same")).unwrap(), fs::read(&before).unwrap());
+    succeed(&["dnefs", "mount", &volume, dir, "--ephemeral", "--force"]);
+    assert!(!guard.join("kept").exists());
+    fs::write(guard.join("scratch"), "scratch".repeat(9000)).unwrap();
+    succeed(&["sync", dir]);
+    assert_eq!(fs::read(guard.join("scratch")).unwrap(), "scratch".repeat(9000).as_bytes());
+    // Power is lost: whoever comes then has the flash alone.
+    let process = status_of(dir)["pid"].as_i64().unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
+    fail(4, &["umount", dir]);
+    let found = audit(0, &before, &bench.dump(&volume, "after"));
+    assert!(found["holds"] == true && found["deleted"].as_u64() > Some(12), "{found}");
+
+    let refused = fail(2, &["dnefs", "mount", &volume, dir]);
+    assert!(refused.contains("in memory only") && refused.contains("--ephemeral"), "{refused}");
+    let info: serde_json::Value =
+        serde_json::from_str(&succeed(&["dnefs", "info", &volume, "--json"])).unwrap();
+    assert_eq!(info["ephemeral"], true);
+    succeed(&["dnefs", "mount", &volume, dir, "--ephemeral"]);
+    assert_eq!(fs::read_dir(guard.path()).unwrap().count(), 0);
+    succeed(&["umount", dir]);
+    succeed(&["dnefs", "format", &volume, "--size", "32M", "--force"]);
+    succeed(&["dnefs", "check", &volume]);
+}
+
+#[test]
 fn passwords_open_change_and_end_a_volume() {
     let bench = Bench::new("passwords_open_change_and_end_a_volume");
     let (one, two) = (bench.file("one", "one\n"), bench.file("two", "two\n"));

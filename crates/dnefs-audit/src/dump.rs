@@ -4,7 +4,7 @@ use std::fmt;
 
 use tacita_dnefs_format::key_page::{self, Place};
 use tacita_dnefs_format::node::Header;
-use tacita_dnefs_format::{CipherChoice, Layout, NODE_ALIGN, Superblock};
+use tacita_dnefs_format::{CipherChoice, Layout, NODE_ALIGN, Protection, Superblock};
 use tacita_secret::{Key, Password};
 
 /// Everything begins at multiples of so many bytes, but for nodes.
@@ -48,7 +48,16 @@ impl Masters {
         }
     }
 
+    /// Whether the volume is ephemeral: its keys were in memory only.
+    pub(crate) fn is_ephemeral(&self) -> bool {
+        let newest = self.superblocks.iter().max_by_key(|superblock| superblock.generation);
+        newest.is_some_and(|superblock| superblock.protection == Protection::Memory)
+    }
+
     pub(crate) fn check(&self) -> Result<(), WrongPassword> {
+        if self.is_ephemeral() {
+            return Ok(());
+        }
         if self.keys.is_empty() && !self.superblocks.is_empty() {
             return Err(WrongPassword);
         }

@@ -69,6 +69,8 @@ pub enum Protection {
     Clear,
     /// Sealed under a password.
     Password,
+    /// Not at all: keys are in memory only, and nothing outlives the mount.
+    Memory,
 }
 
 /// The password does not open the volume.
@@ -128,12 +130,27 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// A superblock without a master key.
+    pub const fn ephemeral(parameters: Parameters, generation: u64) -> Self {
+        Self {
+            parameters,
+            protection: Protection::Memory,
+            generation,
+            salt: [0; SALT_LEN],
+            master: [0; MASTER_LEN],
+            tag: [0; TAG_LEN],
+        }
+    }
+
     /// The master key.
     ///
     /// # Errors
-    /// [`WrongPassword`], also if there is none where one is needed.
+    /// [`WrongPassword`], also if there is none where one is needed, and if the key was in memory only.
     pub fn unlock(self, password: Option<&Password>) -> Result<Unlocked, WrongPassword> {
         let mut bytes = self.master;
+        if self.protection == Protection::Memory {
+            return Err(WrongPassword);
+        }
         if self.protection == Protection::Password {
             let stretched = password.ok_or(WrongPassword)?.stretch(&self.salt);
             Opening::under(&stretched, WRAPPING, &[])
@@ -158,7 +175,11 @@ impl Superblock {
         out.put_u32(self.parameters.node_len_bytes);
         out.put_u8(cipher_number(self.parameters.cipher));
         out.put_u8(self.parameters.compression.number());
-        out.put_u8(u8::from(self.protection == Protection::Password));
+        out.put_u8(match self.protection {
+            Protection::Clear => 0,
+            Protection::Password => 1,
+            Protection::Memory => 2,
+        });
         out.put(&[0; 17]);
         out.put(&self.salt);
         out.put(&self.master);
@@ -202,6 +223,7 @@ impl Superblock {
         let protection = match fields.u8()? {
             0 => Protection::Clear,
             1 => Protection::Password,
+            2 => Protection::Memory,
             _ => return Err(Malformed("its protection is unknown")),
         };
         fields.bytes(17)?;
@@ -247,6 +269,13 @@ mod tests {
             assert_eq!(back, superblock);
             assert_eq!(back.unlock(password).unwrap().master.expose(), master.expose());
         }
+    }
+
+    #[test]
+    fn an_ephemeral_one_has_no_key() {
+        let superblock = Superblock::ephemeral(parameters(), 4);
+        assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
+        superblock.unlock(None).unwrap_err();
     }
 
     #[test]

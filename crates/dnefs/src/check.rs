@@ -8,7 +8,7 @@ use tacita_flash::Volume;
 use tacita_secret::Password;
 
 use crate::error::{Error, Kind, Result, damaged};
-use crate::format::read_superblock;
+use crate::format::unlock;
 use crate::load;
 use crate::store::{ROOT_INO, Store};
 
@@ -31,10 +31,8 @@ pub struct Findings {
 /// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`] if there is no whole checkpoint;
 /// [`Kind::Device`].
 pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Findings> {
-    let superblock = read_superblock(&**volume)?;
-    let parameters = superblock.parameters;
-    let unlocked =
-        superblock.unlock(password).map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))?;
+    let unlocked = unlock(&**volume, password)?;
+    let parameters = unlocked.superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
     let mut findings = Findings { was_unmounted: loaded.is_clean, ..Findings::default() };
     if !loaded.core.key_state_map_is_sound() {

@@ -2,20 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
 
 use tacita_clock::{Clock, Event};
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::receipt::{Receipt, destroyed};
-use tacita_dnefs_format::record::{IndexKey, Time};
+use tacita_dnefs_format::record::IndexKey;
 use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
 use crate::entries::NameHash;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::faults::{Fault, planted};
-use crate::format::read_superblock;
-use crate::inodes::{Inodes, missing};
+use crate::format::unlock;
+use crate::inodes::{Inodes, missing, time_of};
 use crate::load;
 use crate::purger::Policy;
 use crate::store::Store;
@@ -71,17 +70,14 @@ impl Dnefs {
     /// Opens a volume for reading and writing.
     ///
     /// # Errors
-    /// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`]; [`Kind::Device`].
+    /// [`crate::Kind::NotAVolume`]; [`crate::Kind::WrongPassword`]; [`crate::Kind::Damaged`]; [`crate::Kind::Device`].
     pub fn open(
         volume: Arc<dyn Volume>,
         password: Option<&Password>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let superblock = read_superblock(&*volume)?;
-        let parameters = superblock.parameters;
-        let unlocked = superblock
-            .unlock(password)
-            .map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))?;
+        let unlocked = unlock(&*volume, password)?;
+        let parameters = unlocked.superblock.parameters;
         let name_hash = NameHash::new(unlocked.master.value(NAME_HASH, &[]));
         let mut loaded = load::load(&volume, unlocked)?;
         load::prepare(&mut loaded.core, &*volume)?;
@@ -133,13 +129,9 @@ impl Dnefs {
                 return Err(e);
             }
         };
-        let since = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Receipt {
             epoch,
-            time: Time {
-                secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-                nanos: since.subsec_nanos(),
-            },
+            time: time_of(&*self.clock),
             of_all: scope == PurgeScope::All,
             key_lebs: purged.lebs,
             keys: purged.destroyed.len() as u64,
@@ -193,7 +185,7 @@ impl Dnefs {
     /// tells of blocks that could not be erased.
     ///
     /// # Errors
-    /// [`Kind::Device`]: then what was deleted may still be decrypted.
+    /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
     pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.inodes.write_all(&self.store)?;
@@ -207,7 +199,7 @@ impl Dnefs {
     /// The receipts of purges that are kept, the oldest first.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] if they are no chain; [`Kind::Device`].
+    /// [`crate::Kind::Damaged`] if they are no chain; [`crate::Kind::Device`].
     pub fn receipts(&self) -> Result<Vec<Receipt>> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.receipts(None)

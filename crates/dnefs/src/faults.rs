@@ -23,5 +23,7 @@ tacita_faults::plantable! {
         ReceiptLost,
         /// What is sensitive waits for the next purge like everything else.
         SensitiveWaits,
+        /// Keys of an ephemeral volume reach the flash.
+        EphemeralKept,
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind, Time};
 use tacita_dnefs_format::{
-    CipherChoice, Compression, Layout, Parameters, SUPERBLOCK_LEBS, Superblock,
+    CipherChoice, Compression, Layout, Parameters, Protection, SUPERBLOCK_LEBS, Superblock,
+    Unlocked,
 };
 use tacita_flash::{Geometry, Leb, Volume};
 use tacita_secret::{Key, Password};
@@ -156,6 +157,16 @@ pub(crate) fn write_superblock(volume: &dyn Volume, superblock: &Superblock) -> 
         volume.change(Leb(leb), &page)?;
     }
     Ok(())
+}
+
+/// The superblock of a volume, and its master key.
+pub(crate) fn unlock(volume: &dyn Volume, password: Option<&Password>) -> Result<Unlocked> {
+    let superblock = read_superblock(volume)?;
+    if superblock.protection == Protection::Memory {
+        let why = "the volume is ephemeral: its keys were in memory only, and are gone";
+        return Err(Error::new(Kind::Ephemeral, why));
+    }
+    superblock.unlock(password).map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))
 }
 
 /// The superblock of a volume.

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
 
-use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind};
+use tacita_clock::Clock;
+use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind, Time};
 
 use crate::error::{Error, Kind, Result, damaged};
 use crate::store::{Store, Write};
@@ -99,6 +101,12 @@ pub(crate) fn write(store: &Store, node: &mut Node) -> Result<()> {
         node.is_dirty = false;
     }
     Ok(())
+}
+
+/// The time by a clock.
+pub(crate) fn time_of(clock: &dyn Clock) -> Time {
+    let since = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }
 
 /// There is no such inode although something names it.

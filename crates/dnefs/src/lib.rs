@@ -10,6 +10,7 @@ mod collection;
 mod content;
 mod dnefs;
 mod entries;
+mod ephemeral;
 mod error;
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]
@@ -34,6 +35,7 @@ mod store;
 
 pub use check::{Findings, check};
 pub use dnefs::{Dnefs, PurgeScope, Usage};
+pub use ephemeral::make_ephemeral;
 pub use error::{Error, Kind, Result};
 pub use format::{FormatOptions, format, plan, read_superblock};
 pub use granularity::{ChipShape, PAPER_PURGE, VolumeCost};

@@ -7,8 +7,8 @@ use tacita_dnefs_format::{Layout, MainLeb, NODE_ALIGN, ROOT_LEBS, SUPERBLOCK_LEB
 use tacita_flash::{Leb, Volume};
 use tacita_secret::Password;
 
-use crate::error::{Error, Kind, Result};
-use crate::format::read_superblock;
+use crate::error::Result;
+use crate::format::unlock;
 use crate::load;
 use crate::store::Core;
 
@@ -77,12 +77,9 @@ pub struct Map {
 /// What every erase block of a volume holds.
 ///
 /// # Errors
-/// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`]; [`Kind::Device`].
+/// [`crate::Kind::NotAVolume`]; [`crate::Kind::WrongPassword`]; [`crate::Kind::Damaged`]; [`crate::Kind::Device`].
 pub fn map(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Map> {
-    let unlocked = read_superblock(&**volume)?
-        .unlock(password)
-        .map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))?;
-    let loaded = load::load(volume, unlocked)?;
+    let loaded = load::load(volume, unlock(&**volume, password)?)?;
     let core = &loaded.core;
     let layout = *core.log.layout();
     let mut blocks =

@@ -4,22 +4,20 @@ use tacita_dnefs_format::{SUPERBLOCK_LEBS, Superblock};
 use tacita_flash::{EraseReport, Leb, Volume};
 use tacita_secret::Password;
 
-use crate::error::{Error, Kind, Result};
-use crate::format::{read_superblock, write_superblock};
+use crate::error::Result;
+use crate::format::{unlock, write_superblock};
 use crate::keys::no_randomness;
 
 /// Changes the password, or takes it away, and erases what the old one opens.
 ///
 /// # Errors
-/// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Device`].
+/// [`crate::Kind::NotAVolume`]; [`crate::Kind::WrongPassword`]; [`crate::Kind::Device`].
 pub fn set_password(
     volume: &dyn Volume,
     old: Option<&Password>,
     new: Option<&Password>,
 ) -> Result<EraseReport> {
-    let unlocked = read_superblock(volume)?
-        .unlock(old)
-        .map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))?;
+    let unlocked = unlock(volume, old)?;
     let Superblock { parameters, generation, .. } = unlocked.superblock;
     let superblock = Superblock::new(parameters, generation + 1, &unlocked.master, new);
     write_superblock(volume, &superblock.map_err(no_randomness)?)?;
@@ -29,7 +27,7 @@ pub fn set_password(
 /// Erases a volume: without its superblocks no key can be opened any more, whoever knows the password.
 ///
 /// # Errors
-/// [`Kind::Device`]: then it may not be erased.
+/// [`crate::Kind::Device`]: then it may not be erased.
 pub fn erase(volume: &dyn Volume) -> Result<EraseReport> {
     for leb in SUPERBLOCK_LEBS {
         volume.unmap(Leb(leb))?;

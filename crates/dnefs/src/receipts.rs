@@ -11,7 +11,7 @@ use tacita_secret::Password;
 
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
-use crate::format::read_superblock;
+use crate::format::unlock;
 use crate::load;
 use crate::store::{Core, Store, Write};
 
@@ -30,10 +30,8 @@ fn all() -> std::ops::Range<IndexKey> {
 /// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`], also if they are no chain;
 /// [`Kind::Device`].
 pub fn receipts(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Vec<Receipt>> {
-    let superblock = read_superblock(&**volume)?;
-    let parameters = superblock.parameters;
-    let unlocked =
-        superblock.unlock(password).map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))?;
+    let unlocked = unlock(&**volume, password)?;
+    let parameters = unlocked.superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
     let store = Store::new(Arc::clone(volume), parameters, loaded.core)?;
     store.receipts(loaded.receipt)

@@ -204,7 +204,7 @@ pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {
 }
 
 /// Says so if what was to be erased may be left in a block that went bad.
-fn told(path: &Path, report: tacita_dnefs::Result<EraseReport>) -> Outcome<()> {
+pub(super) fn told(path: &Path, report: tacita_dnefs::Result<EraseReport>) -> Outcome<()> {
     let report = report.map_err(|e| exit::of_dnefs(path, &e))?;
     if report.bad_after > report.bad_before {
         return Err(Failure::new(

@@ -47,6 +47,7 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
         "cipher": cipher,
         "compression": format!("{:?}", parameters.compression).to_lowercase(),
         "password": superblock.protection == Protection::Password,
+        "ephemeral": superblock.protection == Protection::Memory,
     });
     let wear = chip.wear().map_err(|e| exit::of_flash(path, &e))?;
     if let (Value::Object(facts), Value::Object(wear)) = (&mut facts, wear) {

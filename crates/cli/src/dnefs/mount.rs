@@ -4,11 +4,15 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rustix::process::{getgid, getuid};
 use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_dnefs::{Dnefs, Policy, PurgeScope, Purger};
+use tacita_dnefs::{
+    Dnefs, Policy, Protection, PurgeScope, Purger, make_ephemeral, read_superblock,
+};
+use tacita_flash::Volume;
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 
@@ -97,15 +101,19 @@ impl Service for Mounted {
 }
 
 fn start(command: &Command) -> Outcome<Serving> {
-    let Command::Mount { volume: path, dir, from, options, .. } = command else {
+    let Command::Mount { volume: path, dir, from, options, ephemeral, force, .. } = command else {
         unreachable!("called for mount");
     };
     let (policy, scope) = policy(command);
     let interrupts = Interrupts::watch()?;
     let volume = Chip::open(path)?.volume();
-    let password = super::password(path, &*volume, from)?;
-    let dnefs = Dnefs::open(volume, password.as_ref(), Arc::new(System))
-        .map_err(|e| exit::of_dnefs(path, &e))?;
+    let dnefs = if *ephemeral {
+        begin(path, volume, *force)?
+    } else {
+        let password = super::password(path, &*volume, from)?;
+        Dnefs::open(volume, password.as_ref(), Arc::new(System))
+            .map_err(|e| exit::of_dnefs(path, &e))?
+    };
     let due = dnefs.due_by(&policy);
     let mount_options = MountOptions {
         fs_name: "tacita-dnefs".to_owned(),
@@ -128,6 +136,20 @@ fn start(command: &Command) -> Outcome<Serving> {
         Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope));
     let control = Control::start(identity, service)?;
     Ok(Serving { posix, mount: mounted, interrupts, purger, _control: control })
+}
+
+/// Begins a file system whose keys are in memory.
+fn begin(path: &Path, volume: Arc<dyn Volume>, force: bool) -> Outcome<Dnefs> {
+    let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
+    if read_superblock(&*volume).map_err(of)?.protection != Protection::Memory {
+        if !force {
+            let text = format!("{}: --ephemeral destroys what the volume holds", path.display());
+            return Err(Failure::usage(text).with_remedy("give --force with it if that is wanted"));
+        }
+        super::create::told(path, make_ephemeral(&*volume))?;
+    }
+    let owner = (getuid().as_raw(), getgid().as_raw());
+    Dnefs::open_ephemeral(volume, owner, Arc::new(System)).map_err(of)
 }
 
 fn policy(command: &Command) -> (Policy, PurgeScope) {

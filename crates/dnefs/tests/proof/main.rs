@@ -4,6 +4,7 @@
 
 mod crash;
 mod deletion;
+mod ephemeral;
 mod model;
 #[cfg(feature = "faults")]
 mod planted;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tacita_dnefs::faults::{Fault, plant};
 
-use crate::{crash, deletion, model, receipts};
+use crate::{crash, deletion, ephemeral, model, receipts};
 
 /// Whether a game fails with the fault planted.
 fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
@@ -52,4 +52,10 @@ fn a_cache_that_outlives_a_purge_is_caught() {
 fn a_receipt_that_is_not_kept_is_missed() {
     assert!(!catches(None, receipts::game), "the game passes without a fault");
     assert!(catches(Some(Fault::ReceiptLost), receipts::game));
+}
+
+#[test]
+fn keys_of_an_ephemeral_volume_on_the_flash_are_caught() {
+    assert!(!catches(None, ephemeral::game), "the game passes without a fault");
+    assert!(catches(Some(Fault::EphemeralKept), ephemeral::game));
 }
