@@ -112,7 +112,7 @@ fn what_was_deleted_is_gone_from_the_dump() {
         serde_json::from_str(&succeed(&["dnefs", "receipt", &volume, "--all", "--json"])).unwrap();
     let place = all.iter().position(|receipt| *receipt == report).unwrap();
     assert_eq!(all[place + 1]["previous"], report["receipt"], "the one of the unmount follows");
-    assert!(succeed(&["dnefs", "receipt", &volume]).contains("erased             true"));
+    assert!(succeed(&["dnefs", "receipt", &volume]).contains("complete           true"));
     let after = bench.dump(&volume, "after");
 
     let found = audit(0, &before, &after);

@@ -24,6 +24,9 @@ pub struct Receipt {
     pub bad_before: u32,
     /// The same afterwards: what is in blocks that went bad meanwhile may not be erased.
     pub bad_after: u32,
+    /// Pages of keys that could not be read, and were left as they were for the keys in use in them:
+    /// deleted keys in them may be there still.
+    pub damaged_pages: u32,
     /// The digest of the receipt before, zero in the first.
     pub previous: Digest,
 }
@@ -31,7 +34,7 @@ pub struct Receipt {
 impl Receipt {
     /// As payload.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(108);
+        let mut out = Vec::with_capacity(112);
         out.put_u64(self.epoch);
         self.time.put(&mut out);
         out.put_u32(self.of_all.into());
@@ -40,6 +43,7 @@ impl Receipt {
         out.put(&self.destroyed);
         out.put_u32(self.bad_before);
         out.put_u32(self.bad_after);
+        out.put_u32(self.damaged_pages);
         out.put(&self.previous);
         out
     }
@@ -63,6 +67,7 @@ impl Receipt {
             destroyed: fields.array()?,
             bad_before: fields.u32()?,
             bad_after: fields.u32()?,
+            damaged_pages: fields.u32()?,
             previous: fields.array()?,
         };
         fields.end()?;
@@ -74,9 +79,10 @@ impl Receipt {
         digest(&self.encode())
     }
 
-    /// Whether every block that the purge replaced was erased, as far as the device tells.
-    pub const fn is_erased(&self) -> bool {
-        self.bad_after <= self.bad_before
+    /// Whether all deleted keys are destroyed and every block that they were in is erased, as far as the
+    /// device tells.
+    pub const fn is_complete(&self) -> bool {
+        self.bad_after <= self.bad_before && self.damaged_pages == 0
     }
 }
 
@@ -111,6 +117,7 @@ mod tests {
             destroyed: [7; 32],
             bad_before: 1,
             bad_after: 2,
+            damaged_pages: 3,
             previous,
         }
     }
@@ -119,11 +126,11 @@ mod tests {
     fn receipts_come_back_from_their_bytes() {
         let receipt = receipt(9, [8; 32]);
         let bytes = receipt.encode();
-        assert_eq!(bytes.len(), 108);
+        assert_eq!(bytes.len(), 112);
         assert_eq!(Receipt::decode(&bytes), Ok(receipt));
         Receipt::decode(&bytes[1..]).unwrap_err();
         Receipt::decode(&[&bytes[..], &[0]].concat()).unwrap_err();
-        Receipt::decode(&[0xff; 108]).unwrap_err();
+        Receipt::decode(&[0xff; 112]).unwrap_err();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tacita_dnefs_format::node::{self, Class, Header, Record, Standing};
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind};
 use tacita_dnefs_format::{Compression, Parameters};
 use tacita_flash::{Leb, Volume};
+use tacita_secret::FreshKey;
 
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -97,7 +98,7 @@ impl Core {
         self.log.sync(volume)?;
 
         let replaced = self.replaced();
-        let root_key = self.keys.take()?;
+        let (root_key, fresh) = self.keys.take(volume)?;
         let sqnum = self.log.take_sqnums(1);
         let tables: Vec<_> = [&index, &key_maps, &orphans].into_iter().flatten().copied().collect();
         let root = Root {
@@ -110,7 +111,7 @@ impl Core {
             key_maps,
             orphans,
         };
-        let node = writer.seal(self, root_key, sqnum, RecordKind::Root, &root.encode())?;
+        let node = writer.seal(self, (root_key, fresh), sqnum, RecordKind::Root, &root.encode());
         self.roots.write(volume, &node)?;
 
         for key in replaced {
@@ -199,9 +200,9 @@ impl Writer<'_> {
     }
 
     fn write(&self, core: &mut Core, kind: RecordKind, payload: &[u8]) -> Result<NodeRef> {
-        let key = core.keys.take()?;
+        let (key, fresh) = core.keys.take(self.volume)?;
         let sqnum = core.log.take_sqnums(1);
-        let node = self.seal(core, key, sqnum, kind, payload)?;
+        let node = self.seal(core, (key, fresh), sqnum, kind, payload);
         let (leb, offset) = core.log.append(self.volume, Head::Checkpoint, &node)?;
         let header = Header::parse(&node).ok().flatten().expect("it was just made");
         let location = Location { leb, offset, len_bytes: header.len_bytes };
@@ -212,13 +213,12 @@ impl Writer<'_> {
 
     fn seal(
         &self,
-        core: &mut Core,
-        key: KeyId,
+        core: &Core,
+        (key, fresh): (KeyId, FreshKey),
         sqnum: u64,
         kind: RecordKind,
         payload: &[u8],
-    ) -> Result<Vec<u8>> {
-        let fresh = core.keys.for_sealing(self.volume, key)?;
+    ) -> Vec<u8> {
         let standing = Standing {
             class: Class::Checkpoint,
             more_of_group: false,
@@ -229,6 +229,6 @@ impl Writer<'_> {
             Record { kind, at: IndexKey::inode(0), compression: Compression::Lz4, payload };
         let mut out = Vec::new();
         node::seal(&mut out, standing, fresh, self.parameters.cipher.authenticates(), &record);
-        Ok(out)
+        out
     }
 }

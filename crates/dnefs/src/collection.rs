@@ -9,6 +9,7 @@ use tacita_dnefs_format::node::{self, Class, Header};
 use tacita_flash::{Leb, Volume};
 
 use crate::error::Result;
+use crate::faults::{Fault, planted};
 use crate::keys::State;
 use crate::log::{Head, RESERVED_LEBS};
 use crate::store::{Core, Store};
@@ -67,11 +68,15 @@ impl Core {
             self.log.uncount(at);
             self.log.count(moved);
             self.keys.is_at(key, State::Used, moved);
+            if planted(Fault::MovedRemarked) {
+                self.keys.is_at(key, State::Deleted, moved);
+            }
         }
         self.log.sync(volume)?;
         if self.log.is_empty(victim) {
             volume.unmap(leb)?;
             self.log.release(victim);
+            self.collected += 1;
         } else {
             self.log.leave(victim);
         }

@@ -45,6 +45,8 @@ pub struct Usage {
     pub keys_fresh: u64,
     /// Those that the next purge destroys.
     pub keys_waiting: u64,
+    /// Erase blocks that garbage collection has emptied since it was opened.
+    pub collected: u64,
     /// Room for nodes in bytes.
     pub bytes: u64,
     /// Nodes that are needed, in bytes.
@@ -138,6 +140,7 @@ impl Dnefs {
             destroyed: destroyed(&mut purged.destroyed),
             bad_before: erase.bad_before,
             bad_after: erase.bad_after,
+            damaged_pages: purged.damaged_pages,
             previous: self.store.core().last_receipt,
         })
     }
@@ -182,7 +185,7 @@ impl Dnefs {
     }
 
     /// Purges: when it returns, nothing that was deleted before can be decrypted, unless the receipt
-    /// tells of blocks that could not be erased.
+    /// is not complete.
     ///
     /// # Errors
     /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
@@ -228,6 +231,7 @@ impl Dnefs {
             keys: core.keys.count().into(),
             keys_fresh: core.keys.fresh().into(),
             keys_waiting: core.keys.waiting(),
+            collected: core.collected,
             bytes: core.log.capacity_bytes(),
             bytes_used: core.log.live_bytes(),
         }

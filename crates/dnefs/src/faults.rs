@@ -25,5 +25,9 @@ tacita_faults::plantable! {
         SensitiveWaits,
         /// Keys of an ephemeral volume reach the flash.
         EphemeralKept,
+        /// Names stand behind their nodes in clear.
+        NamesInClear,
+        /// Garbage collection takes the keys of what it moves for deleted.
+        MovedRemarked,
     }
 }

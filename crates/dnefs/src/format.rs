@@ -116,6 +116,7 @@ pub fn format(
         last_receipt: [0; 32],
         orphans: BTreeSet::new(),
         obsolete_bytes: 0,
+        collected: 0,
         until_checkpoint: Vec::new(),
         tables: Vec::new(),
         root_key: None,

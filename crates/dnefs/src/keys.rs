@@ -7,6 +7,8 @@
 mod pages;
 mod purge;
 
+use std::ops::Range;
+
 use tacita_dnefs_format::checkpoint::{KeyMap, Location, NodeRef};
 use tacita_dnefs_format::{KeyPos, Layout, MainLeb, Malformed};
 use tacita_flash::Volume;
@@ -199,8 +201,33 @@ impl Keys {
         self.id(position).expect("it is the position of a key")
     }
 
-    /// Hands out a fresh key. Keys of one run lie together.
-    pub(crate) fn take(&mut self) -> Result<KeyId> {
+    /// Hands out a fresh key, for sealing. Keys of one run lie together.
+    pub(crate) fn take(&mut self, volume: &dyn Volume) -> Result<(KeyId, FreshKey)> {
+        loop {
+            let key = self.next_fresh()?;
+            let (cipher, position) = (self.pages.cipher(), self.position(key));
+            let bytes = self.pages.key(volume, position);
+            match bytes.map(|bytes| FreshKey::take(cipher, bytes)) {
+                Ok(fresh) => {
+                    self.set(key, State::Taken);
+                    self.cursor = key;
+                    return Ok((key, fresh));
+                }
+                // What cannot be read is not fresh.
+                Err(e) if e.kind() == Kind::Damaged => {
+                    let page = position.slot / self.layout.keys_per_page;
+                    for key in self.keys_of_page(position.leb, page).map(KeyId) {
+                        if self.state(key) == State::Fresh {
+                            self.set(key, State::Deleted);
+                        }
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn next_fresh(&self) -> Result<KeyId> {
         if self.fresh == 0 {
             return Err(Error::new(Kind::NoKeys, "all keys are in use"));
         }
@@ -208,9 +235,13 @@ impl Keys {
         while self.state(at) != State::Fresh {
             at = self.next_candidate(at);
         }
-        self.set(at, State::Taken);
-        self.cursor = at;
         Ok(at)
+    }
+
+    /// The keys in a page.
+    fn keys_of_page(&self, leb: u32, page: u32) -> Range<u32> {
+        let start = leb * self.layout.keys_per_leb + page * self.layout.keys_per_page;
+        start..start + self.layout.keys_per_page
     }
 
     /// The next key of the same erase block, or the first of the one with the most fresh ones.
@@ -222,13 +253,6 @@ impl Keys {
         }
         let most = (0..self.layout.key_lebs).max_by_key(|leb| self.lebs[*leb as usize].fresh);
         KeyId(most.expect("there are some") * per_leb)
-    }
-
-    /// The key that was handed out, for sealing.
-    pub(crate) fn for_sealing(&mut self, volume: &dyn Volume, key: KeyId) -> Result<FreshKey> {
-        debug_assert_eq!(self.state(key), State::Taken, "only a key just handed out seals");
-        let cipher = self.pages.cipher();
-        Ok(FreshKey::take(cipher, self.pages.key(volume, self.position(key))?))
     }
 
     /// The key of a node, for opening.

@@ -54,6 +54,7 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
         last_receipt: root.last_receipt,
         orphans: std::collections::BTreeSet::new(),
         obsolete_bytes: 0,
+        collected: 0,
         until_checkpoint: Vec::new(),
         tables: Vec::new(),
         root_key: Some(root_key),

@@ -65,7 +65,8 @@ impl Store {
         self.write_group(&[Write { kind: RecordKind::Receipt, at, payload }])
     }
 
-    /// Puts the last receipt behind the root, and the mark that the volume was unmounted behind it.
+    /// Puts the last receipt behind the root, and the mark that the volume was unmounted behind it. With
+    /// a damaged page of keys it does not count as unmounted: not all keys that no node has are fresh.
     pub(crate) fn end(&self, receipt: &Receipt) -> Result<()> {
         if planted(Fault::ReceiptLost) {
             return self.mark(Class::Unmounted);
@@ -73,7 +74,7 @@ impl Store {
         let sealed = self.core().seal_receipt(self, receipt);
         let written = sealed.and_then(|node| self.core().roots.write(&*self.volume, &node));
         self.poison(written)?;
-        self.mark(Class::Unmounted)
+        if receipt.damaged_pages > 0 { Ok(()) } else { self.mark(Class::Unmounted) }
     }
 }
 
@@ -88,8 +89,7 @@ impl Core {
     }
 
     fn seal_receipt(&mut self, store: &Store, receipt: &Receipt) -> Result<Vec<u8>> {
-        let key = self.keys.take()?;
-        let fresh = self.keys.for_sealing(&*store.volume, key)?;
+        let (key, fresh) = self.keys.take(&*store.volume)?;
         let standing = Standing {
             class: Class::Record,
             more_of_group: false,

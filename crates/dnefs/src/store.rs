@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tacita_dnefs_format::checkpoint::{Location, NodeRef};
 use tacita_dnefs_format::node::{self, Class, Header, Opened, Record, Standing};
 use tacita_dnefs_format::record::{self, IndexKey, Kind as RecordKind, Part, Removal};
-use tacita_dnefs_format::{Layout, Parameters};
+use tacita_dnefs_format::{Layout, NODE_ALIGN, Parameters};
 use tacita_flash::{Leb, Volume};
 use tacita_secret::{Digest, MessageKey, digest};
 
 use crate::error::{Error, Kind, Result, damaged};
+use crate::faults::{Fault, planted};
 use crate::index::Index;
 use crate::keys::{KeyId, Keys, State};
 use crate::log::{Head, Log, RESERVED_LEBS};
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) orphans: BTreeSet<u64>,
     /// Bytes of nodes that are not needed any more, since the last purge.
     pub(crate) obsolete_bytes: u64,
+    /// Erase blocks that garbage collection has emptied.
+    pub(crate) collected: u64,
     /// Keys of records that the next checkpoint makes needless.
     pub(crate) until_checkpoint: Vec<KeyId>,
     /// Nodes of the newest checkpoint that every checkpoint writes anew.
@@ -199,9 +202,8 @@ impl Store {
                 return Ok(Some(wanting));
             }
             for _ in writes {
-                let key = core.keys.take()?;
-                let position = core.keys.position(key);
-                keys.push((key, position, core.keys.for_sealing(&*self.volume, key)?));
+                let (key, fresh) = core.keys.take(&*self.volume)?;
+                keys.push((key, core.keys.position(key), fresh));
             }
             core.log.take_sqnums(writes.len() as u64)
         };
@@ -223,6 +225,11 @@ impl Store {
             let start = nodes.len();
             node::seal(&mut nodes, standing, fresh, authenticates, &record);
             placed.push((key, start..nodes.len()));
+        }
+        if planted(Fault::NamesInClear) {
+            let names = writes.iter().filter(|write| write.kind == RecordKind::Dentry);
+            names.for_each(|write| nodes.extend_from_slice(&write.payload));
+            nodes.resize(nodes.len().next_multiple_of(NODE_ALIGN as usize), 0);
         }
         let mut core = self.core();
         let (locations, result) = core.append(&*self.volume, head, &nodes, &placed, grouped);
@@ -389,8 +396,7 @@ struct Wanted {
 impl Wanted {
     /// Whether `next` lies right behind this one on the medium.
     fn is_followed_by(&self, next: &Self) -> bool {
-        let end = self.location.offset
-            + self.location.len_bytes.next_multiple_of(tacita_dnefs_format::NODE_ALIGN);
+        let end = self.location.offset + self.location.len_bytes.next_multiple_of(NODE_ALIGN);
         self.bytes.is_empty()
             && next.bytes.is_empty()
             && self.location.leb == next.location.leb

@@ -57,8 +57,8 @@ fn tell(report: &Report, json: bool) -> Outcome<()> {
         .take(LISTED)
         .map(|node| json!({ "node": node.sqnum, "bytes": node.len_bytes, "key_at": place(&node.key) }))
         .collect();
-    let not_erased: Vec<_> =
-        report.receipts.iter().filter(|receipt| !receipt.is_erased()).map(|r| r.epoch).collect();
+    let incomplete: Vec<_> =
+        report.receipts.iter().filter(|receipt| !receipt.is_complete()).map(|r| r.epoch).collect();
     let facts = json!({
         "holds": report.holds(),
         "nodes": report.nodes,
@@ -71,7 +71,7 @@ fn tell(report: &Report, json: bool) -> Outcome<()> {
         "receipts": report.receipts.len(),
         "receipts_whole": report.receipts_whole,
         "last_epoch": report.receipts.last().map(|receipt| receipt.epoch),
-        "epochs_not_erased": not_erased,
+        "epochs_incomplete": incomplete,
         "recoverable_count": report.recoverable.len(),
         "recoverable": recoverable,
     });

@@ -71,6 +71,7 @@ impl Service for Mounted {
             "nodes": usage.nodes,
             "bytes": usage.bytes,
             "bytes_used": usage.bytes_used,
+            "blocks_collected": usage.collected,
             "keys": usage.keys,
             "keys_fresh": usage.keys_fresh,
             "keys_to_purge": usage.keys_waiting,

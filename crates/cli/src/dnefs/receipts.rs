@@ -14,7 +14,7 @@ pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
     let daemon = status::daemon_of(dir, exit::USAGE)?;
     let receipt = status::ask(daemon, "purge", Value::Null)?;
     output::facts(json, &receipt, &output::lines(&receipt))?;
-    if receipt["erased"] == false { Err(not_erased()) } else { Ok(()) }
+    if receipt["complete"] == false { Err(incomplete()) } else { Ok(()) }
 }
 
 /// Of a mount, or of a volume that is not mounted.
@@ -40,13 +40,14 @@ pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bo
 
 /// A purge that may have left something is told.
 pub(super) fn judged(receipt: &Receipt) -> Outcome<()> {
-    if receipt.is_erased() { Ok(()) } else { Err(not_erased()) }
+    if receipt.is_complete() { Ok(()) } else { Err(incomplete()) }
 }
 
-fn not_erased() -> Failure {
+fn incomplete() -> Failure {
     Failure::new(
         exit::WRONG,
-        "a block went bad while it was erased: keys of deleted nodes may be left in it",
+        "a block went bad while it was erased, or a page of keys is damaged: keys of deleted nodes may \
+         be left there",
     )
     .with_remedy("look for them with `tacita dnefs dump` and `tacita dnefs audit`")
 }
@@ -64,9 +65,10 @@ pub(super) fn facts(receipt: &Receipt) -> Value {
         "key_blocks": receipt.key_lebs,
         "keys_destroyed": receipt.keys,
         "keys_digest": output::hex(&receipt.destroyed),
-        "erased": receipt.is_erased(),
+        "complete": receipt.is_complete(),
         "bad_blocks_before": receipt.bad_before,
         "bad_blocks_after": receipt.bad_after,
+        "damaged_pages": receipt.damaged_pages,
         "previous": output::hex(&receipt.previous),
         "receipt": output::hex(&receipt.digest()),
     })

@@ -6,7 +6,7 @@ use tacita_flash::{Leb, Volume};
 use tacita_secret::{CheckValue, Key, LockedBytes, MessageKey, Noise, SALT_LEN, random};
 
 use super::{KeyId, Keys, State};
-use crate::error::{Error, Kind, Result, damaged};
+use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 
 /// What a purge has destroyed.
@@ -18,6 +18,8 @@ pub(crate) struct Purged {
     pub(crate) destroyed: Vec<CheckValue>,
     /// Bytes of their nodes.
     pub(crate) obsolete_bytes: u64,
+    /// Pages that could not be read, and were left as they were.
+    pub(crate) damaged_pages: u32,
 }
 
 impl Keys {
@@ -31,57 +33,77 @@ impl Keys {
         self.purged.lebs += purged.lebs;
         self.purged.destroyed.extend(purged.destroyed);
         self.purged.obsolete_bytes += purged.obsolete_bytes;
+        self.purged.damaged_pages += purged.damaged_pages;
     }
 
-    /// Replaces all keys of an erase block that no node has, deleted and unused ones.
+    /// Replaces all keys of an erase block that no node has, deleted and unused ones. A damaged page with
+    /// keys that are in use stays as it is.
     ///
     /// Paper: DNEFS, section 4.4; the change is not the end of it, for the old block is erased by
     /// [`Volume::flush_erases`] only (design note, 0.1).
     pub(crate) fn purge(&mut self, volume: &dyn Volume, number: u32, epoch: u64) -> Result<()> {
         let layout = self.layout;
-        let page_len = layout.page_len_bytes as usize;
         let mut block = LockedBytes::zeroed(layout.leb_len_bytes as usize);
         let leb = Leb(layout.key_leb(number));
         volume.read(leb, 0, &mut block)?;
         let mut noise = noise()?;
-        let mut destroyed = Vec::new();
-        for (page, bytes) in (0..layout.pages_per_leb()).zip(block.chunks_exact_mut(page_len)) {
-            let what = || format!("page {page} of key block {number}");
-            let found = key_page::open(self.pages.master(), bytes).map_err(damaged(what()))?;
-            if (found.leb, found.page) != (number, page) {
-                return Err(Error::new(Kind::Damaged, format!("{}: it is another's", what())));
+        let mut purged = Purged { lebs: 1, ..Purged::default() };
+        let mut replaced = Vec::with_capacity(layout.pages_per_leb() as usize);
+        let pages = block.chunks_exact_mut(layout.page_len_bytes as usize);
+        for (page, bytes) in (0..layout.pages_per_leb()).zip(pages) {
+            let keys = self.keys_of_page(number, page);
+            if self.open_page(number, page, bytes) {
+                self.replace(keys.start, bytes, &mut noise, &mut purged.destroyed);
+            } else if keys.clone().any(|key| self.is_needed(KeyId(key))) {
+                purged.damaged_pages += 1;
+                continue;
+            } else {
+                noise.fill(&mut bytes[key_page::HEADER_LEN..]);
             }
-            let first = number * layout.keys_per_leb + page * layout.keys_per_page;
-            self.replace(first, &mut bytes[key_page::HEADER_LEN..], &mut noise, &mut destroyed);
             seal(self.pages.master(), Place { leb: number, page, epoch }, &mut noise, bytes);
+            replaced.push(keys);
         }
         volume.change(leb, &block)?;
         if !planted(Fault::CacheKept) {
             self.pages.forget(number);
         }
-        self.add_purged(Purged { lebs: 1, destroyed, obsolete_bytes: 0 });
-        let start = number * layout.keys_per_leb;
-        for key in (start..start + layout.keys_per_leb).map(KeyId) {
+        for key in replaced.into_iter().flatten().map(KeyId) {
             if self.state(key) == State::Deleted {
                 self.set(key, State::Fresh);
             }
         }
-        self.lebs[number as usize].needs_purge = false;
+        self.lebs[number as usize].needs_purge = purged.damaged_pages > 0;
+        self.add_purged(purged);
         Ok(())
+    }
+
+    /// Opens a page in place; whether it is the one that it should be. If not, it is as it was.
+    fn open_page(&self, leb: u32, page: u32, bytes: &mut [u8]) -> bool {
+        let sealed = bytes.to_vec();
+        let found = key_page::open(self.pages.master(), bytes);
+        let is_whole = found.is_ok_and(|found| (found.leb, found.page) == (leb, page));
+        if !is_whole {
+            bytes.copy_from_slice(&sealed);
+        }
+        is_whole
+    }
+
+    /// Whether a node has the key, or may have.
+    fn is_needed(&self, key: KeyId) -> bool {
+        !matches!(self.state(key), State::Fresh | State::Deleted)
     }
 
     /// Replaces the keys of a page that no node has.
     fn replace(
         &self,
         first: u32,
-        keys: &mut [u8],
+        page: &mut [u8],
         noise: &mut Noise,
         destroyed: &mut Vec<CheckValue>,
     ) {
         let cipher = self.pages.cipher();
-        for (slot, key) in
-            (0..self.layout.keys_per_page).zip(keys.chunks_exact_mut(cipher.key_len()))
-        {
+        let keys = page[key_page::HEADER_LEN..].chunks_exact_mut(cipher.key_len());
+        for (slot, key) in (0..self.layout.keys_per_page).zip(keys) {
             match self.state(KeyId(first + slot)) {
                 State::Taken | State::Used | State::Passing | State::Pending => {}
                 State::Fresh if planted(Fault::UnusedKept) => {}

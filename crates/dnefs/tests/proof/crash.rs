@@ -2,17 +2,20 @@
 //! it was at some time or not at all, no key has encrypted twice, and what is deleted stays so.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tacita_clock::System;
 use tacita_dnefs::{Dnefs, PurgeScope, check};
 use tacita_dnefs_audit::keys_used_twice;
+use tacita_flash::Emulator;
 use tacita_flash::emulator::CutMode;
 use tacita_testkit::MemoryFs;
 use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, Tree, step, tree};
-use tacita_vfs::FileSystem;
+use tacita_vfs::{FileSystem, Link, NodeId, Stamps, Timestamp};
 
+use crate::deletion::make;
 use crate::volumes::{LIMITS, dump, fresh, open, volume};
 
 /// Blocks of the chips of these games.
@@ -58,12 +61,68 @@ impl Allowed {
     }
 }
 
+/// What is played, again and again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Workload {
+    seed: u64,
+    /// Steps during which the power stays on.
+    warm_up: u32,
+    steps: u32,
+    /// Bytes of a file without a name, of which some are overwritten at each step, so that garbage has
+    /// to be collected.
+    filler_len_bytes: u64,
+}
+
+impl Workload {
+    /// Steps on a new volume.
+    pub(crate) const fn new(seed: u64, steps: u32) -> Self {
+        Self { seed, warm_up: 0, steps, filler_len_bytes: 0 }
+    }
+
+    /// Steps on a volume that is nearly full.
+    pub(crate) const fn full(seed: u64, steps: u32) -> Self {
+        Self { seed, warm_up: 45, steps, filler_len_bytes: 450_000 }
+    }
+
+    fn make_filler(self, fs: &Dnefs) -> Option<Filler> {
+        (self.filler_len_bytes > 0).then(|| {
+            let len = usize::try_from(self.filler_len_bytes).unwrap();
+            let bytes = Rng::new(self.seed).bytes(len);
+            let filler = make(fs, "filler", &bytes);
+            let link = Link { dir: fs.root(), name: "filler".as_ref(), node: filler };
+            assert_eq!(fs.remove(link, Timestamp::default()).unwrap(), 0);
+            (filler, self.filler_len_bytes)
+        })
+    }
+}
+
+/// A file without a name, and its length.
+type Filler = (NodeId, u64);
+
+/// What was played.
+struct Played {
+    chip: Arc<Emulator>,
+    /// What it may have left.
+    allowed: Allowed,
+    /// Programs and erases before the power could be cut, and until the end.
+    operations: Range<u64>,
+    /// Erase blocks that garbage collection has emptied meanwhile.
+    collected: u64,
+}
+
 /// One step of a workload; returns whether all before it is on the medium now.
-fn act(fs: &Dnefs, rng: &mut Rng, number: u32) -> Option<bool> {
+fn act(fs: &Dnefs, filler: Option<Filler>, rng: &mut Rng, number: u32) -> Option<bool> {
     match number % 9 {
         4 => fs.sync().ok().map(|()| true),
         8 => fs.purge(PurgeScope::Deleted).ok().map(|_| true),
         _ => {
+            if let Some((filler, len_bytes)) = filler {
+                let mut noise = rng.clone();
+                for _ in 0..10 {
+                    let offset = noise.below(len_bytes - 2000);
+                    fs.write(filler, offset, &noise.bytes(2000), Stamps::NONE).ok()?;
+                }
+            }
             // A step panics when the power is gone.
             let done =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(fs, rng, &LIMITS)));
@@ -72,53 +131,52 @@ fn act(fs: &Dnefs, rng: &mut Rng, number: u32) -> Option<bool> {
     }
 }
 
-/// Plays a workload on a chip; what it may have left when the power is cut at `cut`, and how many
-/// operations there were.
-fn play(
-    seed: u64,
-    steps: u32,
-    cut: Option<(u64, CutMode)>,
-) -> (Arc<tacita_flash::Emulator>, Allowed, u64) {
-    let chip = fresh(BLOCKS, seed);
+/// Plays a workload on a new volume, whose power is cut at `cut`.
+fn play(workload: Workload, cut: Option<(u64, CutMode)>) -> Played {
+    let chip = fresh(BLOCKS, workload.seed);
     let fs = open(&chip);
     let model = MemoryFs::default();
-    let mut rng = Rng::new(seed);
+    let filler = workload.make_filler(&fs);
+    let mut rng = Rng::new(workload.seed);
     let mut allowed = Allowed { trees: vec![tree(&model)] };
     if let Some((number, mode)) = cut {
         chip.cut_at(number, mode);
     }
-    let start = chip.operations();
-    for number in 0..steps {
+    let (mut begin, mut collected) = (chip.operations(), 0);
+    for number in 0..workload.warm_up + workload.steps {
+        if number == workload.warm_up {
+            (begin, collected) = (chip.operations(), fs.usage().collected);
+        }
         let mut ahead = rng.clone();
         if number % 9 != 4 && number % 9 != 8 {
             step(&model, &mut ahead, &LIMITS);
             allowed.trees.push(tree(&model));
         }
-        match act(&fs, &mut rng, number) {
+        match act(&fs, filler, &mut rng, number) {
             Some(true) => allowed.trees = vec![tree(&model)],
             Some(false) => {}
             None => break,
         }
     }
-    let operations = chip.operations();
-    assert!(cut.is_some() || operations > start);
+    let operations = begin..chip.operations();
+    collected = fs.usage().collected - collected;
+    assert!(cut.is_some() || !operations.is_empty());
     drop(fs);
-    (chip, allowed, operations)
+    Played { chip, allowed, operations, collected }
 }
 
-pub(crate) fn cut_everywhere(seed: u64, steps: u32, every: u64) -> u64 {
-    let (chip, _, operations) = play(seed, steps, None);
+/// Cuts the power at every so many operations of a workload, in all ways. How often that was, and how
+/// many erase blocks the workload collects.
+pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
+    let seed = workload.seed;
+    let Played { chip, operations: Range { start: first, end: operations }, collected, .. } =
+        play(workload, None);
     assert!(keys_used_twice(&dump(&chip)).is_empty());
-    let first = {
-        let chip = fresh(BLOCKS, seed);
-        drop(open(&chip));
-        chip.operations()
-    };
     let mut cuts = 0;
     for number in (first + seed % every..operations).step_by(usize::try_from(every).unwrap()) {
         for mode in MODES {
             let what = format!("seed {seed}, cut at {number} of {operations}, {mode:?}");
-            let (chip, allowed, _) = play(seed, steps, Some((number, mode)));
+            let Played { chip, allowed, .. } = play(workload, Some((number, mode)));
             let chip = Arc::new(chip.power_on().unwrap());
             let fs = Dnefs::open(volume(&chip), None, Arc::new(System))
                 .unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -139,13 +197,22 @@ pub(crate) fn cut_everywhere(seed: u64, steps: u32, every: u64) -> u64 {
             cuts += 1;
         }
     }
-    cuts
+    (cuts, collected)
 }
 
 #[test]
 fn a_power_cut_anywhere_leaves_what_was_synced_and_no_key_used_twice() {
-    let cuts: u64 = (0..env_number("TACITA_SEEDS", 3))
-        .map(|seed| cut_everywhere(seed, 40, env_number("TACITA_CUT_EVERY", 7)))
-        .sum();
+    let every = env_number("TACITA_CUT_EVERY", 7);
+    let workloads = (0..env_number("TACITA_SEEDS", 3)).map(|seed| Workload::new(seed, 40));
+    let cuts: u64 = workloads.map(|workload| cut_everywhere(workload, every).0).sum();
     assert!(cuts > 60);
+}
+
+#[test]
+fn a_power_cut_while_garbage_is_collected_does_so_too() {
+    let every = env_number("TACITA_CUT_EVERY", 23);
+    for seed in 0..env_number("TACITA_SEEDS", 2) {
+        let (cuts, collected) = cut_everywhere(Workload::full(seed, 9), every);
+        assert!(cuts > 20 && collected > 1, "{cuts} cuts, {collected} erase blocks collected");
+    }
 }

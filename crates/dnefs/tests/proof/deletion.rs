@@ -219,6 +219,10 @@ pub(crate) fn unused_game() {
 /// Content, names and values of attributes are nowhere in a dump, whatever was deleted or not.
 #[test]
 fn nothing_stands_in_a_dump_in_clear() {
+    clear_game();
+}
+
+pub(crate) fn clear_game() {
     for seed in 0..3 {
         for erase_mode in [EraseMode::Eager, EraseMode::Lazy, EraseMode::Never] {
             let behaviour = Behaviour { erase_mode, ..Behaviour::default() };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 mod crash;
+mod damaged_keys;
 mod deletion;
 mod ephemeral;
 mod model;

@@ -34,7 +34,7 @@ fn unused_keys_that_stay_are_caught() {
 
 #[test]
 fn every_fault_of_mounting_is_caught() {
-    let game = || assert!(crash::cut_everywhere(1, 40, 3) > 0);
+    let game = || assert!(crash::cut_everywhere(crash::Workload::new(1, 40), 3).0 > 0);
     assert!(!catches(None, game), "the game passes without a fault");
     for fault in [Fault::KeysTrusted, Fault::HalfGroups] {
         assert!(catches(Some(fault), game), "{fault:?} was not caught");
@@ -58,4 +58,17 @@ fn a_receipt_that_is_not_kept_is_missed() {
 fn keys_of_an_ephemeral_volume_on_the_flash_are_caught() {
     assert!(!catches(None, ephemeral::game), "the game passes without a fault");
     assert!(catches(Some(Fault::EphemeralKept), ephemeral::game));
+}
+
+#[test]
+fn names_in_clear_are_caught() {
+    assert!(!catches(None, deletion::clear_game), "the game passes without a fault");
+    assert!(catches(Some(Fault::NamesInClear), deletion::clear_game));
+}
+
+#[test]
+fn moved_nodes_that_lose_their_keys_are_caught() {
+    let game = || assert!(crash::cut_everywhere(crash::Workload::full(0, 9), 400).1 > 0);
+    assert!(!catches(None, game), "the game passes without a fault");
+    assert!(catches(Some(Fault::MovedRemarked), game));
 }

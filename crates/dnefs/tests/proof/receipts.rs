@@ -27,7 +27,7 @@ pub(crate) fn game() {
         remove(&fs, "file");
         let scope = [PurgeScope::Deleted, PurgeScope::All][usize::from(round % 2)];
         let receipt = fs.purge(scope).unwrap();
-        assert!(receipt.keys >= 4 && receipt.key_lebs > 0 && receipt.is_erased(), "{receipt:?}");
+        assert!(receipt.keys >= 4 && receipt.key_lebs > 0 && receipt.is_complete(), "{receipt:?}");
         assert_eq!(receipt.of_all, scope == PurgeScope::All);
         given.push(receipt);
         assert_eq!(fs.receipts().unwrap(), given, "while it is mounted");
@@ -91,7 +91,7 @@ fn a_receipt_tells_when_and_of_blocks_that_could_not_be_erased() {
     }
     let second = fs.purge(PurgeScope::Deleted).unwrap();
     assert_eq!(second.time.secs, first.time.secs + 77);
-    assert!(!second.is_erased() && second.bad_after > second.bad_before, "{second:?}");
+    assert!(!second.is_complete() && second.bad_after > second.bad_before, "{second:?}");
     assert_eq!(fs.receipts().unwrap(), [first, second]);
 }
 

@@ -332,8 +332,8 @@ class Volume:
         if self.behind and (0, self.behind.part) not in self.index:
             receipts.append(self.behind.payload)
             last = digest(self.behind.payload)
-        require(all(len(receipt) == 108 for receipt in receipts), "a receipt that cannot be")
-        follows = [receipt[76:] for receipt in receipts[1:]] + [last]
+        require(all(len(receipt) == 112 for receipt in receipts), "a receipt that cannot be")
+        follows = [receipt[80:] for receipt in receipts[1:]] + [last]
         require(all(digest(r) == f for r, f in zip(receipts, follows)), "a receipt is missing")
 
     def part(self, inode, part):
