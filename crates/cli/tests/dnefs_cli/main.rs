@@ -3,82 +3,17 @@
 #![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod bench;
+mod programs;
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(5);
-
-fn tacita(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
-    command.args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let output = tacita(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "tacita {arguments:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs what must fail with this code; what it says.
-fn fail(code: i32, arguments: &[&str]) -> String {
-    let output = tacita(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "tacita {arguments:?}: {said}");
-    said
-}
-
-/// A folder with a volume, and files beside it.
-struct Bench {
-    folder: tempfile::TempDir,
-    _watchdog: Watchdog,
-}
-
-impl Bench {
-    fn new(test: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    fn file(&self, name: &str, content: &str) -> String {
-        fs::write(self.path(name), content).unwrap();
-        self.text(name)
-    }
-
-    fn format(&self, more: &[&str]) -> String {
-        let volume = self.text("volume");
-        let mut arguments = vec!["dnefs", "format", &volume, "--size", "32M"];
-        arguments.extend(more);
-        succeed(&arguments);
-        volume
-    }
-
-    fn dump(&self, volume: &str, name: &str) -> String {
-        let out = self.text(name);
-        succeed(&["dnefs", "dump", volume, &out]);
-        out
-    }
-}
-
-fn audit(code: i32, before: &str, after: &str) -> serde_json::Value {
-    let output = tacita(&["dnefs", "audit", "--before", before, "--after", after, "--json"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
+use crate::bench::{Bench, audit, fail, succeed, tacita};
 
 #[test]
 fn what_was_deleted_is_gone_from_the_dump() {

@@ -1,0 +1,77 @@
+//! The program, a folder with a volume, and what is asked of them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tacita_testkit::Watchdog;
+
+const TIME_MAX: Duration = Duration::from_mins(5);
+
+pub(crate) fn tacita(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+pub(crate) fn succeed(arguments: &[&str]) -> String {
+    let output = tacita(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "tacita {arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs what must fail with this code; what it says.
+pub(crate) fn fail(code: i32, arguments: &[&str]) -> String {
+    let output = tacita(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "tacita {arguments:?}: {said}");
+    said
+}
+
+/// A folder with a volume, and files beside it.
+pub(crate) struct Bench {
+    folder: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    pub(crate) fn new(test: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, _watchdog: Watchdog::start(test, TIME_MAX) }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &str) -> String {
+        fs::write(self.path(name), content).unwrap();
+        self.text(name)
+    }
+
+    pub(crate) fn format(&self, more: &[&str]) -> String {
+        let volume = self.text("volume");
+        let mut arguments = vec!["dnefs", "format", &volume, "--size", "32M"];
+        arguments.extend(more);
+        succeed(&arguments);
+        volume
+    }
+
+    pub(crate) fn dump(&self, volume: &str, name: &str) -> String {
+        let out = self.text(name);
+        succeed(&["dnefs", "dump", volume, &out]);
+        out
+    }
+}
+
+pub(crate) fn audit(code: i32, before: &str, after: &str) -> serde_json::Value {
+    let output = tacita(&["dnefs", "audit", "--before", before, "--after", after, "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
