@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 mod bench;
+mod disk;
 mod programs;
 
 use std::fs;

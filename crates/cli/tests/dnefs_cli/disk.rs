@@ -1,0 +1,143 @@
+//! A disk for other file systems: a loop device on a file of a mount. What ext4 discards there has its
+//! keys deleted, and is gone after the next purge.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{UnmountFlags, unmount};
+use tacita_testkit::{MountGuard, skip_without_fuse};
+
+use crate::bench::{Bench, audit, succeed};
+
+const MARKER: &str = "what stood on the disk; ";
+const MARKED_LEN: usize = 1 << 20;
+/// Most bytes of a file in a node.
+const NODE_LEN: u64 = 4096;
+const DISCARD_MAX: Duration = Duration::from_mins(1);
+
+/// Runs a program of the system; what it prints, or says.
+fn system(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let output = Command::new(program).args(arguments).env("PATH", path).output();
+    let output = output.map_err(|e| format!("{program}: {e}"))?;
+    let said = format!("{program}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(said)
+    }
+}
+
+/// ext4 on a loop device on a file; both are taken away when it is dropped.
+struct Disk {
+    device: Option<String>,
+    at: PathBuf,
+}
+
+impl Disk {
+    fn new(file: &Path, at: PathBuf, options: &str) -> Result<Self, String> {
+        fs::create_dir(&at).unwrap();
+        fs::File::create(file).unwrap().set_len(48 << 20).unwrap();
+        let mut disk = Self { device: None, at };
+        let device = system("losetup", &["--find", "--show", file.to_str().unwrap()])?;
+        disk.device = Some(device.clone());
+        system("mkfs.ext4", &["-q", "-E", "discard", &device])?;
+        system("mount", &["-t", "ext4", "-o", options, &device, disk.at.to_str().unwrap()])?;
+        Ok(disk)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        while unmount(&self.at, UnmountFlags::empty()).is_ok() {}
+        if let Some(device) = &self.device {
+            system("losetup", &["--detach", device]).unwrap();
+        }
+    }
+}
+
+fn holds_marker(file: &Path) -> bool {
+    let content = fs::read(file).unwrap();
+    content.windows(MARKER.len()).any(|window| window == MARKER.as_bytes())
+}
+
+fn sync(path: &Path) {
+    fs::File::open(path).unwrap().sync_all().unwrap();
+}
+
+/// A dump of a volume that is mounted and has just been purged.
+fn dump_of_copy(bench: &Bench, volume: &str, name: &str) -> String {
+    let copy = bench.text(&format!("{name}-copy"));
+    fs::copy(volume, &copy).unwrap();
+    bench.dump(&copy, name)
+}
+
+/// A file is deleted on a disk mounted with `options`; `discard` sees to it that ext4 discards its blocks.
+fn play(test: &str, options: &str, discard: fn(&Path)) {
+    let is_root = rustix::process::geteuid().is_root();
+    if skip_without_fuse(test) || !is_root {
+        eprintln!("SKIPPED: {test}: needs root and /dev/fuse");
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.text("volume");
+    succeed(&["dnefs", "format", &volume, "--size", "128M", "--compression", "none"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let file = guard.join("disk");
+    let disk = match Disk::new(&file, bench.path("disk"), options) {
+        Ok(disk) => disk,
+        Err(why) => {
+            eprintln!("SKIPPED: {test}: no ext4 on a loop device here: {why}");
+            succeed(&["umount", dir]);
+            return;
+        }
+    };
+    let (marked, kept) = (disk.at.join("marked"), disk.at.join("kept"));
+    fs::write(&kept, "kept; ".repeat(10_000)).unwrap();
+    fs::write(&marked, MARKER.repeat(MARKED_LEN / MARKER.len())).unwrap();
+    sync(&marked);
+    sync(&kept);
+    succeed(&["sync", dir]);
+    assert!(holds_marker(&file), "the file of the disk holds what is on it");
+    let before = dump_of_copy(&bench, &volume, "before");
+
+    fs::remove_file(&marked).unwrap();
+    sync(&disk.at);
+    discard(&disk.at);
+    let begin = Instant::now();
+    while holds_marker(&file) {
+        assert!(begin.elapsed() < DISCARD_MAX, "ext4 has not discarded what was deleted");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let deleted = dump_of_copy(&bench, &volume, "deleted");
+    succeed(&["dnefs", "purge", dir]);
+    let after = dump_of_copy(&bench, &volume, "after");
+    let nodes = MARKED_LEN as u64 / NODE_LEN - 1;
+    let found = audit(0, &before, &after);
+    assert!(found["holds"] == true && found["deleted"].as_u64() >= Some(nodes), "{found}");
+    // Before the purge the same keys are there; what is in use is known by the later dump.
+    let both = bench.text("both");
+    fs::write(&both, [fs::read(&deleted).unwrap(), fs::read(&after).unwrap()].concat()).unwrap();
+    let found = audit(1, &before, &both);
+    assert!(found["recoverable_count"].as_u64() >= Some(nodes), "{found}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "kept; ".repeat(10_000));
+    drop(disk);
+    succeed(&["umount", dir]);
+    succeed(&["dnefs", "check", &volume]);
+}
+
+#[test]
+fn what_ext4_discards_is_gone_after_a_purge() {
+    play("what_ext4_discards_is_gone_after_a_purge", "discard", |_| ());
+}
+
+#[test]
+fn what_is_trimmed_is_gone_after_a_purge() {
+    play("what_is_trimmed_is_gone_after_a_purge", "nodiscard", |at| {
+        system("fstrim", &[at.to_str().unwrap()]).unwrap();
+    });
+}
