@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let volume: Arc<dyn Volume> = Arc::<UbiVolume>::clone(&chip);
     format(&volume, &FormatOptions::default(), None)?;
-    let fs = Dnefs::open(volume, None)?;
+    let fs = Dnefs::open(volume, None, Arc::new(tacita_clock::System))?;
     let new = NewNode {
         kind: FileType::File,
         perm: 0o600,

@@ -1,6 +1,6 @@
 //! An open volume.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tacita_clock::{Clock, Event};
@@ -62,6 +62,8 @@ pub struct Dnefs {
     clock: Arc<dyn Clock>,
     /// Receipts follow one another: one purge that gives one at a time.
     purging: Mutex<()>,
+    /// A purge since it was opened may have left keys.
+    incomplete: AtomicBool,
     /// Happens when there is so much to purge.
     due: Event,
     due_at_keys: AtomicU64,
@@ -90,6 +92,7 @@ impl Dnefs {
             name_hash,
             clock,
             purging: Mutex::new(()),
+            incomplete: AtomicBool::new(false),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
             due_at_bytes: AtomicU64::new(u64::MAX),
@@ -131,7 +134,7 @@ impl Dnefs {
                 return Err(e);
             }
         };
-        Ok(Receipt {
+        let receipt = Receipt {
             epoch,
             time: time_of(&*self.clock),
             of_all: scope == PurgeScope::All,
@@ -142,7 +145,9 @@ impl Dnefs {
             bad_after: erase.bad_after,
             damaged_pages: purged.damaged_pages,
             previous: self.store.core().last_receipt,
-        })
+        };
+        self.incomplete.fetch_or(!receipt.is_complete(), Ordering::Relaxed);
+        Ok(receipt)
     }
 
     /// What was replaced is gone from then on.
@@ -197,6 +202,11 @@ impl Dnefs {
         self.store.write_receipt(&receipt)?;
         self.store.sync()?;
         Ok(receipt)
+    }
+
+    /// Whether a purge may have left keys since the volume was opened, that of opening it included.
+    pub fn was_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::Relaxed)
     }
 
     /// The receipts of purges that are kept, the oldest first.

@@ -9,7 +9,7 @@ use tacita_dnefs_format::{
     CipherChoice, Compression, Layout, Parameters, Protection, SUPERBLOCK_LEBS, Superblock,
     Unlocked,
 };
-use tacita_flash::{Geometry, Leb, Volume};
+use tacita_flash::{EraseReport, Geometry, Leb, Volume};
 use tacita_secret::{Key, Password};
 
 use crate::error::{Error, Kind, Result};
@@ -83,7 +83,7 @@ pub fn plan(geometry: Geometry, options: &FormatOptions) -> Result<(Parameters, 
     Ok((parameters, layout))
 }
 
-/// Makes a volume; what was there before is erased.
+/// Makes a volume; what was there before is erased, but for what is in blocks that went bad meanwhile.
 ///
 /// # Errors
 /// [`Kind::Parameters`]; [`Kind::Device`].
@@ -91,13 +91,13 @@ pub fn format(
     volume: &Arc<dyn Volume>,
     options: &FormatOptions,
     password: Option<&Password>,
-) -> Result<()> {
+) -> Result<EraseReport> {
     let geometry = volume.geometry();
     let (parameters, layout) = plan(geometry, options)?;
     for leb in (0..geometry.lebs).map(Leb) {
         volume.unmap(leb)?;
     }
-    volume.flush_erases()?;
+    let erased = volume.flush_erases()?;
     let master = Key::random().map_err(no_randomness)?;
     for number in 0..layout.key_lebs {
         let block = fresh_block(&layout, &master, number)?;
@@ -127,8 +127,7 @@ pub fn format(
     store.core().checkpoint(&**volume, &parameters)?;
     store.mark(Class::Unmounted)?;
     write_superblock(&**volume, &superblock)?;
-    volume.flush_erases()?;
-    Ok(())
+    Ok(EraseReport { bad_before: erased.bad_before, ..volume.flush_erases()? })
 }
 
 fn root_directory(options: &FormatOptions) -> Write<'static> {

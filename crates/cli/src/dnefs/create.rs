@@ -112,7 +112,7 @@ fn fill(
     password: Option<&Password>,
 ) -> Outcome<()> {
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
-    tacita_dnefs::format(volume, options, password).map_err(of)?;
+    let erase = tacita_dnefs::format(volume, options, password).map_err(of)?;
     let parameters = read_superblock(&**volume).map_err(of)?.parameters;
     let layout = Layout::new(&parameters).expect("it was made so");
     let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
@@ -123,7 +123,7 @@ fn fill(
         size::show(u64::from(parameters.node_len_bytes)),
         layout.keys()
     );
-    Ok(())
+    told(path, Ok(erase))
 }
 
 fn options(command: &Command) -> Outcome<FormatOptions> {

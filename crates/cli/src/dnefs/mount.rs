@@ -46,8 +46,9 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
             let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
             drop(purger);
             // Nothing is written any more: the last purge.
-            let closed = posix.file_system().close().map_err(|e| exit::of_dnefs(volume, &e));
-            served.and(closed.and_then(|receipt| receipts::judged(&receipt)))
+            let fs = posix.file_system();
+            let closed = fs.close().map_err(|e| exit::of_dnefs(volume, &e));
+            served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
         },
     )
 }
@@ -88,7 +89,7 @@ impl Service for Mounted {
         match request.word.as_str() {
             // Everything is on the medium, and what was deleted is purged.
             "sync" => reply.answer(purge().and_then(|receipt| {
-                receipts::judged(&receipt)?;
+                receipts::complete(receipt.is_complete())?;
                 Ok(receipts::facts(&receipt))
             })),
             "purge" => reply.answer(purge().map(|receipt| receipts::facts(&receipt))),
@@ -175,7 +176,7 @@ fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {
     }
     match dnefs.purge(scope).map_err(|e| e.to_string()) {
         Ok(receipt) => {
-            if let Err(failure) = receipts::judged(&receipt) {
+            if let Err(failure) = receipts::complete(receipt.is_complete()) {
                 log::error!("purge: {}", failure.text());
             }
         }

@@ -14,7 +14,7 @@ pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
     let daemon = status::daemon_of(dir, exit::USAGE)?;
     let receipt = status::ask(daemon, "purge", Value::Null)?;
     output::facts(json, &receipt, &output::lines(&receipt))?;
-    if receipt["complete"] == false { Err(incomplete()) } else { Ok(()) }
+    complete(receipt["complete"] == true)
 }
 
 /// Of a mount, or of a volume that is not mounted.
@@ -39,17 +39,16 @@ pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bo
 }
 
 /// A purge that may have left something is told.
-pub(super) fn judged(receipt: &Receipt) -> Outcome<()> {
-    if receipt.is_complete() { Ok(()) } else { Err(incomplete()) }
-}
-
-fn incomplete() -> Failure {
-    Failure::new(
+pub(super) fn complete(is_complete: bool) -> Outcome<()> {
+    if is_complete {
+        return Ok(());
+    }
+    Err(Failure::new(
         exit::WRONG,
         "a block went bad while it was erased, or a page of keys is damaged: keys of deleted nodes may \
          be left there",
     )
-    .with_remedy("look for them with `tacita dnefs dump` and `tacita dnefs audit`")
+    .with_remedy("look for them with `tacita dnefs dump` and `tacita dnefs audit`"))
 }
 
 pub(super) fn list(receipts: &[Receipt]) -> Value {

@@ -10,7 +10,8 @@ mod programs;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tacita_testkit::{MountGuard, skip_without_fuse};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tacita_dnefs::{Dnefs, PurgeScope, format};
 use tacita_dnefs_audit::{Report, audit};
+use tacita_flash::emulator::Damage;
 use tacita_flash::{Behaviour, Emulator, EraseMode};
 use tacita_vfs::{
     Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Reserve, Stamps, Target,
@@ -194,6 +195,47 @@ fn what_an_unclean_end_left_is_gone_after_the_next_mount() {
         assert!(judge(&before, &dump(&chip)).holds());
         assert!(fs.lookup(fs.root(), name("victim")).is_err());
     }
+}
+
+/// A block that goes bad in the purge of a mount may keep keys: its receipt tells of it.
+#[test]
+fn a_block_that_goes_bad_in_a_mount_is_told_of() {
+    let mut told = 0;
+    for block in 0..64 {
+        let (chip, fs, _) = prepared(1);
+        remove(&fs, "victim");
+        fs.sync().unwrap();
+        drop(fs);
+        let chip = Arc::new(chip.power_on().unwrap());
+        chip.damage(Damage::EraseFails { block });
+        let opened = Dnefs::open(volume(&chip), None, Arc::new(tacita_clock::System));
+        let Ok(fs) = opened else { continue };
+        if !chip.wear()[block as usize].is_bad {
+            continue;
+        }
+        let first = *fs.receipts().unwrap().last().unwrap();
+        assert_eq!((first.bad_before, first.bad_after), (0, 1), "block {block}");
+        let second = fs.close().unwrap();
+        assert_eq!((second.bad_before, second.bad_after), (1, 1), "it is told once");
+        assert!(fs.was_incomplete(), "block {block}");
+        told += 1;
+    }
+    assert!(told > 1, "{told} blocks went bad");
+}
+
+#[test]
+fn a_block_that_goes_bad_in_a_format_is_told_of() {
+    let mut told = 0;
+    for block in 0..64 {
+        let (chip, fs, _) = prepared(1);
+        drop(fs);
+        chip.damage(Damage::EraseFails { block });
+        let report = format(&volume(&chip), &options(1), None).unwrap();
+        let is_bad = u32::from(chip.wear()[block as usize].is_bad);
+        assert_eq!((report.bad_before, report.bad_after), (0, is_bad), "block {block}");
+        told += is_bad;
+    }
+    assert!(told > 5, "{told} blocks went bad");
 }
 
 /// Who saw the medium before a purge of all knows no key that will be used.
