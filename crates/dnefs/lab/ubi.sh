@@ -52,12 +52,32 @@ judged() {
     echo "$1: keys of deleted nodes found before the purge: $said, after it: $found"
 }
 
+# The second reader finds in a raw dump what the mount has shown: sums of files by their paths.
+read_again() {
+    local python=/usr/bin/python3 reader=../tests/second_reader/read_volume.py
+    "$python" -c 'import argon2, cryptography, zstandard' 2> /dev/null ||
+        { skip "the second reader: $python has no argon2, cryptography or zstandard"; return; }
+    mkdir "$work/read"
+    "$python" "$reader" "$work/dumps/whole" "$work/read" > "$work/listed"
+    "$python" - "$work" <<'PROGRAM' | LC_ALL=C sort | diff - "$work/dumps/sums"
+import json, sys
+from hashlib import sha256
+from pathlib import Path
+work = Path(sys.argv[1])
+for line in map(json.loads, (work / "listed").open()):
+    if line["kind"] == 1:
+        print(sha256((work / "read" / line["id"]).read_bytes()).hexdigest(), "", "." + bytes.fromhex(line["path"]).decode())
+PROGRAM
+    echo "the second reader finds in a raw dump the $(wc -l < "$work/dumps/sums") files of the mount"
+}
+
 on_chip "" ways.sh
 for way in overwrite truncate punch unlink rename-over set-attribute remove-attribute remove-directory; do
     judged "$way"
 done
 judged erases
 judged keeps kept
+read_again
 
 rm "$work"/dumps/*
 on_chip "" ends.sh

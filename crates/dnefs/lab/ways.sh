@@ -65,8 +65,11 @@ for way in overwrite truncate punch unlink rename-over set-attribute remove-attr
     raw_dump "/dumps/$way.purged"
     rm -rf "$dir/victim" "$dir/folder" "$dir/other"
 done
+fill "$dir/filled" 1
+sums "$dir" > /dumps/sums
 "$tacita" umount "$dir"
 "$tacita" dnefs check /dev/ubi0_0 > /dev/null
+"$tacita" dnefs dump /dev/ubi0_0 /dumps/whole
 silently ubidetach -p /dev/mtd0
 echo "eight ways to delete are in the dumps"
 

@@ -19,7 +19,7 @@ use tacita_testkit::history::{Rng, step, tree, walk};
 use tacita_testkit::second_reader::tree_of;
 use tacita_vfs::{FileSystem, FileType, Timestamp};
 
-use crate::volumes::{LIMITS, chip, volume};
+use crate::volumes::{LIMITS, chip, dump, volume};
 
 const PYTHON: &str = "/usr/bin/python3";
 const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/second_reader/read_volume.py");
@@ -111,14 +111,20 @@ fn history(
 /// What the reader sees is what a mount shows.
 fn compare(image: &Path, password: Option<(&Password, &Path)>, end: End, what: &str) {
     let folder = image.with_extension("read");
-    let output = read(image, &folder, password.map(|(_, file)| file));
+    let file = password.map(|(_, file)| file);
+    let (seen, lines) = tree_of(&read(image, &folder, file), &folder);
     let chip = Arc::new(Emulator::open(image, Behaviour::default()).unwrap());
+    if matches!(end, End::Unmounted) {
+        let dumped = image.with_extension("dump");
+        fs::write(&dumped, dump(&chip)).unwrap();
+        let (from_dump, _) = tree_of(&read(&dumped, &folder, file), &folder);
+        assert!(from_dump == seen, "{what}: from a raw dump");
+    }
     let found = check(&volume(&chip), password.map(|(password, _)| password)).unwrap();
     assert_eq!(found.was_unmounted, matches!(end, End::Unmounted), "{what}");
     assert!(found.wrong.is_empty(), "{what}: {:?}", found.wrong);
     let fs = Dnefs::open(volume(&chip), password.map(|(password, _)| password), Arc::new(System))
         .unwrap();
-    let (seen, lines) = tree_of(&output, &folder);
     assert!(seen == tree(&fs), "{what}");
     assert!(seen.len() > 3, "{what}: there is something to compare");
     for place in walk(&fs) {

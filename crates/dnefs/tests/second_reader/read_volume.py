@@ -3,8 +3,8 @@
 
     read_volume.py IMAGE FOLDER [PASSWORD_FILE]   lists all paths as JSON, a line each; contents go to FOLDER
 
-Reads what was not unmounted, too, and writes nothing to it. Needs python3-cryptography, python3-argon2 and
-python3-zstandard.
+IMAGE is one of the emulator, or a raw dump of a chip with UBI. Reads what was not unmounted, too, and writes nothing
+to it. Needs python3-cryptography, python3-argon2 and python3-zstandard.
 """
 
 import json
@@ -71,26 +71,38 @@ def from_lz4(block):
 
 
 class Flash:
-    """The logical blocks in an image of the emulator."""
+    """The logical blocks in an image of the emulator, or in a raw dump of a chip."""
 
     def __init__(self, path):
-        image = Path(path).read_bytes()
-        header = image[:4096]
-        require(header[:12] == b"TACITAFL\1\0\0\0" and digest(header[:4064]) == header[4064:], "not an image")
-        page, pages, blocks = unpack_from("<3I", header, 12)
-        block_len, states = page * pages, 4096 + blocks * page * pages
-        self.leb_len = block_len - page
-        self.page = page
-        found = {}
-        for number in range(blocks):
-            programmed, mark = unpack_from("<IB", image, states + 8 * number)
-            start = 4096 + number * block_len
-            block = image[start:start + programmed].ljust(block_len, b"\xff")
-            if mark == 0:
-                self.attach(block, found)
+        content, found = Path(path).read_bytes(), {}
+        for block in self.of_image(content) if content[:8] == b"TACITAFL" else self.of_dump(content):
+            self.attach(block, found)
         table = self.newest(found.get((0x7FFFEFFF, 0), []) + found.get((0x7FFFEFFF, 1), []))
         self.lebs = unpack_from(">I", table)[0]
         self.content = {leb: self.newest(copies) for (volume, leb), copies in found.items() if volume == 0}
+
+    def of_image(self, image):
+        """Physical blocks that are good, as they are read."""
+        header = image[:4096]
+        require(header[8:12] == b"\1\0\0\0" and digest(header[:4064]) == header[4064:], "not an image")
+        self.page, pages, blocks = unpack_from("<3I", header, 12)
+        block_len, states = self.page * pages, 4096 + blocks * self.page * pages
+        self.leb_len = block_len - self.page
+        for number in range(blocks):
+            programmed, mark = unpack_from("<IB", image, states + 8 * number)
+            start = 4096 + number * block_len
+            if mark == 0:
+                yield image[start:start + programmed].ljust(block_len, b"\xff")
+
+    def of_dump(self, dump):
+        """Physical blocks of UBI, whose headers tell their length."""
+        begins = [at for at in range(0, len(dump), 512) if dump[at:at + 5] == b"UBI#\1"]
+        require(len(begins) > 1, "neither an image nor a dump of UBI")
+        block_len = min(after - before for before, after in zip(begins, begins[1:]))
+        self.page = unpack_from(">I", dump, begins[0] + 20)[0]
+        self.leb_len = block_len - self.page
+        for start in range(0, len(dump), block_len):
+            yield dump[start:start + block_len]
 
     def attach(self, block, found):
         sub_page = max(self.page // 4, 256)
