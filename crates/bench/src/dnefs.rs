@@ -1,5 +1,5 @@
-//! DNEFS beside other encrypting file systems through real mounts, and by itself on a chip in memory:
-//! the paper's tables 3 to 5, mounting, purging, wear, memory.
+//! DNEFS beside other encrypting file systems through real mounts, and by itself on a chip in
+//! memory: the paper's tables 3 to 5, mounting, purging, wear, memory.
 
 mod chip;
 mod inside;

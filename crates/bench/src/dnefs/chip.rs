@@ -106,8 +106,8 @@ pub(super) fn create(dnefs: &Dnefs, name: &str) -> Result<NodeId> {
     Ok(dnefs.create(dnefs.root(), OsStr::new(name), &new).map_err(failed)?.0)
 }
 
-/// Processor time in seconds that some work takes: a machine that is busy with other work adds little
-/// to it.
+/// Processor time in seconds that some work takes: a machine that is busy with other work adds
+/// little to it.
 pub(super) fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,5 +1,5 @@
-//! On a chip in memory, without a mount, in processor time: the ciphers, the length of nodes, the purge of a block of keys,
-//! and what of the time is encryption.
+//! On a chip in memory, without a mount, in processor time: the ciphers, the length of nodes, the
+//! purge of a block of keys, and what of the time is encryption.
 
 use anyhow::{Result, ensure};
 use tacita_dnefs::{CipherChoice, FormatOptions, PurgeScope};
@@ -147,8 +147,8 @@ fn ciphers(rounds: u32) -> Result<Vec<Record>> {
     Ok(records.into_iter().flatten().collect())
 }
 
-/// Microseconds to encrypt and to decrypt what a node of 4 KiB holds, with all that is done with its key,
-/// and a copy of it.
+/// Microseconds to encrypt and to decrypt what a node of 4 KiB holds, with all that is done with
+/// its key, and a copy of it.
 fn cipher(cipher: CipherChoice) -> Result<[f64; 2]> {
     let key = vec![7; cipher.key_len()];
     let content = vec![1; PART_LEN];

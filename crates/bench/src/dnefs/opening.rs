@@ -1,5 +1,5 @@
-//! Mounting a volume with 1 GiB of content: clean, and after its daemon was killed; and the memory that
-//! it takes then.
+//! Mounting a volume with 1 GiB of content: clean, and after its daemon was killed; and the memory
+//! that it takes then.
 
 use std::fs;
 use std::path::Path;
@@ -22,8 +22,8 @@ const CONTENT_BYTES: u64 = 1 << 30;
 const NEWER_BYTES: u64 = 60 << 20;
 /// Room for that, and for what is obsolete.
 const SIZE_BYTES: u64 = 2 << 30;
-/// Sizes of the volume whose memory is counted, full to four fifths by that content, and of an empty one
-/// that it is counted beyond.
+/// Sizes of the volume whose memory is counted, full to four fifths by that content, and of an
+/// empty one that it is counted beyond.
 const FULL_BYTES: u64 = 1300 << 20;
 const EMPTY_BYTES: u64 = 8 << 20;
 /// Longest status.
@@ -57,8 +57,8 @@ fn filled<'p>(dnefs: &'p dyn Peer, folder: &Path, size_bytes: u64) -> Result<Vol
     Ok(volume)
 }
 
-/// Bytes for each node of a full volume, beyond those of an empty one: after mounting, and after it was
-/// filled.
+/// Bytes for each node of a full volume, beyond those of an empty one: after mounting, and after it
+/// was filled.
 fn memory(dnefs: &dyn Peer, folder: &Path) -> Result<[f64; 2]> {
     let base = resident_bytes(&Volume::prepare(dnefs, folder, EMPTY_BYTES)?)?;
     let mut volume = filled(dnefs, folder, FULL_BYTES)?;

@@ -95,8 +95,8 @@ fn find<'r>(
     records.iter().find(|r| r.profile == profile && r.workload == workload && r.peer == peer)
 }
 
-/// A line a figure of the paper's Tables 3 and 4: what encryption costs of a chip in memory, where the
-/// paper has the same file system with and without it. Table 5 is `tacita dnefs plan`.
+/// A line a figure of the paper's Tables 3 and 4: what encryption costs of a chip in memory, where
+/// the paper has the same file system with and without it. Table 5 is `tacita dnefs plan`.
 pub(crate) fn beside_the_paper(records: &[Record]) -> String {
     let mut text = String::new();
     let value =
