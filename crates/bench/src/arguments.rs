@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Pddm(PddmOptions),
     /// PD-DM's volumes on a model of a spinning disk, on a virtual clock, and the paper's tables
     PddmModel(PddmModelOptions),
-    /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, memory, the paper's tables
+    /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, the paper's tables
     Dnefs(DnefsOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,

@@ -1,5 +1,5 @@
-//! DNEFS beside other encrypting file systems through real mounts, and by itself on a chip in memory:
-//! the paper's tables 3 to 5, mounting, purging, wear, memory.
+//! DNEFS beside other encrypting file systems through real mounts, and by itself on a chip in
+//! memory: the paper's tables 3 to 5, mounting, purging, wear, memory.
 
 mod chip;
 mod inside;
@@ -21,20 +21,16 @@ use crate::hifs::workload::Profile;
 /// How full a volume is when it is measured, in percent.
 const LOAD: u32 = 30;
 
-/// Measures the parts that the options ask for.
-pub(crate) fn run(options: &DnefsOptions, scratch: &Path) -> Result<Vec<Record>> {
-    let mut records = Vec::new();
-    for part in &options.parts {
-        runner::check_stop()?;
-        records.extend(match part.as_str() {
-            "mounts" => mounts(options, scratch)?,
-            "open" => opening::run(options.rounds, scratch)?,
-            "memory" => inside::run(options.rounds)?,
-            "wear" => wear::run()?,
-            _ => bail!("no part is called {part}: mounts, open, memory and wear are possible"),
-        });
+/// Measures a part.
+pub(crate) fn run(part: &str, options: &DnefsOptions, scratch: &Path) -> Result<Vec<Record>> {
+    runner::check_stop()?;
+    match part {
+        "mounts" => mounts(options, scratch),
+        "open" => opening::run(options.rounds, scratch),
+        "memory" => inside::run(options.rounds),
+        "wear" => wear::run(),
+        _ => bail!("no part is called {part}: mounts, open, memory and wear are possible"),
     }
-    Ok(records)
 }
 
 fn mounts(options: &DnefsOptions, scratch: &Path) -> Result<Vec<Record>> {

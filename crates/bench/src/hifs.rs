@@ -76,7 +76,8 @@ pub(crate) fn run(options: &HifsOptions, scratch: &Path) -> Result<Vec<Record>> 
     Ok(records)
 }
 
-/// Measures a profile at one load. `forget` empties the caches of an image, and says whether it could.
+/// Measures a profile at one load. `forget` empties the caches of an image, and says whether it
+/// could.
 pub(crate) fn side_by_side(
     peers: &[Box<dyn Peer>],
     profile: Profile,

@@ -82,8 +82,12 @@ fn run(arguments: &Arguments) -> Result<()> {
             print!("{}", pddm::beside_the_paper(&records));
         }
         Command::Dnefs(options) => {
-            let records = dnefs::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "dnefs")?;
+            let mut records = Vec::new();
+            for part in &options.parts {
+                let found = dnefs::run(part, options, &arguments.scratch)?;
+                report(&found, &origin, out, &format!("dnefs-{part}"))?;
+                records.extend(found);
+            }
             print!("{}", dnefs::targets::verdicts(&records));
             print!("{}", dnefs::targets::beside_the_paper(&records));
         }

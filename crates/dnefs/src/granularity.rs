@@ -1,5 +1,5 @@
-//! What the length of nodes costs: erase blocks of keys, copies for a small deletion, memory, the time
-//! of a purge.
+//! What the length of nodes costs: erase blocks of keys, copies for a small deletion, memory, the
+//! time of a purge.
 
 use tacita_flash::Geometry;
 
@@ -10,8 +10,8 @@ use crate::{index, keys};
 /// Bytes of nodes that the paper counts erase blocks of keys for.
 const GIB: f64 = 1_073_741_824.0;
 
-/// The time that a purge of one erase block of keys took on the paper's device, in milliseconds, and
-/// how long that block was in bytes. Paper: DNEFS, Table 4.
+/// The time that a purge of one erase block of keys took on the paper's device, in milliseconds,
+/// and how long that block was in bytes. Paper: DNEFS, Table 4.
 pub const PAPER_PURGE: (f64, u32) = (21.2, 128 << 10);
 
 /// The shape of a chip, as far as the paper's Table 5 needs it.
@@ -51,8 +51,8 @@ pub struct VolumeCost {
     pub keys: u32,
     /// Erase blocks of nodes.
     pub main_lebs: u32,
-    /// Memory for the index and the states of all keys in bytes, when the volume is full of nodes of
-    /// this length.
+    /// Memory for the index and the states of all keys in bytes, when the volume is full of nodes
+    /// of this length.
     pub memory_bytes: u64,
 }
 

@@ -108,6 +108,9 @@ impl Index {
                         keys: chunk.keys.split_off(cut),
                         stored: None,
                     };
+                    // The entry that was too many had doubled their room.
+                    chunk.at.shrink_to_fit();
+                    chunk.keys.shrink_to_fit();
                     self.chunks.insert(half.at[0], half);
                 }
                 self.len += 1;
@@ -313,5 +316,7 @@ mod tests {
             index.insert(IndexKey::data(1, block), KeyId(0));
         }
         assert_eq!(index.chunks().count(), 10);
+        let full = index.chunks().take(9);
+        assert!(full.map(|chunk| chunk.at.capacity()).all(|room| room == CHUNK_LEN_MAX));
     }
 }

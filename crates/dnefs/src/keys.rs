@@ -5,16 +5,18 @@
 //! node. A purge makes deleted ones unused, by putting others in their place.
 
 mod pages;
+mod places;
 mod purge;
 
 use std::ops::Range;
 
 use tacita_dnefs_format::checkpoint::{KeyMap, Location, NodeRef};
-use tacita_dnefs_format::{KeyPos, Layout, MainLeb, Malformed};
+use tacita_dnefs_format::{KeyPos, Layout, Malformed};
 use tacita_flash::Volume;
 use tacita_secret::{FreshKey, Key, MessageKey, OneTimeCipher};
 
 pub(crate) use pages::KeyPages;
+use places::Place;
 pub(crate) use purge::{Purged, fresh_block, new_uuid, no_randomness};
 
 use crate::error::{Error, Kind, Result};
@@ -41,10 +43,7 @@ pub(crate) enum State {
 }
 
 /// What a key takes in memory, in bytes, whether a node has it or not.
-pub(crate) const KEY_LEN: u64 = (size_of::<State>() + size_of::<Location>()) as u64;
-
-/// Where a node is not.
-const NOWHERE: Location = Location { leb: MainLeb(u32::MAX), offset: 0, len_bytes: 0 };
+pub(crate) const KEY_LEN: u64 = (size_of::<State>() + size_of::<Place>()) as u64;
 
 /// What is known of an erase block of keys.
 #[derive(Debug, Clone, Default)]
@@ -80,7 +79,7 @@ pub struct KeyUse {
 pub(crate) struct Keys {
     layout: Layout,
     states: Vec<State>,
-    locations: Vec<Location>,
+    places: Vec<Place>,
     lebs: Vec<KeyLeb>,
     pages: KeyPages,
     /// Where maps lay that have changed, for the next checkpoint to free.
@@ -104,7 +103,7 @@ impl Keys {
         Self {
             layout,
             states: vec![State::Deleted; count],
-            locations: vec![NOWHERE; count],
+            places: vec![Place::NOWHERE; count],
             lebs: vec![leb; layout.key_lebs as usize],
             pages: KeyPages::new(layout, cipher, master),
             dropped: Vec::new(),
@@ -139,7 +138,7 @@ impl Keys {
 
     /// Where its node lies.
     pub(crate) fn location(&self, key: KeyId) -> Location {
-        self.locations[key.0 as usize]
+        self.places[key.0 as usize].location()
     }
 
     /// How many keys can be handed out.
@@ -263,13 +262,13 @@ impl Keys {
 
     /// Its node lies there now: handed out, read from a checkpoint or from the log, or moved.
     pub(crate) fn is_at(&mut self, key: KeyId, state: State, location: Location) {
-        self.locations[key.0 as usize] = location;
+        self.places[key.0 as usize] = Place::of(location);
         self.set(key, state);
     }
 
     /// Its node is not needed any more, once that is on the medium.
     pub(crate) fn obsolete(&mut self, key: KeyId) {
-        self.locations[key.0 as usize] = NOWHERE;
+        self.places[key.0 as usize] = Place::NOWHERE;
         self.set(key, State::Pending);
         self.pending.push(key);
     }

@@ -9,7 +9,7 @@ use tacita_dnefs_format::checkpoint::{
 use tacita_dnefs_format::node::{self, Class, Header};
 use tacita_dnefs_format::receipt::Receipt;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind};
-use tacita_dnefs_format::{Layout, MainLeb, Malformed, Parameters, Unlocked};
+use tacita_dnefs_format::{Layout, MainLeb, Malformed, NODE_ALIGN, Parameters, Unlocked};
 use tacita_flash::{Leb, Volume};
 
 use crate::collection;
@@ -297,6 +297,9 @@ impl Loader<'_> {
 
     /// All nodes in erase blocks that were begun, or appended to, after the checkpoint.
     fn written(&self, core: &mut Core, root: &Root) -> Result<Vec<Written>> {
+        if root.open.iter().any(|(_, from)| !from.is_multiple_of(NODE_ALIGN)) {
+            return Err(damaged("the root")(Malformed("no node begins where it says")));
+        }
         let mut all = Vec::new();
         for leb in (0..self.layout.main_lebs).map(MainLeb) {
             let at = Leb(self.layout.main_leb(leb));

@@ -297,6 +297,7 @@ impl Log {
         at.leb.0 < self.layout.main_lebs
             && at.len_bytes as usize >= node::HEADER_LEN
             && at.len_bytes <= self.layout.leb_len_bytes
+            && at.offset.is_multiple_of(NODE_ALIGN)
             && at.offset <= self.layout.leb_len_bytes - at.len_bytes
     }
 

@@ -275,12 +275,16 @@ impl Store {
             let Some(last) = wanted.last() else { return Ok(()) };
             start = IndexKey { sub: last.at.sub + 1, ..last.at };
             let is_last = wanted.len() < READ_NODES;
-            for run in wanted.chunk_by_mut(Wanted::is_followed_by) {
-                self.read_run(run)?;
-            }
+            let runs = wanted.chunk_by_mut(Wanted::is_followed_by);
+            let runs: Vec<_> = runs.map(|run| self.read_run(run)).collect::<Result<_>>()?;
             drop(blocks);
-            for node in &mut wanted {
-                self.open(node, &mut each)?;
+            for (run, mut bytes) in runs {
+                let start = run[0].location.offset;
+                for node in run {
+                    let Location { offset, len_bytes, .. } = node.location;
+                    let bytes = &mut bytes[(offset - start) as usize..][..len_bytes as usize];
+                    self.open(node, bytes, &mut each)?;
+                }
             }
             if is_last {
                 return Ok(());
@@ -288,30 +292,21 @@ impl Store {
         }
     }
 
-    /// Reads nodes that lie one after the other.
-    fn read_run(&self, run: &mut [Wanted]) -> Result<()> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
-        if !first.bytes.is_empty() {
-            return Ok(());
+    /// Nodes that lie one after the other, and what stands there.
+    fn read_run<'w>(&self, run: &'w mut [Wanted]) -> Result<(&'w [Wanted], Vec<u8>)> {
+        let (first, last) = (run[0].location, run[run.len() - 1].location);
+        let mut bytes = std::mem::take(&mut run[0].bytes);
+        if bytes.is_empty() {
+            bytes.resize((last.offset + last.len_bytes - first.offset) as usize, 0);
+            self.volume.read(Leb(self.layout.main_leb(first.leb)), first.offset, &mut bytes)?;
         }
-        let start = first.location.offset;
-        let mut bytes = vec![0; (last.location.offset + last.location.len_bytes - start) as usize];
-        let leb = Leb(self.layout.main_leb(first.location.leb));
-        self.volume.read(leb, start, &mut bytes)?;
-        if let [only] = run {
-            only.bytes = bytes;
-            return Ok(());
-        }
-        for node in run {
-            let offset = (node.location.offset - start) as usize;
-            node.bytes = bytes[offset..][..node.location.len_bytes as usize].to_vec();
-        }
-        Ok(())
+        Ok((run, bytes))
     }
 
     fn open(
         &self,
-        node: &mut Wanted,
+        node: &Wanted,
+        bytes: &mut [u8],
         each: &mut impl FnMut(
             IndexKey,
             &Opened<'_>,
@@ -323,11 +318,10 @@ impl Store {
         let location = node.location;
         let damage = |malformed| damaged(what(location))(malformed);
         let gone = tacita_dnefs_format::Malformed("nothing is there");
-        let header =
-            Header::parse(&node.bytes).and_then(|header| header.ok_or(gone)).map_err(damage)?;
+        let header = Header::parse(bytes).and_then(|header| header.ok_or(gone)).map_err(damage)?;
         let authenticates = self.parameters.cipher.authenticates();
-        let opened = node::open_unchecked(&mut node.bytes, &header, &node.key, authenticates)
-            .map_err(damage)?;
+        let opened =
+            node::open_unchecked(bytes, &header, &node.key, authenticates).map_err(damage)?;
         if opened.at != node.at {
             return Err(Error::new(Kind::Damaged, format!("{}: it is another's", what(location))));
         }

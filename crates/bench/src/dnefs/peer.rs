@@ -69,7 +69,8 @@ impl Peer for Dnefs {
     }
 }
 
-/// gocryptfs over an ext4 on a loop device, so that no other file system is synced with it. Root only.
+/// gocryptfs over an ext4 on a loop device, so that no other file system is synced with it. Root
+/// only.
 struct Gocryptfs;
 
 impl Gocryptfs {

@@ -1,4 +1,5 @@
-//! Erases by the interval of purges: a chip in memory that lives through weeks of a steady workload.
+//! Erases by the interval of purges: a chip in memory that lives through weeks of a steady
+//! workload.
 
 use std::ffi::OsStr;
 
@@ -14,8 +15,9 @@ use crate::harness::statistics::real;
 
 /// Time that passes.
 const HOURS: u32 = 300;
-/// Written each minute: so many nodes of 4 KiB at random places, and a file of one node, which lives for
-/// a minute; 2.8 MiB of content an hour, as little as gave the paper 21 erases an hour without purges.
+/// Written each minute: so many nodes of 4 KiB at random places, and a file of one node, which
+/// lives for a minute; 2.8 MiB of content an hour, as little as gave the paper 21 erases an hour
+/// without purges.
 const OVERWRITES_A_MINUTE: u32 = 11;
 /// A file that stays, of which nodes are overwritten.
 const FILE_LEN_BYTES: u64 = 8 << 20;
@@ -74,8 +76,8 @@ fn erases(chip: &Chip) -> Vec<u64> {
     chip.emulator.wear().iter().map(|block| block.erase_counter).collect()
 }
 
-/// The share of all erases that would have to fall on other blocks for all to be worn alike (the Hoover
-/// index).
+/// The share of all erases that would have to fall on other blocks for all to be worn alike (the
+/// Hoover index).
 fn inequality(worn: &[u64]) -> f64 {
     let all = real(worn.iter().sum());
     let even = all / real(worn.len() as u64);

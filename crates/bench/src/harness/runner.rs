@@ -157,8 +157,8 @@ pub(crate) fn drop_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-/// Drops what the machine's page cache has of one file, which is synced first; `false` if that is not
-/// allowed.
+/// Drops what the machine's page cache has of one file, which is synced first; `false` if that is
+/// not allowed.
 pub(crate) fn drop_pages(path: &Path) -> bool {
     let drop = || -> Result<()> {
         let file = fs::File::open(path)?;

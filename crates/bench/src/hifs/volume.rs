@@ -82,8 +82,8 @@ impl<'p> Volume<'p> {
         &self.image
     }
 
-    /// Mounts anew with empty caches, those of the daemon included; `false` if those that `forget` is
-    /// for could not be emptied.
+    /// Mounts anew with empty caches, those of the daemon included; `false` if those that `forget`
+    /// is for could not be emptied.
     pub(crate) fn make_cold(&mut self, forget: fn(&Path) -> bool) -> Result<bool> {
         self.unmount()?;
         let cold = forget(&self.image);

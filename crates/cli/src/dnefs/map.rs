@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tacita_block::size;
-use tacita_dnefs::{KeyUse, Map, Role};
+use tacita_dnefs::{BlockUse, KeyUse, Map, Role};
 use tacita_flash::emulator::BlockWear;
 
 use super::chip::Chip;
@@ -127,8 +127,14 @@ impl View {
     fn as_json(&self) -> Value {
         let roles: serde_json::Map<_, _> =
             Role::ALL.iter().map(|role| (name(*role).into(), json!(self.count(*role)))).collect();
-        let block = |(number, block): (usize, &tacita_dnefs::BlockUse)| json!({ "block": number, "role": name(block.role), "live_bytes": block.live_bytes });
-        let key_use = |keys: &KeyUse| json!({ "used": keys.used, "fresh": keys.fresh, "to_purge": keys.to_purge });
+        let block = |(number, block): (usize, &BlockUse)| {
+            let role = name(block.role);
+            json!({ "block": number, "role": role, "live_bytes": block.live_bytes })
+        };
+        let key_use = |keys: &KeyUse| {
+            let KeyUse { used, fresh, to_purge } = keys;
+            json!({ "used": used, "fresh": fresh, "to_purge": to_purge })
+        };
         let wear = |block: &BlockWear| {
             json!({
                 "erases": block.erase_counter,
@@ -230,8 +236,8 @@ impl View {
         let Erases { least, median, most, all } = self.erases();
         let (blocks, bad) = (self.wear.len(), self.bad_blocks());
         format!(
-            "wear: {blocks} physical blocks erased {least} to {most} times, the median {median}, {all} \
-             in all; {bad} are bad\n"
+            "wear: {blocks} physical blocks erased {least} to {most} times, the median {median}, \
+             {all} in all; {bad} are bad\n"
         )
     }
 }

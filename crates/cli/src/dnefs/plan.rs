@@ -115,8 +115,8 @@ fn as_text(rows: &[Row], geometry: Geometry) -> String {
     let (ms, len) = PAPER_PURGE;
     let _ = writeln!(
         text,
-        "\nThe first three columns are the paper's Table 5, by its text. The others are of a volume on\n\
-         {} erase blocks of {}, with a key for each half node; - where nodes are\n\
+        "\nThe first three columns are the paper's Table 5 by its text. The rest is of a volume\n\
+         on {} erase blocks of {}, with a key for each half node; - where nodes are\n\
          longer than half an erase block. Time at the rate of the paper's device, {ms} ms for {}.",
         geometry.lebs,
         size::show(geometry.leb_len_bytes.into()),

@@ -172,7 +172,8 @@ impl Canvas {
     fn wear(&mut self, blocks: &[BlockWear], erases: &Erases) {
         let Erases { least, median, most, all } = erases;
         let text = format!(
-            "Wear: physical blocks erased {least} to {most} times, the median {median}, {all} in all"
+            "Wear: physical blocks erased {least} to {most} times, the median {median}, \
+             {all} in all"
         );
         self.text("part", 0, &text);
         let scale = Scale::new(*least, *most);
