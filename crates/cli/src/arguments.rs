@@ -276,6 +276,9 @@ pub(crate) enum Dnefs {
         /// A dump from after the purge
         #[arg(long, value_name = "DUMP")]
         after: PathBuf,
+        /// Look in this core dump of the daemon instead of the later dump
+        #[arg(long, value_name = "FILE")]
+        memory: Option<PathBuf>,
         /// Read a password of the volume from the first line of this file; may be repeated
         #[arg(long, value_name = "FILE")]
         password_file: Vec<PathBuf>,

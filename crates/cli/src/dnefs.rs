@@ -36,8 +36,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         }
         Command::Erase { volume, force } => create::erase(volume, *force),
         Command::Dump { volume, out } => facts::dump(volume, out),
-        Command::Audit { before, after, password_file, json } => {
-            audit::run(before, after, password_file, *json)
+        Command::Audit { before, after, memory, password_file, json } => {
+            audit::run(before, after, memory.as_deref(), password_file, *json)
         }
     }
 }

@@ -8,7 +8,7 @@ use tacita_dnefs_format::{CipherChoice, Layout, NODE_ALIGN, Protection, Superblo
 use tacita_secret::{Key, Password};
 
 /// Everything begins at multiples of so many bytes, but for nodes.
-const SECTOR_LEN: usize = 512;
+pub(crate) const SECTOR_LEN: usize = 512;
 
 /// None of the passwords opens any superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,8 @@ pub(crate) struct Dump<'a> {
 }
 
 impl<'a> Dump<'a> {
-    pub(crate) fn read(bytes: &'a [u8], masters: &Masters) -> Self {
+    /// Pages of keys begin at multiples of `alignment`.
+    pub(crate) fn read(bytes: &'a [u8], masters: &Masters, alignment: usize) -> Self {
         let nodes = nodes(bytes).collect();
         let mut dump = Dump {
             bytes,
@@ -115,7 +116,7 @@ impl<'a> Dump<'a> {
             layout: masters.layout(),
         };
         let Some(page_len) = masters.page_len() else { return dump };
-        for start in (0..bytes.len()).step_by(SECTOR_LEN) {
+        for start in (0..bytes.len()).step_by(alignment) {
             let Some(page) = bytes.get(start..start + page_len) else { break };
             if key_page::peek(page).is_err() {
                 continue;

@@ -13,7 +13,6 @@ mod search;
 
 use std::collections::{HashMap, HashSet};
 
-use tacita_dnefs_format::CipherChoice;
 use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
 use tacita_secret::{CheckValue, Password};
 
@@ -21,7 +20,7 @@ pub use dump::{Node, WrongPassword};
 pub use search::Place;
 pub use tacita_dnefs_format::receipt::Receipt;
 
-use dump::Dump;
+use dump::{Dump, SECTOR_LEN};
 
 /// A deleted node whose key is still there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,12 +75,37 @@ impl Report {
 /// # Errors
 /// [`WrongPassword`] if there are superblocks and none of them opens.
 pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Report, WrongPassword> {
+    judge(before, after, None, passwords)
+}
+
+/// The same of the memory of a daemon, such as a core dump, in place of `after`, which says what is in
+/// use.
+///
+/// # Errors
+/// As [`audit`].
+pub fn audit_memory(
+    memory: &[u8],
+    (before, after): (&[u8], &[u8]),
+    passwords: &[Password],
+) -> Result<Report, WrongPassword> {
+    judge(before, after, Some(memory), passwords)
+}
+
+fn judge(
+    before: &[u8],
+    after: &[u8],
+    memory: Option<&[u8]>,
+    passwords: &[Password],
+) -> Result<Report, WrongPassword> {
     let mut masters = dump::Masters::default();
     masters.find(before, passwords);
     masters.find(after, passwords);
     masters.check()?;
-    let before = Dump::read(before, &masters);
-    let after = Dump::read(after, &masters);
+    let before = Dump::read(before, &masters, SECTOR_LEN);
+    let after = Dump::read(after, &masters, SECTOR_LEN);
+    // In memory anything may begin anywhere.
+    let memory = memory.map(|memory| Dump::read(memory, &masters, 1));
+    let searched = memory.as_ref().unwrap_or(&after);
 
     let mut nodes: HashMap<CheckValue, Node> = HashMap::new();
     for node in before.nodes.iter().chain(&after.nodes) {
@@ -94,7 +118,7 @@ pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Repo
         newer_known: 0,
         deleted: 0,
         windows: 0,
-        key_pages: after.key_pages.len() as u64,
+        key_pages: searched.key_pages.len() as u64,
         key_pages_sealed: after.key_pages_sealed,
         recoverable: Vec::new(),
         receipts: Vec::new(),
@@ -121,7 +145,7 @@ pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Repo
     let last = report.receipts.last().map_or(NO_RECEIPT, Receipt::digest);
     report.receipts_whole = first_break(&report.receipts, &last).is_none();
     let wanted: HashSet<_> = nodes.keys().copied().collect();
-    let found = search::search(&after, cipher, &wanted);
+    let found = search::search(searched, cipher, &wanted);
     report.windows = found.windows;
     for (check_value, key) in found.keys {
         let node = &nodes[&check_value];
@@ -162,11 +186,4 @@ pub fn keys_used_twice(dump: &[u8]) -> Vec<CheckValue> {
         }
     }
     twice
-}
-
-/// Keys of a dump's nodes that are found in any other bytes, such as a core dump of the daemon: how many
-/// nodes of the dump they open.
-pub fn keys_in(bytes: &[u8], dump: &[u8], cipher: CipherChoice) -> usize {
-    let wanted = dump::nodes(dump).map(|node| node.header.check_value).collect();
-    search::windows(bytes, cipher, &wanted).keys.len()
 }

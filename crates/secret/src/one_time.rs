@@ -8,11 +8,10 @@ use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
 use ctr::cipher::{BlockCipherEncrypt, KeyIvInit, StreamCipher};
-use zeroize::Zeroize;
 
 use crate::key::KEY_LEN;
 use crate::sealing::{Forged, Tag};
-use crate::slab::wipe_after_use;
+use crate::slab::{Place, wipe_after_use};
 
 /// Length of a check value in bytes.
 pub const CHECK_VALUE_LEN: usize = 8;
@@ -47,17 +46,17 @@ impl OneTimeCipher {
     }
 }
 
-/// The bytes of a one-time key; zeroed on drop.
+/// The bytes of a one-time key, where all keys are: however it is passed on, nothing of it stays behind.
 struct Bytes {
     cipher: OneTimeCipher,
-    bytes: [u8; KEY_LEN],
+    bytes: Place<[u8; KEY_LEN]>,
 }
 
 impl Bytes {
     /// # Panics
     /// If there are not as many as the cipher needs.
     fn copy_of(cipher: OneTimeCipher, key: &[u8]) -> Self {
-        let mut bytes = [0; KEY_LEN];
+        let mut bytes = Place::new(|| [0; KEY_LEN]);
         bytes[..cipher.key_len()].copy_from_slice(key);
         Self { cipher, bytes }
     }
@@ -65,11 +64,9 @@ impl Bytes {
     fn short(&self) -> &[u8; 16] {
         self.bytes.first_chunk().expect("it is shorter")
     }
-}
 
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        self.bytes.zeroize();
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.cipher.key_len()]
     }
 }
 
@@ -78,21 +75,23 @@ impl Drop for Bytes {
 /// # Panics
 /// If its length is not that of the cipher's keys.
 pub fn check_value_of(cipher: OneTimeCipher, key: &[u8]) -> CheckValue {
-    check_value(&Bytes::copy_of(cipher, key))
+    check_value(cipher, key)
 }
 
 // What is done with round keys has a stack frame of its own, below that of whoever wipes the stack
 // after: so it is never inlined.
 
 #[inline(never)]
-fn check_value(key: &Bytes) -> CheckValue {
+fn check_value(cipher: OneTimeCipher, key: &[u8]) -> CheckValue {
     let mut block = aes::Block::from([0xff; 16]);
-    match key.cipher {
+    match cipher {
         OneTimeCipher::Aes128Ctr | OneTimeCipher::Aes128Gcm => {
-            Aes128Enc::new(key.short().into()).encrypt_block(&mut block);
+            let key: &[u8; 16] = key.try_into().expect("as long as the cipher's keys");
+            Aes128Enc::new(key.into()).encrypt_block(&mut block);
         }
         OneTimeCipher::Aes256Gcm => {
-            Aes256Enc::new((&key.bytes).into()).encrypt_block(&mut block);
+            let key: &[u8; KEY_LEN] = key.try_into().expect("as long as the cipher's keys");
+            Aes256Enc::new(key.into()).encrypt_block(&mut block);
         }
     }
     *block.first_chunk().expect("a block is longer")
@@ -144,7 +143,7 @@ impl FreshKey {
 
     /// What tells the message that this key encrypts.
     pub fn check_value(&self) -> CheckValue {
-        let value = check_value(&self.0);
+        let value = check_value(self.0.cipher, self.0.key());
         wipe_after_use();
         value
     }
@@ -158,7 +157,7 @@ impl FreshKey {
                 Tag::default()
             }
             OneTimeCipher::Aes128Gcm => seal_with(&Gcm128::new(key.short().into()), context, buf),
-            OneTimeCipher::Aes256Gcm => seal_with(&Gcm256::new((&key.bytes).into()), context, buf),
+            OneTimeCipher::Aes256Gcm => seal_with(&Gcm256::new((&*key.bytes).into()), context, buf),
         };
         wipe_after_use();
         tag
@@ -179,7 +178,7 @@ impl MessageKey {
 
     /// What tells the message that this key has encrypted.
     pub fn check_value(&self) -> CheckValue {
-        let value = check_value(&self.0);
+        let value = check_value(self.0.cipher, self.0.key());
         wipe_after_use();
         value
     }
@@ -199,7 +198,7 @@ impl MessageKey {
                 open_with(&Gcm128::new(key.short().into()), context, buf, tag)
             }
             OneTimeCipher::Aes256Gcm => {
-                open_with(&Gcm256::new((&key.bytes).into()), context, buf, tag)
+                open_with(&Gcm256::new((&*key.bytes).into()), context, buf, tag)
             }
         };
         wipe_after_use();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tacita_dnefs_audit::{Place, Report, audit};
+use tacita_dnefs_audit::{Place, Report, audit, audit_memory};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords};
@@ -14,6 +14,7 @@ const LISTED: usize = 20;
 pub(super) fn run(
     before: &Path,
     after: &Path,
+    memory: Option<&Path>,
     password_files: &[PathBuf],
     json: bool,
 ) -> Outcome<()> {
@@ -23,11 +24,16 @@ pub(super) fn run(
     };
     let passwords: Vec<_> =
         password_files.iter().map(|file| passwords::first_line(file)).collect::<Outcome<_>>()?;
-    let report = audit(&read(before)?, &read(after)?, &passwords).map_err(|e| {
+    let (before, after) = (read(before)?, read(after)?);
+    let audited = match memory {
+        Some(memory) => audit_memory(&read(memory)?, (&before, &after), &passwords),
+        None => audit(&before, &after, &passwords),
+    };
+    let report = audited.map_err(|e| {
         Failure::new(exit::NO_VOLUME, e.to_string())
             .with_remedy("give every password that the volume had, with --password-file each")
     })?;
-    tell(&report, json)?;
+    tell(&report, memory.is_some(), json)?;
     if report.holds() {
         return Ok(());
     }
@@ -44,8 +50,9 @@ fn verdict(report: &Report) -> String {
     }
 }
 
-fn tell(report: &Report, json: bool) -> Outcome<()> {
+fn tell(report: &Report, of_memory: bool, json: bool) -> Outcome<()> {
     let place = |place: &Place| match place {
+        Place::Raw(offset) if of_memory => format!("byte {offset} of the memory"),
         Place::Raw(offset) => format!("byte {offset} of the dump"),
         Place::KeyPage { leb, page, epoch } => {
             format!("key block {leb}, page {page}, of epoch {epoch}")

@@ -75,3 +75,7 @@ pub(crate) fn audit(code: i32, before: &str, after: &str) -> serde_json::Value {
     assert_eq!(output.status.code(), Some(code), "{said}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
+
+pub(crate) fn status_of(dir: &str) -> serde_json::Value {
+    serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap()
+}

@@ -5,6 +5,7 @@
 
 mod bench;
 mod disk;
+mod memory;
 mod programs;
 
 use std::fs;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use tacita_testkit::{MountGuard, skip_without_fuse};
 
-use crate::bench::{Bench, audit, fail, succeed, tacita};
+use crate::bench::{Bench, audit, fail, status_of, succeed, tacita};
 
 #[test]
 fn what_was_deleted_is_gone_from_the_dump() {
@@ -149,10 +150,6 @@ fn what_is_sensitive_is_purged_before_rm_returns() {
     assert_eq!(audit(0, &before, &dump("after"))["holds"], true);
     succeed(&["umount", dir]);
     succeed(&["dnefs", "check", &volume]);
-}
-
-fn status_of(dir: &str) -> serde_json::Value {
-    serde_json::from_str(&succeed(&["status", dir, "--json"])).unwrap()
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl Keys {
             if self.open_page(number, page, bytes) {
                 self.replace(keys.start, bytes, &mut noise, &mut purged.destroyed);
             } else if keys.clone().any(|key| self.is_needed(KeyId(key))) {
+                volume.read(leb, page * layout.page_len_bytes, bytes)?;
                 purged.damaged_pages += 1;
                 continue;
             } else {
@@ -77,15 +78,11 @@ impl Keys {
         Ok(())
     }
 
-    /// Opens a page in place; whether it is the one that it should be. If not, it is as it was.
+    /// Opens a page in place; whether it is the one that it should be. No copy is made of it, for keys
+    /// could be found in what is left of that.
     fn open_page(&self, leb: u32, page: u32, bytes: &mut [u8]) -> bool {
-        let sealed = bytes.to_vec();
         let found = key_page::open(self.pages.master(), bytes);
-        let is_whole = found.is_ok_and(|found| (found.leb, found.page) == (leb, page));
-        if !is_whole {
-            bytes.copy_from_slice(&sealed);
-        }
-        is_whole
+        found.is_ok_and(|found| (found.leb, found.page) == (leb, page))
     }
 
     /// Whether a node has the key, or may have.
