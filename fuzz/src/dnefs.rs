@@ -60,15 +60,7 @@ static DUMP: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let options = FormatOptions { node_len_bytes: 1024, ..FormatOptions::default() };
     format(&volume, &options, None).unwrap();
     let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
-    let new = NewNode {
-        kind: FileType::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: "".into(),
-        now: Timestamp::default(),
-    };
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
     for name in ["one", "two"] {
         let (node, _) = fs.create(fs.root(), name.as_ref(), &new).unwrap();
         fs.write(node, 0, &[7; 3000], Stamps::NONE).unwrap();

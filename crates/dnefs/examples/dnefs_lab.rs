@@ -31,15 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let volume: Arc<dyn Volume> = Arc::<UbiVolume>::clone(&chip);
     format(&volume, &FormatOptions::default(), None)?;
     let fs = Dnefs::open(volume, None, Arc::new(tacita_clock::System))?;
-    let new = NewNode {
-        kind: FileType::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: "".into(),
-        now: NOW,
-    };
+    let new = NewNode::new(FileType::File, 0o600, NOW);
     let victim = OsStr::new("victim");
     let (node, _) = fs.create(fs.root(), victim, &new)?;
     fs.write(node, 0, &vec![7; 50_000], Stamps::NONE)?;

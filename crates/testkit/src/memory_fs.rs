@@ -62,15 +62,7 @@ impl Default for MemoryFs {
 impl MemoryFs {
     /// An empty file system. `size_max_bytes` bounds content, in blocks of 4096 bytes.
     pub fn new(scheme: InoScheme, size_max_bytes: Option<u64>) -> Self {
-        let root = NewNode {
-            kind: FileType::Directory,
-            perm: 0o755,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: OsString::new(),
-            now: Timestamp::default(),
-        };
+        let root = NewNode::new(FileType::Directory, 0o755, Timestamp::default());
         let mut root = Node::new(&root);
         root.nlink = 2;
         Self {

@@ -93,6 +93,13 @@ pub struct NewNode {
     pub now: Timestamp,
 }
 
+impl NewNode {
+    /// A node of root's that is no device and no link.
+    pub fn new(kind: FileType, perm: u16, now: Timestamp) -> Self {
+        Self { kind, perm, uid: 0, gid: 0, rdev: 0, target: OsString::new(), now }
+    }
+}
+
 /// A change of attributes; what is `None` stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Change {

@@ -95,15 +95,7 @@ impl Chip {
 
 /// Makes a file in the root folder.
 pub(super) fn create(dnefs: &Dnefs, name: &str) -> Result<NodeId> {
-    let new = NewNode {
-        kind: FileType::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: "".into(),
-        now: Timestamp { secs: 0, nanos: 0 },
-    };
+    let new = NewNode::new(FileType::File, 0o644, Timestamp { secs: 0, nanos: 0 });
     Ok(dnefs.create(dnefs.root(), OsStr::new(name), &new).map_err(failed)?.0)
 }
 

@@ -105,15 +105,7 @@ fn failed(e: tacita_vfs::Error) -> Failure {
 }
 
 fn write(dnefs: &Dnefs, name: &str) -> Outcome<NodeId> {
-    let new = NewNode {
-        kind: FileType::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: "".into(),
-        now: now(),
-    };
+    let new = NewNode::new(FileType::File, 0o600, now());
     let (node, _) = dnefs.create(dnefs.root(), OsStr::new(name), &new).map_err(failed)?;
     dnefs.write(node, 0, SECRET.repeat(4000).as_bytes(), Stamps::NONE).map_err(failed)?;
     Ok(node)

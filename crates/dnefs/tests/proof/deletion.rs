@@ -22,7 +22,7 @@ fn name(text: &str) -> &OsStr {
 }
 
 fn new(kind: FileType) -> NewNode {
-    NewNode { kind, perm: 0o600, uid: 0, gid: 0, rdev: 0, target: "".into(), now: NOW }
+    NewNode::new(kind, 0o600, NOW)
 }
 
 pub(crate) fn make(fs: &Dnefs, text: &str, content: &[u8]) -> NodeId {

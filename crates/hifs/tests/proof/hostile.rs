@@ -99,15 +99,7 @@ fn change(hifs: &Hifs) {
                 allow(hifs.set_xattr(place.node, OsStr::new("user.h"), b"x", XattrMode::Any));
             }
             FileType::Directory => {
-                let new = NewNode {
-                    kind: FileType::File,
-                    perm: 0o600,
-                    uid: 0,
-                    gid: 0,
-                    rdev: 0,
-                    target: "".into(),
-                    now,
-                };
+                let new = NewNode::new(FileType::File, 0o600, now);
                 if hifs.lookup(place.node, OsStr::new("new one")).is_err() {
                     allow(hifs.create(place.node, OsStr::new("new one"), &new));
                 }

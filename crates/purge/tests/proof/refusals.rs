@@ -128,15 +128,7 @@ fn nothing_outside_is_touched() {
             if by_name::remove(&overlay, folder, &name, now).is_ok() {
                 let _ = overlay.sync();
             }
-            let new = NewNode {
-                kind: tacita_vfs::FileType::File,
-                perm: 0o600,
-                uid: 0,
-                gid: 0,
-                rdev: 0,
-                target: "".into(),
-                now,
-            };
+            let new = NewNode::new(tacita_vfs::FileType::File, 0o600, now);
             let _ = overlay.create(folder, format!("new{number}").as_ref(), &new);
         }
         stop.store(true, Ordering::Relaxed);
