@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 14] = [
+const TARGETS: [(&str, fn(&[u8])); 15] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -20,6 +20,7 @@ const TARGETS: [(&str, fn(&[u8])); 14] = [
     ("flash_image", tacita_fuzz::flash::image),
     ("dnefs_record", tacita_fuzz::dnefs::record),
     ("dnefs_dump", tacita_fuzz::dnefs::dump),
+    ("dnefs_mount", tacita_fuzz::dnefs::mount),
 ];
 
 #[test]
