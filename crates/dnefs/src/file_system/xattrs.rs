@@ -8,11 +8,13 @@ use tacita_vfs::{Kind, NodeId, Result, XattrMode};
 
 use super::sensitive::{self, ATTRIBUTE, is_attribute};
 use crate::content::removal_of;
-use crate::dnefs::Dnefs;
+use crate::dnefs::{Dnefs, PurgeScope};
 use crate::entries::{self, Named, Sought};
 use crate::error::damaged;
-use crate::store::Write;
+use crate::store::{ROOT_INO, Write};
 
+/// Setting it on the root directory is a purge, of `deleted` keys or of `all`; it is never there.
+const PURGE: &str = "user.dnefs.purge";
 /// Longest value in bytes: what the kernel passes on.
 const VALUE_LEN_MAX: usize = 64 << 10;
 
@@ -56,6 +58,9 @@ impl Dnefs {
         if value.len() > most || name.len() > NAME_LEN_MAX {
             return Err(Kind::TooLarge.into());
         }
+        if name == PURGE {
+            return self.purge_on_request(node, value);
+        }
         let cell = self.cell(node)?;
         let mut changing = cell.lock();
         if is_attribute(name) {
@@ -72,6 +77,24 @@ impl Dnefs {
         let write = Write { kind: RecordKind::Xattr, at: sought.place()?, payload };
         self.store().write_group(&[write])?;
         self.after_deletion();
+        Ok(())
+    }
+
+    /// When it returns, nothing that was deleted before can be decrypted.
+    fn purge_on_request(&self, node: NodeId, value: &[u8]) -> Result<()> {
+        let scope = match value {
+            b"deleted" => PurgeScope::Deleted,
+            b"all" => PurgeScope::All,
+            _ => return Err(Kind::Invalid.into()),
+        };
+        if node.0 != ROOT_INO {
+            return Err(Kind::Unsupported.into());
+        }
+        if !self.purge(scope)?.is_complete() {
+            let why =
+                "keys of deleted nodes may be left: a block went bad, or a page of keys is damaged";
+            return Err(tacita_vfs::Error::new(Kind::Io, why));
+        }
         Ok(())
     }
 

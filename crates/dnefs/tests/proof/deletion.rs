@@ -164,6 +164,27 @@ fn being_sensitive_is_an_attribute_that_can_be_taken_away() {
 }
 
 #[test]
+fn programs_ask_for_a_purge_by_an_attribute_of_the_root() {
+    let purge = name("user.dnefs.purge");
+    for (seed, value) in [(0, b"deleted".as_slice()), (1, b"all")] {
+        let (chip, fs, victim) = prepared(seed);
+        fs.purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        remove(&fs, "victim");
+        fs.set_xattr(fs.root(), purge, value, XattrMode::Any).unwrap();
+        assert!(judge(&before, &dump(&chip)).holds());
+        assert_eq!(fs.receipts().unwrap().last().unwrap().of_all, value == b"all");
+        assert_eq!(fs.xattr(fs.root(), purge).unwrap_err().kind(), Kind::NoAttribute);
+        let set =
+            |node, value| fs.set_xattr(node, purge, value, XattrMode::Any).unwrap_err().kind();
+        assert_eq!(set(fs.root(), b"1"), Kind::Invalid);
+        let (other, _) = fs.lookup(fs.root(), name("before")).unwrap();
+        assert_eq!(set(other, b"all"), Kind::Unsupported);
+        assert_ne!(other, victim);
+    }
+}
+
+#[test]
 fn an_unmounted_volume_holds_no_key_that_it_does_not_need() {
     for seed in 0..3 {
         let (chip, fs, _) = prepared(seed);
