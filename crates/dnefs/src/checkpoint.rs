@@ -56,14 +56,25 @@ impl Core {
 
     /// Keys that a checkpoint needs now, at most.
     pub(crate) fn checkpoint_keys(&self) -> u32 {
+        self.keys_for(self.index.changed(), self.keys.changed())
+    }
+
+    fn keys_for(&self, changed_chunks: usize, changed_maps: usize) -> u32 {
         let (chunks, maps) = (self.index.chunk_count(), self.keys.lebs().len());
         let tables = chunks / TABLE_LEN + maps / TABLE_LEN + self.orphans.len() / ORPHANS_LEN;
-        let nodes = self.index.changed() + self.keys.changed() + tables + FIXED_NODES;
+        let nodes = changed_chunks + changed_maps + tables + FIXED_NODES;
         u32::try_from(nodes).unwrap_or(u32::MAX)
     }
 
+    /// Whether there would be room and keys for a checkpoint that writes everything anew.
+    fn could_write_all(&self) -> bool {
+        let (chunks, maps) = (self.index.chunk_count(), self.keys.lebs().len());
+        self.log.free_lebs() >= self.checkpoint_lebs_max()
+            && self.keys.fresh() >= self.keys_for(chunks, maps)
+    }
+
     /// Erase blocks that a checkpoint needs now, at most.
-    fn checkpoint_lebs(&self) -> u32 {
+    pub(crate) fn checkpoint_lebs(&self) -> u32 {
         self.lebs_for(self.index.changed(), self.keys.changed())
     }
 
@@ -84,9 +95,11 @@ impl Core {
     }
 
     fn write_checkpoint(&mut self, volume: &dyn Volume, parameters: &Parameters) -> Result<()> {
-        let sparse = self.log.sparse_checkpoint_lebs();
-        self.index.rewrite(|node| sparse.contains(&node.location.leb));
-        self.keys.rewrite(|node| sparse.contains(&node.location.leb));
+        if self.could_write_all() {
+            let sparse = self.log.sparse_checkpoint_lebs();
+            self.index.rewrite(|node| sparse.contains(&node.location.leb));
+            self.keys.rewrite(|node| sparse.contains(&node.location.leb));
+        }
         let writer = Writer { volume, parameters };
         writer.write_index(self)?;
         writer.write_maps(self)?;

@@ -403,27 +403,42 @@ type Placed = (KeyId, Range<usize>);
 impl Core {
     /// What a write has to wait for, if anything.
     fn wanting(&self, head: Head, writes: &[Write<'_>], most: usize) -> Result<Option<Wanting>> {
-        let may = |write: &Write<'_>| {
-            matches!(write.kind, RecordKind::Removal | RecordKind::Truncation | RecordKind::Receipt)
-        };
         let full = self.log.live_bytes() + most as u64 > self.log.capacity_bytes();
-        if full && !writes.iter().any(may) {
+        let may_on_full = self.may_on_full(writes);
+        if full && !may_on_full {
             return Err(Error::new(Kind::NoSpace, "no room is left on the volume"));
         }
         if self.log.uncovered_bytes() > UNCOVERED_MAX {
             return Ok(Some(Wanting::Checkpoint));
         }
         let begun = if self.log.has_room(head, most) { 0 } else { self.log.lebs_for(most) };
-        if self.log.free_lebs() < RESERVED_LEBS + self.checkpoint_lebs_max() + begun {
+        // What may be written on a full volume changes little of the index.
+        let kept = if may_on_full {
+            RESERVED_LEBS / 2 + self.checkpoint_lebs() + 1
+        } else {
+            RESERVED_LEBS + self.checkpoint_lebs_max()
+        };
+        if self.log.free_lebs() < kept + begun {
             return Ok(Some(Wanting::Room));
         }
         let keys = u32::try_from(writes.len()).unwrap_or(u32::MAX);
-        let is_receipt = writes.iter().any(|write| write.kind == RecordKind::Receipt);
-        let reserved = if is_receipt { RESERVED_KEYS / 2 } else { RESERVED_KEYS };
+        let reserved = if may_on_full { RESERVED_KEYS / 2 } else { RESERVED_KEYS };
         if self.keys.fresh() < keys.saturating_add(reserved + self.checkpoint_keys()) {
             return Ok(Some(Wanting::Keys));
         }
         Ok(None)
+    }
+
+    /// Whether records may be written where there is no room for more: they free some, or replace
+    /// inodes that are there, or tell of a purge.
+    fn may_on_full(&self, writes: &[Write<'_>]) -> bool {
+        let frees = |write: &Write<'_>| {
+            matches!(write.kind, RecordKind::Removal | RecordKind::Truncation | RecordKind::Receipt)
+        };
+        let replaces = |write: &Write<'_>| {
+            write.kind == RecordKind::Inode && self.index.get(write.at).is_some()
+        };
+        writes.iter().any(frees) || writes.iter().all(replaces)
     }
 
     /// Appends sealed nodes; where they lie, as far as they do.

@@ -196,6 +196,49 @@ fn nothing_outlives_an_ephemeral_mount() {
 }
 
 #[test]
+fn a_full_volume_deletes_purges_syncs_and_unmounts() {
+    let test = "a_full_volume_deletes_purges_syncs_and_unmounts";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.text("volume");
+    succeed(&["dnefs", "format", &volume, "--size", "16M"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    succeed(&["dnefs", "mount", &volume, dir]);
+    let noise = tacita_testkit::history::Rng::new(1).bytes(200_000);
+    let file = |number: usize| guard.join(format!("file {number}"));
+    let until_full = |from: usize| {
+        let is_full = |e: std::io::Error| assert_eq!(e.raw_os_error(), Some(28), "{e}");
+        let written = |number: usize| -> std::io::Result<()> {
+            let mut file = fs::File::create(file(number))?;
+            std::io::Write::write_all(&mut file, &noise)?;
+            file.sync_all()
+        };
+        (from..10_000).find(|number| written(*number).map_err(is_full).is_err()).unwrap()
+    };
+    let full = until_full(0);
+    assert!(full > 20, "{full} files");
+    succeed(&["sync", dir]);
+    for round in 0..5 {
+        // The file that did not fit may have been made.
+        let _ = fs::remove_file(file(full));
+        fs::remove_file(file(round)).unwrap();
+        let receipt: serde_json::Value =
+            serde_json::from_str(&succeed(&["dnefs", "purge", dir, "--json"])).unwrap();
+        assert!(receipt["complete"] == true && receipt["keys_destroyed"].as_u64() > Some(40));
+        assert_eq!(until_full(full), full + 1, "there is room for one again");
+        fs::rename(file(full), file(round)).unwrap();
+    }
+    succeed(&["umount", dir]);
+    succeed(&["dnefs", "check", &volume]);
+    succeed(&["dnefs", "mount", &volume, dir]);
+    assert!((0..full).all(|number| fs::read(file(number)).unwrap() == noise));
+    succeed(&["umount", dir]);
+}
+
+#[test]
 fn passwords_open_change_and_end_a_volume() {
     let bench = Bench::new("passwords_open_change_and_end_a_volume");
     let (one, two) = (bench.file("one", "one\n"), bench.file("two", "two\n"));

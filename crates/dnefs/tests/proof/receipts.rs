@@ -9,7 +9,7 @@ use tacita_dnefs_audit::audit;
 use tacita_flash::Emulator;
 use tacita_flash::emulator::Damage;
 use tacita_testkit::history::{Rng, step};
-use tacita_vfs::{FileSystem, Stamps};
+use tacita_vfs::{FileSystem, FileType, Kind, NewNode, Stamps, Timestamp};
 
 use crate::deletion::{make, remove};
 use crate::volumes::{LIMITS, dump, fresh, open, options, volume};
@@ -111,4 +111,46 @@ fn a_receipt_tells_of_all_keys_since_the_one_before() {
     let receipt = fs.purge(PurgeScope::Deleted).unwrap();
     assert_eq!((fs.keys_waiting(), fs.bytes_waiting()), (0, 0));
     assert!(receipt.keys >= 3000 && receipt.key_lebs > 2, "{receipt:?}");
+}
+
+/// Where nothing can be written any more, deletions are purged all the same, again and again.
+#[test]
+fn a_full_volume_is_purged_with_receipts() {
+    for key_lebs in [None, Some(2)] {
+        let chip = fresh(80, 0);
+        let limited = FormatOptions { key_lebs, ..options(0) };
+        format(&volume(&chip), &limited, None).unwrap();
+        let fs = open(&chip);
+        let mut number = 0;
+        let noise = Rng::new(1).bytes(4000);
+        let mut fill = || {
+            let before = number;
+            loop {
+                let name = format!("file {number}");
+                let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+                let made = fs.create(fs.root(), name.as_ref(), &new);
+                let full = made.and_then(|(node, _)| fs.write(node, 0, &noise, Stamps::NONE));
+                number += 1;
+                if let Err(e) = full {
+                    assert_eq!(e.kind(), Kind::NoSpace);
+                    return before..number - 1;
+                }
+            }
+        };
+        let mut there = fill();
+        assert!(there.len() > 100, "{there:?}");
+        for _ in 0..20 {
+            let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+            assert_eq!(fs.receipts().unwrap().last(), Some(&receipt));
+            for _ in 0..3 {
+                remove(&fs, &format!("file {}", there.start));
+                there.start += 1;
+            }
+            let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+            assert!(receipt.keys >= 9, "{receipt:?}");
+            there.end = fill().end.max(there.end);
+        }
+        fs.close().unwrap();
+        assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+    }
 }
