@@ -1,0 +1,79 @@
+//! The seam to whatever holds the bytes of a store: blobs that are written once, and one small root
+//! that is compared and swapped.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::object::Object;
+
+/// Bytes of the root at most.
+pub const ROOT_LEN_MAX: usize = 4096;
+
+/// Who keeps blobs. What has returned is durable, and everybody who asks later sees it.
+#[async_trait]
+pub trait BlobStore: Send + Sync + std::fmt::Debug {
+    /// The bytes of each of `ranges` of the blob; `None` if there is no such blob. A range that ends
+    /// behind the blob is an error.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`].
+    async fn get(&self, object: Object, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>>;
+
+    /// Length of the blob in bytes; `None` if there is no such blob.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`].
+    async fn len(&self, object: Object) -> Result<Option<u64>>;
+
+    /// Writes the blob whole, unless there is one of that name: then nothing is written. Of several
+    /// writers at once one is told `Created`.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`]; then the blob is there whole or not at all.
+    async fn put_if_absent(&self, object: Object, bytes: Bytes) -> Result<Put>;
+
+    /// Removes the blob; that there is none is no error.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`].
+    async fn delete(&self, object: Object) -> Result<()>;
+
+    /// All blobs whose names begin with `prefix` (see [`Object`]'s `Display`), in no order.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`].
+    async fn list(&self, prefix: &str) -> Result<Vec<Object>>;
+
+    /// The root; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`].
+    async fn root(&self) -> Result<Option<Bytes>>;
+
+    /// Makes `new` the root if the root is `expected` now (`None`: if there is none).
+    ///
+    /// # Errors
+    /// [`crate::Kind::Storage`]; then the root is one of the two.
+    async fn swap_root(&self, expected: Option<Bytes>, new: Bytes) -> Result<Swap>;
+}
+
+/// What came of a put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The blob is there now.
+    Created,
+    /// There was one already, and it is as it was.
+    Exists,
+}
+
+/// What came of a swap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Swap {
+    /// The root is the new one.
+    Swapped,
+    /// The root is something else than what was expected: this (`None`: nothing).
+    Differs(Option<Bytes>),
+}

@@ -1,0 +1,54 @@
+//! The one error of the oblivious store.
+
+use std::borrow::Cow;
+
+/// Result of an operation on the oblivious store.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The parameters make no store.
+    Parameters,
+    /// What is there is no store of this program.
+    NotAStore,
+    /// The key does not open the store.
+    WrongKey,
+    /// The server answers what no honest one answers: altered, missing, rolled back or forked.
+    Hostile,
+    /// The server knows less than this client has seen: it was set back, or is another one.
+    RolledBack,
+    /// More blocks than the store was made for.
+    NoSpace,
+    /// Another client writes, or has taken the store over.
+    Busy,
+    /// The store's bytes cannot be read or written, for now or for good.
+    Storage,
+    /// The server cannot be reached, or did not answer in time.
+    Unreachable,
+    /// What came is not what the protocol allows.
+    Protocol,
+    /// An earlier failure has ended this session; open the store again.
+    Poisoned,
+}
+
+/// Kind, what was being done and where, and what lies beneath.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{context}")]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation and the cause.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, context: context.into() }
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+}
