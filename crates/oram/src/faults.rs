@@ -7,5 +7,19 @@ tacita_faults::plantable! {
     pub enum Fault {
         /// A query that meets an earlier one for the same block leaves out its lookups.
         DummySkipped,
+        /// A query that has found its block asks no more generations.
+        HitReturnsEarly,
+        /// Filters say yes falsely now and then.
+        FilterLoose,
+        /// What authors of records have seen is not compared with the log.
+        ChainUnchecked,
+        /// Whoever finishes another's query asks for labels of its own.
+        FreshOnReplay,
+        /// A build leaves what nobody asked for where it was.
+        UntouchedStays,
+        /// Records are as long as what is written.
+        LengthShown,
+        /// A compare-and-write that finds something else writes nothing back.
+        CompareStopsEarly,
     }
 }

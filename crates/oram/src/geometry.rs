@@ -22,8 +22,10 @@ pub const ITEMS_HEADER_LEN: usize = 32;
 const ITEMS_PER_PAGE: u64 = 64;
 /// Pages in an object of a filter: 8 MiB.
 const PAGES_PER_PART: u64 = 8192;
-/// Slots in a bucket at most: with blocks of 4 KiB an object of 34 MB, the unit of a shuffle.
-const BUCKET_SLOTS_MAX: u64 = 8192;
+/// Bytes of blocks in a bucket, the unit of a shuffle, unless that were too few blocks.
+const BUCKET_LEN: u64 = 32 << 20;
+/// Slots in a bucket at least that are worth their slack.
+const BUCKET_SLOTS_MIN: u64 = 1024;
 /// Levels that a store can have.
 pub const LEVELS_MAX: usize = 24;
 
@@ -144,10 +146,11 @@ impl Geometry {
     pub fn shape(&self, generation: Generation) -> Shape {
         let reals = self.reals(generation);
         let wanted = self.slots_wanted(generation);
+        let slots_max = (BUCKET_LEN / u64::from(self.block_len)).max(BUCKET_SLOTS_MIN);
         let mut buckets = 1;
-        if wanted > BUCKET_SLOTS_MAX {
-            buckets = wanted / BUCKET_SLOTS_MAX;
-            while with_slack(wanted.div_ceil(buckets)) > BUCKET_SLOTS_MAX {
+        if wanted > slots_max {
+            buckets = wanted / slots_max;
+            while with_slack(wanted.div_ceil(buckets)) > slots_max {
                 buckets += 1;
             }
         }

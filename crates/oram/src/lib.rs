@@ -10,9 +10,20 @@
 
 pub mod blob;
 mod error;
+#[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature only")]
 mod faults;
+#[cfg(feature = "faults")]
+pub mod faults;
+mod filter;
 pub mod geometry;
+mod item;
+pub mod keys;
+pub mod log_view;
+pub mod lookup;
+pub mod manifest;
 pub mod object;
+pub mod record;
 pub mod schedule;
 pub mod wire;
 

@@ -4,8 +4,8 @@
 //! BLAKE3), the fingerprint that people compare with other tools ([`sha256`]), the random source of
 //! the operating system ([`random`]), keys ([`Key`]) and the way from a password to one
 //! ([`Password`], Argon2id), authenticated encryption of numbered slots ([`Sealing`], [`Opening`],
-//! AES-256-GCM) and of messages that have a key each ([`FreshKey`], [`MessageKey`]), and what cannot
-//! be told from them ([`Noise`], AES-256-CTR).
+//! AES-256-GCM), of messages that have a key each ([`FreshKey`], [`MessageKey`]) and of what lies at
+//! places ([`Places`]), and what cannot be told from them ([`Noise`], AES-256-CTR).
 
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]
@@ -17,6 +17,7 @@ mod locked;
 mod noise;
 mod one_time;
 mod password;
+mod places;
 mod prf;
 mod sealing;
 mod slab;
@@ -28,6 +29,7 @@ pub use one_time::{
     CHECK_VALUE_LEN, CheckValue, FreshKey, MessageKey, OneTimeCipher, check_value_of,
 };
 pub use password::{Password, SALT_LEN};
+pub use places::{PLACE_LEN, Places};
 pub use prf::{Digest, Prf, digest, digest_of};
 pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};
 

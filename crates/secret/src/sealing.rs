@@ -35,9 +35,9 @@ impl std::error::Error for Forged {}
 // after: so it is never inlined.
 
 /// GCM only ever encrypts with the block cipher, so it needs half of the round keys.
-type Cipher = AesGcm<Aes256Enc, aes_gcm::aead::consts::U12>;
+pub(crate) type Cipher = AesGcm<Aes256Enc, aes_gcm::aead::consts::U12>;
 
-fn cipher(key: &Key) -> Place<Cipher> {
+pub(crate) fn cipher(key: &Key) -> Place<Cipher> {
     let cipher = Place::new(|| Cipher::new(key.expose().into()));
     wipe_after_making();
     cipher

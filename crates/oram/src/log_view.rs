@@ -1,0 +1,339 @@
+//! The query log as a client sees it: records in their order, who comes before whom, what each query
+//! found, and what therefore each block is.
+//!
+//! Everything here follows from the log, so all clients see the same.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Kind, Result};
+use crate::geometry::Geometry;
+use crate::item::{Item, forged};
+use crate::keys::{Head, Id, Keys};
+use crate::record::{Found, Operation, Position, Record, digest_of};
+
+/// What a query tells whoever asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The content before the query: `None` if there was no such block.
+    Was(Option<Bytes>),
+    /// [`Operation::CompareAndWrite`]: whether it wrote, and the content before it.
+    Compared {
+        /// Whether the content was what was expected.
+        written: bool,
+        /// What it was.
+        was: Option<Bytes>,
+    },
+    /// The store has as many blocks as it was made for; nothing was written.
+    Full,
+    /// The record came too late, or came twice; nothing was done.
+    Void,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Record,
+    head: Head,
+    void: bool,
+    /// Sequence number of the last query before this one that was for the same block.
+    predecessor: Option<u64>,
+    found: Option<Found>,
+    settled: Option<Settled>,
+}
+
+#[derive(Debug, Clone)]
+struct Settled {
+    outcome: Outcome,
+    after: Option<Bytes>,
+}
+
+/// Records of the periods that live and of the one before them.
+#[derive(Debug)]
+pub struct LogView {
+    keys: Keys,
+    geometry: Geometry,
+    /// Sequence number of the first entry, and the head before it.
+    first: u64,
+    before: Head,
+    entries: VecDeque<Entry>,
+    /// All queries below this sequence number have settled.
+    settled: u64,
+    /// Newest query for each block.
+    newest: HashMap<Id, u64>,
+    requests: HashMap<[u8; 16], u64>,
+    /// Blocks that are present, by the manifests of periods that have opened.
+    present: VecDeque<(u64, u64)>,
+}
+
+impl LogView {
+    /// Nothing but that the log reaches to record `first`, exclusively, and its head then.
+    pub fn new(keys: Keys, geometry: Geometry, first: u64, before: Head) -> Self {
+        Self {
+            keys,
+            geometry,
+            first,
+            before,
+            entries: VecDeque::new(),
+            settled: first,
+            newest: HashMap::new(),
+            requests: HashMap::new(),
+            present: VecDeque::new(),
+        }
+    }
+
+    /// Number of records so far.
+    pub fn len(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// The head after all records.
+    pub fn head(&self) -> Head {
+        self.entries.back().map_or(self.before, |entry| entry.head)
+    }
+
+    /// The head after `count` records, if it is known still.
+    pub fn head_after(&self, count: u64) -> Option<Head> {
+        if count == self.first {
+            return Some(self.before);
+        }
+        self.entry(count.checked_sub(1)?).map(|entry| entry.head)
+    }
+
+    /// All queries below this sequence number have settled.
+    pub const fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// A period has opened when so many blocks were present.
+    pub fn opened(&mut self, period: u64, present: u64) -> Result<()> {
+        self.present.push_back((period, present));
+        self.settle()
+    }
+
+    /// The next record, sealed, has come; returns the request it belongs to.
+    ///
+    /// # Errors
+    /// [`Kind::Hostile`] if no client has written it, or its author has seen another log than this one.
+    pub fn push(&mut self, sealed: &[u8]) -> Result<[u8; 16]> {
+        let sequence = self.len();
+        let record = Record::open(&self.keys, sealed)?;
+        let window = self.window(sequence);
+        let mut void = record.seen < window;
+        if !void && !crate::faults::planted(crate::faults::Fault::ChainUnchecked) {
+            let agrees = record.seen <= sequence
+                && self.head_after(record.seen).is_none_or(|head| head == record.head);
+            if !agrees {
+                return Err(Error::new(
+                    Kind::Hostile,
+                    "the server shows its clients different logs: a record's author has seen another one",
+                ));
+            }
+        }
+        void |= self.requests.get(&record.request).is_some_and(|&twin| twin >= window);
+        let counts = !void && record.operation != Operation::Dummy;
+        let predecessor = counts
+            .then(|| self.newest.get(&record.id).copied())
+            .flatten()
+            .filter(|&newest| newest >= window);
+        if counts {
+            self.newest.insert(record.id, sequence);
+        }
+        let request = record.request;
+        self.requests.entry(request).or_insert(sequence);
+        let head = self.keys.next_head(&self.head(), sealed);
+        self.entries.push_back(Entry {
+            record,
+            head,
+            void,
+            predecessor,
+            found: None,
+            settled: None,
+        });
+        Ok(request)
+    }
+
+    /// A result, sealed, has come for query `sequence`. What comes for queries that are forgotten, or
+    /// twice, is passed over.
+    ///
+    /// # Errors
+    /// [`Kind::Hostile`] if no client has found this for this query.
+    pub fn found(&mut self, sequence: u64, sealed: &[u8]) -> Result<()> {
+        let Some(position) = self.position(sequence) else { return Ok(()) };
+        let found = Found::open(&self.keys, &position, sealed)?;
+        self.found_here(sequence, found)
+    }
+
+    /// [`found`](Self::found), by this client itself.
+    ///
+    /// # Errors
+    /// [`Kind::Hostile`] as there.
+    pub fn found_here(&mut self, sequence: u64, found: Found) -> Result<()> {
+        let looks = self.target(sequence).is_some();
+        let Some(entry) = self.entry_mut(sequence) else { return Ok(()) };
+        if looks != matches!(found, Found::Block(_)) {
+            return Err(forged("a result"));
+        }
+        entry.found.get_or_insert(found);
+        self.settle()
+    }
+
+    /// Where the result of query `sequence` belongs; `None` if its record has not come or is forgotten.
+    pub fn position(&self, sequence: u64) -> Option<Position> {
+        self.entry(sequence).map(|entry| Position { sequence, head: entry.head })
+    }
+
+    /// The block that query `sequence` has to look up; `None` if it looks for nothing.
+    pub fn target(&self, sequence: u64) -> Option<Id> {
+        let entry = self.entry(sequence)?;
+        let looks = !entry.void
+            && entry.predecessor.is_none()
+            && entry.record.operation != Operation::Dummy;
+        looks.then_some(entry.record.id)
+    }
+
+    /// What query `sequence` tells, once it and all before it have settled.
+    pub fn outcome(&self, sequence: u64) -> Option<Outcome> {
+        Some(self.entry(sequence)?.settled.as_ref()?.outcome.clone())
+    }
+
+    /// The oldest query that has no result.
+    pub fn oldest_unsettled(&self) -> Option<u64> {
+        (self.settled < self.len()).then_some(self.settled)
+    }
+
+    /// What a period's queries leave, each block once; all of them have settled.
+    pub fn batch(&self, period: u64) -> Vec<Item> {
+        let mut items = HashMap::new();
+        for sequence in self.sequences(period) {
+            let entry = self.entry(sequence).expect("periods that are built are not forgotten");
+            let settled = entry.settled.as_ref().expect("periods that are built have settled");
+            if !entry.void && entry.record.operation != Operation::Dummy {
+                items.insert(entry.record.id, settled.after.clone());
+            }
+        }
+        items.into_iter().map(|(id, block)| Item { id, block }).collect()
+    }
+
+    /// Whether all queries of `period` are here and have settled.
+    pub fn is_settled(&self, period: u64) -> bool {
+        self.settled >= (period + 1) * self.geometry.period()
+    }
+
+    /// By how much a period, which has settled, changes the number of blocks that are present.
+    pub fn change(&self, period: u64) -> i64 {
+        self.sequences(period)
+            .filter_map(|sequence| {
+                let entry = self.entry(sequence)?;
+                if entry.void || entry.record.operation == Operation::Dummy {
+                    return None;
+                }
+                let is = entry.settled.as_ref()?.after.is_some();
+                let was = self.before_of(entry)?.is_some();
+                Some(i64::from(is) - i64::from(was))
+            })
+            .sum()
+    }
+
+    /// The heads after each record of `period`.
+    pub fn heads(&self, period: u64) -> impl Iterator<Item = Head> {
+        self.sequences(period).filter_map(|sequence| Some(self.entry(sequence)?.head))
+    }
+
+    /// Forgets all before `period`.
+    pub fn forget_before(&mut self, period: u64) {
+        let first = (period * self.geometry.period()).min(self.settled);
+        while self.first < first {
+            let entry = self.entries.pop_front().expect("what has settled is here");
+            if self.newest.get(&entry.record.id) == Some(&self.first) {
+                self.newest.remove(&entry.record.id);
+            }
+            if self.requests.get(&entry.record.request) == Some(&self.first) {
+                self.requests.remove(&entry.record.request);
+            }
+            self.before = entry.head;
+            self.first += 1;
+        }
+        self.present.retain(|known| known.0 >= period);
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        while let Some(entry) = self.entry(self.settled) {
+            let period = self.settled / self.geometry.period();
+            let present = self.present.iter().find(|known| known.0 == period);
+            let (Some(found), Some((_, present))) = (&entry.found, present) else { break };
+            let is_full = *present >= self.geometry.capacity();
+            let settled = if entry.void {
+                Settled { outcome: Outcome::Void, after: None }
+            } else {
+                let before = match found {
+                    Found::Block(block) => Some(block.clone()),
+                    Found::Nothing => self.before_of(entry),
+                };
+                let before = before.ok_or_else(|| forged("a result"))?;
+                applied(&entry.record.operation, before, is_full)
+            };
+            let sequence = self.settled;
+            self.entry_mut(sequence).expect("it was here").settled = Some(settled);
+            self.settled += 1;
+        }
+        Ok(())
+    }
+
+    /// What the block was before a query, as far as that is known.
+    fn before_of(&self, entry: &Entry) -> Option<Option<Bytes>> {
+        match (&entry.found, entry.predecessor) {
+            (Some(Found::Block(block)), _) => Some(block.clone()),
+            (_, Some(predecessor)) => {
+                Some(self.entry(predecessor)?.settled.as_ref()?.after.clone())
+            }
+            _ if entry.record.operation == Operation::Dummy => Some(None),
+            _ => None,
+        }
+    }
+
+    /// The first record that lives for query `sequence`: the period before its own begins there.
+    fn window(&self, sequence: u64) -> u64 {
+        (sequence / self.geometry.period()).saturating_sub(1) * self.geometry.period()
+    }
+
+    fn sequences(&self, period: u64) -> std::ops::Range<u64> {
+        period * self.geometry.period()..(period + 1) * self.geometry.period()
+    }
+
+    fn entry(&self, sequence: u64) -> Option<&Entry> {
+        self.entries.get(usize::try_from(sequence.checked_sub(self.first)?).ok()?)
+    }
+
+    fn entry_mut(&mut self, sequence: u64) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::try_from(sequence.checked_sub(self.first)?).ok()?)
+    }
+}
+
+fn applied(operation: &Operation, before: Option<Bytes>, is_full: bool) -> Settled {
+    let full = is_full && before.is_none();
+    let (outcome, after) = match operation {
+        Operation::Write(_) | Operation::CompareAndWrite { .. } if full => {
+            let expects_other =
+                matches!(operation, Operation::CompareAndWrite { expected: Some(_), .. });
+            let outcome = if expects_other {
+                Outcome::Compared { written: false, was: None }
+            } else {
+                Outcome::Full
+            };
+            (outcome, before)
+        }
+        Operation::Read | Operation::Dummy => (Outcome::Was(before.clone()), before),
+        Operation::Write(block) => (Outcome::Was(before), Some(block.clone())),
+        Operation::Free => (Outcome::Was(before), None),
+        Operation::CompareAndWrite { expected, new } => {
+            let written = before.as_deref().map(digest_of) == *expected;
+            let after = if written { Some(new.clone()) } else { before.clone() };
+            (Outcome::Compared { written, was: before }, after)
+        }
+    };
+    Settled { outcome, after }
+}
+
+#[cfg(test)]
+mod tests;
