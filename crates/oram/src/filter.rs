@@ -37,7 +37,11 @@ impl Page {
     /// The page, sealed as number `page` of the filter.
     pub(crate) fn seal(mut self, keys: &GenerationKeys, page: u32) -> [u8; PAGE_LEN] {
         let (bits, tag) = self.0.split_at_mut(PAGE_LEN - TAG_LEN);
-        tag.copy_from_slice(&keys.places().seal(&keys::place(keys::Kind::Page, page, 0), &[], bits));
+        tag.copy_from_slice(&keys.places().seal(
+            &keys::place(keys::Kind::Page, page, 0),
+            &[],
+            bits,
+        ));
         self.0
     }
 }

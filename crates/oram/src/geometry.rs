@@ -22,10 +22,12 @@ pub const ITEMS_HEADER_LEN: usize = 32;
 const ITEMS_PER_PAGE: u64 = 64;
 /// Pages in an object of a filter: 8 MiB.
 const PAGES_PER_PART: u64 = 8192;
-/// Bytes of blocks in a bucket, the unit of a shuffle, unless that were too few blocks.
-const BUCKET_LEN: u64 = 32 << 20;
-/// Slots in a bucket at least that are worth their slack.
-const BUCKET_SLOTS_MIN: u64 = 1024;
+/// Bytes of blocks in a bucket by default.
+const BUCKET_LEN: u32 = 32 << 20;
+/// Slots in a bucket at least by default: with fewer the slack is more than the content.
+const BUCKET_SLOTS_MIN: u32 = 1024;
+/// Slots in a bucket at least: slack alone takes so many.
+const BUCKET_SLOTS_LEAST: u32 = 256;
 /// Levels that a store can have.
 pub const LEVELS_MAX: usize = 24;
 
@@ -36,6 +38,7 @@ pub struct Geometry {
     period: u32,
     growth: u8,
     capacity: u64,
+    bucket_slots: u32,
 }
 
 /// A generation: the `number`-th build of `level`, both from 1 on.
@@ -84,7 +87,21 @@ impl Geometry {
         if capacity == 0 || capacity > 1 << 32 {
             return refuse("a store has 1 to 2^32 blocks");
         }
-        let geometry = Self { block_len, period, growth, capacity };
+        let bucket_slots = (BUCKET_LEN / block_len).max(BUCKET_SLOTS_MIN);
+        Self { block_len, period, growth, capacity, bucket_slots }.with_buckets(bucket_slots)
+    }
+
+    /// The same with buckets of `slots` items at most, which is what a client that builds has in memory,
+    /// about three times.
+    ///
+    /// # Errors
+    /// [`Kind::Parameters`] if there are too few, or so many buckets that slots cannot be numbered.
+    pub fn with_buckets(self, slots: u32) -> Result<Self> {
+        let geometry = Self { bucket_slots: slots, ..self };
+        let refuse = |what: &'static str| Err(Error::new(Kind::Parameters, what));
+        if slots < BUCKET_SLOTS_LEAST {
+            return refuse("a bucket has 256 slots at least");
+        }
         let bottom = Generation { level: geometry.levels(), number: u64::MAX >> 32 };
         if u32::try_from(geometry.slots_wanted(bottom)).is_err() {
             return refuse("so many blocks need more slots than can be numbered");
@@ -110,6 +127,11 @@ impl Geometry {
     /// Blocks that can be present.
     pub const fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Items in a bucket at most.
+    pub const fn bucket_slots(&self) -> u32 {
+        self.bucket_slots
     }
 
     /// Bytes of a sealed item.
@@ -146,7 +168,7 @@ impl Geometry {
     pub fn shape(&self, generation: Generation) -> Shape {
         let reals = self.reals(generation);
         let wanted = self.slots_wanted(generation);
-        let slots_max = (BUCKET_LEN / u64::from(self.block_len)).max(BUCKET_SLOTS_MIN);
+        let slots_max = u64::from(self.bucket_slots);
         let mut buckets = 1;
         if wanted > slots_max {
             buckets = wanted / slots_max;

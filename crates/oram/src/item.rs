@@ -58,6 +58,22 @@ pub(crate) fn open_item(
     Ok(open(keys, keys::Kind::Item, label, sealed)?.map(|(item, _)| item))
 }
 
+/// Opens number `slot` of the items of `bucket`, which has `label`.
+///
+/// # Errors
+/// [`ErrorKind::Hostile`] if it is not what was sealed there.
+pub(crate) fn open_item_at(
+    keys: &GenerationKeys,
+    (bucket, slot): (u32, u32),
+    label: &Label,
+    sealed: &[u8],
+) -> Result<Option<Item>> {
+    if sealed[..CLEAR_LEN] != keys::place(keys::Kind::Item, bucket, slot)[..CLEAR_LEN] {
+        return Err(forged("an item"));
+    }
+    open_item(keys, label, sealed)
+}
+
 /// Appends `item` to `out`, sealed as number `index` of the cells of `chunk`; `age` tells apart what
 /// comes from where.
 pub(crate) fn seal_cell(

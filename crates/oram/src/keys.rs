@@ -85,10 +85,8 @@ impl Keys {
     /// The keys of `generation`, whose content is decided by all records up to `head`.
     pub fn generation(&self, generation: Generation, shape: Shape, head: &Head) -> GenerationKeys {
         let number = generation.number.to_le_bytes();
-        let own = self.store.derive(
-            GENERATION,
-            &[&[FORMAT_VERSION, generation.level], &number, head],
-        );
+        let own =
+            self.store.derive(GENERATION, &[&[FORMAT_VERSION, generation.level], &number, head]);
         GenerationKeys {
             shape,
             labels: Prf::new(own.value(LABELS, &[])),

@@ -9,6 +9,7 @@
 //! which docs/design/oram.md tells what is held and what is completed.
 
 pub mod blob;
+pub mod build;
 mod error;
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]

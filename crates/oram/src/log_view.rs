@@ -3,7 +3,7 @@
 //!
 //! Everything here follows from the log, so all clients see the same.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 
@@ -204,7 +204,8 @@ impl LogView {
 
     /// What a period's queries leave, each block once; all of them have settled.
     pub fn batch(&self, period: u64) -> Vec<Item> {
-        let mut items = HashMap::new();
+        // In an order that follows from the log: builds repeat to the byte.
+        let mut items = BTreeMap::new();
         for sequence in self.sequences(period) {
             let entry = self.entry(sequence).expect("periods that are built are not forgotten");
             let settled = entry.settled.as_ref().expect("periods that are built have settled");

@@ -107,9 +107,7 @@ impl Record {
             WRITE => Operation::Write(block()),
             FREE => Operation::Free,
             COMPARE_ABSENT => Operation::CompareAndWrite { expected: None, new: block() },
-            COMPARE_DIGEST => {
-                Operation::CompareAndWrite { expected: Some(expected), new: block() }
-            }
+            COMPARE_DIGEST => Operation::CompareAndWrite { expected: Some(expected), new: block() },
             DUMMY => Operation::Dummy,
             _ => return Err(damaged()),
         };
@@ -235,11 +233,8 @@ mod tests {
     #[test]
     fn results_belong_to_their_queries() {
         let position = Position { sequence: 5, head: [6; 32] };
-        let results = [
-            Found::Nothing,
-            Found::Block(None),
-            Found::Block(Some(Bytes::from(vec![7; 512]))),
-        ];
+        let results =
+            [Found::Nothing, Found::Block(None), Found::Block(Some(Bytes::from(vec![7; 512])))];
         for found in results {
             let sealed = found.seal(&keys(), &position, [4; 16], 512);
             assert_eq!(sealed.len(), 512 + RESULT_OVERHEAD);

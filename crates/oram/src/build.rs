@@ -1,0 +1,114 @@
+//! Building a generation from its inputs: which bytes are read and written follows from the schedule
+//! alone; which item comes where follows from the keys, anew for each generation.
+//!
+//! A build is a function of its inputs: whoever repeats it, or goes on with another's, writes the same
+//! bytes. Small generations are built at once ([`one_pass`]); large ones in two passes over parts that
+//! fit in memory ([`two_pass`]), so that an item's new place has nothing to do with its old one.
+//!
+//! Note: oram.md 1.9, completion.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::geometry::{Generation, Geometry};
+use crate::item::Item;
+use crate::keys::GenerationKeys;
+use crate::object::Object;
+use crate::schedule::{Batch, Build};
+
+mod bucket;
+mod filter_parts;
+mod one_pass;
+mod source;
+mod two_pass;
+
+/// Where builds read and write.
+#[async_trait]
+pub trait Objects: Send + Sync {
+    /// `len` bytes of `object` from `offset` on.
+    ///
+    /// # Errors
+    /// As of whatever keeps them; [`crate::Kind::Hostile`] if there is no such object.
+    async fn get(&self, object: Object, offset: u64, len: u64) -> Result<Bytes>;
+
+    /// Keeps `bytes` as `object`; that it is there already is no error.
+    ///
+    /// # Errors
+    /// As of whatever keeps them.
+    async fn put(&self, object: Object, bytes: Bytes) -> Result<()>;
+
+    /// Removes `object`.
+    ///
+    /// # Errors
+    /// As of whatever keeps them.
+    async fn delete(&self, object: Object) -> Result<()>;
+}
+
+/// Who is told of the progress of a build, and says when to go on.
+#[async_trait]
+pub trait Pace: Send + Sync {
+    /// So many more items have been read or written; returns when there may be more.
+    async fn moved(&self, items: u64);
+}
+
+/// What comes from above.
+#[derive(Debug)]
+pub enum Input {
+    /// What the log of a period leaves.
+    Log(Vec<Item>),
+    /// A full generation.
+    Full(Generation, Arc<GenerationKeys>),
+}
+
+/// A build, and the keys of all that has part in it.
+#[derive(Debug)]
+pub struct Job {
+    /// The shapes of the store.
+    pub geometry: Geometry,
+    /// What is built from what.
+    pub build: Build,
+    /// Keys of what is built.
+    pub keys: Arc<GenerationKeys>,
+    /// Keys of the generation that goes into it.
+    pub current: Option<Arc<GenerationKeys>>,
+    /// The other input.
+    pub batch: Input,
+}
+
+/// Items that `build` reads and writes: what its progress is measured by.
+pub fn work(geometry: &Geometry, build: &Build) -> u64 {
+    let slots = |generation| {
+        let shape = geometry.shape(generation);
+        u64::from(shape.slots) * u64::from(shape.buckets)
+    };
+    let batch = match build.batch {
+        Batch::Log { .. } => 0,
+        Batch::Full(full) => slots(full),
+    };
+    let between = two_pass::Cells::of(geometry, build).map_or(0, |cells| 2 * cells.total());
+    build.current.map_or(0, slots) + batch + between + slots(build.generation)
+}
+
+impl Job {
+    /// Builds the generation, and removes what was needed between passes.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Hostile`] if an input is not what was sealed; [`crate::Kind::NoSpace`] if there are
+    /// more blocks than the store was made for; errors of `objects`. The build can be begun again.
+    pub async fn run(&self, objects: &dyn Objects, pace: &dyn Pace) -> Result<()> {
+        match two_pass::Cells::of(&self.geometry, &self.build) {
+            None => one_pass::run(self, objects, pace).await,
+            Some(cells) => two_pass::run(self, &cells, objects, pace).await,
+        }
+    }
+
+    fn is_bottom(&self) -> bool {
+        self.build.generation.level == self.geometry.levels()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! The whole scheme without a network: queries one after the other, builds when they are due, beside
+//! a map; and what a server sees of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Mutex;
+
+use super::*;
+use crate::error::Error;
+use crate::geometry::{ITEMS_HEADER_LEN, LABEL_LEN, PAGE_LEN};
+use crate::keys::{Id, Keys, Label};
+use crate::log_view::{LogView, Outcome};
+use crate::lookup::{Asked, Lookup, Step};
+use crate::manifest::Manifest;
+use crate::record::{Operation, Record};
+use tacita_secret::Key;
+
+/// Objects in memory.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<Object, Bytes>>);
+
+#[async_trait]
+impl Objects for Memory {
+    async fn get(&self, object: Object, offset: u64, len: u64) -> Result<Bytes> {
+        let objects = self.0.lock().unwrap();
+        let bytes = objects.get(&object).unwrap_or_else(|| panic!("{object} is there"));
+        Ok(bytes.slice(offset as usize..(offset + len) as usize))
+    }
+
+    async fn put(&self, object: Object, bytes: Bytes) -> Result<()> {
+        let mut objects = self.0.lock().unwrap();
+        let kept = objects.entry(object).or_insert_with(|| bytes.clone());
+        assert_eq!(*kept, bytes, "who builds again builds the same");
+        Ok(())
+    }
+
+    async fn delete(&self, object: Object) -> Result<()> {
+        self.0.lock().unwrap().remove(&object);
+        Ok(())
+    }
+}
+
+/// Counts what has been moved.
+#[derive(Default)]
+struct Counted(Mutex<u64>);
+
+#[async_trait]
+impl Pace for Counted {
+    async fn moved(&self, items: u64) {
+        *self.0.lock().unwrap() += items;
+    }
+}
+
+/// A store whose queries come one at a time.
+struct Game {
+    geometry: Geometry,
+    keys: Keys,
+    view: LogView,
+    manifest: Manifest,
+    generations: HashMap<Generation, Arc<GenerationKeys>>,
+    objects: Memory,
+    /// What was asked of each generation.
+    seen: HashSet<(Generation, Label)>,
+    steps: Vec<usize>,
+}
+
+impl Game {
+    fn new(geometry: Geometry) -> Self {
+        let keys = Keys::new(&Key::take(&mut [1; 32]), &[2; 16]);
+        let mut view = LogView::new(keys.clone(), geometry, 0, keys.genesis());
+        view.opened(0, 0).unwrap();
+        Self {
+            geometry,
+            manifest: Manifest::first(&keys),
+            keys,
+            view,
+            generations: HashMap::new(),
+            objects: Memory::default(),
+            seen: HashSet::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    async fn query(&mut self, id: Id, operation: Operation) -> Result<Outcome> {
+        let sequence = self.view.len();
+        let period = sequence / self.geometry.period();
+        if period > self.manifest.period {
+            self.open(period).await?;
+        }
+        let mut salt = [0; 16];
+        salt[..8].copy_from_slice(&sequence.to_le_bytes());
+        let record =
+            Record { request: salt, id, operation, seen: sequence, head: self.view.head() };
+        self.view.push(&record.seal(&self.keys, salt, self.geometry.block_len()))?;
+        let asked = self
+            .geometry
+            .live(period)
+            .into_iter()
+            .map(|generation| Asked {
+                generation,
+                keys: self.generations[&generation].clone(),
+                index: sequence - self.geometry.born(generation),
+            })
+            .collect();
+        let mut lookup = Lookup::new(self.view.target(sequence), asked);
+        let mut steps = 0;
+        while let Some(step) = lookup.next() {
+            let (page, item) = self.serve(&step)?;
+            lookup.take(page.as_deref(), item.as_deref())?;
+            steps += 1;
+        }
+        self.steps.push(steps);
+        self.view.found_here(sequence, lookup.finish())?;
+        Ok(self.view.outcome(sequence).expect("all before it have settled"))
+    }
+
+    /// What an honest server does.
+    fn serve(&mut self, step: &Step) -> Result<(Option<Bytes>, Option<Bytes>)> {
+        let objects = self.objects.0.lock().unwrap();
+        let page = step.page.map(|address| {
+            let shape = self.geometry.shape(address.generation);
+            let (part, offset) = shape.part_of(address.page);
+            let filter = &objects[&Object::Filter { generation: address.generation, part }];
+            filter.slice(offset as usize..offset as usize + PAGE_LEN)
+        });
+        let Some(address) = step.item else { return Ok((page, None)) };
+        let shape = self.geometry.shape(address.generation);
+        let bucket = shape.bucket_of(&address.label);
+        let items = &objects[&Object::Items { generation: address.generation, bucket }];
+        let labels = &items[ITEMS_HEADER_LEN..][..shape.slots as usize * LABEL_LEN];
+        let labels: &[Label] = labels.as_chunks().0;
+        assert!(labels.is_sorted());
+        assert!(self.seen.insert((address.generation, address.label)), "a label is asked once");
+        let slot = labels
+            .binary_search(&address.label)
+            .map_err(|_| Error::new(crate::Kind::Hostile, "no such label"))?;
+        let begin =
+            ITEMS_HEADER_LEN + shape.slots as usize * LABEL_LEN + slot * self.geometry.item_len();
+        Ok((page, Some(items.slice(begin..begin + self.geometry.item_len()))))
+    }
+
+    /// Completes what is due and opens `period`.
+    async fn open(&mut self, period: u64) -> Result<()> {
+        let due = period * self.geometry.period();
+        let before = period - 1;
+        let start = self.view.head_after(before * self.geometry.period()).unwrap();
+        for build in self.geometry.builds(before) {
+            if build.until != due {
+                continue;
+            }
+            let head = self.manifest.head_of(build.generation).unwrap_or(start);
+            let shape = self.geometry.shape(build.generation);
+            let keys = Arc::new(self.keys.generation(build.generation, shape, &head));
+            let batch = match build.batch {
+                Batch::Log { period } => Input::Log(self.view.batch(period)),
+                Batch::Full(full) => Input::Full(full, self.generations[&full].clone()),
+            };
+            let current = build.current.map(|current| self.generations[&current].clone());
+            let job = Job { geometry: self.geometry, build, keys: keys.clone(), current, batch };
+            let moved = Counted::default();
+            job.run(&self.objects, &moved).await?;
+            assert_eq!(*moved.0.lock().unwrap(), work(&self.geometry, &build), "{build:?}");
+            if period.is_multiple_of(7) {
+                job.run(&self.objects, &moved).await?;
+            }
+            self.generations.insert(build.generation, keys);
+        }
+        let history = Vec::new();
+        let present = if before == 0 {
+            0
+        } else {
+            self.manifest.present.strict_add_signed(self.view.change(before - 1))
+        };
+        let sealed = self.manifest.seal(&self.keys);
+        self.manifest = self.manifest.next(&self.geometry, &sealed, (start, present, history));
+        self.view.opened(period, present)?;
+        self.view.forget_before(before);
+        let live = self.geometry.live(period);
+        self.generations.retain(|generation, _| live.contains(generation));
+        self.objects.0.lock().unwrap().retain(|object, _| match object {
+            Object::Items { generation, .. } | Object::Filter { generation, .. } => {
+                live.contains(generation)
+            }
+            _ => panic!("{object} was needed between passes only"),
+        });
+        Ok(())
+    }
+}
+
+fn id(n: u64) -> Id {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&n.to_le_bytes());
+    id
+}
+
+fn block(geometry: &Geometry, content: u64) -> Bytes {
+    let mut block = vec![0; geometry.block_len()];
+    block[..8].copy_from_slice(&content.to_le_bytes());
+    Bytes::from(block)
+}
+
+/// Random enough, and the same each time.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// Plays `count` queries on `ids` blocks beside a map.
+async fn play(geometry: Geometry, ids: u64, count: u64) -> Game {
+    let mut game = Game::new(geometry);
+    let mut model: BTreeMap<u64, Bytes> = BTreeMap::new();
+    let mut state = 5;
+    for n in 0..count {
+        let which = random(&mut state) % ids;
+        let was = model.get(&which).cloned();
+        let operation = match random(&mut state) % 8 {
+            0..3 => Operation::Read,
+            3 => Operation::Free,
+            _ => Operation::Write(block(&geometry, n)),
+        };
+        match &operation {
+            Operation::Write(block) => drop(model.insert(which, block.clone())),
+            Operation::Free => drop(model.remove(&which)),
+            _ => {}
+        }
+        let outcome = game.query(id(which), operation).await.unwrap();
+        assert_eq!(outcome, Outcome::Was(was), "query {n} for block {which}");
+    }
+    game
+}
+
+#[tokio::test]
+async fn blocks_are_what_was_written_through_all_levels() {
+    for growth in [2, 4] {
+        let geometry = Geometry::new(512, 16, growth, 600).unwrap();
+        let game = play(geometry, 500, 6000).await;
+        // Each query takes as many steps as there are generations, and one more.
+        for (sequence, steps) in (0..).zip(&game.steps) {
+            let live = geometry.live(sequence / geometry.period()).len();
+            assert_eq!(*steps, if live == 0 { 0 } else { live + 1 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn levels_of_many_buckets_are_built_in_two_passes() {
+    let geometry = Geometry::new(512, 64, 4, 3000).unwrap().with_buckets(700).unwrap();
+    let bottom = Generation { level: geometry.levels(), number: 30 };
+    assert!(geometry.shape(bottom).buckets > 5);
+    play(geometry, 2500, 9000).await;
+}
+
+#[tokio::test]
+async fn a_store_can_be_full_to_its_last_block() {
+    let geometry = Geometry::new(512, 16, 2, 300).unwrap();
+    let mut game = Game::new(geometry);
+    for n in 0..300 {
+        let outcome = game.query(id(n), Operation::Write(block(&geometry, n))).await.unwrap();
+        assert_eq!(outcome, Outcome::Was(None));
+    }
+    for n in 0..64 {
+        game.query(id(n), Operation::Read).await.unwrap();
+    }
+    let refused = game.query(id(999), Operation::Write(block(&geometry, 1))).await.unwrap();
+    assert_eq!(refused, Outcome::Full);
+    for n in 0..300 {
+        let outcome = game.query(id(n), Operation::Read).await.unwrap();
+        assert_eq!(outcome, Outcome::Was(Some(block(&geometry, n))));
+    }
+}

@@ -1,0 +1,234 @@
+//! Building what does not fit in memory, in two passes.
+//!
+//! The first reads the inputs chunk by chunk, a bucket each, and spreads what is real over the buckets of
+//! the new generation: to each bucket a cell of the same size from each chunk, filled up with padding;
+//! what does not fit waits in memory for the next chunk's cells. The second reads for each bucket its
+//! cells from all chunks, keeps the newest of each block, and writes the bucket.
+//!
+//! Cells are 15% larger than what comes on average, so that what waits is short (the tail of its length
+//! falls by e^-0.28 an item), and after the last chunk as many cells follow as empty it but once in 2^80.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::build::{Input, Job, Objects, Pace, bucket, filter_parts, source};
+use crate::error::Result;
+use crate::filter::Entry;
+use crate::geometry::{Generation, Geometry};
+use crate::item::{Item, forged, open_cell, seal_cell};
+use crate::keys::{self, GenerationKeys, Label};
+use crate::object::Object;
+use crate::schedule::{Batch, Build};
+use tacita_secret::TAG_LEN;
+
+/// Items that may still wait for a bucket after the last chunk.
+const WAITING_MAX: u64 = 240;
+
+/// The shape of what lies between the passes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cells {
+    /// Buckets of the new generation.
+    buckets: u32,
+    /// Items that each chunk gives to each bucket.
+    len: u32,
+    /// Objects: a chunk each, and those that empty what waits.
+    chunks: u32,
+}
+
+impl Cells {
+    /// The shape for `build`; `None` if it is built at once.
+    pub(super) fn of(geometry: &Geometry, build: &Build) -> Option<Self> {
+        let buckets = geometry.shape(build.generation).buckets;
+        if buckets == 1 {
+            return None;
+        }
+        let full = match build.batch {
+            Batch::Log { .. } => None,
+            Batch::Full(full) => Some(full),
+        };
+        let inputs = build.current.into_iter().chain(full).map(|input| geometry.shape(input));
+        let log = if full.is_none() { geometry.period() } else { 0 };
+        let mut most = log;
+        let mut chunks = u64::from(full.is_none());
+        for shape in inputs {
+            most = most.max(shape.reals.div_ceil(u64::from(shape.buckets)));
+            chunks += u64::from(shape.buckets);
+        }
+        let len = (most * 115).div_ceil(100 * u64::from(buckets)) + 1;
+        chunks += WAITING_MAX.div_ceil(len) + 1;
+        let narrow = |n: u64| u32::try_from(n).expect("fewer than slots, which 32 bits number");
+        Some(Self { buckets, len: narrow(len), chunks: narrow(chunks) })
+    }
+
+    /// Items in all of them.
+    pub(super) fn total(&self) -> u64 {
+        u64::from(self.buckets) * u64::from(self.len) * u64::from(self.chunks)
+    }
+}
+
+/// Builds a generation of many buckets.
+pub(super) async fn run(
+    job: &Job,
+    cells: &Cells,
+    objects: &dyn Objects,
+    pace: &dyn Pace,
+) -> Result<()> {
+    spread(job, cells, objects, pace).await?;
+    let mut fakes: Vec<Vec<Label>> = vec![Vec::new(); cells.buckets as usize];
+    for index in 0..job.keys.shape().fakes {
+        let label = job.keys.fake_label(index);
+        fakes[job.keys.shape().bucket_of(&label) as usize].push(label);
+    }
+    for (bucket, fakes) in (0..).zip(&fakes) {
+        gather(job, cells, (bucket, fakes), objects, pace).await?;
+    }
+    let generation = job.build.generation;
+    for mut pages in filter_parts::turns(job) {
+        for bucket in 0..cells.buckets {
+            for entry in entries(job, bucket, objects).await? {
+                pages.insert(job, &entry);
+            }
+        }
+        pages.put(job, objects).await?;
+    }
+    for chunk in 0..cells.chunks {
+        objects.delete(Object::Cells { generation, chunk }).await?;
+    }
+    for bucket in 0..cells.buckets {
+        objects.delete(Object::Entries { generation, bucket }).await?;
+    }
+    Ok(())
+}
+
+/// What waits for the cells of each bucket.
+type Waiting = Vec<VecDeque<(Item, u8)>>;
+
+/// The first pass.
+async fn spread(job: &Job, cells: &Cells, objects: &dyn Objects, pace: &dyn Pace) -> Result<()> {
+    let mut waiting: Waiting = vec![VecDeque::new(); cells.buckets as usize];
+    let mut chunk = 0;
+    let route = |waiting: &mut Waiting, items: Vec<Item>, age: u8| {
+        for item in items {
+            let bucket = job.keys.shape().bucket_of(&job.keys.label(&item.id));
+            waiting[bucket as usize].push_back((item, age));
+        }
+    };
+    let mut inputs: Vec<(Generation, &GenerationKeys, u8)> = Vec::new();
+    if let (Some(current), Some(keys)) = (job.build.current, &job.current) {
+        inputs.push((current, keys, 0));
+    }
+    if let Input::Full(full, keys) = &job.batch {
+        inputs.push((*full, keys, 1));
+    }
+    for (generation, keys, age) in inputs {
+        for bucket in 0..keys.shape().buckets {
+            let place = (generation, bucket);
+            let items = source::items(&job.geometry, place, keys, objects, pace).await?;
+            route(&mut waiting, items, age);
+            put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
+            chunk += 1;
+        }
+    }
+    if let Input::Log(items) = &job.batch {
+        route(&mut waiting, items.clone(), 1);
+        put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
+        chunk += 1;
+    }
+    while chunk < cells.chunks {
+        put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
+        chunk += 1;
+    }
+    if waiting.iter().all(VecDeque::is_empty) { Ok(()) } else { Err(bucket::overfull()) }
+}
+
+async fn put_cells(
+    job: &Job,
+    cells: &Cells,
+    (chunk, waiting): (u32, &mut Waiting),
+    objects: &dyn Objects,
+    pace: &dyn Pace,
+) -> Result<()> {
+    let total = cells.buckets as usize * cells.len as usize;
+    let mut object = Vec::with_capacity(total * job.geometry.item_len());
+    for (bucket, waiting) in (0..).zip(waiting) {
+        for index in 0..cells.len {
+            let item = waiting.pop_front();
+            let sealed = item.as_ref().map(|(item, age)| (item, *age));
+            let place = (chunk, bucket * cells.len + index);
+            seal_cell(&job.keys, place, sealed, job.geometry.block_len(), &mut object);
+        }
+        pace.moved(u64::from(cells.len)).await;
+    }
+    let generation = job.build.generation;
+    objects.put(Object::Cells { generation, chunk }, Bytes::from(object)).await
+}
+
+/// The second pass, for one bucket.
+async fn gather(
+    job: &Job,
+    cells: &Cells,
+    (bucket, fakes): (u32, &[Label]),
+    objects: &dyn Objects,
+    pace: &dyn Pace,
+) -> Result<()> {
+    let generation = job.build.generation;
+    let item_len = job.geometry.item_len();
+    let cell_len = u64::from(cells.len) * item_len as u64;
+    let mut newest: BTreeMap<Label, (Item, u8)> = BTreeMap::new();
+    for chunk in 0..cells.chunks {
+        let offset = u64::from(bucket) * cell_len;
+        let cell = objects.get(Object::Cells { generation, chunk }, offset, cell_len).await?;
+        for (index, sealed) in (bucket * cells.len..).zip(cell.chunks_exact(item_len)) {
+            let Some((item, age)) = open_cell(&job.keys, (chunk, index), sealed)? else { continue };
+            let label = job.keys.label(&item.id);
+            if newest.get(&label).is_none_or(|other| other.1 <= age) {
+                newest.insert(label, (item, age));
+            }
+        }
+        pace.moved(u64::from(cells.len)).await;
+    }
+    let is_bottom = job.is_bottom();
+    let reals: Vec<(Label, Item)> = newest
+        .into_iter()
+        .filter(|(_, (item, _))| !is_bottom || item.block.is_some())
+        .map(|(label, (item, _))| (label, item))
+        .collect();
+    bucket::put(job, bucket, &reals, fakes, objects, pace).await?;
+    put_entries(job, bucket, &reals, objects).await
+}
+
+/// Keeps what a bucket gives to the filter: their number, then as many as a bucket can have.
+async fn put_entries(
+    job: &Job,
+    bucket: u32,
+    reals: &[(Label, Item)],
+    objects: &dyn Objects,
+) -> Result<()> {
+    let slots = job.keys.shape().slots as usize;
+    let mut object = Vec::with_capacity(4 + slots * 16 + TAG_LEN);
+    let count = u32::try_from(reals.len()).expect("a bucket has fewer");
+    object.extend_from_slice(&count.to_le_bytes());
+    object.extend(reals.iter().flat_map(|(_, item)| job.keys.filter_entry(&item.id)));
+    object.resize(4 + slots * 16, 0);
+    let place = keys::place(keys::Kind::Entries, bucket, 0);
+    let tag = job.keys.places().seal(&place, &[], &mut object);
+    object.extend_from_slice(&tag);
+    let generation = job.build.generation;
+    objects.put(Object::Entries { generation, bucket }, Bytes::from(object)).await
+}
+
+async fn entries(job: &Job, bucket: u32, objects: &dyn Objects) -> Result<Vec<Entry>> {
+    let damaged = || forged("what a build keeps between its passes");
+    let slots = u64::from(job.keys.shape().slots);
+    let generation = job.build.generation;
+    let len = 4 + slots * 16 + TAG_LEN as u64;
+    let mut object = objects.get(Object::Entries { generation, bucket }, 0, len).await?.to_vec();
+    let tag = object.split_off(object.len() - TAG_LEN);
+    let tag = tag.try_into().map_err(|_| damaged())?;
+    let place = keys::place(keys::Kind::Entries, bucket, 0);
+    job.keys.places().open(&place, &[], &mut object, &tag).map_err(|_| damaged())?;
+    let (count, entries) = object.split_first_chunk::<4>().ok_or_else(damaged)?;
+    let count = u32::from_le_bytes(*count) as usize;
+    Ok(entries.as_chunks().0.get(..count).ok_or_else(damaged)?.to_vec())
+}
