@@ -5,7 +5,7 @@
 //! other is [`wire`]; which generations live when is a function of the number of queries alone
 //! ([`schedule`]).
 //!
-//! Paper: Williams, Sion, Tomescu, "PrivateFS: a parallel oblivious file system" (CCS 2012), of
+//! Paper: Williams, Sion, Tomescu, "`PrivateFS`: a parallel oblivious file system" (CCS 2012), of
 //! which docs/design/oram.md tells what is held and what is completed.
 
 pub mod blob;
@@ -13,6 +13,7 @@ mod error;
 mod faults;
 pub mod geometry;
 pub mod object;
+pub mod root;
 pub mod schedule;
 pub mod wire;
 

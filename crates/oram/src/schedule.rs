@@ -58,7 +58,8 @@ impl Geometry {
     pub fn build(&self, generation: Generation) -> Build {
         let Generation { level, number } = generation;
         let begins_anew = level < self.levels() && (number - 1).is_multiple_of(self.growth());
-        let current = (number > 1 && !begins_anew).then(|| Generation { level, number: number - 1 });
+        let current =
+            (number > 1 && !begins_anew).then(|| Generation { level, number: number - 1 });
         let batch = if level == 1 {
             Batch::Log { period: number - 1 }
         } else {

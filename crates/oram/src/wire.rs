@@ -4,7 +4,10 @@
 //! the geometry of the store and from what everybody sees; never from what is asked for. Requests
 //! have numbers, chosen by the client; answers carry them and come in any order, but for this: before
 //! the answer to an [`Request::Append`] the server has pushed every record before that one which this
-//! connection did not append itself.
+//! connection did not append itself. On one connection pushed records and answers to appends come in the
+//! order of sequence numbers, and a query's record comes before its result.
+
+pub mod codec;
 
 use bytes::Bytes;
 
