@@ -12,6 +12,7 @@ pub mod blob;
 mod error;
 mod faults;
 pub mod geometry;
+pub mod link;
 pub mod object;
 pub mod root;
 pub mod schedule;

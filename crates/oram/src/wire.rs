@@ -104,6 +104,32 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether `answer` is one that an honest server gives to this, as far as lengths and kinds tell.
+    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (_, Answer::Refused(_))
+            | (Self::Hello { .. }, Answer::Welcome { .. })
+            | (Self::Follow { .. }, Answer::Following)
+            | (Self::Append { .. }, Answer::Appended { .. })
+            | (Self::Store { .. }, Answer::Kept { .. })
+            | (Self::Delete { .. }, Answer::Done)
+            | (Self::List { .. }, Answer::Names(_))
+            | (Self::Root, Answer::Root(_))
+            | (Self::SwapRoot { .. }, Answer::Swapped { .. }) => true,
+            (Self::Fetch { page, item }, Answer::Fetched { page: page_got, item: item_got }) => {
+                page.is_some() == page_got.is_some() && item.is_some() == item_got.is_some()
+            }
+            (Self::Get { len, .. }, Answer::Bytes(bytes)) => bytes.len() == *len as usize,
+            (Self::Put { total, offset, bytes, .. }, answer) => {
+                let is_last = offset + bytes.len() as u64 == *total;
+                matches!((is_last, answer), (true, Answer::Kept { .. }) | (false, Answer::Done))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Where a page of a filter lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageAddress {
