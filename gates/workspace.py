@@ -120,6 +120,8 @@ def unused_dependencies():
                 where = "tests alone use" if is_used(name, tests) else "nothing uses"
                 yield f"{place}: {where} {name}"
         for name in of_tests:
+            if name in usual and isinstance(of_tests[name], dict) and "features" in of_tests[name]:
+                continue  # tests ask for more of it
             if name in usual:
                 yield f"{place}: {name} is there for tests and for all builds"
             elif not is_used(name, tests):

@@ -1,12 +1,16 @@
 //! The seam to whatever holds the bytes of a store: blobs that are written once, and one small root
 //! that is compared and swapped.
 
+mod memory;
+
+pub use memory::{Held, MemoryStore};
+
 use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::object::Object;
 
 /// Bytes of the root at most.
@@ -76,4 +80,15 @@ pub enum Swap {
     Swapped,
     /// The root is something else than what was expected: this (`None`: nothing).
     Differs(Option<Bytes>),
+}
+
+/// `range` of a blob of `len` bytes, for memory.
+fn within(object: Object, range: &Range<u64>, len: u64) -> Result<Range<usize>> {
+    let refuse =
+        || Error::new(Kind::Storage, format!("{object} has {len} bytes: there are no {range:?}"));
+    if range.start > range.end || range.end > len {
+        return Err(refuse());
+    }
+    let index = |at: u64| usize::try_from(at).map_err(|_| refuse());
+    Ok(index(range.start)?..index(range.end)?)
 }

@@ -21,7 +21,7 @@ pub const ITEMS_HEADER_LEN: usize = 32;
 /// 64 a filter does with less than 2^-70.
 const ITEMS_PER_PAGE: u64 = 64;
 /// Pages in an object of a filter: 8 MiB.
-const PAGES_PER_PART: u64 = 8192;
+const PAGES_PER_PART: u32 = 8192;
 /// Bytes of blocks in a bucket by default.
 const BUCKET_LEN: u32 = 32 << 20;
 /// Slots in a bucket at least by default: with fewer the slack is more than the content.
@@ -156,7 +156,14 @@ impl Geometry {
 
     /// The lowest level, which holds everything.
     pub fn levels(&self) -> u8 {
-        (1..).find(|&level| self.batch(level) >= self.capacity).expect("levels grow")
+        let holds_all = |level: &u8| self.batch(*level) >= self.capacity;
+        (1..=u8::MAX).find(holds_all).expect("levels grow beyond any capacity")
+    }
+
+    /// Whether there can be such a generation: what else is asked of it is asked only then.
+    pub fn has(&self, generation: Generation) -> bool {
+        (1..=self.levels()).contains(&generation.level)
+            && (1..=u64::MAX >> 32).contains(&generation.number)
     }
 
     /// Whether the generation takes no more batches and goes to the next level as one itself.
@@ -185,7 +192,7 @@ impl Geometry {
             buckets: narrow(buckets),
             slots: narrow(slots),
             pages: narrow(pages),
-            parts: narrow(pages.div_ceil(PAGES_PER_PART)),
+            parts: narrow(pages.div_ceil(u64::from(PAGES_PER_PART))),
         }
     }
 
@@ -217,14 +224,12 @@ impl Shape {
 
     /// The object of the filter that has `page`, and the offset of the page within it, in bytes.
     pub fn part_of(&self, page: u32) -> (u32, u64) {
-        let page = u64::from(page);
-        ((page / PAGES_PER_PART) as u32, page % PAGES_PER_PART * PAGE_LEN as u64)
+        (page / PAGES_PER_PART, u64::from(page % PAGES_PER_PART) * PAGE_LEN as u64)
     }
 
     /// Pages in `part` of the filter.
     pub fn pages_in(&self, part: u32) -> u32 {
-        let before = u64::from(part) * PAGES_PER_PART;
-        u64::from(self.pages).saturating_sub(before).min(PAGES_PER_PART) as u32
+        self.pages.saturating_sub(part.saturating_mul(PAGES_PER_PART)).min(PAGES_PER_PART)
     }
 
     /// Bytes of an object of items, which are `item_len` long each.

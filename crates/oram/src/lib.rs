@@ -5,7 +5,7 @@
 //! other is [`wire`]; which generations live when is a function of the number of queries alone
 //! ([`schedule`]).
 //!
-//! Paper: Williams, Sion, Tomescu, "PrivateFS: a parallel oblivious file system" (CCS 2012), of
+//! Paper: Williams, Sion, Tomescu, "`PrivateFS`: a parallel oblivious file system" (CCS 2012), of
 //! which docs/design/oram.md tells what is held and what is completed.
 
 pub mod blob;
@@ -20,11 +20,13 @@ mod filter;
 pub mod geometry;
 mod item;
 pub mod keys;
+pub mod link;
 pub mod log_view;
 pub mod lookup;
 pub mod manifest;
 pub mod object;
 pub mod record;
+pub mod root;
 pub mod schedule;
 pub mod wire;
 

@@ -4,7 +4,10 @@
 //! the geometry of the store and from what everybody sees; never from what is asked for. Requests
 //! have numbers, chosen by the client; answers carry them and come in any order, but for this: before
 //! the answer to an [`Request::Append`] the server has pushed every record before that one which this
-//! connection did not append itself.
+//! connection did not append itself. On one connection pushed records and answers to appends come in the
+//! order of sequence numbers, and a query's record comes before its result.
+
+pub mod codec;
 
 use bytes::Bytes;
 
@@ -99,6 +102,32 @@ pub enum Request {
         /// The new one.
         new: Bytes,
     },
+}
+
+impl Request {
+    /// Whether `answer` is one that an honest server gives to this, as far as lengths and kinds tell.
+    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (_, Answer::Refused(_))
+            | (Self::Hello { .. }, Answer::Welcome { .. })
+            | (Self::Follow { .. }, Answer::Following)
+            | (Self::Append { .. }, Answer::Appended { .. })
+            | (Self::Store { .. }, Answer::Kept { .. })
+            | (Self::Delete { .. }, Answer::Done)
+            | (Self::List { .. }, Answer::Names(_))
+            | (Self::Root, Answer::Root(_))
+            | (Self::SwapRoot { .. }, Answer::Swapped { .. }) => true,
+            (Self::Fetch { page, item }, Answer::Fetched { page: page_got, item: item_got }) => {
+                page.is_some() == page_got.is_some() && item.is_some() == item_got.is_some()
+            }
+            (Self::Get { len, .. }, Answer::Bytes(bytes)) => bytes.len() == *len as usize,
+            (Self::Put { total, offset, bytes, .. }, answer) => {
+                let is_last = offset + bytes.len() as u64 == *total;
+                matches!((is_last, answer), (true, Answer::Kept { .. }) | (false, Answer::Done))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Where a page of a filter lies.
