@@ -25,6 +25,8 @@ mod one_pass;
 mod source;
 mod two_pass;
 
+pub(crate) use source::items;
+
 /// Where builds read and write.
 #[async_trait]
 pub trait Objects: Send + Sync {

@@ -8,8 +8,10 @@
 //! Paper: Williams, Sion, Tomescu, "`PrivateFS`: a parallel oblivious file system" (CCS 2012), of
 //! which docs/design/oram.md tells what is held and what is completed.
 
+pub mod anchor;
 pub mod blob;
 pub mod build;
+pub mod client;
 mod error;
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]
@@ -28,6 +30,8 @@ pub mod object;
 pub mod record;
 pub mod root;
 pub mod schedule;
+mod store;
 pub mod wire;
 
 pub use error::{Error, Kind, Result};
+pub use store::{Options, Store};

@@ -46,6 +46,29 @@ struct Entry {
 struct Settled {
     outcome: Outcome,
     after: Option<Bytes>,
+    /// By how much the number of present blocks changed.
+    change: i64,
+}
+
+/// What a client that joins knows of the time before the periods that live.
+#[derive(Debug, Clone)]
+pub struct Past {
+    /// Number of records before the first one that the view has.
+    pub first: u64,
+    /// The head then.
+    pub head: Head,
+    /// All queries below this sequence number are past: they have settled, and what they left is in
+    /// `blocks`.
+    pub until: u64,
+    /// What the blocks are that the last period of these has touched.
+    pub blocks: HashMap<Id, Option<Bytes>>,
+}
+
+impl Past {
+    /// There is none: the log begins with the store.
+    pub fn none(keys: &Keys) -> Self {
+        Self { first: 0, head: keys.genesis(), until: 0, blocks: HashMap::new() }
+    }
 }
 
 /// Records of the periods that live and of the one before them.
@@ -56,6 +79,7 @@ pub struct LogView {
     /// Sequence number of the first entry, and the head before it.
     first: u64,
     before: Head,
+    past: Past,
     entries: VecDeque<Entry>,
     /// All queries below this sequence number have settled.
     settled: u64,
@@ -67,15 +91,16 @@ pub struct LogView {
 }
 
 impl LogView {
-    /// Nothing but that the log reaches to record `first`, exclusively, and its head then.
-    pub fn new(keys: Keys, geometry: Geometry, first: u64, before: Head) -> Self {
+    /// No records yet behind those that `past` tells of.
+    pub fn new(keys: Keys, geometry: Geometry, past: Past) -> Self {
         Self {
             keys,
             geometry,
-            first,
-            before,
+            first: past.first,
+            before: past.head,
+            settled: past.first,
+            past,
             entries: VecDeque::new(),
-            settled: first,
             newest: HashMap::new(),
             requests: HashMap::new(),
             present: VecDeque::new(),
@@ -142,14 +167,20 @@ impl LogView {
         let request = record.request;
         self.requests.entry(request).or_insert(sequence);
         let head = self.keys.next_head(&self.head(), sealed);
+        let settled = (sequence < self.past.until).then(|| Settled {
+            outcome: Outcome::Void,
+            after: self.past.blocks.get(&record.id).cloned().flatten(),
+            change: 0,
+        });
         self.entries.push_back(Entry {
             record,
             head,
             void,
             predecessor,
             found: None,
-            settled: None,
+            settled,
         });
+        self.settle()?;
         Ok(request)
     }
 
@@ -183,6 +214,17 @@ impl LogView {
         self.entry(sequence).map(|entry| Position { sequence, head: entry.head })
     }
 
+    /// The query that `request` has become, unless it is forgotten.
+    pub fn sequence_of(&self, request: &[u8; 16]) -> Option<u64> {
+        self.requests.get(request).copied()
+    }
+
+    /// What query `sequence` found, sealed once more under `salt`.
+    pub fn sealed_result(&self, sequence: u64, salt: [u8; 16]) -> Option<Vec<u8>> {
+        let found = self.entry(sequence)?.found.as_ref()?;
+        Some(found.seal(&self.keys, &self.position(sequence)?, salt, self.geometry.block_len()))
+    }
+
     /// The block that query `sequence` has to look up; `None` if it looks for nothing.
     pub fn target(&self, sequence: u64) -> Option<Id> {
         let entry = self.entry(sequence)?;
@@ -190,6 +232,11 @@ impl LogView {
             && entry.predecessor.is_none()
             && entry.record.operation != Operation::Dummy;
         looks.then_some(entry.record.id)
+    }
+
+    /// Whether query `sequence` is so old that nothing is known of it.
+    pub const fn is_forgotten(&self, sequence: u64) -> bool {
+        sequence < self.first
     }
 
     /// What query `sequence` tells, once it and all before it have settled.
@@ -223,17 +270,8 @@ impl LogView {
 
     /// By how much a period, which has settled, changes the number of blocks that are present.
     pub fn change(&self, period: u64) -> i64 {
-        self.sequences(period)
-            .filter_map(|sequence| {
-                let entry = self.entry(sequence)?;
-                if entry.void || entry.record.operation == Operation::Dummy {
-                    return None;
-                }
-                let is = entry.settled.as_ref()?.after.is_some();
-                let was = self.before_of(entry)?.is_some();
-                Some(i64::from(is) - i64::from(was))
-            })
-            .sum()
+        let settled = |sequence| self.entry(sequence)?.settled.as_ref();
+        self.sequences(period).filter_map(settled).map(|settled| settled.change).sum()
     }
 
     /// The heads after each record of `period`.
@@ -260,12 +298,16 @@ impl LogView {
 
     fn settle(&mut self) -> Result<()> {
         while let Some(entry) = self.entry(self.settled) {
+            if entry.settled.is_some() {
+                self.settled += 1;
+                continue;
+            }
             let period = self.settled / self.geometry.period();
             let present = self.present.iter().find(|known| known.0 == period);
             let (Some(found), Some((_, present))) = (&entry.found, present) else { break };
             let is_full = *present >= self.geometry.capacity();
             let settled = if entry.void {
-                Settled { outcome: Outcome::Void, after: None }
+                Settled { outcome: Outcome::Void, after: None, change: 0 }
             } else {
                 let before = match found {
                     Found::Block(block) => Some(block.clone()),
@@ -313,6 +355,7 @@ impl LogView {
 
 fn applied(operation: &Operation, before: Option<Bytes>, is_full: bool) -> Settled {
     let full = is_full && before.is_none();
+    let was = i64::from(before.is_some());
     let (outcome, after) = match operation {
         Operation::Write(_) | Operation::CompareAndWrite { .. } if full => {
             let expects_other =
@@ -333,7 +376,8 @@ fn applied(operation: &Operation, before: Option<Bytes>, is_full: bool) -> Settl
             (Outcome::Compared { written, was: before }, after)
         }
     };
-    Settled { outcome, after }
+    let change = i64::from(after.is_some()) - was;
+    Settled { outcome, after, change }
 }
 
 #[cfg(test)]

@@ -77,6 +77,17 @@ impl Object {
         bytes
     }
 
+    /// The generation that it belongs to.
+    pub const fn generation(&self) -> Option<Generation> {
+        match *self {
+            Self::Items { generation, .. }
+            | Self::Filter { generation, .. }
+            | Self::Cells { generation, .. }
+            | Self::Entries { generation, .. } => Some(generation),
+            Self::Log { .. } | Self::Results { .. } | Self::Manifest { .. } => None,
+        }
+    }
+
     /// The name in `bytes`, if there is one.
     pub fn decode(bytes: &[u8; OBJECT_LEN]) -> Option<Self> {
         let part = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));

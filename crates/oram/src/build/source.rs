@@ -11,7 +11,7 @@ use crate::object::Object;
 const ITEMS_AT_ONCE: usize = 256;
 
 /// What is real among the items of a bucket.
-pub(super) async fn items(
+pub(crate) async fn items(
     geometry: &Geometry,
     (generation, bucket): (Generation, u32),
     keys: &GenerationKeys,

@@ -8,7 +8,7 @@ use super::*;
 use crate::error::Error;
 use crate::geometry::{ITEMS_HEADER_LEN, LABEL_LEN, PAGE_LEN};
 use crate::keys::{Id, Keys, Label};
-use crate::log_view::{LogView, Outcome};
+use crate::log_view::{LogView, Outcome, Past};
 use crate::lookup::{Asked, Lookup, Step};
 use crate::manifest::Manifest;
 use crate::record::{Operation, Record};
@@ -66,7 +66,7 @@ struct Game {
 impl Game {
     fn new(geometry: Geometry) -> Self {
         let keys = Keys::new(&Key::take(&mut [1; 32]), &[2; 16]);
-        let mut view = LogView::new(keys.clone(), geometry, 0, keys.genesis());
+        let mut view = LogView::new(keys.clone(), geometry, Past::none(&keys));
         view.opened(0, 0).unwrap();
         Self {
             geometry,

@@ -12,8 +12,8 @@ impl Game {
     fn new(capacity: u64) -> Self {
         let geometry = Geometry::new(512, 16, 2, capacity).unwrap();
         let keys = Keys::new(&Key::take(&mut [1; 32]), &[2; 16]);
-        let genesis = keys.genesis();
-        let mut view = LogView::new(keys, geometry, 0, genesis);
+        let past = Past::none(&keys);
+        let mut view = LogView::new(keys, geometry, past);
         view.opened(0, 0).unwrap();
         Self { view, salts: 0 }
     }

@@ -1,0 +1,195 @@
+//! What a client remembers by itself, so that a server that shows an older log is found out: how many
+//! records it has seen, and their head. docs/design/oram.md.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use tacita_secret::digest;
+
+use crate::error::{Error, Kind, Result};
+use crate::keys::Head;
+
+/// What is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Of which store.
+    pub store_id: [u8; 16],
+    /// Records seen.
+    pub sequence: u64,
+    /// The head after them.
+    pub head: Head,
+}
+
+/// Where a mark is kept. What has been stored is durable and is what is loaded later.
+pub trait Anchor: Send + Sync + std::fmt::Debug {
+    /// The mark; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    fn load(&self) -> Result<Option<Mark>>;
+
+    /// Keeps `mark`, durably.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`]; then the mark is one of the two.
+    fn store(&self, mark: &Mark) -> Result<()>;
+}
+
+/// An anchor in memory: it does not outlive the process.
+#[derive(Debug, Default)]
+pub struct MemoryAnchor(Mutex<Option<Mark>>);
+
+impl Anchor for MemoryAnchor {
+    fn load(&self) -> Result<Option<Mark>> {
+        Ok(*self.0.lock().expect("nobody panics with the mark"))
+    }
+
+    fn store(&self, mark: &Mark) -> Result<()> {
+        *self.0.lock().expect("nobody panics with the mark") = Some(*mark);
+        Ok(())
+    }
+}
+
+const MAGIC: &[u8; 8] = b"TACITANC";
+/// Two places that are written in turn, a sector each: one of them is whole whenever power fails.
+const PLACE_LEN: usize = 512;
+const MARK_LEN: usize = 8 + 8 + 16 + 8 + 32;
+
+/// An anchor in a file.
+#[derive(Debug)]
+pub struct FileAnchor {
+    file: File,
+    /// Marks that have been stored.
+    turns: Mutex<u64>,
+}
+
+impl FileAnchor {
+    /// The anchor at `path`, which is made if there is none. It is locked: one process has it.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if another process has it; [`Kind::Storage`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |e: std::io::Error| storage(&format!("anchor {}", path.display()), &e);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let message = format!("anchor {}: another client uses it", path.display());
+                return Err(Error::new(Kind::Busy, message));
+            }
+            Err(std::fs::TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        let anchor = Self { file, turns: Mutex::new(0) };
+        let turn = anchor.newest()?.map_or(0, |(turn, _)| turn);
+        *anchor.turns.lock().expect("nobody panics with it") = turn;
+        Ok(anchor)
+    }
+
+    /// The mark that was stored last, and how many have been stored.
+    fn newest(&self) -> Result<Option<(u64, Mark)>> {
+        let mut bytes = [0; 2 * PLACE_LEN];
+        let mut len = 0;
+        while len < bytes.len() {
+            let count = self.file.read_at(&mut bytes[len..], len as u64);
+            match count.map_err(|e| storage("reading the anchor", &e))? {
+                0 => break,
+                count => len += count,
+            }
+        }
+        if len == 0 {
+            return Ok(None);
+        }
+        let newest = bytes.chunks(PLACE_LEN).filter_map(decode).max_by_key(|(turn, _)| *turn);
+        newest.map(Some).ok_or_else(|| {
+            Error::new(Kind::Storage, "the anchor is damaged: it does not tell what was seen")
+        })
+    }
+}
+
+impl Anchor for FileAnchor {
+    fn load(&self) -> Result<Option<Mark>> {
+        Ok(self.newest()?.map(|(_, mark)| mark))
+    }
+
+    fn store(&self, mark: &Mark) -> Result<()> {
+        let mut turns = self.turns.lock().expect("nobody panics with it");
+        let turn = *turns + 1;
+        let failed = |e: std::io::Error| storage("writing the anchor", &e);
+        let place = (turn % 2) * PLACE_LEN as u64;
+        self.file.write_all_at(&encode(turn, mark), place).map_err(failed)?;
+        self.file.sync_data().map_err(failed)?;
+        *turns = turn;
+        Ok(())
+    }
+}
+
+fn encode(turn: u64, mark: &Mark) -> [u8; PLACE_LEN] {
+    let mut bytes = [0; PLACE_LEN];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&turn.to_le_bytes());
+    bytes[16..32].copy_from_slice(&mark.store_id);
+    bytes[32..40].copy_from_slice(&mark.sequence.to_le_bytes());
+    bytes[40..72].copy_from_slice(&mark.head);
+    let sum = digest(&bytes[..MARK_LEN]);
+    bytes[MARK_LEN..MARK_LEN + 32].copy_from_slice(&sum);
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<(u64, Mark)> {
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let mark = Mark {
+        store_id: bytes[16..32].try_into().expect("an id"),
+        sequence: number(32),
+        head: bytes[40..72].try_into().expect("a head"),
+    };
+    let turn = number(8);
+    (encode(turn, &mark) == bytes).then_some((turn, mark))
+}
+
+fn storage(what: &str, error: &std::io::Error) -> Error {
+    Error::new(Kind::Storage, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(sequence: u64) -> Mark {
+        Mark { store_id: [1; 16], sequence, head: [2; 32] }
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_mark_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("anchor");
+        for torn in 0..2 {
+            let anchor = FileAnchor::open(&path).unwrap();
+            for sequence in 1..=2 + torn {
+                anchor.store(&mark(sequence)).unwrap();
+            }
+            drop(anchor);
+            let turns = FileAnchor::open(&path).unwrap().newest().unwrap().unwrap().0;
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&[0xff; 40], (turns % 2) * PLACE_LEN as u64 + 20).unwrap();
+            let anchor = FileAnchor::open(&path).unwrap();
+            assert_eq!(anchor.load().unwrap(), Some(mark(1 + torn)));
+            assert_eq!(FileAnchor::open(&path).unwrap_err().kind(), Kind::Busy);
+        }
+    }
+
+    #[test]
+    fn a_damaged_anchor_is_no_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("anchor");
+        std::fs::write(&path, [7; 1024]).unwrap();
+        assert_eq!(FileAnchor::open(&path).unwrap_err().kind(), Kind::Storage);
+    }
+}

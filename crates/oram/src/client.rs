@@ -1,0 +1,267 @@
+//! A client: it records its queries in the log, looks blocks up, leaves what it found, and builds
+//! generations in the background, while it trusts the server with nothing.
+//!
+//! A query is done once it and all before it have results; whoever waits too long for another's takes it
+//! over, with the very same lookups. What a query does follows from the log, so everybody agrees on it.
+//!
+//! Paper: section 4 as far as docs/design/oram.md reconstructs it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::anchor::Anchor;
+use crate::error::{Error, Kind, Result};
+use crate::geometry::{Generation, Geometry};
+use crate::keys::{GenerationKeys, Id, Keys};
+use crate::link::Stream;
+use crate::log_view::{LogView, Outcome};
+use crate::manifest::Manifest;
+use crate::record::Operation;
+use crate::root::Root;
+
+mod builder;
+mod confirming;
+mod joining;
+mod line;
+mod meter;
+mod query;
+mod queue;
+mod rate;
+
+pub use joining::init;
+pub use meter::Progress;
+
+use confirming::Confirming;
+use line::Line;
+use meter::Meter;
+use queue::Queue;
+use rate::Turns;
+
+/// How to reach the server.
+#[async_trait]
+pub trait Connect: Send + Sync {
+    /// A new stream to it.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`].
+    async fn connect(&self) -> Result<Box<dyn Stream>>;
+}
+
+#[async_trait]
+impl Connect for crate::link::Address {
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        Self::connect(self).await
+    }
+}
+
+/// How patient a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// After how long a query ends in an error, if the server does not let it end otherwise.
+    pub query: Duration,
+    /// After how long without a result another's query is taken over.
+    pub take_over: Duration,
+    /// How long to wait before the server is tried again.
+    pub again: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            query: Duration::from_secs(60),
+            take_over: Duration::from_secs(10),
+            again: Duration::from_millis(100),
+        }
+    }
+}
+
+/// What a client needs besides the key.
+pub struct Surroundings {
+    /// The way to the server.
+    pub connect: Arc<dyn Connect>,
+    /// What the client remembers.
+    pub anchor: Arc<dyn Anchor>,
+    /// Sixteen random bytes at a time.
+    pub random: Arc<dyn Fn() -> std::io::Result<[u8; 16]> + Send + Sync>,
+    /// How patient it is.
+    pub patience: Patience,
+    /// The time between two queries, always the same, with dummies where nothing is asked; `None`: queries
+    /// as they come.
+    pub between: Option<Duration>,
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("anchor", &self.anchor).finish_non_exhaustive()
+    }
+}
+
+/// An open store. What is under way goes on when those who asked have gone; all ends with the client.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+/// What all parts of a client work on.
+#[derive(Debug)]
+struct Shared {
+    root: Root,
+    keys: Keys,
+    geometry: Geometry,
+    surroundings: Surroundings,
+    state: Mutex<State>,
+    /// Whenever the state has changed.
+    changed: Notify,
+    /// The log: one connection, for the order of what comes on it.
+    queue: Queue,
+    /// Lookups.
+    lookups: Line,
+    /// Builds.
+    bulk: Line,
+    confirming: Confirming,
+    meter: Meter,
+    /// With a constant rate only.
+    turns: Option<Turns>,
+}
+
+#[derive(Debug)]
+struct State {
+    view: LogView,
+    /// Manifests, as they are stored, of periods from the one before the latest on.
+    manifests: BTreeMap<u64, (Manifest, Vec<u8>)>,
+    generations: HashMap<Generation, Arc<GenerationKeys>>,
+    /// Builds of the latest period that are complete.
+    built: Vec<Generation>,
+    /// Queries of this client that are under way, and those of them whose records are.
+    under_way: u64,
+    appending: u64,
+    /// Queries that this client looks up at the moment.
+    mine: HashSet<u64>,
+    /// Why nothing goes any more.
+    failed: Option<Error>,
+    /// Why builds do not go on at the moment.
+    trouble: Option<Error>,
+}
+
+impl Client {
+    /// The shapes of the store.
+    pub fn geometry(&self) -> &Geometry {
+        &self.shared.geometry
+    }
+
+    /// Does `operation` with block `id`: one query, whatever it is.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] or [`Kind::Storage`] when patience ends: the query may be done or may be done
+    /// still; [`Kind::Busy`] when another client has taken the store over; [`Kind::Hostile`] and
+    /// [`Kind::RolledBack`] when the server is caught, and ever after.
+    pub async fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
+        let shared = self.shared.clone();
+        let until = tokio::time::Instant::now() + self.shared.surroundings.patience.query;
+        // A task of its own: what is in the log has to be finished, whoever waits.
+        let query = tokio::spawn(async move {
+            if let Some(turns) = &shared.turns {
+                turns.turn().await;
+            }
+            shared.query(id, operation, until).await
+        });
+        match tokio::time::timeout_at(until, query).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Error::new(Kind::Poisoned, "the store is being closed")),
+            Err(_) => Err(self.shared.why_late()),
+        }
+    }
+
+    /// How far the builds are that are under way.
+    pub fn progress(&self) -> Vec<Progress> {
+        self.shared.meter.progress(self.shared.lock().view.len())
+    }
+
+    /// Queries so far, of all clients.
+    pub fn queries(&self) -> u64 {
+        self.shared.lock().view.len()
+    }
+
+    /// Waits until nothing is being built that could be finished without further queries.
+    ///
+    /// # Errors
+    /// As [`Client::query`].
+    pub async fn idle(&self) -> Result<()> {
+        let shared = &self.shared;
+        shared.when(|state| shared.builds_rest(state).then_some(())).await
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.fail(Error::new(Kind::Poisoned, "the store was closed"));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and tells those who wait for a change.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.changed.notify_waiters();
+        changed
+    }
+
+    /// Nothing goes any more, for this reason.
+    fn fail(&self, error: Error) {
+        self.change(|state| state.failed.get_or_insert(error).clone());
+    }
+
+    /// Waits until `ready` has something to say.
+    async fn when<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.lock();
+                if let Some(error) = &state.failed {
+                    return Err(error.clone());
+                }
+                if let Some(said) = ready(&mut state) {
+                    return Ok(said);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Random bytes that nothing else has.
+    fn salt(&self) -> Result<[u8; 16]> {
+        (self.surroundings.random)()
+            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))
+    }
+
+    /// What keeps a query from ending.
+    fn why_late(&self) -> Error {
+        let state = self.lock();
+        state.failed.clone().or_else(|| state.trouble.clone()).unwrap_or_else(|| {
+            Error::new(Kind::Unreachable, "the server did not let the query end in time")
+        })
+    }
+}
+
+impl State {
+    /// The latest period that is open.
+    fn period(&self) -> u64 {
+        *self.manifests.last_key_value().expect("there is always one").0
+    }
+
+    fn manifest(&self) -> &(Manifest, Vec<u8>) {
+        self.manifests.last_key_value().expect("there is always one").1
+    }
+}

@@ -1,0 +1,216 @@
+//! Builds in the background, and the opening of periods.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::meter::Metered;
+use super::{Shared, State};
+use crate::build::{Input, Job, Objects, Pace};
+use crate::error::{Kind, Result};
+use crate::geometry::Generation;
+use crate::manifest::Manifest;
+use crate::object::Object;
+use crate::schedule::{Batch, Build};
+
+/// Goes at the pace of the queries, a little ahead of them; as fast as it can when there are none.
+struct WithQueries<'a> {
+    shared: &'a Shared,
+    metered: &'a Metered,
+}
+
+#[async_trait]
+impl Pace for WithQueries<'_> {
+    async fn moved(&self, items: u64) {
+        self.metered.moved(items);
+        self.shared.changed.notify_waiters();
+        tokio::task::yield_now().await;
+        let is_behind = |state: &mut State| {
+            let ahead = self.metered.is_ahead(state.view.len() + state.appending);
+            (!ahead || state.under_way == 0).then_some(())
+        };
+        // What has failed is found out by whoever reads or writes next.
+        let _ = self.shared.when(is_behind).await;
+    }
+}
+
+impl Shared {
+    /// Begins `builds`, each a task of its own.
+    pub(super) fn begin_builds(self: &Arc<Self>, builds: impl IntoIterator<Item = Build>) {
+        for build in builds {
+            let metered = self.meter.begin(build);
+            let weak = Arc::downgrade(self);
+            tokio::spawn(async move {
+                let Some(shared) = weak.upgrade() else { return };
+                if let Err(error) = shared.build(build, &metered).await {
+                    shared.fail(error);
+                }
+            });
+        }
+    }
+
+    async fn build(&self, build: Build, metered: &Arc<Metered>) -> Result<()> {
+        let job = self.when(|state| self.job(state, &build)).await?;
+        loop {
+            metered.again();
+            let pace = WithQueries { shared: self, metered };
+            match job.run(&self.bulk, &pace).await {
+                Ok(()) => break,
+                // The server's disk is full, or fails: it may get better.
+                Err(error) if error.kind() == Kind::Storage => {
+                    self.change(|state| state.trouble = Some(error));
+                    sleep(self.surroundings.patience.again * 10).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.meter.end(metered);
+        self.change(|state| {
+            state.trouble = None;
+            state.generations.insert(build.generation, job.keys);
+            state.built.push(build.generation);
+        });
+        Ok(())
+    }
+
+    /// All that `build` needs, once its inputs are complete.
+    fn job(&self, state: &State, build: &Build) -> Option<Job> {
+        let known = state.manifest().0.head_of(build.generation);
+        let head = known.or_else(|| state.view.head_after(build.from))?;
+        let batch = match build.batch {
+            Batch::Log { period } => {
+                if !state.view.is_settled(period) {
+                    return None;
+                }
+                Input::Log(state.view.batch(period))
+            }
+            Batch::Full(full) => Input::Full(full, state.generations.get(&full)?.clone()),
+        };
+        let current = match build.current {
+            Some(current) => Some(state.generations.get(&current)?.clone()),
+            None => None,
+        };
+        let shape = self.geometry.shape(build.generation);
+        let keys = Arc::new(self.keys.generation(build.generation, shape, &head));
+        Some(Job { geometry: self.geometry, build: *build, keys, current, batch })
+    }
+
+    /// Whether all builds that have begun are complete or wait for queries.
+    pub(super) fn builds_rest(&self, state: &State) -> bool {
+        let queries = state.view.len();
+        let due = |build: &Build| {
+            build.from <= queries && !state.built.contains(&build.generation)
+        };
+        let settled = state.view.settled() == queries;
+        settled && state.under_way == 0 && !self.geometry.builds(state.period()).iter().any(due)
+    }
+
+    /// Opens one period after the other.
+    pub(super) async fn open_periods(self: Arc<Self>) -> Result<()> {
+        loop {
+            let (manifest, sealed) = self.when(|state| self.next_manifest(state)).await?;
+            let period = manifest.period;
+            let object = Object::Manifest { period };
+            self.keep_trying(object, Bytes::from(sealed.clone())).await?;
+            let dead = self.change(|state| self.opened(state, manifest, sealed))?;
+            let now = period * self.geometry.period();
+            let begins = self.geometry.builds(period).into_iter();
+            self.begin_builds(begins.filter(|build| build.from == now));
+            let weak = Arc::downgrade(&self);
+            tokio::spawn(async move {
+                for generation in dead {
+                    let Some(shared) = weak.upgrade() else { return };
+                    // What stays is removed when the store is opened the next time.
+                    let _ = shared.remove(generation).await;
+                }
+            });
+        }
+    }
+
+    async fn keep_trying(&self, object: Object, bytes: Bytes) -> Result<()> {
+        loop {
+            match self.bulk.put(object, bytes.clone()).await {
+                Err(error) if error.kind() == Kind::Storage => {
+                    self.change(|state| state.trouble = Some(error));
+                    sleep(self.surroundings.patience.again * 10).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// The manifest of the next period, once it can open.
+    fn next_manifest(&self, state: &State) -> Option<(Manifest, Vec<u8>)> {
+        let (manifest, sealed) = state.manifest();
+        let period = manifest.period;
+        let next_begins = (period + 1) * self.geometry.period();
+        let is_due = |build: &Build| build.until == next_begins;
+        let start = state.view.head_after(period * self.geometry.period())?;
+        if !self.geometry.builds(period).iter().filter(|build| is_due(build)).all(|build| {
+            state.built.contains(&build.generation)
+        }) {
+            return None;
+        }
+        let Some(before) = period.checked_sub(1) else {
+            let next = manifest.next(&self.geometry, sealed, (start, 0, Vec::new()));
+            let sealed = next.seal(&self.keys);
+            return Some((next, sealed));
+        };
+        if !state.view.is_settled(before) {
+            return None;
+        }
+        let present = manifest.present.strict_add_signed(state.view.change(before));
+        let history = state
+            .view
+            .heads(before)
+            .map(|head| head[..16].try_into().expect("a head is longer"))
+            .collect();
+        let next = manifest.next(&self.geometry, sealed, (start, present, history));
+        let sealed = next.seal(&self.keys);
+        Some((next, sealed))
+    }
+
+    /// A period has opened; returns the generations that nobody asks any more.
+    fn opened(
+        &self,
+        state: &mut State,
+        manifest: Manifest,
+        sealed: Vec<u8>,
+    ) -> Result<Vec<Generation>> {
+        let (period, present) = (manifest.period, manifest.present);
+        let geometry = &self.geometry;
+        state.manifests.insert(period, (manifest, sealed));
+        state.manifests.retain(|&other, _| other + 1 >= period);
+        state.view.opened(period, present)?;
+        state.view.forget_before(period.saturating_sub(2));
+        let needed = needed(geometry, period);
+        state.generations.retain(|generation, _| needed.contains(generation));
+        state.built.retain(|generation| needed.contains(generation));
+        let before = period.saturating_sub(2);
+        let mut dead = geometry.live(before);
+        dead.retain(|generation| !needed.contains(generation));
+        Ok(dead)
+    }
+
+    /// Removes all objects of a generation.
+    pub(super) async fn remove(&self, generation: Generation) -> Result<()> {
+        let shape = self.geometry.shape(generation);
+        for bucket in 0..shape.buckets {
+            self.bulk.delete(Object::Items { generation, bucket }).await?;
+        }
+        for part in 0..shape.parts {
+            self.bulk.delete(Object::Filter { generation, part }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Generations that somebody may ask or build while `period` is the latest that is open.
+pub(super) fn needed(geometry: &crate::geometry::Geometry, period: u64) -> Vec<Generation> {
+    let mut needed = geometry.live(period);
+    needed.extend(geometry.live(period.saturating_sub(1)));
+    needed.extend(geometry.builds(period).iter().map(|build| build.generation));
+    needed
+}

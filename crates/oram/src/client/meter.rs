@@ -1,0 +1,121 @@
+//! How far builds are, and how far they have to be: a query is let in only when all of them are, so that
+//! no query ever waits for a whole build.
+//!
+//! Paper: figure 9. Note: oram.md 1.8.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::geometry::{Generation, Geometry};
+use crate::schedule::Build;
+
+/// How far a build is: shares of its work, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// What is built.
+    pub generation: Generation,
+    /// What has been read and written, of all that will have been.
+    pub reported: f64,
+    /// How far it has to be for the next query to be let in.
+    pub enforced: f64,
+}
+
+/// The builds that are under way.
+#[derive(Debug)]
+pub(super) struct Meter {
+    geometry: Geometry,
+    builds: Mutex<Vec<Arc<Metered>>>,
+}
+
+/// A build that is under way.
+#[derive(Debug)]
+pub(super) struct Metered {
+    build: Build,
+    work: u64,
+    done: AtomicU64,
+    /// Queries after which progress begins to be asked for: by then those before it have results.
+    from: u64,
+}
+
+impl Meter {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        Self { geometry, builds: Mutex::default() }
+    }
+
+    /// A build is due.
+    pub(super) fn begin(&self, build: Build) -> Arc<Metered> {
+        let work = crate::build::work(&self.geometry, &build).max(1);
+        let from = build.from + self.geometry.period() / 2;
+        let metered = Arc::new(Metered { build, work, done: AtomicU64::new(0), from });
+        self.lock().push(metered.clone());
+        metered
+    }
+
+    /// A build is complete.
+    pub(super) fn end(&self, metered: &Arc<Metered>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, metered));
+    }
+
+    /// Whether a query may be let in when there have been `queries`.
+    pub(super) fn admits(&self, queries: u64) -> bool {
+        self.lock().iter().all(|build| build.reported() >= build.enforced(queries))
+    }
+
+    pub(super) fn progress(&self, queries: u64) -> Vec<Progress> {
+        self.lock()
+            .iter()
+            .map(|metered| Progress {
+                generation: metered.build.generation,
+                reported: share(metered.reported()),
+                enforced: share(metered.enforced(queries)),
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Metered>>> {
+        self.builds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a share is of.
+const WHOLE: u64 = 1 << 32;
+
+#[allow(clippy::cast_precision_loss, reason = "below 2^32")]
+fn share(part: u64) -> f64 {
+    part as f64 / WHOLE as f64
+}
+
+impl Metered {
+    /// Items have been read or written.
+    pub(super) fn moved(&self, items: u64) {
+        self.done.fetch_add(items, Ordering::Relaxed);
+    }
+
+    /// The build begins anew.
+    pub(super) fn again(&self) {
+        self.done.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is so far ahead that it may wait for queries.
+    pub(super) fn is_ahead(&self, queries: u64) -> bool {
+        let window = self.build.until - self.build.from;
+        let ahead = self.enforced(queries + window / 8 + 1);
+        self.reported() > ahead && ahead < WHOLE
+    }
+
+    fn reported(&self) -> u64 {
+        portion(self.done.load(Ordering::Relaxed), self.work)
+    }
+
+    /// All but complete at nine tenths of the time.
+    fn enforced(&self, queries: u64) -> u64 {
+        let window = (self.build.until - self.from) * 9 / 10;
+        let passed = queries.saturating_sub(self.from);
+        portion(passed, window.max(1)) * 99 / 100
+    }
+}
+
+fn portion(part: u64, whole: u64) -> u64 {
+    let portion = u128::from(part.min(whole)) * u128::from(WHOLE) / u128::from(whole);
+    u64::try_from(portion).expect("at most the whole")
+}

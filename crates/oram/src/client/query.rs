@@ -1,0 +1,217 @@
+//! One query: into the log, through all generations, and its result beside the log.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Shared, State};
+use crate::anchor::Mark;
+use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
+use crate::keys::Id;
+use crate::link::Connection;
+use crate::log_view::Outcome;
+use crate::lookup::{Asked, Lookup};
+use crate::record::{Operation, Position, Record};
+use crate::wire::{Answer, Refusal, Request};
+
+/// Counts a query as under way.
+struct UnderWay<'a>(&'a Shared);
+
+impl<'a> UnderWay<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.change(|state| state.under_way += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.under_way -= 1);
+    }
+}
+
+impl Shared {
+    /// Does `operation` with block `id`; nothing is begun after `until`.
+    pub(super) async fn query(
+        self: Arc<Self>,
+        id: Id,
+        operation: Operation,
+        until: Instant,
+    ) -> Result<Outcome> {
+        let _under_way = UnderWay::begin(&self);
+        loop {
+            let admitted = timeout_at(until, self.admitted()).await;
+            admitted.map_err(|_| self.why_late())??;
+            let sequence = self.append(id, operation.clone(), until).await?;
+            self.look_up(sequence).await?;
+            let outcome = self.when(|state| state.outcome(sequence)).await??;
+            if outcome != Outcome::Void {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Waits until all builds are as far as they have to be, and the period is open.
+    async fn admitted(&self) -> Result<()> {
+        self.when(|state| {
+            let queries = state.view.len() + state.appending;
+            let is_open = queries < (state.period() + 1) * self.geometry.period();
+            if is_open && self.meter.admits(queries) {
+                state.appending += 1;
+                return Some(());
+            }
+            None
+        })
+        .await
+    }
+
+    /// Appends a record; returns its sequence number.
+    async fn append(&self, id: Id, operation: Operation, until: Instant) -> Result<u64> {
+        let request = self.salt();
+        let appended = match request {
+            Ok(request) => self.append_as(request, id, operation, until).await,
+            Err(error) => Err(error),
+        };
+        self.change(|state| state.appending -= 1);
+        appended
+    }
+
+    async fn append_as(
+        &self,
+        request: [u8; 16],
+        id: Id,
+        operation: Operation,
+        until: Instant,
+    ) -> Result<u64> {
+        let (seen, head) = {
+            let state = self.lock();
+            (state.view.len(), state.view.head())
+        };
+        let record = Record { request, id, operation, seen, head };
+        let sealed = record.seal(&self.keys, self.salt()?, self.geometry.block_len());
+        let sealed = Bytes::from(sealed);
+        let fence = self.root.fence;
+        loop {
+            let sent = timeout_at(until, self.queue.connection()).await;
+            let connection = sent.map_err(|_| self.why_late())?;
+            // What was sent on a connection that is lost may have come all the same.
+            if let Some(sequence) = self.lock().view.sequence_of(&request) {
+                return Ok(sequence);
+            }
+            let call = connection.call(Request::Append { fence, record: sealed.clone() });
+            match call.await {
+                Ok(Answer::Appended { .. }) => {
+                    return self.when(|state| state.view.sequence_of(&request)).await;
+                }
+                Ok(Answer::Refused(Refusal::Fenced)) => {
+                    let error = Error::new(Kind::Busy, "another client has taken the store over");
+                    self.fail(error.clone());
+                    return Err(error);
+                }
+                Ok(Answer::Refused(Refusal::Storage)) => {
+                    self.lock().trouble = Connection::expect(Answer::Refused(Refusal::Storage)).err();
+                }
+                Ok(Answer::Refused(Refusal::PeriodClosed | Refusal::Overloaded)) => {}
+                Err(error) if error.kind() == Kind::Unreachable => {}
+                Ok(other) => {
+                    Connection::expect(other)?;
+                    return Err(Error::new(Kind::Protocol, "the server answers something else"));
+                }
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= until {
+                return Err(self.why_late());
+            }
+            sleep(self.surroundings.patience.again).await;
+        }
+    }
+
+    /// Looks up what query `sequence` looks for, whoever has asked, and keeps what was found.
+    pub(super) async fn look_up(self: &Arc<Self>, sequence: u64) -> Result<()> {
+        let newest = || {
+            let state = self.lock();
+            let store_id = self.root.store_id;
+            Mark { store_id, sequence: state.view.len(), head: state.view.head() }
+        };
+        self.confirming.confirm(sequence + 1, newest).await?;
+        let begun = {
+            let mut state = self.lock();
+            state.mine.insert(sequence);
+            state.begin(sequence, &self.geometry)
+        };
+        let Some((mut lookup, position)) = begun else { return Ok(()) };
+        while let Some(step) = lookup.next() {
+            let request = Request::Fetch { page: step.page, item: step.item };
+            let answer = self.lookups.call(request).await;
+            let taken = answer.and_then(|answer| match answer {
+                Answer::Fetched { page, item } => lookup.take(page.as_deref(), item.as_deref()),
+                _ => Err(Error::new(Kind::Protocol, "the server answers something else")),
+            });
+            if let Err(error) = taken {
+                self.fail(error.clone());
+                return Err(error);
+            }
+        }
+        let found = lookup.finish();
+        let block_len = self.geometry.block_len();
+        let sealed = Bytes::from(found.seal(&self.keys, &position, self.salt()?, block_len));
+        // That the server keeps it is not waited for: it follows from the log.
+        let shared = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = shared.store(sequence, sealed).await {
+                shared.fail(error);
+            }
+        });
+        self.change(|state| {
+            state.mine.remove(&sequence);
+            state.view.found_here(sequence, found)
+        })
+    }
+
+    /// Takes over queries that get no result.
+    pub(super) async fn take_over(self: Arc<Self>) -> Result<()> {
+        loop {
+            let oldest = |state: &mut State| {
+                state.view.oldest_unsettled().filter(|oldest| !state.mine.contains(oldest))
+            };
+            let waiting = self.when(oldest).await?;
+            let settled = self.when(|state| (state.view.settled() > waiting).then_some(()));
+            if tokio::time::timeout(self.surroundings.patience.take_over, settled).await.is_err()
+                && !self.lock().mine.contains(&waiting)
+            {
+                self.look_up(waiting).await?;
+            }
+        }
+    }
+}
+
+impl State {
+    fn outcome(&self, sequence: u64) -> Option<Result<Outcome>> {
+        if self.view.is_forgotten(sequence) {
+            let late = "the query was done, but what it told was forgotten before it was asked for";
+            return Some(Err(Error::new(Kind::Unreachable, late)));
+        }
+        self.view.outcome(sequence).map(Ok)
+    }
+
+    /// The lookups of query `sequence`, unless it has its result.
+    fn begin(
+        &self,
+        sequence: u64,
+        geometry: &crate::geometry::Geometry,
+    ) -> Option<(Lookup, Position)> {
+        let position = self.view.position(sequence).filter(|_| sequence >= self.view.settled())?;
+        let mut asked = Vec::new();
+        for generation in geometry.live(sequence / geometry.period()) {
+            let keys = self.generations.get(&generation).expect("what lives is known").clone();
+            let mut index = sequence - geometry.born(generation);
+            if planted(Fault::FreshOnReplay) {
+                index ^= 1;
+            }
+            asked.push(Asked { generation, keys, index });
+        }
+        Some((Lookup::new(self.view.target(sequence), asked), position))
+    }
+}

@@ -1,0 +1,76 @@
+//! Clients are told what was written, however many queries are under way.
+
+use std::collections::BTreeMap;
+
+use tacita_oram::geometry::Geometry;
+use tacita_oram::log_view::Outcome;
+use tacita_oram::record::Operation;
+
+use super::world::{World, block, id, random};
+
+#[tokio::test(start_paused = true)]
+async fn one_query_after_the_other() {
+    let geometry = Geometry::new(512, 16, 4, 600).unwrap();
+    let world = World::new(geometry, 40).await;
+    let mut model = BTreeMap::new();
+    let mut state = 3;
+    for session in 0..3 {
+        let client = world.open().await.unwrap();
+        for n in 0..700 {
+            let which = random(&mut state) % 300;
+            let write = random(&mut state) % 2 == 0;
+            let content = block(&geometry, n + 1000 * session);
+            let operation = if write { Operation::Write(content.clone()) } else { Operation::Read };
+            let outcome = client.query(id(which), operation).await.unwrap();
+            assert_eq!(outcome, Outcome::Was(model.get(&which).cloned()), "{session} {n}");
+            if write {
+                model.insert(which, content);
+            }
+        }
+    }
+}
+
+/// Each task has blocks of its own and one that all increase.
+#[tokio::test(start_paused = true)]
+async fn many_at_once() {
+    let geometry = Geometry::new(512, 64, 4, 2000).unwrap();
+    let world = World::new(geometry, 80).await;
+    let client = std::sync::Arc::new(world.open().await.unwrap());
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..20_u64 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let mut model = BTreeMap::new();
+            let mut state = task;
+            for n in 0..60 {
+                let which = 1000 * (task + 1) + random(&mut state) % 9;
+                let content = block(&geometry, n);
+                let outcome =
+                    client.query(id(which), Operation::Write(content.clone())).await.unwrap();
+                assert_eq!(outcome, Outcome::Was(model.insert(which, content)));
+                increase(&client, &geometry).await;
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let outcome = client.query(id(0), Operation::Read).await.unwrap();
+    assert_eq!(outcome, Outcome::Was(Some(block(&geometry, 20 * 60))));
+}
+
+async fn increase(client: &tacita_oram::client::Client, geometry: &Geometry) {
+    let mut was = None;
+    loop {
+        let count = was.as_ref().map_or(0, |block: &bytes::Bytes| {
+            u64::from_le_bytes(block[..8].try_into().unwrap())
+        });
+        let expected = was.as_deref().map(tacita_oram::record::digest_of);
+        let new = block(geometry, count + 1);
+        match client.query(id(0), Operation::CompareAndWrite { expected, new }).await.unwrap() {
+            Outcome::Compared { written: true, .. } => return,
+            Outcome::Compared { was: is, .. } => was = is,
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A server and its clients in one thread, on simulated time.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tacita_oram::anchor::{Anchor, MemoryAnchor};
+use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::client::{self, Client, Connect, Patience, Surroundings};
+use tacita_oram::geometry::Geometry;
+use tacita_oram::keys::Id;
+use tacita_oram::link::{Delay, Stream};
+use tacita_oram::server::{Limits, Server};
+use tacita_oram::{Error, Kind, Result};
+use tacita_secret::Key;
+
+/// A server that can be stopped and started, and the way to it.
+pub(crate) struct World {
+    pub(crate) store: Arc<dyn BlobStore>,
+    pub(crate) anchor: Arc<dyn Anchor>,
+    way: Arc<Way>,
+    seed: Arc<Mutex<u64>>,
+}
+
+struct Way {
+    server: Mutex<Option<Server>>,
+    delay: Delay,
+}
+
+#[async_trait]
+impl Connect for Way {
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        let server = self.server.lock().unwrap().clone();
+        let server = server.ok_or_else(|| Error::new(Kind::Unreachable, "nobody is there"))?;
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(async move { server.serve(far).await });
+        Ok(Box::new(self.delay.wrap(near)))
+    }
+}
+
+pub(crate) fn key() -> Key {
+    Key::take(&mut [7; 32])
+}
+
+impl World {
+    /// A store of these shapes, and a server for it whose round-trip time is `round_trip_ms`.
+    pub(crate) async fn new(geometry: Geometry, round_trip_ms: u64) -> Self {
+        let store: Arc<dyn BlobStore> = Arc::new(MemoryStore::new());
+        let delay = Delay::of(Duration::from_millis(round_trip_ms) / 2);
+        let way = Arc::new(Way { server: Mutex::new(None), delay });
+        let world = Self {
+            store,
+            anchor: Arc::new(MemoryAnchor::default()),
+            way,
+            seed: Arc::new(Mutex::new(1)),
+        };
+        world.start().await;
+        client::init(&*world.way, &key(), geometry, [5; 16]).await.unwrap();
+        world
+    }
+
+    pub(crate) async fn start(&self) {
+        let server = Server::open(self.store.clone(), Limits::default()).await.unwrap();
+        *self.way.server.lock().unwrap() = Some(server);
+    }
+
+    pub(crate) async fn open(&self) -> Result<Client> {
+        let seed = self.seed.clone();
+        let random = move || {
+            let mut seed = seed.lock().unwrap();
+            *seed += 1;
+            let digest = tacita_secret::digest(&seed.to_le_bytes());
+            Ok(digest[..16].try_into().unwrap())
+        };
+        let surroundings = Surroundings {
+            connect: self.way.clone(),
+            anchor: self.anchor.clone(),
+            random: Arc::new(random),
+            patience: Patience::default(),
+            between: None,
+        };
+        Client::open(&key(), surroundings).await
+    }
+}
+
+pub(crate) fn id(n: u64) -> Id {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&n.to_le_bytes());
+    id
+}
+
+pub(crate) fn block(geometry: &Geometry, content: u64) -> Bytes {
+    let mut block = vec![0; geometry.block_len()];
+    block[..8].copy_from_slice(&content.to_le_bytes());
+    Bytes::from(block)
+}
+
+/// Random enough, and the same each time.
+pub(crate) fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
