@@ -126,8 +126,8 @@ impl LogView {
     }
 
     /// All queries below this sequence number have settled.
-    pub const fn settled(&self) -> u64 {
-        self.settled
+    pub fn settled(&self) -> u64 {
+        self.settled.max(self.past.until)
     }
 
     /// A period has opened when so many blocks were present.
@@ -190,6 +190,9 @@ impl LogView {
     /// # Errors
     /// [`Kind::Hostile`] if no client has found this for this query.
     pub fn found(&mut self, sequence: u64, sealed: &[u8]) -> Result<()> {
+        if sequence < self.past.until {
+            return Ok(());
+        }
         let Some(position) = self.position(sequence) else { return Ok(()) };
         let found = Found::open(&self.keys, &position, sealed)?;
         self.found_here(sequence, found)

@@ -9,10 +9,13 @@ use crate::error::Result;
 use crate::geometry::{Generation, Geometry};
 use crate::item::forged;
 use crate::keys::{Head, Keys};
+use crate::schedule::Build;
 
 /// Bytes of a head that the history keeps.
 const SHORT_LEN: usize = 16;
 const GENERATION_LEN: usize = 16 + 32;
+const CLEAR_LEN: usize = 32;
+const FIXED_LEN: usize = 32 + 8 + 4 + 4;
 
 /// What is known when a period opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +73,16 @@ impl Manifest {
             .map(|build| build.generation);
         let generations = lives.chain(begun).map(|g| (g, known(g))).collect();
         Self { period, previous: digest(sealed), start, present, generations, history }
+    }
+
+    /// Bytes of the manifest of `period` as it is stored.
+    pub fn stored_len(geometry: &Geometry, period: u64) -> usize {
+        let history = if period < 2 { 0 } else { geometry.period() };
+        let history = usize::try_from(history).expect("a period is short");
+        let begun = |build: &Build| build.from < period * geometry.period();
+        let builds = geometry.builds(period);
+        let generations = geometry.live(period).len() + builds.iter().filter(|b| begun(b)).count();
+        CLEAR_LEN + FIXED_LEN + generations * GENERATION_LEN + history * SHORT_LEN + TAG_LEN
     }
 
     /// The head that decides the content of `generation`, if this manifest knows it.
@@ -179,10 +192,11 @@ mod tests {
                     assert!(manifest.head_of(build.generation).is_some());
                 }
                 let sealed = manifest.seal(&keys);
+                assert_eq!(sealed.len(), Manifest::stored_len(&geometry, period));
                 assert_eq!(Manifest::open(&keys, period, &sealed).unwrap(), manifest);
                 Manifest::open(&keys, period + 1, &sealed).unwrap_err();
-                manifest =
-                    manifest.next(&geometry, &sealed, (head_at(now), 5, vec![[6; SHORT_LEN]]));
+                let history = if period == 0 { Vec::new() } else { vec![[6; SHORT_LEN]; 16] };
+                manifest = manifest.next(&geometry, &sealed, (head_at(now), 5, history));
             }
         }
     }

@@ -23,9 +23,6 @@ use crate::object::Object;
 use crate::root::Root;
 use crate::wire::{Answer, NAMES_MAX, Request};
 
-/// Bytes of a manifest that one request gets at most.
-const MANIFEST_LEN_MAX: u64 = 1 << 20;
-
 /// Makes a store of these shapes whose id is `store_id`, random, on the server at the other end.
 ///
 /// # Errors
@@ -84,7 +81,7 @@ impl Client {
             let stream = surroundings.connect.connect().await?;
             Connection::open(stream, options(&patience), |_| ()).await?
         };
-        let manifests = manifests(&connection, &keys, welcome.period).await?;
+        let manifests = manifests(&connection, &keys, &geometry, welcome.period).await?;
         let bulk = Line::new(surroundings.connect.clone(), patience);
         let state = joined(&bulk, &keys, geometry, manifests, welcome.period).await?;
         let shared = Arc::new(Shared {
@@ -162,11 +159,12 @@ impl Client {
             return if head == mark.head { Ok(()) } else { behind(forked) };
         }
         // So long ago that only the manifests tell.
+        let geometry = &shared.geometry;
         let Some(last) = mark.sequence.checked_sub(1) else { return Ok(()) };
         let since = last / shared.geometry.period() + 2;
         let mut previous = None;
         for period in since..=period {
-            let sealed = manifest(connection, period).await?;
+            let sealed = manifest(connection, geometry, period).await?;
             let manifest = Manifest::open(&shared.keys, period, &sealed)?;
             let follows = previous.is_none_or(|previous| previous == manifest.previous);
             let remembers =
@@ -228,12 +226,13 @@ async fn fenced(connection: &Connection, key: &Key, root: Bytes) -> Result<(Root
 async fn manifests(
     connection: &Connection,
     keys: &Keys,
+    geometry: &Geometry,
     period: u64,
 ) -> Result<BTreeMap<u64, (Manifest, Vec<u8>)>> {
     let mut manifests = BTreeMap::new();
     let mut previous = None;
     for period in period.saturating_sub(2)..=period {
-        let sealed = manifest(connection, period).await?;
+        let sealed = manifest(connection, geometry, period).await?;
         let manifest = Manifest::open(keys, period, &sealed)?;
         if previous.is_some_and(|previous| previous != manifest.previous) {
             return Err(Error::new(Kind::Hostile, "the server's manifests do not follow each other"));
@@ -244,15 +243,11 @@ async fn manifests(
     Ok(manifests)
 }
 
-async fn manifest(connection: &Connection, period: u64) -> Result<Vec<u8>> {
+async fn manifest(connection: &Connection, geometry: &Geometry, period: u64) -> Result<Vec<u8>> {
     let missing = || Error::new(Kind::Hostile, format!("the manifest of period {period} is missing"));
-    let object = Object::Manifest { period };
-    let len = u32::try_from(MANIFEST_LEN_MAX).expect("a piece");
-    match connection.call(Request::Get { object, offset: 0, len }).await? {
-        Answer::Bytes(bytes) => Ok(bytes.to_vec()),
-        Answer::Refused(crate::wire::Refusal::Absent) => Err(missing()),
-        other => Connection::expect(other).and_then(|_| Err(missing())),
-    }
+    let len = Manifest::stored_len(geometry, period) as u64;
+    let sealed = connection.get(Object::Manifest { period }, 0..len).await?;
+    sealed.map(|sealed| sealed.to_vec()).ok_or_else(missing)
 }
 
 /// The state of a client that has just come.

@@ -79,6 +79,8 @@ impl Meter {
 
 /// What a share is of.
 const WHOLE: u64 = 1 << 32;
+/// As far as a build is asked to be at the end of its time: what is left then is no more than an answer.
+const NEARLY: u64 = WHOLE / 100 * 99;
 
 #[allow(clippy::cast_precision_loss, reason = "below 2^32")]
 fn share(part: u64) -> f64 {
@@ -100,7 +102,7 @@ impl Metered {
     pub(super) fn is_ahead(&self, queries: u64) -> bool {
         let window = self.build.until - self.build.from;
         let ahead = self.enforced(queries + window / 8 + 1);
-        self.reported() > ahead && ahead < WHOLE
+        self.reported() > ahead && ahead < NEARLY
     }
 
     fn reported(&self) -> u64 {
@@ -111,7 +113,7 @@ impl Metered {
     fn enforced(&self, queries: u64) -> u64 {
         let window = (self.build.until - self.from) * 9 / 10;
         let passed = queries.saturating_sub(self.from);
-        portion(passed, window.max(1)) * 99 / 100
+        portion(passed, window.max(1)).min(NEARLY)
     }
 }
 
