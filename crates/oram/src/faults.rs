@@ -7,5 +7,9 @@ tacita_faults::plantable! {
     pub enum Fault {
         /// A query that meets an earlier one for the same block leaves out its lookups.
         DummySkipped,
+        /// The server answers for a record before it is durable.
+        EarlyAnswer,
+        /// The server answers its followers for their records at once, not in the order of the log.
+        OrderLost,
     }
 }

@@ -16,6 +16,7 @@ pub mod link;
 pub mod object;
 pub mod root;
 pub mod schedule;
+pub mod server;
 pub mod wire;
 
 pub use error::{Error, Kind, Result};
