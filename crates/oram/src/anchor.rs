@@ -4,8 +4,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use tacita_secret::digest;
 
 use crate::error::{Error, Kind, Result};
@@ -23,30 +24,32 @@ pub struct Mark {
 }
 
 /// Where a mark is kept. What has been stored is durable and is what is loaded later.
+#[async_trait]
 pub trait Anchor: Send + Sync + std::fmt::Debug {
     /// The mark; `None` if there is none yet.
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    fn load(&self) -> Result<Option<Mark>>;
+    async fn load(&self) -> Result<Option<Mark>>;
 
     /// Keeps `mark`, durably.
     ///
     /// # Errors
     /// [`Kind::Storage`]; then the mark is one of the two.
-    fn store(&self, mark: &Mark) -> Result<()>;
+    async fn store(&self, mark: &Mark) -> Result<()>;
 }
 
 /// An anchor in memory: it does not outlive the process.
 #[derive(Debug, Default)]
 pub struct MemoryAnchor(Mutex<Option<Mark>>);
 
+#[async_trait]
 impl Anchor for MemoryAnchor {
-    fn load(&self) -> Result<Option<Mark>> {
+    async fn load(&self) -> Result<Option<Mark>> {
         Ok(*self.0.lock().expect("nobody panics with the mark"))
     }
 
-    fn store(&self, mark: &Mark) -> Result<()> {
+    async fn store(&self, mark: &Mark) -> Result<()> {
         *self.0.lock().expect("nobody panics with the mark") = Some(*mark);
         Ok(())
     }
@@ -59,7 +62,10 @@ const MARK_LEN: usize = 8 + 8 + 16 + 8 + 32;
 
 /// An anchor in a file.
 #[derive(Debug)]
-pub struct FileAnchor {
+pub struct FileAnchor(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
     file: File,
     /// Marks that have been stored.
     turns: Mutex<u64>,
@@ -87,12 +93,14 @@ impl FileAnchor {
             }
             Err(std::fs::TryLockError::Error(e)) => return Err(failed(e)),
         }
-        let anchor = Self { file, turns: Mutex::new(0) };
-        let turn = anchor.newest()?.map_or(0, |(turn, _)| turn);
-        *anchor.turns.lock().expect("nobody panics with it") = turn;
-        Ok(anchor)
+        let places = Places { file, turns: Mutex::new(0) };
+        let turn = places.newest()?.map_or(0, |(turn, _)| turn);
+        *places.turns.lock().expect("nobody panics with it") = turn;
+        Ok(Self(Arc::new(places)))
     }
+}
 
+impl Places {
     /// The mark that was stored last, and how many have been stored.
     fn newest(&self) -> Result<Option<(u64, Mark)>> {
         let mut bytes = [0; 2 * PLACE_LEN];
@@ -112,12 +120,6 @@ impl FileAnchor {
             Error::new(Kind::Storage, "the anchor is damaged: it does not tell what was seen")
         })
     }
-}
-
-impl Anchor for FileAnchor {
-    fn load(&self) -> Result<Option<Mark>> {
-        Ok(self.newest()?.map(|(_, mark)| mark))
-    }
 
     fn store(&self, mark: &Mark) -> Result<()> {
         let mut turns = self.turns.lock().expect("nobody panics with it");
@@ -128,6 +130,19 @@ impl Anchor for FileAnchor {
         self.file.sync_data().map_err(failed)?;
         *turns = turn;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Anchor for FileAnchor {
+    async fn load(&self) -> Result<Option<Mark>> {
+        Ok(self.0.newest()?.map(|(_, mark)| mark))
+    }
+
+    async fn store(&self, mark: &Mark) -> Result<()> {
+        let (places, mark) = (self.0.clone(), *mark);
+        let stored = tokio::task::spawn_blocking(move || places.store(&mark)).await;
+        stored.map_err(|_| Error::new(Kind::Storage, "the anchor could not be written"))?
     }
 }
 
@@ -166,21 +181,21 @@ mod tests {
         Mark { store_id: [1; 16], sequence, head: [2; 32] }
     }
 
-    #[test]
-    fn a_torn_write_leaves_the_mark_before() {
+    #[tokio::test]
+    async fn a_torn_write_leaves_the_mark_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("anchor");
         for torn in 0..2 {
             let anchor = FileAnchor::open(&path).unwrap();
             for sequence in 1..=2 + torn {
-                anchor.store(&mark(sequence)).unwrap();
+                anchor.store(&mark(sequence)).await.unwrap();
             }
             drop(anchor);
-            let turns = FileAnchor::open(&path).unwrap().newest().unwrap().unwrap().0;
+            let turns = FileAnchor::open(&path).unwrap().0.newest().unwrap().unwrap().0;
             let file = OpenOptions::new().write(true).open(&path).unwrap();
             file.write_all_at(&[0xff; 40], (turns % 2) * PLACE_LEN as u64 + 20).unwrap();
             let anchor = FileAnchor::open(&path).unwrap();
-            assert_eq!(anchor.load().unwrap(), Some(mark(1 + torn)));
+            assert_eq!(anchor.load().await.unwrap(), Some(mark(1 + torn)));
             assert_eq!(FileAnchor::open(&path).unwrap_err().kind(), Kind::Busy);
         }
     }

@@ -1,8 +1,12 @@
 //! The seam to whatever holds the bytes of a store: blobs that are written once, and one small root
 //! that is compared and swapped.
 
+#[cfg(any(test, feature = "faults"))]
+mod faulty;
 mod memory;
 
+#[cfg(any(test, feature = "faults"))]
+pub use faulty::{FaultyStore, Mishap, Plan};
 pub use memory::{Held, MemoryStore};
 
 use std::ops::Range;

@@ -21,5 +21,9 @@ tacita_faults::plantable! {
         LengthShown,
         /// A compare-and-write that finds something else writes nothing back.
         CompareStopsEarly,
+        /// The server answers for a record before it is durable.
+        EarlyAnswer,
+        /// The server answers its followers for their records at once, not in the order of the log.
+        OrderLost,
     }
 }

@@ -77,7 +77,7 @@ fn bits_of(entry: &Entry) -> impl Iterator<Item = usize> {
     seed[..16].copy_from_slice(entry);
     let mut random = [0; 2 * HASHES];
     Prf::new(seed).stream(0, 0, &mut random);
-    let hashes = if crate::faults::planted(crate::faults::Fault::FilterLoose) { 7 } else { HASHES };
+    let hashes = if crate::faults::planted(crate::faults::Fault::FilterLoose) { 1 } else { HASHES };
     (0..hashes).map(move |i| {
         let random = u32::from(u16::from_le_bytes([random[2 * i], random[2 * i + 1]]));
         ((random * BITS) >> 16) as usize

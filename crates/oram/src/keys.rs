@@ -4,6 +4,7 @@ use std::fmt;
 
 use tacita_secret::{Digest, Key, Opening, PLACE_LEN, Places, Prf, Sealing};
 
+use crate::faults::{Fault, planted};
 use crate::geometry::{Generation, ID_LEN, LABEL_LEN, Shape};
 
 /// Identifier of a block.
@@ -87,9 +88,10 @@ impl Keys {
         let number = generation.number.to_le_bytes();
         let own =
             self.store.derive(GENERATION, &[&[FORMAT_VERSION, generation.level], &number, head]);
+        let labels = if planted(Fault::UntouchedStays) { &self.store } else { &own };
         GenerationKeys {
             shape,
-            labels: Prf::new(own.value(LABELS, &[])),
+            labels: Prf::new(labels.value(LABELS, &[])),
             filter: Prf::new(own.value(FILTER, &[])),
             places: Places::new(&own.derive(ITEMS, &[])),
         }

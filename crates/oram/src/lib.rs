@@ -30,6 +30,7 @@ pub mod object;
 pub mod record;
 pub mod root;
 pub mod schedule;
+pub mod server;
 mod store;
 pub mod wire;
 

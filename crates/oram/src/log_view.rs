@@ -237,6 +237,12 @@ impl LogView {
         looks.then_some(entry.record.id)
     }
 
+    /// Whether query `sequence` compares: no difference to how it is done.
+    pub(crate) fn compares(&self, sequence: u64) -> bool {
+        let operation = self.entry(sequence).map(|entry| &entry.record.operation);
+        matches!(operation, Some(Operation::CompareAndWrite { .. }))
+    }
+
     /// Whether query `sequence` is so old that nothing is known of it.
     pub const fn is_forgotten(&self, sequence: u64) -> bool {
         sequence < self.first

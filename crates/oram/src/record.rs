@@ -5,6 +5,7 @@ use bytes::Bytes;
 use tacita_secret::{Digest, TAG_LEN};
 
 use crate::error::Result;
+use crate::faults::{Fault, planted};
 use crate::geometry::{RECORD_OVERHEAD, RESULT_OVERHEAD};
 use crate::item::forged;
 use crate::keys::{Head, Id, Keys};
@@ -82,6 +83,10 @@ impl Record {
         content[120] = code;
         if let Some(block) = block {
             content[FIELDS_LEN..].copy_from_slice(block);
+        }
+        if block.is_none() && planted(Fault::LengthShown) {
+            sealed.truncate(RECORD_OVERHEAD);
+            return sealed;
         }
         let tag = keys.seal_record(&salt).seal(0, &[], content);
         sealed[RECORD_OVERHEAD - TAG_LEN + block_len..].copy_from_slice(&tag);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::anchor::{Anchor, Mark};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 
 #[derive(Debug)]
 pub(super) struct Confirming {
@@ -24,9 +24,7 @@ impl Confirming {
             return Ok(());
         }
         let mark = newest();
-        let anchor = self.anchor.clone();
-        let stored = tokio::task::spawn_blocking(move || anchor.store(&mark)).await;
-        stored.map_err(|_| Error::new(Kind::Storage, "the anchor could not be written"))??;
+        self.anchor.store(&mark).await?;
         *kept = mark.sequence;
         Ok(())
     }

@@ -142,7 +142,7 @@ impl Client {
     /// The log begins as this client has seen it.
     async fn compare_with_anchor(&self, connection: &Connection, period: u64) -> Result<()> {
         let shared = &self.shared;
-        let Some(mark) = shared.surroundings.anchor.load()? else { return Ok(()) };
+        let Some(mark) = shared.surroundings.anchor.load().await? else { return Ok(()) };
         let behind = |what: &str| Err(Error::new(Kind::RolledBack, what.to_owned()));
         if mark.store_id != shared.root.store_id {
             return behind("the anchor belongs to another store than the server shows");

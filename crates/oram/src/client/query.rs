@@ -9,6 +9,7 @@ use super::{Shared, State};
 use crate::anchor::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
+use crate::geometry::Geometry;
 use crate::keys::Id;
 use crate::link::Connection;
 use crate::log_view::Outcome;
@@ -136,10 +137,11 @@ impl Shared {
             Mark { store_id, sequence: state.view.len(), head: state.view.head() }
         };
         self.confirming.confirm(sequence + 1, newest).await?;
+        let fresh = planted(Fault::FreshOnReplay).then(|| self.salt()).transpose()?;
         let begun = {
             let mut state = self.lock();
             state.mine.insert(sequence);
-            state.begin(sequence, &self.geometry)
+            state.begin(sequence, &self.geometry, fresh)
         };
         let Some((mut lookup, position)) = begun else { return Ok(()) };
         while let Some(step) = lookup.next() {
@@ -196,21 +198,25 @@ impl State {
         self.view.outcome(sequence).map(Ok)
     }
 
-    /// The lookups of query `sequence`, unless it has its result.
+    /// The lookups of query `sequence`, unless it has its result; `fresh` with a planted fault only.
     fn begin(
         &self,
         sequence: u64,
-        geometry: &crate::geometry::Geometry,
+        geometry: &Geometry,
+        fresh: Option<[u8; 16]>,
     ) -> Option<(Lookup, Position)> {
         let position = self.view.position(sequence).filter(|_| sequence >= self.view.settled())?;
         let mut asked = Vec::new();
         for generation in geometry.live(sequence / geometry.period()) {
             let keys = self.generations.get(&generation).expect("what lives is known").clone();
             let mut index = sequence - geometry.born(generation);
-            if planted(Fault::FreshOnReplay) {
-                index ^= 1;
+            if let Some([random, ..]) = fresh {
+                index = (index + u64::from(random)) % geometry.shape(generation).fakes;
             }
             asked.push(Asked { generation, keys, index });
+        }
+        if self.view.compares(sequence) && planted(Fault::CompareStopsEarly) {
+            asked.truncate(1);
         }
         Some((Lookup::new(self.view.target(sequence), asked), position))
     }

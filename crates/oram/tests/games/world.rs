@@ -11,9 +11,13 @@ use tacita_oram::client::{self, Client, Connect, Patience, Surroundings};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::link::{Delay, Stream};
+use tacita_oram::record::Operation;
 use tacita_oram::server::{Limits, Server};
 use tacita_oram::{Error, Kind, Result};
 use tacita_secret::Key;
+use tokio::time::Instant;
+
+use super::proxy::Trace;
 
 /// A server that can be stopped and started, and the way to it.
 pub(crate) struct World {
@@ -25,7 +29,11 @@ pub(crate) struct World {
 
 struct Way {
     server: Mutex<Option<Server>>,
+    /// Connections that are served.
+    served: Mutex<tokio::task::JoinSet<()>>,
     delay: Delay,
+    geometry: Geometry,
+    watched: Mutex<Option<(Arc<Mutex<Trace>>, Instant)>>,
 }
 
 #[async_trait]
@@ -34,8 +42,13 @@ impl Connect for Way {
         let server = self.server.lock().unwrap().clone();
         let server = server.ok_or_else(|| Error::new(Kind::Unreachable, "nobody is there"))?;
         let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(async move { server.serve(far).await });
-        Ok(Box::new(self.delay.wrap(near)))
+        self.served.lock().unwrap().spawn(async move { server.serve(far).await });
+        let near = self.delay.wrap(near);
+        let watched = self.watched.lock().unwrap().clone();
+        Ok(Box::new(match watched {
+            Some((trace, begin)) => super::proxy::watch(trace, self.geometry, begin, near),
+            None => near,
+        }))
     }
 }
 
@@ -48,7 +61,9 @@ impl World {
     pub(crate) async fn new(geometry: Geometry, round_trip_ms: u64) -> Self {
         let store: Arc<dyn BlobStore> = Arc::new(MemoryStore::new());
         let delay = Delay::of(Duration::from_millis(round_trip_ms) / 2);
-        let way = Arc::new(Way { server: Mutex::new(None), delay });
+        let (server, watched) = (Mutex::new(None), Mutex::new(None));
+        let served = Mutex::default();
+        let way = Arc::new(Way { server, served, delay, geometry, watched });
         let world = Self {
             store,
             anchor: Arc::new(MemoryAnchor::default()),
@@ -63,6 +78,37 @@ impl World {
     pub(crate) async fn start(&self) {
         let server = Server::open(self.store.clone(), Limits::default()).await.unwrap();
         *self.way.server.lock().unwrap() = Some(server);
+    }
+
+    /// The server is gone, in the middle of whatever it does.
+    pub(crate) async fn stop(&self) {
+        self.way.server.lock().unwrap().take();
+        let mut served = std::mem::take(&mut *self.way.served.lock().unwrap());
+        served.shutdown().await;
+    }
+
+    /// Records in the log.
+    pub(crate) async fn records(&self) -> u64 {
+        let stream = self.way.connect().await.unwrap();
+        let options = tacita_oram::link::Options::default();
+        tacita_oram::link::Connection::open(stream, options, |_| ()).await.unwrap().1.records
+    }
+
+    /// From now on all that passes on new connections is written down.
+    pub(crate) fn watch(&self) -> Arc<Mutex<Trace>> {
+        let trace = Arc::new(Mutex::new(Trace::default()));
+        *self.way.watched.lock().unwrap() = Some((trace.clone(), Instant::now()));
+        trace
+    }
+
+    /// Writes blocks 0 to `count`, each with its number, and lets all builds end.
+    pub(crate) async fn prepare(&self, count: u64) {
+        let client = self.open().await.unwrap();
+        for n in 0..count {
+            let content = block(client.geometry(), n);
+            client.query(id(n), Operation::Write(content)).await.unwrap();
+        }
+        client.idle().await.unwrap();
     }
 
     pub(crate) async fn open(&self) -> Result<Client> {

@@ -1,0 +1,252 @@
+//! Clients and servers that end in the middle: nothing that was answered is lost, every block goes through
+//! one history, and what is played again is asked again to the byte.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tacita_oram::Kind;
+use tacita_oram::client::Client;
+use tacita_oram::faults::{Fault, plant};
+use tacita_oram::geometry::Geometry;
+use tacita_oram::keys::Id;
+use tacita_oram::log_view::Outcome;
+use tacita_oram::record::Operation;
+
+use super::world::{World, block, id, random};
+
+fn geometry() -> Geometry {
+    Geometry::new(512, 32, 4, 400).unwrap()
+}
+
+/// What was asked about one block: when it began and ended (never, if the client was gone), what was
+/// written if anything, and what was told.
+#[derive(Debug, Clone)]
+struct Call {
+    begin: u64,
+    end: Option<u64>,
+    written: Option<u64>,
+    told: Option<Option<u64>>,
+}
+
+type History = Arc<Mutex<HashMap<u64, Vec<Call>>>>;
+
+fn number(block: &Bytes) -> u64 {
+    u64::from_le_bytes(block[..8].try_into().unwrap())
+}
+
+/// Asks one thing about one of few blocks and writes it down; whether it ended.
+async fn ask(client: &Client, history: &History, clock: &Mutex<u64>, state: &mut u64) -> bool {
+    let tick = || {
+        let mut clock = clock.lock().unwrap();
+        *clock += 1;
+        *clock
+    };
+    let which = random(state) % 5;
+    let begin = tick();
+    let written = (random(state) % 2 == 0).then_some(begin);
+    let operation = match written {
+        Some(content) => Operation::Write(block(client.geometry(), content)),
+        None => Operation::Read,
+    };
+    let call = Call { begin, end: None, written, told: None };
+    let index = {
+        let mut history = history.lock().unwrap();
+        let calls = history.entry(which).or_default();
+        calls.push(call);
+        calls.len() - 1
+    };
+    let Ok(outcome) = client.query(id(which), operation).await else { return false };
+    let Outcome::Was(was) = outcome else { panic!("{outcome:?}") };
+    let mut history = history.lock().unwrap();
+    let call = &mut history.get_mut(&which).unwrap()[index];
+    call.end = Some(tick());
+    call.told = Some(was.as_ref().map(number));
+    true
+}
+
+/// Whether there is an order of the calls in which each is told what the one before left, and no call
+/// comes before one that had ended when it began (Wing and Gong). Calls that never ended may be
+/// anywhere later, or nowhere.
+fn is_linear(calls: &[Call]) -> bool {
+    fn go(calls: &[Call], done: &mut Vec<bool>, is: Option<u64>, seen: &mut Seen) -> bool {
+        if (0..calls.len()).all(|n| done[n] || calls[n].end.is_none()) {
+            return true;
+        }
+        if !seen.insert((done.clone(), is)) {
+            return false;
+        }
+        let open = |n: &usize| !done[*n];
+        let first_end = (0..calls.len()).filter(open).filter_map(|n| calls[n].end).min();
+        let next: Vec<usize> = (0..calls.len())
+            .filter(open)
+            .filter(|&n| first_end.is_none_or(|end| calls[n].begin <= end))
+            .filter(|&n| calls[n].told.is_none_or(|told| told == is))
+            .collect();
+        for n in next {
+            done[n] = true;
+            if go(calls, done, calls[n].written.or(is), seen) {
+                return true;
+            }
+            done[n] = false;
+        }
+        false
+    }
+    type Seen = std::collections::HashSet<(Vec<bool>, Option<u64>)>;
+    go(calls, &mut vec![false; calls.len()], None, &mut Seen::new())
+}
+
+/// Sessions of several tasks; each session ends in the middle, after `life_ms`, and now and then the
+/// server does, too.
+async fn sessions(seed: u64, round_trip_ms: u64) -> (History, World) {
+    let world = World::new(geometry(), round_trip_ms).await;
+    let history = History::default();
+    let clock = Arc::new(Mutex::new(0));
+    let mut state = seed;
+    for session in 0..8 {
+        let client = Arc::new(world.open().await.unwrap());
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..5 {
+            let (client, history) = (client.clone(), history.clone());
+            let clock = clock.clone();
+            let mut state = seed * 1000 + session * 10 + task;
+            tasks.spawn(async move {
+                while ask(&client, &history, &clock, &mut state).await {}
+            });
+        }
+        let life = 300 + random(&mut state) % 4000;
+        tokio::time::sleep(Duration::from_millis(life)).await;
+        if session % 3 == 1 {
+            world.stop().await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            world.start().await;
+            tokio::time::sleep(Duration::from_millis(life)).await;
+        }
+        tasks.shutdown().await;
+        drop(client);
+        if session % 3 == 2 {
+            world.stop().await;
+            world.start().await;
+        }
+    }
+    (history, world)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_block_has_one_history() {
+    for seed in 1..7 {
+        let (history, world) = sessions(seed, 20).await;
+        let client = world.open().await.unwrap();
+        let clock = Mutex::new(1 << 40);
+        for state in 0..40 {
+            assert!(ask(&client, &history, &clock, &mut (state * 77)).await);
+        }
+        let history = history.lock().unwrap();
+        let ended: usize = history.values().flatten().filter(|call| call.end.is_some()).count();
+        assert!(ended > 200, "{ended}");
+        for (which, calls) in &*history {
+            // In pieces that quiet moments separate, for the search is exponential in what overlaps.
+            assert!(is_linear(calls), "seed {seed}, block {which}: {calls:?}");
+        }
+    }
+}
+
+#[test]
+fn the_judge_knows_what_has_no_order() {
+    let call = |begin, end, written, told| Call { begin, end: Some(end), written, told: Some(told) };
+    assert!(is_linear(&[call(1, 2, Some(7), None), call(3, 4, None, Some(7))]));
+    assert!(!is_linear(&[call(1, 2, Some(7), None), call(3, 4, None, None)]));
+    assert!(is_linear(&[call(1, 9, Some(7), None), call(3, 4, None, None)]));
+    let lost = Call { begin: 1, end: None, written: Some(7), told: None };
+    assert!(is_linear(&[lost.clone(), call(3, 4, None, None), call(5, 6, None, Some(7))]));
+    assert!(!is_linear(&[lost, call(3, 4, None, Some(7)), call(5, 6, None, None)]));
+}
+
+/// A client that dies after its record is in the log; what the next one asks for it, beside what it asked
+/// itself.
+async fn replayed() -> (BTreeMap<u64, usize>, bool) {
+    let world = World::new(geometry(), 20).await;
+    world.prepare(80).await;
+    let trace = world.watch();
+    // Dies in the middle of its lookups, at each of many points.
+    for life in 0..30 {
+        let client = Arc::new(world.open().await.unwrap());
+        let asking = {
+            let client = client.clone();
+            let which: Id = id(life);
+            tokio::spawn(async move { client.query(which, Operation::Read).await })
+        };
+        tokio::time::sleep(Duration::from_millis(7 * life)).await;
+        asking.abort();
+        drop(client);
+    }
+    let client = world.open().await.unwrap();
+    for n in 0..30 {
+        let outcome = client.query(id(n), Operation::Read).await.unwrap();
+        assert_eq!(outcome, Outcome::Was(Some(block(&geometry(), n))));
+    }
+    drop(client);
+    let trace = std::mem::take(&mut *trace.lock().unwrap());
+    // Each query asks one label of each generation that lives: with what is asked again counted once
+    // there are as many labels as that, and no more.
+    let mut labels: HashMap<_, usize> = HashMap::new();
+    for label in &trace.labels {
+        *labels.entry(*label).or_default() += 1;
+    }
+    let mut repeats = BTreeMap::new();
+    for count in labels.values() {
+        *repeats.entry(*count as u64).or_default() += 1;
+    }
+    let mut per_generation: HashMap<_, u64> = HashMap::new();
+    for (generation, _) in labels.keys() {
+        *per_generation.entry(*generation).or_default() += 1;
+    }
+    let geometry = geometry();
+    let too_many = per_generation
+        .iter()
+        .any(|(generation, count)| *count > geometry.shape(*generation).fakes);
+    let sequences = world.records().await;
+    let asked: usize = (80..sequences)
+        .map(|sequence| geometry.live(sequence / geometry.period()).len())
+        .sum();
+    (repeats, !too_many && labels.len() == asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_over_is_asked_again_to_the_byte() {
+    let (repeats, is_exact) = replayed().await;
+    assert!(is_exact, "{repeats:?}");
+    assert!(repeats.keys().any(|&count| count > 1), "something was asked again: {repeats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_chooses_anew_is_noticed() {
+    let _planted = plant(Fault::FreshOnReplay);
+    let (repeats, is_exact) = replayed().await;
+    assert!(!is_exact, "{repeats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_client_takes_over_and_the_first_is_told() {
+    let world = World::new(geometry(), 20).await;
+    let first = world.open().await.unwrap();
+    first.query(id(1), Operation::Write(block(&geometry(), 1))).await.unwrap();
+    let second = world.open().await.unwrap();
+    let refused = first.query(id(1), Operation::Read).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Busy);
+    let outcome = second.query(id(1), Operation::Read).await.unwrap();
+    assert_eq!(outcome, Outcome::Was(Some(block(&geometry(), 1))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_makes_queries_end_in_an_error() {
+    let world = World::new(geometry(), 20).await;
+    let client = world.open().await.unwrap();
+    client.query(id(1), Operation::Read).await.unwrap();
+    world.stop().await;
+    let late = client.query(id(1), Operation::Read).await.unwrap_err();
+    assert_eq!(late.kind(), Kind::Unreachable);
+    world.start().await;
+    client.query(id(1), Operation::Read).await.unwrap();
+}
