@@ -5,6 +5,7 @@
 mod games {
     mod answers;
     mod crashes;
+    mod hostile;
     mod proxy;
     mod shapes;
     mod world;

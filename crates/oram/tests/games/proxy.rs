@@ -12,6 +12,8 @@ use tacita_oram::wire::{HEADER_LEN, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
+use super::world::Lie;
+
 /// Everything but what has to look random.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Frame {
@@ -39,6 +41,7 @@ pub(crate) struct Trace {
 /// Writes down what passes between `near`, which is returned, and `far`.
 pub(crate) fn watch(
     trace: Arc<Mutex<Trace>>,
+    lie: Option<Lie>,
     geometry: Geometry,
     begin: Instant,
     far: impl Stream + 'static,
@@ -51,7 +54,7 @@ pub(crate) fn watch(
     };
     let (from_near, to_near) = tokio::io::split(ours);
     let (from_far, to_far) = tokio::io::split(far);
-    let watch = Watch { trace, geometry, begin, connection };
+    let watch = Watch { trace, lie, geometry, begin, connection };
     tokio::spawn(watch.clone().carry(true, from_near, to_far));
     tokio::spawn(watch.carry(false, from_far, to_near));
     near
@@ -60,6 +63,7 @@ pub(crate) fn watch(
 #[derive(Clone)]
 struct Watch {
     trace: Arc<Mutex<Trace>>,
+    lie: Option<Lie>,
     geometry: Geometry,
     begin: Instant,
     connection: usize,
@@ -80,6 +84,9 @@ impl Watch {
                 break;
             }
             self.write_down(from_client, &head, &body);
+            if let (false, Some(lie)) = (from_client, &self.lie) {
+                lie(&head, &mut body);
+            }
             if writer.write_all(&head).await.is_err() || writer.write_all(&body).await.is_err() {
                 break;
             }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tacita_oram::anchor::{Anchor, MemoryAnchor};
-use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::blob::MemoryStore;
 use tacita_oram::client::{self, Client, Connect, Patience, Surroundings};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::link::{Delay, Stream};
 use tacita_oram::record::Operation;
 use tacita_oram::server::{Limits, Server};
+use tacita_oram::wire::HEADER_LEN;
 use tacita_oram::{Error, Kind, Result};
 use tacita_secret::Key;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use super::proxy::Trace;
 
 /// A server that can be stopped and started, and the way to it.
 pub(crate) struct World {
-    pub(crate) store: Arc<dyn BlobStore>,
+    pub(crate) memory: Arc<MemoryStore>,
     pub(crate) anchor: Arc<dyn Anchor>,
     way: Arc<Way>,
     seed: Arc<Mutex<u64>>,
@@ -34,7 +35,11 @@ struct Way {
     delay: Delay,
     geometry: Geometry,
     watched: Mutex<Option<(Arc<Mutex<Trace>>, Instant)>>,
+    lie: Mutex<Option<Lie>>,
 }
+
+/// Changes frames from the server.
+pub(crate) type Lie = Arc<dyn Fn(&[u8; HEADER_LEN], &mut Vec<u8>) + Send + Sync>;
 
 #[async_trait]
 impl Connect for Way {
@@ -44,11 +49,11 @@ impl Connect for Way {
         let (near, far) = tokio::io::duplex(1 << 16);
         self.served.lock().unwrap().spawn(async move { server.serve(far).await });
         let near = self.delay.wrap(near);
-        let watched = self.watched.lock().unwrap().clone();
-        Ok(Box::new(match watched {
-            Some((trace, begin)) => super::proxy::watch(trace, self.geometry, begin, near),
-            None => near,
-        }))
+        let (trace, begin) = self.watched.lock().unwrap().clone().unwrap_or_else(|| {
+            (Arc::default(), Instant::now())
+        });
+        let lie = self.lie.lock().unwrap().clone();
+        Ok(Box::new(super::proxy::watch(trace, lie, self.geometry, begin, near)))
     }
 }
 
@@ -59,13 +64,17 @@ pub(crate) fn key() -> Key {
 impl World {
     /// A store of these shapes, and a server for it whose round-trip time is `round_trip_ms`.
     pub(crate) async fn new(geometry: Geometry, round_trip_ms: u64) -> Self {
-        let store: Arc<dyn BlobStore> = Arc::new(MemoryStore::new());
         let delay = Delay::of(Duration::from_millis(round_trip_ms) / 2);
-        let (server, watched) = (Mutex::new(None), Mutex::new(None));
-        let served = Mutex::default();
-        let way = Arc::new(Way { server, served, delay, geometry, watched });
+        let way = Arc::new(Way {
+            server: Mutex::default(),
+            served: Mutex::default(),
+            delay,
+            geometry,
+            watched: Mutex::default(),
+            lie: Mutex::default(),
+        });
         let world = Self {
-            store,
+            memory: Arc::new(MemoryStore::new()),
             anchor: Arc::new(MemoryAnchor::default()),
             way,
             seed: Arc::new(Mutex::new(1)),
@@ -76,7 +85,7 @@ impl World {
     }
 
     pub(crate) async fn start(&self) {
-        let server = Server::open(self.store.clone(), Limits::default()).await.unwrap();
+        let server = Server::open(self.memory.clone(), Limits::default()).await.unwrap();
         *self.way.server.lock().unwrap() = Some(server);
     }
 
@@ -111,7 +120,16 @@ impl World {
         client.idle().await.unwrap();
     }
 
+    /// From now on the server lies so on new connections.
+    pub(crate) fn lie(&self, lie: Option<Lie>) {
+        *self.way.lie.lock().unwrap() = lie;
+    }
+
     pub(crate) async fn open(&self) -> Result<Client> {
+        self.open_with(key()).await
+    }
+
+    pub(crate) async fn open_with(&self, key: Key) -> Result<Client> {
         let seed = self.seed.clone();
         let random = move || {
             let mut seed = seed.lock().unwrap();
@@ -126,7 +144,7 @@ impl World {
             patience: Patience::default(),
             between: None,
         };
-        Client::open(&key(), surroundings).await
+        Client::open(&key, surroundings).await
     }
 }
 
