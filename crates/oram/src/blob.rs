@@ -2,11 +2,15 @@
 //! that is compared and swapped.
 
 #[cfg(any(test, feature = "faults"))]
+pub mod conformance;
+#[cfg(any(test, feature = "faults"))]
 mod faulty;
+mod folder;
 mod memory;
 
 #[cfg(any(test, feature = "faults"))]
 pub use faulty::{FaultyStore, Mishap, Plan};
+pub use folder::FolderStore;
 pub use memory::{Held, MemoryStore};
 
 use std::ops::Range;
@@ -96,3 +100,6 @@ fn within(object: Object, range: &Range<u64>, len: u64) -> Result<Range<usize>> 
     let index = |at: u64| usize::try_from(at).map_err(|_| refuse());
     Ok(index(range.start)?..index(range.end)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,6 +107,44 @@ impl Object {
     }
 }
 
+impl std::str::FromStr for Object {
+    type Err = NoName;
+
+    /// What is displayed as `name`.
+    fn from_str(name: &str) -> Result<Self, NoName> {
+        let number = |text| u64::from_str_radix(text, 16).map_err(|_| NoName);
+        let (folder, rest) = name.split_once('/').ok_or(NoName)?;
+        let object = match folder {
+            "log" => Self::Log { first: number(rest)? },
+            "results" => Self::Results { period: number(rest)? },
+            "manifest" => Self::Manifest { period: number(rest)? },
+            "generation" => {
+                let (generation, rest) = rest.split_once('/').ok_or(NoName)?;
+                let (level, build) = generation.split_once('-').ok_or(NoName)?;
+                let level = level.parse().map_err(|_| NoName)?;
+                let generation = Generation { level, number: number(build)? };
+                let (kind, part) = rest.split_once('-').ok_or(NoName)?;
+                let part = u32::from_str_radix(part, 16).map_err(|_| NoName)?;
+                match kind {
+                    "items" => Self::Items { generation, bucket: part },
+                    "filter" => Self::Filter { generation, part },
+                    "cells" => Self::Cells { generation, chunk: part },
+                    "entries" => Self::Entries { generation, bucket: part },
+                    _ => return Err(NoName),
+                }
+            }
+            _ => return Err(NoName),
+        };
+        // What is read in another way than it is written is somebody else's.
+        if object.to_string() == name { Ok(object) } else { Err(NoName) }
+    }
+}
+
+/// No object is called so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no object is called so")]
+pub struct NoName;
+
 /// The name as stores of blobs have it: a path of ASCII letters, digits, `-` and `/`.
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,5 +163,34 @@ impl fmt::Display for Object {
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "generation/{:02}-{:016x}", self.level, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn names_are_read_as_they_are_written(kind in 1..=7_u8, rest in any::<[u8; OBJECT_LEN - 1]>()) {
+            let mut bytes = [0; OBJECT_LEN];
+            bytes[0] = kind;
+            bytes[8..].copy_from_slice(&rest[..8]);
+            if kind > 3 {
+                bytes[1] = rest[8];
+                bytes[4..8].copy_from_slice(&rest[9..13]);
+            }
+            let object = Object::decode(&bytes).unwrap();
+            prop_assert_eq!(object.to_string().parse(), Ok(object));
+        }
+
+        #[test]
+        fn nothing_else_is_a_name(name in "(log|results|manifest|generation)(/[0-9a-fA-F+-]{0,20}){0,3}") {
+            if let Ok(object) = name.parse::<Object>() {
+                prop_assert_eq!(object.to_string(), name);
+            }
+        }
     }
 }

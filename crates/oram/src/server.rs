@@ -4,9 +4,9 @@
 //! pages that mean nothing without the key. It has no key, judges nothing by its content, and is
 //! not believed by any client.
 //!
-//! Records are durable before they are answered: all that wait become one object ([`log`]). Results are
+//! Records are durable before they are answered: all that wait become one object (`log`). Results are
 //! kept in memory until a period has all of them, for a query can always be played again
-//! ([`feed`]). Each connection is a [`session`].
+//! (`feed`). Each connection is a `session`.
 
 mod assembly;
 mod feed;

@@ -1,0 +1,354 @@
+//! Blobs as files of a folder, one each, called as objects are displayed.
+//!
+//! A file is written under another name, made durable, and gets its name only if nothing has it; then the
+//! folder is made durable. The root is replaced under a lock. So several servers may have one folder.
+//! What a crash leaves behind is a nameless beginning, which the next opening removes.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::{BlobStore, Put, Swap, within};
+use crate::error::{Error, Kind, Result};
+use crate::object::Object;
+
+/// Where files are written before they have their names.
+const NEW: &str = "new";
+const ROOT: &str = "root";
+/// Who swaps the root has this lock.
+const LOCK: &str = "lock";
+/// Who begins a file shares this lock until it has the file's own; who removes leftovers has it alone.
+const NEW_LOCK: &str = "lock-new";
+
+/// How many files this process has begun: their names before they have them.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+/// What other processes have not, on whatever machine: process ids may be the same.
+static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
+
+/// A store in a folder.
+#[derive(Debug, Clone)]
+pub struct FolderStore {
+    folder: Arc<PathBuf>,
+}
+
+impl FolderStore {
+    /// Opens the folder, makes it if there is none, and removes what a crash has left.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
+        let store = Self { folder: Arc::new(folder.into()) };
+        store.open_now().map_err(|e| store.failed("open", "", &e))?;
+        Ok(store)
+    }
+
+    fn open_now(&self) -> io::Result<()> {
+        make_folder(&self.folder.join(NEW))?;
+        let _lock = self.lock(NEW_LOCK, FlockOperation::LockExclusive)?;
+        for entry in fs::read_dir(self.folder.join(NEW))? {
+            let path = entry?.path();
+            // Whoever still writes to it holds its lock.
+            let is_left = match File::open(&path) {
+                Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+                Err(e) => return Err(e),
+            };
+            if is_left {
+                remove(&path)?;
+            }
+        }
+        sync_folder(&self.folder)
+    }
+
+    /// The lock is held until what is returned is dropped.
+    fn lock(&self, name: &str, how: FlockOperation) -> io::Result<File> {
+        let mut options = fs::OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options.open(self.folder.join(name))?;
+        flock(&lock, how)?;
+        Ok(lock)
+    }
+
+    fn path(&self, object: Object) -> PathBuf {
+        self.folder.join(object.to_string())
+    }
+
+    fn failed(&self, operation: &str, name: &str, error: &io::Error) -> Error {
+        let place = self.folder.join(name);
+        Error::new(Kind::Storage, format!("{operation} {}: {error}", place.display()))
+    }
+
+    /// Does what may wait for a disk on a thread that may wait.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        name: String,
+        work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let store = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            work(&store).map_err(|e| store.failed(operation, &name, &e))
+        });
+        done.await.unwrap_or_else(|e| {
+            Err(Error::new(Kind::Storage, format!("{operation}: the runtime ends: {e}")))
+        })
+    }
+
+    /// A new file with these bytes, durable but for its name, and the lock on it.
+    fn begin(&self, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
+        let begun = BEGUN.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(NEW).join(format!("{:016x}-{begun}", *PROCESS));
+        let lock = self.lock(NEW_LOCK, FlockOperation::LockShared)?;
+        let mut file =
+            fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        drop(lock);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok((path, file))
+    }
+
+    fn put_now(&self, object: Object, bytes: &[u8]) -> io::Result<Put> {
+        let path = self.path(object);
+        let parent = path.parent().expect("names have folders");
+        if path.try_exists()? {
+            // Whoever has created it may not have come to this yet.
+            sync_folder(parent)?;
+            return Ok(Put::Exists);
+        }
+        make_folder(parent)?;
+        let (new, _file) = self.begin(bytes)?;
+        let put = match name_it(&new, &path) {
+            Ok(()) => Put::Created,
+            Err(Errno::EXIST) => {
+                remove(&new)?;
+                Put::Exists
+            }
+            Err(e) => {
+                remove(&new)?;
+                return Err(e.into());
+            }
+        };
+        sync_folder(parent)?;
+        Ok(put)
+    }
+
+    fn swap_now(&self, expected: Option<&Bytes>, new: &[u8]) -> io::Result<Swap> {
+        let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
+        let now = self.root_now()?;
+        if now.as_ref() != expected {
+            return Ok(Swap::Differs(now));
+        }
+        let (begun, _file) = self.begin(new)?;
+        fs::rename(&begun, self.folder.join(ROOT))?;
+        sync_folder(&self.folder)?;
+        Ok(Swap::Swapped)
+    }
+
+    fn root_now(&self) -> io::Result<Option<Bytes>> {
+        Ok(found(fs::read(self.folder.join(ROOT)))?.map(Bytes::from))
+    }
+
+    fn list_now(&self, folder: &Path, prefix: &str, names: &mut Vec<Object>) -> io::Result<()> {
+        for entry in found(fs::read_dir(folder))?.into_iter().flatten() {
+            let entry = entry?;
+            let path = entry.path();
+            let name = path.strip_prefix(&*self.folder).expect("it lies within");
+            let Some(name) = name.to_str() else { continue };
+            // Folders beside the way to the prefix are not looked into.
+            let is_on_the_way = name.starts_with(prefix) || prefix.starts_with(name);
+            if !is_on_the_way || name == NEW {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                self.list_now(&path, prefix, names)?;
+            } else if let Ok(object) = name.parse()
+                && name.starts_with(prefix)
+            {
+                names.push(object);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl BlobStore for FolderStore {
+    async fn get(&self, object: Object, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>> {
+        let fail = |e: io::Error| self.failed("read", &object.to_string(), &e);
+        let Some(file) = found(File::open(self.path(object))).map_err(fail)? else {
+            return Ok(None);
+        };
+        let len = file.metadata().map_err(fail)?.len();
+        let mut lens = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            lens.push((within(object, range, len)?.len(), range.start));
+        }
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (len, at) in &lens {
+            let mut part = vec![0; *len];
+            if !read_now(&file, &mut part, *at) {
+                break;
+            }
+            parts.push(Bytes::from(part));
+        }
+        if parts.len() == ranges.len() {
+            return Ok(Some(parts));
+        }
+        // Not all of it is in the machine's memory.
+        let read = self.blocking("read", object.to_string(), move |_| {
+            let read = |(len, at)| {
+                let mut part = vec![0; len];
+                file.read_exact_at(&mut part, at)?;
+                Ok(Bytes::from(part))
+            };
+            lens.into_iter().map(read).collect()
+        });
+        read.await.map(Some)
+    }
+
+    async fn len(&self, object: Object) -> Result<Option<u64>> {
+        let found = found(fs::metadata(self.path(object)));
+        let found = found.map_err(|e| self.failed("look at", &object.to_string(), &e))?;
+        Ok(found.map(|metadata| metadata.len()))
+    }
+
+    async fn put_if_absent(&self, object: Object, bytes: Bytes) -> Result<Put> {
+        let work = move |store: &Self| store.put_now(object, &bytes);
+        self.blocking("write", object.to_string(), work).await
+    }
+
+    async fn delete(&self, object: Object) -> Result<()> {
+        let work = move |store: &Self| {
+            let path = store.path(object);
+            let parent = path.parent().expect("names have folders");
+            remove(&path)?;
+            found(sync_folder(parent)).map(|_| ())
+        };
+        self.blocking("remove", object.to_string(), work).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        let prefix = prefix.to_owned();
+        let work = move |store: &Self| {
+            let mut names = Vec::new();
+            store.list_now(&store.folder, &prefix, &mut names)?;
+            Ok(names)
+        };
+        self.blocking("list", String::new(), work).await
+    }
+
+    async fn root(&self) -> Result<Option<Bytes>> {
+        self.root_now().map_err(|e| self.failed("read", ROOT, &e))
+    }
+
+    async fn swap_root(&self, expected: Option<Bytes>, new: Bytes) -> Result<Swap> {
+        let work = move |store: &Self| store.swap_now(expected.as_ref(), &new);
+        self.blocking("write", ROOT.into(), work).await
+    }
+}
+
+/// Reads what is in the machine's memory; `false` if some of it would have to be waited for.
+fn read_now(file: &File, part: &mut [u8], at: u64) -> bool {
+    let len = part.len();
+    let mut buffers = [io::IoSliceMut::new(part)];
+    len == 0 || preadv2(file, &mut buffers, at, ReadWriteFlags::NOWAIT) == Ok(len)
+}
+
+/// Gives a file its name, if nothing has it.
+fn name_it(new: &Path, path: &Path) -> rustix::io::Result<()> {
+    match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
+        // The file system does not know how: links never replace anything.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::link(new, path)?;
+            rustix::fs::unlink(new)
+        }
+        result => result,
+    }
+}
+
+/// The folder, and those above it, durably.
+fn make_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent {
+        make_folder(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        result => result?,
+    }
+    parent.map_or(Ok(()), sync_folder)
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Removes a file that may be gone already.
+fn remove(path: &Path) -> io::Result<()> {
+    found(fs::remove_file(path)).map(|_| ())
+}
+
+/// `None` for what is not there.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a crash has left is removed, and what another process still writes is not.
+    #[tokio::test]
+    async fn leftovers_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(folder.path()).unwrap();
+        let object = Object::Log { first: 0 };
+        store.put_if_absent(object, Bytes::from_static(b"whole")).await.unwrap();
+        let left = folder.path().join(NEW).join("1-1");
+        fs::write(&left, b"half").unwrap();
+        let (written, _file) = store.begin(b"under way").unwrap();
+        FolderStore::open(folder.path()).unwrap();
+        assert!(!left.exists() && written.exists());
+        assert_eq!(store.list("").await.unwrap(), [object]);
+    }
+
+    #[tokio::test]
+    async fn strange_files_are_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(folder.path()).unwrap();
+        fs::create_dir_all(folder.path().join("log/deep")).unwrap();
+        for name in ["log/strange", "log/deep/0000000000000000", "notes.txt", "log/0"] {
+            fs::write(folder.path().join(name), b"").unwrap();
+        }
+        assert_eq!(store.list("").await.unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let error = FolderStore::open(&file).unwrap_err();
+        assert_eq!(error.kind(), Kind::Storage);
+        assert!(error.to_string().contains("file"), "{error}");
+    }
+}
