@@ -25,6 +25,7 @@ use crate::record::Operation;
 use crate::root::Root;
 
 mod builder;
+mod checking;
 mod confirming;
 mod joining;
 mod line;
@@ -33,6 +34,7 @@ mod query;
 mod queue;
 mod rate;
 
+pub use checking::Checked;
 pub use joining::init;
 pub use meter::Progress;
 

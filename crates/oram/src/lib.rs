@@ -12,6 +12,7 @@ pub mod anchor;
 pub mod blob;
 pub mod build;
 pub mod client;
+mod device;
 mod error;
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]
@@ -20,13 +21,16 @@ mod faults;
 pub mod faults;
 mod filter;
 pub mod geometry;
+mod hosting;
 mod item;
+pub mod key_file;
 pub mod keys;
 pub mod link;
 pub mod log_view;
 pub mod lookup;
 pub mod manifest;
 pub mod object;
+pub mod plan;
 pub mod record;
 pub mod root;
 pub mod schedule;
@@ -34,5 +38,8 @@ pub mod server;
 mod store;
 pub mod wire;
 
+pub use client::{Checked, Patience, Progress};
+pub use device::Device;
 pub use error::{Error, Kind, Result};
+pub use hosting::{Hosted, Location, init};
 pub use store::{Options, Store};

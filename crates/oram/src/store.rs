@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::anchor::{Anchor, FileAnchor};
-use crate::client::{self, Client, Connect, Patience, Progress, Surroundings};
+use crate::client::{Checked, Client, Connect, Patience, Progress, Surroundings};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
@@ -41,15 +41,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a store of these shapes on the server at `address`.
-    ///
-    /// # Errors
-    /// [`Kind::Busy`] if there is one already; [`Kind::Unreachable`]; [`Kind::Storage`].
-    pub fn init(address: &Address, key: &Key, geometry: Geometry) -> Result<()> {
-        let store_id = random()?;
-        runtime()?.block_on(client::init(address, key, geometry, store_id))
-    }
-
     /// Opens the store at `address`; what this client has seen is remembered in the file `anchor`.
     ///
     /// # Errors
@@ -144,7 +135,7 @@ impl Store {
     /// The first error, when all have ended.
     pub fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>> {
         for (_, operation) in &operations {
-            self.check(operation)?;
+            self.fits(operation)?;
         }
         self.runtime.block_on(async {
             let mut queries = JoinSet::new();
@@ -176,8 +167,16 @@ impl Store {
     /// # Errors
     /// As [`Client::query`]; [`Kind::Parameters`] if a content is not as long as blocks are.
     pub fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
-        self.check(&operation)?;
+        self.fits(&operation)?;
         self.runtime.block_on(self.client.query(id, operation))
+    }
+
+    /// Reads all generations that live; see [`Client::check`].
+    ///
+    /// # Errors
+    /// As [`Client::query`].
+    pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Checked> {
+        self.runtime.block_on(self.client.check(progress))
     }
 
     /// How far the builds are that are under way.
@@ -190,7 +189,7 @@ impl Store {
         self.client.queries()
     }
 
-    fn check(&self, operation: &Operation) -> Result<()> {
+    fn fits(&self, operation: &Operation) -> Result<()> {
         match operation {
             Operation::Write(block) | Operation::CompareAndWrite { new: block, .. }
                 if block.len() != self.geometry().block_len() =>
@@ -233,12 +232,7 @@ fn was(outcome: Outcome) -> Result<Option<Bytes>> {
     }
 }
 
-fn random() -> Result<[u8; 16]> {
-    tacita_secret::random()
-        .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))
-}
-
-fn runtime() -> Result<Runtime> {
+pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("oram")

@@ -55,7 +55,7 @@ pub async fn init(
 }
 
 /// Nobody waits for the reading of a level.
-struct AtOnce;
+pub(super) struct AtOnce;
 
 #[async_trait]
 impl Pace for AtOnce {

@@ -1,0 +1,144 @@
+//! `tacita oram ...`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tacita_block::size;
+use tacita_oram::Location;
+use tacita_oram::link::Address;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Oram {
+    /// Make a store, and the key that all its clients share if there is none yet
+    Init {
+        /// Who keeps the bytes: a folder
+        store: Location,
+        /// File with the key; made if it is not there. Whoever has it reads everything; without it nobody
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        #[command(flatten)]
+        shapes: Shapes,
+        /// Print what was made as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serve a store to clients; needs no key and learns nothing from what is asked. Returns when it is
+    /// ready
+    Serve {
+        /// Who keeps the bytes: a folder, or memory:
+        store: Location,
+        /// Where to: HOST:PORT or unix:PATH
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Address,
+        /// Stay in the foreground
+        #[arg(long)]
+        foreground: bool,
+    },
+    /// Serve the store at ADDRESS as a block device to NBD clients; returns when it is ready
+    Export {
+        /// Where the store is served: HOST:PORT or unix:PATH
+        address: Address,
+        #[command(flatten)]
+        client: Client,
+        /// Socket for NBD clients
+        #[arg(long, value_name = "SOCKET")]
+        nbd: PathBuf,
+        /// Ask so many times a second, no more and no less: dummies where there is nothing to ask
+        #[arg(long, value_name = "N")]
+        rate: Option<u32>,
+        /// Stay in the foreground
+        #[arg(long)]
+        foreground: bool,
+    },
+    /// Stop serving or exporting; returns when the daemon is gone
+    Close {
+        /// The socket, or the store's folder
+        target: PathBuf,
+    },
+    /// Read everything that lives in the store at ADDRESS: exit 0 if it is what clients have sealed, 1 if not
+    Check {
+        /// Where the store is served: HOST:PORT or unix:PATH
+        address: Address,
+        #[command(flatten)]
+        client: Client,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the shapes of the store at ADDRESS and how far its builds are
+    Status {
+        /// Where the store is served: HOST:PORT or unix:PATH
+        address: Address,
+        #[command(flatten)]
+        client: Client,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a store of these shapes costs: round trips, bytes, room
+    Plan {
+        #[command(flatten)]
+        shapes: Shapes,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure queries a second of the store at ADDRESS, by reading its blocks
+    Bench {
+        /// Where the store is served: HOST:PORT or unix:PATH
+        address: Address,
+        #[command(flatten)]
+        client: Client,
+        /// Queries under way at once
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        clients: u32,
+        /// One-way latency that is added, in milliseconds
+        #[arg(long, value_name = "MS", default_value_t = 0)]
+        latency: u64,
+        /// Queries in all
+        #[arg(long, value_name = "N", default_value_t = 2000)]
+        queries: u64,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The shapes of a store.
+#[derive(Debug, Args)]
+pub(crate) struct Shapes {
+    /// How many blocks the store is to have room for
+    #[arg(long, value_name = "N")]
+    pub(crate) blocks: u64,
+    /// Length of a block: 512 to 64K, a power of two
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4K")]
+    pub(crate) block_size: u64,
+    /// How much larger each level is than the one above: 4, or 2 as in the paper
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) growth: u8,
+    /// Queries that the log holds: 16 to 1024, a power of two
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) period: u32,
+    /// Scheme of the store
+    #[arg(long, value_enum, default_value = "pd")]
+    pub(crate) scheme: SchemeName,
+}
+
+/// Schemes of stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SchemeName {
+    /// Levels, filters and logs, for many clients at once
+    Pd,
+}
+
+/// A client of a store.
+#[derive(Debug, Args)]
+pub(crate) struct Client {
+    /// File with the key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// What this client remembers, so that it notices a store that was set back; by default the key's
+    /// name with .anchor behind it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) anchor: Option<PathBuf>,
+}

@@ -1,0 +1,100 @@
+//! `tacita oram ...`.
+
+mod bench;
+mod export;
+mod facts;
+mod serving;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use tacita_oram::geometry::Geometry;
+use tacita_oram::link::{Address, Delay};
+use tacita_oram::{Error, Kind, Location, Options, Store, key_file};
+
+use crate::arguments::{Oram as Command, OramClient, Shapes};
+use crate::exit::{self, Failure, Outcome};
+use crate::output;
+
+pub(crate) fn run(command: &Command) -> Outcome<()> {
+    match command {
+        Command::Init { store, key, shapes, json } => init(store, key, shapes, *json),
+        Command::Serve { store, listen, foreground } => serving::run(store, listen, *foreground),
+        Command::Export { .. } => export::run(command),
+        Command::Close { target } => serving::close(target),
+        Command::Check { address, client, json } => facts::check(address, client, *json),
+        Command::Status { address, client, json } => facts::status(address, client, *json),
+        Command::Plan { shapes, json } => facts::plan(shapes, *json),
+        Command::Bench { .. } => bench::run(command),
+    }
+}
+
+fn init(store: &Location, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()> {
+    let geometry = geometry_of(shapes)?;
+    if *store == Location::Memory {
+        return Err(Failure::usage("a store in memory ends with whoever makes it"));
+    }
+    let is_new = !key.exists();
+    let opened = if is_new { key_file::create(key) } else { key_file::read(key) };
+    let made = opened
+        .map_err(|e| failure(&e))
+        .and_then(|key| tacita_oram::init(store, &key, geometry).map_err(|e| failure(&e)));
+    if made.is_err() && is_new {
+        // A key that opens nothing is of no use to anybody.
+        let _ = std::fs::remove_file(key);
+    }
+    made?;
+    let facts = json!({
+        "key": key.display().to_string(),
+        "new_key": is_new,
+        "blocks": geometry.capacity(),
+        "block_bytes": geometry.block_len(),
+        "levels": geometry.levels(),
+    });
+    output::facts(json, &facts, &output::lines(&facts))
+}
+
+fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
+    let block_len = u32::try_from(shapes.block_size).unwrap_or(u32::MAX);
+    Geometry::new(block_len, shapes.period, shapes.growth, shapes.blocks)
+        .map_err(|e| Failure::usage(e.to_string()))
+}
+
+fn options(rate: Option<u32>, latency: Duration) -> Options {
+    let delay = (!latency.is_zero()).then(|| Delay::of(latency));
+    Options { rate, delay, ..Options::default() }
+}
+
+fn open(address: &Address, client: &OramClient, options: &Options) -> Outcome<Store> {
+    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
+    let anchor = client.anchor.clone().unwrap_or_else(|| {
+        let mut name = client.key.clone().into_os_string();
+        name.push(".anchor");
+        PathBuf::from(name)
+    });
+    Store::open(address.clone(), &key, &anchor, options).map_err(|e| failure(&e))
+}
+
+/// A failure with a store.
+fn failure(error: &Error) -> Failure {
+    let text = error.to_string();
+    match error.kind() {
+        Kind::Parameters => Failure::usage(text),
+        Kind::NotAStore => Failure::new(exit::DEVICE, text)
+            .with_remedy("check the address; `tacita oram init` makes a store"),
+        Kind::WrongKey => Failure::new(exit::NO_VOLUME, text),
+        Kind::RolledBack => Failure::new(exit::WRONG, text).with_remedy(
+            "restore the store's newest state; what was written since is not on the server",
+        ),
+        Kind::Hostile => Failure::new(exit::WRONG, text).with_remedy(
+            "nothing was believed; `tacita oram check` tells more, if the store can be opened",
+        ),
+        Kind::NoSpace => Failure::new(exit::NO_SPACE, text),
+        Kind::Busy => Failure::new(exit::BUSY, text)
+            .with_remedy("one client writes at a time; close the other one first"),
+        Kind::Unreachable => Failure::new(exit::DEVICE, text)
+            .with_remedy("is it running? `tacita oram serve STORE --listen ADDRESS`"),
+        _ => Failure::new(exit::DEVICE, text),
+    }
+}

@@ -1,0 +1,91 @@
+//! `tacita oram export`: a store as a block device.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tacita_block::BlockDevice;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_nbd::{Export as NbdExport, Listener, Server};
+use tacita_oram::{Device, Store};
+
+use super::serving::when_to_end;
+use super::{open, options};
+use crate::arguments::Oram as Command;
+use crate::exit::{self, Failure, Outcome};
+
+/// How long clients have to take their last answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Export { foreground, .. } = command else {
+        unreachable!("called for export");
+    };
+    tacita_daemon::serve(*foreground, || start(command), Exported::run)
+}
+
+/// A store that is exported.
+struct Exported {
+    server: Server,
+    control: Control,
+    ends: Receiver<Option<Reply>>,
+    socket: PathBuf,
+}
+
+fn start(command: &Command) -> Outcome<Exported> {
+    let Command::Export { address, client, nbd, rate, .. } = command else {
+        unreachable!("called for export");
+    };
+    let (caller, ends) = when_to_end()?;
+    let store = Arc::new(open(address, client, &options(*rate, Duration::ZERO))?);
+    let device: Arc<dyn BlockDevice> = Arc::new(Device::new(Arc::clone(&store)));
+    let of_nbd = |e: tacita_nbd::Error| {
+        let code = if e.kind() == tacita_nbd::Kind::Busy { exit::BUSY } else { exit::DEVICE };
+        Failure::new(code, format!("{}: {e}", nbd.display()))
+    };
+    let listener = Listener::unix(nbd).map_err(of_nbd)?;
+    let server = Server::start(vec![NbdExport::new("oram", device)], vec![listener]);
+    let server = server.map_err(of_nbd)?;
+    let socket = nbd.canonicalize()?;
+    let identity = Identity { system: "oram", at: socket.clone(), device: None, source: None };
+    let control = Control::start(identity, Arc::new(Asked { store, ends: caller }))?;
+    Ok(Exported { server, control, ends, socket })
+}
+
+impl Exported {
+    fn run(self) -> Outcome<()> {
+        let asked = self.ends.recv().ok().flatten();
+        self.server.stop(PATIENCE);
+        drop(self.control);
+        // The server of NBD has removed it, as far as it is its own.
+        let _ = std::fs::remove_file(self.socket);
+        if let Some(reply) = asked {
+            reply.end(&Value::Null, None);
+        }
+        Ok(())
+    }
+}
+
+struct Asked {
+    store: Arc<Store>,
+    ends: Sender<Option<Reply>>,
+}
+
+impl Service for Asked {
+    fn status(&self) -> Value {
+        super::facts::of_store(&self.store)
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        match request.word.as_str() {
+            // What has been answered is durable.
+            "sync" => reply.answer(Ok(json!(null))),
+            "stop" => {
+                let _ = self.ends.send(Some(reply));
+            }
+            _ => reply.unknown(request),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `tacita oram check`, `status` and `plan`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tacita_oram::Store;
+use tacita_oram::link::Address;
+
+use super::{failure, geometry_of, open, options};
+use crate::arguments::{OramClient, Shapes};
+use crate::exit::{self, Failure, Outcome};
+use crate::output;
+
+pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outcome<()> {
+    let store = open(address, client, &options(None, Duration::ZERO))?;
+    let bar = output::progress("reading", 0);
+    let item_len = store.geometry().item_len() as u64;
+    let checked = store.check(&mut |read, of| {
+        bar.set_length(of * item_len);
+        bar.set_position(read * item_len);
+    });
+    bar.finish_and_clear();
+    let checked = checked.map_err(|e| failure(&e))?;
+    let facts = json!({
+        "queries": store.queries(),
+        "generations": checked.generations,
+        "items": checked.items,
+        "filter_pages": checked.pages,
+        "damage": checked.damage,
+    });
+    output::facts(json, &facts, &output::lines(&facts))?;
+    match checked.damage.len() {
+        0 => Ok(()),
+        count => Err(Failure::new(exit::WRONG, format!("{count} objects are not what was sealed"))),
+    }
+}
+
+pub(super) fn status(address: &Address, client: &OramClient, json: bool) -> Outcome<()> {
+    let store = open(address, client, &options(None, Duration::ZERO))?;
+    let facts = of_store(&store);
+    output::facts(json, &facts, &output::lines(&facts))
+}
+
+/// Facts of an open store.
+pub(super) fn of_store(store: &Store) -> Value {
+    let geometry = store.geometry();
+    let builds: Vec<Value> = store
+        .progress()
+        .iter()
+        .map(|build| {
+            json!({
+                "level": build.generation.level,
+                "number": build.generation.number,
+                "reported": build.reported,
+                "enforced": build.enforced,
+            })
+        })
+        .collect();
+    json!({
+        "blocks": geometry.capacity(),
+        "block_bytes": geometry.block_len(),
+        "levels": geometry.levels(),
+        "growth": geometry.growth(),
+        "queries": store.queries(),
+        "builds": builds,
+    })
+}
+
+pub(super) fn plan(shapes: &Shapes, json: bool) -> Outcome<()> {
+    let geometry = geometry_of(shapes)?;
+    let plan = tacita_oram::plan::plan(&geometry);
+    let facts = json!({
+        "content_bytes": geometry.capacity() * geometry.block_len() as u64,
+        "levels": plan.levels,
+        "generations": plan.generations,
+        "round_trips": plan.round_trips,
+        "query_bytes": plan.query_bytes,
+        "build_bytes_per_query": plan.build_bytes,
+        "server_bytes": plan.server_bytes,
+        "client_bytes": plan.client_bytes,
+    });
+    output::facts(json, &facts, &output::lines(&facts))
+}
