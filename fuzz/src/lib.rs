@@ -1,6 +1,6 @@
 //! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
 //! hostile NBD clients ([`nbd`]), PD-DM devices ([`pddm`]) images of flash memory ([`flash`]),
-//! and what is in a DNEFS volume ([`dnefs`]).
+//! what is in a DNEFS volume ([`dnefs`]), and both sides of the oblivious store ([`oram`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -17,6 +17,7 @@ use tacita_vfs::FileSystem;
 pub mod dnefs;
 pub mod flash;
 pub mod nbd;
+pub mod oram;
 pub mod pddm;
 
 #[path = "../../crates/hifs/tests/proof/hostile.rs"]

@@ -7,11 +7,13 @@ pub mod conformance;
 mod faulty;
 mod folder;
 mod memory;
+mod redis;
 
 #[cfg(any(test, feature = "faults"))]
 pub use faulty::{FaultyStore, Mishap, Plan};
 pub use folder::FolderStore;
 pub use memory::{Held, MemoryStore};
+pub use redis::RedisStore;
 
 use std::ops::Range;
 

@@ -15,6 +15,7 @@ mod labels;
 mod limits;
 mod log;
 mod metrics;
+mod running;
 mod session;
 mod timed;
 
@@ -36,6 +37,7 @@ use labels::Labels;
 pub use limits::Limits;
 use log::Append;
 pub use metrics::Metrics;
+pub use running::{Place, Running};
 use timed::Timed;
 
 /// A server over a store. Clones are the same server, which stops with the last of them.

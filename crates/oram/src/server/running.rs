@@ -1,0 +1,274 @@
+//! A server with a runtime of its own, for callers that know none.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use super::{Limits, Metrics, Server};
+use crate::blob::{BlobStore, FolderStore, MemoryStore, RedisStore};
+use crate::error::{Error, Kind, Result};
+use crate::link::Address;
+
+/// How long operations of the store that are under way have when the server stops.
+const STOPPING: Duration = Duration::from_secs(10);
+/// How long who asks for metrics may take, and how many bytes.
+const METRICS_PATIENCE: Duration = Duration::from_secs(5);
+const METRICS_ASKED_MAX: u64 = 8192;
+
+/// Where blobs are: a folder, `redis://HOST:PORT/DATABASE#NAME` or `unix:PATH#NAME` for Redis, or `memory:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a folder.
+    Folder(PathBuf),
+    /// In a Redis server, by its URL, under a name.
+    Redis(String, String),
+    /// In memory, until the server stops.
+    Memory,
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    server: Server,
+    listening: Vec<Address>,
+    metrics_at: Option<SocketAddr>,
+    runtime: Option<Runtime>,
+}
+
+impl Running {
+    /// Opens the store and listens at each of `addresses`; and at `metrics`, which has to be an address of
+    /// this machine alone, answers HTTP requests with the counts.
+    ///
+    /// Must not be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Kind::Parameters`] if the metrics were to be seen by others, [`Kind::Unreachable`] if an address
+    /// cannot be listened at, and as [`Server::open`].
+    pub fn start(
+        place: &Place,
+        addresses: &[Address],
+        metrics: Option<SocketAddr>,
+        limits: Limits,
+    ) -> Result<Self> {
+        if metrics.is_some_and(|at| !at.ip().is_loopback()) {
+            let what = "metrics are told to this machine alone: listen on 127.0.0.1 or [::1]";
+            return Err(Error::new(Kind::Parameters, what));
+        }
+        let runtime = Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
+        let (server, listening, metrics_at) = runtime.block_on(async {
+            let server = Server::open(place.open().await?, limits).await?;
+            let mut listening = Vec::new();
+            for address in addresses {
+                let listener = address.listen().await?;
+                listening.push(listener.address()?);
+                let serving = server.clone();
+                tokio::spawn(async move { serving.listen(listener).await });
+            }
+            let mut metrics_at = None;
+            if let Some(at) = metrics {
+                let failed = |e| Error::new(Kind::Unreachable, format!("{at}: {e}"));
+                let listener = TcpListener::bind(at).await.map_err(failed)?;
+                metrics_at = Some(listener.local_addr().map_err(failed)?);
+                tokio::spawn(tell_metrics(server.clone(), listener));
+            }
+            Ok::<_, Error>((server, listening, metrics_at))
+        })?;
+        Ok(Self { server, listening, metrics_at, runtime: Some(runtime) })
+    }
+
+    /// Where it listens, with the ports that were chosen.
+    pub fn addresses(&self) -> &[Address] {
+        &self.listening
+    }
+
+    /// Where it tells its metrics.
+    pub fn metrics_at(&self) -> Option<SocketAddr> {
+        self.metrics_at
+    }
+
+    /// What it has counted.
+    pub fn metrics(&self) -> &Metrics {
+        self.server.metrics()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(STOPPING);
+        }
+        for address in &self.listening {
+            if let Address::Unix(path) = address {
+                // Whoever takes the address next replaces it if it stays.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The store there.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`], [`Kind::Parameters`].
+    pub async fn open(&self) -> Result<Arc<dyn BlobStore>> {
+        Ok(match self {
+            Self::Folder(path) => Arc::new(FolderStore::open(path)?),
+            Self::Redis(url, name) => Arc::new(RedisStore::open(url, name).await?),
+            Self::Memory => Arc::new(MemoryStore::new()),
+        })
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let refuse = |what: &str| Err(Error::new(Kind::Parameters, format!("{text}: {what}")));
+        if text == "memory:" {
+            return Ok(Self::Memory);
+        }
+        if ["redis:", "unix:"].iter().any(|scheme| text.starts_with(scheme)) {
+            return match text.rsplit_once('#') {
+                Some((url, name)) if !name.is_empty() => Ok(Self::Redis(url.into(), name.into())),
+                _ => refuse("a store in Redis needs a name behind a #"),
+            };
+        }
+        if text.is_empty() || text.contains("://") {
+            return refuse(
+                "a store is a folder, redis://HOST:PORT/DATABASE#NAME or unix:PATH#NAME",
+            );
+        }
+        Ok(Self::Folder(text.into()))
+    }
+}
+
+impl fmt::Display for Place {
+    /// Without what may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => write!(f, "{}", path.display()),
+            Self::Redis(url, name) => {
+                let (scheme, rest) = url.split_once(':').unwrap_or(("redis", url));
+                let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+                write!(f, "{scheme}:{place}#{name}")
+            }
+            Self::Memory => f.write_str("memory:"),
+        }
+    }
+}
+
+/// Answers whoever asks, one after the other, with the counts.
+async fn tell_metrics(server: Server, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let _ = timeout(METRICS_PATIENCE, tell_once(&server, stream)).await;
+            }
+            Err(_) => tokio::time::sleep(server.core.limits.accept_again).await,
+        }
+    }
+}
+
+async fn tell_once(server: &Server, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut asked = Vec::new();
+    let (reader, mut writer) = stream.split();
+    let mut reader = reader.take(METRICS_ASKED_MAX);
+    while !asked.ends_with(b"\r\n\r\n") {
+        if reader.read_buf(&mut asked).await? == 0 {
+            return Ok(());
+        }
+    }
+    let (status, text) = if asked.starts_with(b"GET /metrics ") {
+        ("200 OK", server.metrics().render())
+    } else {
+        ("404 Not Found", "What there is is at /metrics.\n".to_owned())
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        text.len()
+    );
+    writer.write_all(head.as_bytes()).await?;
+    writer.write_all(text.as_bytes()).await?;
+    writer.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::link::{Connection, Options};
+    use crate::wire::{Answer, Request};
+
+    fn asked(at: SocketAddr, request: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(at).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn it_serves_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let place = Place::Folder(folder.path().join("store"));
+        let addresses = [Address::Unix(socket.clone()), Address::Tcp("127.0.0.1:0".into())];
+        for _ in 0..2 {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let running = Running::start(&place, &addresses, Some(any), Limits::default()).unwrap();
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            for address in running.addresses() {
+                runtime.block_on(async {
+                    let stream = address.connect().await.unwrap();
+                    let opened = Connection::open(stream, Options::default(), drop).await;
+                    let (connection, welcome) = opened.unwrap();
+                    assert_eq!(welcome.root, None);
+                    let answer = connection.call(Request::Root).await.unwrap();
+                    assert_eq!(answer, Answer::Root(bytes::Bytes::new()));
+                });
+            }
+            let at = running.metrics_at().unwrap();
+            let told = asked(at, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+            assert!(told.contains("\ntacita_oram_connections_total 2\n"), "{told}");
+            assert!(asked(at, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+            drop(running);
+            assert!(!socket.exists());
+        }
+    }
+
+    #[test]
+    fn metrics_are_for_this_machine() {
+        let at = "0.0.0.0:0".parse().unwrap();
+        let refused = Running::start(&Place::Memory, &[], Some(at), Limits::default());
+        assert_eq!(refused.unwrap_err().kind(), Kind::Parameters);
+    }
+
+    #[test]
+    fn places_are_read_and_shown() {
+        for (text, shown) in [
+            ("memory:", "memory:"),
+            ("/srv/store", "/srv/store"),
+            ("store", "store"),
+            ("redis://:secret@host:1/0#a-1", "redis:host:1/0#a-1"),
+            ("unix:/run/redis#a", "unix:/run/redis#a"),
+        ] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
+        }
+        for text in ["", "redis://host:1", "unix:/run/redis#", "s3://bucket"] {
+            assert_eq!(text.parse::<Place>().unwrap_err().kind(), Kind::Parameters, "{text}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Hostile clients and servers of the oblivious store from bytes that a fuzzer chooses.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::geometry::{Generation, Geometry};
+use tacita_oram::link::{Connection, Options};
+use tacita_oram::object::Object;
+use tacita_oram::root::Root;
+use tacita_oram::server::{Limits, Server};
+use tacita_oram::wire::codec::{Codec, Reply};
+use tacita_oram::wire::{
+    Answer, HEADER_LEN, ItemAddress, PageAddress, Push, Refusal, Request, VERSION,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
+use tokio::runtime::{Builder, Runtime};
+
+fn geometry() -> Geometry {
+    Geometry::new(512, 16, 2, 100).unwrap()
+}
+
+fn codec() -> Codec {
+    Codec::new(Some(geometry()))
+}
+
+fn root() -> Bytes {
+    let root = Root { geometry: geometry(), store_id: [7; 16], fence: 0 };
+    Bytes::copy_from_slice(&root.encode(&[0; 32]))
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// The bytes as what a client sends: what is understood is encoded as it came; and to a server, which
+/// must come to an end with the client.
+pub fn requests(bytes: &[u8]) {
+    let mut rest = Bytes::copy_from_slice(bytes);
+    while let Some(head) = rest.first_chunk::<HEADER_LEN>() {
+        let Ok(found) = codec().request_head(head) else { break };
+        if rest.len() < HEADER_LEN + found.len {
+            break;
+        }
+        let frame = rest.split_to(HEADER_LEN + found.len);
+        if let Ok(request) = codec().request(found, frame.slice(HEADER_LEN..)) {
+            assert_eq!(codec().encode_request(found.number, &request).unwrap(), frame);
+        }
+    }
+    let hello = codec().encode_request(1, &Request::Hello { version: VERSION }).unwrap();
+    runtime().block_on(async {
+        let store = Arc::new(MemoryStore::new());
+        store.put_if_absent(Object::Manifest { period: 0 }, Bytes::new()).await.unwrap();
+        store.swap_root(None, root()).await.unwrap();
+        let server = Server::open(store, Limits::default()).await.unwrap();
+        let (client, stream) = duplex(1 << 16);
+        let (mut from, mut to) = split(client);
+        let mut answers = Vec::new();
+        tokio::join!(
+            server.serve(stream),
+            async { from.read_to_end(&mut answers).await.unwrap() },
+            async {
+                // The server may have had enough before all is sent.
+                let _ = to.write_all(&[&hello, bytes].concat()).await;
+                let _ = to.shutdown().await;
+            }
+        );
+        check_replies(&answers);
+    });
+}
+
+/// What a server sends is whole and understood.
+fn check_replies(mut bytes: &[u8]) {
+    while let Some((head, rest)) = bytes.split_first_chunk::<HEADER_LEN>() {
+        let head = codec().reply_head(head).unwrap();
+        let (body, rest) = rest.split_at(head.len);
+        codec().reply(head, Bytes::copy_from_slice(body)).unwrap();
+        bytes = rest;
+    }
+    assert!(bytes.is_empty());
+}
+
+/// The bytes as what a server sends: what is understood is encoded as it came; and to a client after a
+/// proper welcome, whose calls must all end.
+pub fn replies(bytes: &[u8]) {
+    let mut rest = Bytes::copy_from_slice(bytes);
+    while let Some(head) = rest.first_chunk::<HEADER_LEN>() {
+        let Ok(found) = codec().reply_head(head) else { break };
+        if rest.len() < HEADER_LEN + found.len {
+            break;
+        }
+        let frame = rest.split_to(HEADER_LEN + found.len);
+        let again = match codec().reply(found, frame.slice(HEADER_LEN..)) {
+            Ok(Reply::Answer(number, answer)) => codec().encode_answer(number, &answer),
+            Ok(Reply::Push(push)) => codec().encode_push(&push),
+            Err(_) => continue,
+        };
+        assert_eq!(again.unwrap(), frame);
+    }
+    let welcome = Answer::Welcome { version: VERSION, root: root(), records: 0, period: 0 };
+    let welcome = codec().encode_answer(1, &welcome).unwrap();
+    runtime().block_on(async {
+        let (near, far) = duplex(1 << 20);
+        let (mut from, mut to) = split(far);
+        to.write_all(&welcome).await.unwrap();
+        let options = Options { keep_alive: None, ..Options::default() };
+        let (connection, _) = Connection::open(near, options, drop).await.unwrap();
+        let record = vec![1; geometry().record_len()].into();
+        let calls = [
+            connection.begin(Request::Root).await.unwrap(),
+            connection.begin(Request::Append { fence: 0, record }).await.unwrap(),
+        ];
+        let _ = to.write_all(bytes).await;
+        let _ = to.shutdown().await;
+        let mut asked = [0; 1 << 10];
+        let _ = from.read(&mut asked).await;
+        for call in calls {
+            let _ = call.answer().await;
+        }
+        assert!(connection.call(Request::Root).await.is_err());
+    });
+}
+
+/// A corpus for both to begin with: target, name, bytes.
+pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
+    let answer = |number, answer| codec().encode_answer(number, &answer).unwrap().to_vec();
+    let record = Bytes::from(vec![5; geometry().record_len()]);
+    let result = Bytes::from(vec![6; geometry().result_len()]);
+    let generation = Generation { level: 1, number: 1 };
+    let fetch = Request::Fetch {
+        page: Some(PageAddress { generation, page: 0 }),
+        item: Some(ItemAddress { generation, label: [9; 16] }),
+    };
+    let object = Object::Manifest { period: 1 };
+    let put = |offset| Request::Put { object, total: 6, offset, bytes: Bytes::from_static(b"abc") };
+    let append = Request::Append { fence: 0, record: record.clone() };
+    let mut long = request(2, Request::Root);
+    long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut wrong = answer(2, Answer::Refused(Refusal::Storage));
+    wrong[HEADER_LEN] = 99;
+    let push = codec().encode_push(&Push::Record { sequence: 0, record }).unwrap().to_vec();
+    vec![
+        (
+            "oram_requests",
+            "a-query",
+            [
+                request(2, Request::Follow { record: 0, result: 0 }),
+                request(3, append),
+                request(4, fetch),
+                request(5, Request::Store { sequence: 0, result }),
+            ]
+            .concat(),
+        ),
+        ("oram_requests", "an-object-in-pieces", [request(2, put(0)), request(3, put(3))].concat()),
+        ("oram_requests", "pieces-out-of-order", request(2, put(3))),
+        ("oram_requests", "longer-than-memory", long),
+        (
+            "oram_replies",
+            "a-root-and-a-push",
+            [push, answer(3, Answer::Appended { sequence: 1 }), answer(2, Answer::Root(root()))]
+                .concat(),
+        ),
+        ("oram_replies", "an-answer-to-something-else", answer(2, Answer::Done)),
+        ("oram_replies", "refused-for-no-reason", wrong),
+        ("oram_replies", "a-root-that-is-none", answer(2, Answer::Root(Bytes::from_static(b"x")))),
+    ]
+}
