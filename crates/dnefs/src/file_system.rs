@@ -49,8 +49,8 @@ impl FileSystem for Dnefs {
 
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         let left = self.remove_name(link, now)?;
-        // Of the last name of a file `unlinked` tells.
-        if left > 0 || self.is_directory(link.node)? {
+        // Of the last name `unlinked` tells.
+        if left > 0 {
             self.purge_if_sensitive(&[link.node])?;
         }
         Ok(left)
@@ -69,7 +69,7 @@ impl FileSystem for Dnefs {
         };
         let mut renamed = vec![from.node];
         if let Some(other) = to.node
-            && (exchange == Exchange::Yes || left > 0 || self.is_directory(other)?)
+            && (exchange == Exchange::Yes || left > 0)
         {
             renamed.push(other);
         }

@@ -64,10 +64,6 @@ impl Dnefs {
         Ok(self.inodes().get(self.store(), node.0)?.ok_or(Kind::Stale)?)
     }
 
-    pub(super) fn is_directory(&self, node: NodeId) -> Result<bool> {
-        Ok(type_of(self.cell(node)?.lock().inode.mode)? == FileType::Directory)
-    }
-
     pub(super) fn attr_of(&self, node: &Node) -> Attr {
         let inode = &node.inode;
         let kind = type_of(inode.mode).unwrap_or(FileType::File);

@@ -60,7 +60,7 @@ impl Dnefs {
         Ok(())
     }
 
-    /// A file has lost its last name. What a program has open goes when it is closed.
+    /// A node has lost its last name. What a program has open goes when it is closed.
     pub(super) fn purge_unlinked(&self, node: NodeId, is_open: &dyn Fn() -> bool) -> Result<()> {
         if !self.is_sensitive(node) {
             return Ok(());

@@ -4,13 +4,15 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use tacita_clock::System;
 use tacita_dnefs::{Dnefs, PurgeScope, format};
 use tacita_dnefs_audit::{Report, audit};
 use tacita_flash::emulator::Damage;
-use tacita_flash::{Behaviour, Emulator, EraseMode};
+use tacita_flash::{Behaviour, Emulator, EraseMode, Leb, Volume};
+use tacita_vfs::posix::{Caller, RenameMode};
 use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Reserve, Stamps, Target,
-    Timestamp, XattrMode,
+    Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Posix, Reserve, Stamps,
+    Target, Timestamp, XattrMode,
 };
 
 use crate::volumes::{chip, dump, fresh, open, options, volume};
@@ -135,6 +137,34 @@ pub(crate) fn sensitive_game() {
         let after = judge(&before, &dump(&chip));
         assert!(after.holds() && after.deleted > 0, "{way}: {after:?}");
         assert_eq!(fs.keys_waiting(), 0, "{way}");
+    }
+}
+
+/// By the rules above the seam, as in a mount, and while the kernel still knows the directory.
+#[test]
+fn a_sensitive_directory_is_gone_when_the_call_returns() {
+    for is_replaced in [false, true] {
+        let (chip, fs, _) = prepared_in(0, |fs| {
+            fs.set_xattr(fs.root(), name("user.dnefs.sensitive"), b"1", XattrMode::Any).unwrap();
+        });
+        let (root, caller) = (fs.root(), Caller::default());
+        let posix = Posix::new(fs, Arc::new(System));
+        posix.mkdir(caller, root, name("other"), 0o700).unwrap();
+        posix.file_system().purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        let (folder, _) = posix.lookup(root, name("folder")).unwrap();
+        if is_replaced {
+            let (from, to) = ((root, name("other")), (root, name("folder")));
+            posix.rename(caller, from, to, RenameMode::Replace).unwrap();
+        } else {
+            posix.rmdir(caller, root, name("folder")).unwrap();
+        }
+        let after = judge(&before, &dump(&chip));
+        assert!(after.holds() && after.deleted > 0, "{after:?}");
+        assert!(!posix.file_system().has_inode(folder.0), "its inode is deleted");
+        assert_eq!(posix.file_system().keys_waiting(), 0);
+        assert_eq!(posix.attr(folder).unwrap().nlink, 0);
+        posix.forget(folder, 1);
     }
 }
 
