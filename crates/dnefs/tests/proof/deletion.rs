@@ -248,6 +248,26 @@ fn what_an_unclean_end_left_is_gone_after_the_next_mount() {
     }
 }
 
+/// Of two volumes an audit says nothing, whichever comes first; a dump without a superblock is of none.
+#[test]
+fn dumps_of_different_volumes_are_not_judged() {
+    let [one, two] = [0, 0].map(|seed| {
+        let (chip, fs, _) = prepared(seed);
+        fs.close().unwrap();
+        dump(&chip)
+    });
+    for (before, after) in [(&one, &two), (&two, &one)] {
+        let report = audit(before, after, &[]).unwrap();
+        assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
+        assert_eq!(report.undecided.as_deref(), Some("the dumps are of different volumes"));
+    }
+    assert!(judge(&one, &one).holds() && judge(&[], &one).holds());
+    // Another volume may have been in the same place.
+    let both = [&one[..], &two].concat();
+    let why = audit(&one, &both, &[]).unwrap().undecided;
+    assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
+}
+
 /// A block that goes bad in the purge of a mount may keep keys: its receipt tells of it.
 #[test]
 fn a_block_that_goes_bad_in_a_mount_is_told_of() {
