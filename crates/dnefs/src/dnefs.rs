@@ -196,6 +196,21 @@ impl Dnefs {
     /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
     pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
+        self.purge_alone(scope)
+    }
+
+    /// Purges if anything is to be purged. A purge that is under way is waited for: what it has replaced
+    /// may not be erased yet.
+    pub(crate) fn purge_what_waits(&self) -> Result<()> {
+        let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.keys_waiting() > 0 {
+            self.purge_alone(PurgeScope::Deleted)?;
+        }
+        Ok(())
+    }
+
+    /// Purges; no other purge is under way.
+    fn purge_alone(&self, scope: PurgeScope) -> Result<Receipt> {
         self.inodes.write_all(&self.store)?;
         let epoch = self.store.purge_keys(scope == PurgeScope::All)?;
         let receipt = self.erase_purged(epoch, scope)?;

@@ -205,10 +205,15 @@ impl FileSystem for Dnefs {
         let cell = self.cell(node)?;
         let mut locked = cell.lock();
         inodes::write(self.store(), &mut locked)?;
-        let is_overwritten = std::mem::take(&mut locked.is_overwritten);
+        let (overwrites, purged) = (locked.overwrites, locked.overwrites_purged);
         drop(locked);
         self.store().sync()?;
-        if is_overwritten { self.purge_if_sensitive(&[node]) } else { Ok(()) }
+        if overwrites > purged {
+            self.purge_if_sensitive(&[node])?;
+            let mut locked = cell.lock();
+            locked.overwrites_purged = locked.overwrites_purged.max(overwrites);
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {

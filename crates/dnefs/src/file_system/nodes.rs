@@ -139,7 +139,7 @@ impl Dnefs {
             set(&mut node.inode, &change);
             node.is_dirty = true;
         }
-        node.is_overwritten |= node.inode.is_sensitive();
+        node.overwrites += u64::from(node.inode.is_sensitive());
         drop(node);
         self.after_deletion();
         Ok(())

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use tacita_dnefs_format::record::SENSITIVE;
 use tacita_vfs::{Kind, NodeId, Result, XattrMode};
 
-use crate::dnefs::{Dnefs, PurgeScope};
+use crate::dnefs::Dnefs;
 use crate::faults::{Fault, planted};
 use crate::inodes::Node;
 
@@ -54,8 +54,8 @@ impl Dnefs {
         if planted(Fault::SensitiveWaits) {
             return Ok(());
         }
-        if self.keys_waiting() > 0 && nodes.iter().any(|node| self.is_sensitive(*node)) {
-            self.purge(PurgeScope::Deleted)?;
+        if nodes.iter().any(|node| self.is_sensitive(*node)) {
+            self.purge_what_waits()?;
         }
         Ok(())
     }

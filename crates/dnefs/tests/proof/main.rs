@@ -12,4 +12,5 @@ mod planted;
 mod policies;
 mod receipts;
 mod second_reader;
+mod sensitive;
 mod volumes;
