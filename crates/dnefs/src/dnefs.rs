@@ -11,7 +11,7 @@ use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
 use crate::entries::NameHash;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::format::unlock;
 use crate::inodes::{Inodes, missing, time_of};
@@ -62,6 +62,8 @@ pub struct Dnefs {
     clock: Arc<dyn Clock>,
     /// Receipts follow one another: one purge that gives one at a time.
     purging: Mutex<()>,
+    /// Nodes that were lost when it was opened.
+    lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
     /// Happens when there is so much to purge.
@@ -92,13 +94,18 @@ impl Dnefs {
             name_hash,
             clock,
             purging: Mutex::new(()),
+            lost: loaded.lost,
             incomplete: AtomicBool::new(false),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
             due_at_bytes: AtomicU64::new(u64::MAX),
         };
         for (ino, size) in loaded.sizes {
-            let cell = dnefs.inodes.get(&dnefs.store, ino)?.ok_or_else(|| missing(ino))?;
+            let cell = match dnefs.inodes.get(&dnefs.store, ino) {
+                // It has its key in a damaged page: the file is lost, and nothing else.
+                Err(e) if e.kind() == Kind::Damaged => continue,
+                found => found?.ok_or_else(|| missing(ino))?,
+            };
             let mut node = cell.lock();
             if node.inode.size < size {
                 node.inode.size = size;
@@ -222,6 +229,12 @@ impl Dnefs {
     /// Whether a purge may have left keys since the volume was opened, that of opening it included.
     pub fn was_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
+    }
+
+    /// How many nodes were lost when the volume was opened: they were written after the newest checkpoint,
+    /// and their keys are in damaged pages. What they were part of is as it was before, or not there.
+    pub const fn lost_nodes(&self) -> u64 {
+        self.lost
     }
 
     /// The receipts of purges that are kept, the oldest first.
