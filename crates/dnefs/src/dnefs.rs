@@ -1,6 +1,6 @@
 //! An open volume.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tacita_clock::{Clock, Event};
@@ -62,6 +62,9 @@ pub struct Dnefs {
     clock: Arc<dyn Clock>,
     /// Receipts follow one another: one purge that gives one at a time.
     purging: Mutex<()>,
+    /// Blocks that were bad by the newest receipt: what went bad since, in attaching the flash too, is for
+    /// the next one to tell.
+    bad_told: AtomicU32,
     /// Nodes that were lost when it was opened.
     lost: u64,
     /// A purge since it was opened may have left keys.
@@ -88,12 +91,14 @@ impl Dnefs {
         let mut loaded = load::load(&volume, unlocked)?;
         load::prepare(&mut loaded.core, &*volume)?;
         let store = Store::new(volume, parameters, loaded.core)?;
+        let newest = loaded.receipt.or_else(|| store.newest_receipt());
         let dnefs = Self {
             store,
             inodes: Inodes::default(),
             name_hash,
             clock,
             purging: Mutex::new(()),
+            bad_told: AtomicU32::new(newest.map_or(u32::MAX, |receipt| receipt.bad_after)),
             lost: loaded.lost,
             incomplete: AtomicBool::new(false),
             due: Event::default(),
@@ -141,6 +146,7 @@ impl Dnefs {
                 return Err(e);
             }
         };
+        let bad_told = self.bad_told.swap(erase.bad_after, Ordering::Relaxed);
         let receipt = Receipt {
             epoch,
             time: time_of(&*self.clock),
@@ -148,7 +154,7 @@ impl Dnefs {
             key_lebs: purged.lebs,
             keys: purged.destroyed.len() as u64,
             destroyed: destroyed(&mut purged.destroyed),
-            bad_before: erase.bad_before,
+            bad_before: erase.bad_before.min(bad_told),
             bad_after: erase.bad_after,
             damaged_pages: purged.damaged_pages,
             previous: self.store.core().last_receipt,

@@ -294,6 +294,39 @@ fn a_block_that_goes_bad_in_a_mount_is_told_of() {
     assert!(told > 1, "{told} blocks went bad");
 }
 
+/// A block that goes bad between an unmount and the next mount, as when UBI attaches a chip: the next
+/// receipt tells of it.
+#[test]
+fn a_block_that_goes_bad_while_nothing_is_mounted_is_told_of() {
+    let mut told = 0;
+    for block in 0..64 {
+        let (chip, fs, _) = prepared(1);
+        fs.close().unwrap();
+        drop(fs);
+        chip.damage(Damage::EraseFails { block });
+        let last = Leb(chip.geometry().lebs - 1);
+        chip.map(last).unwrap();
+        chip.unmap(last).unwrap();
+        chip.flush_erases().unwrap();
+        if !chip.wear()[block as usize].is_bad {
+            continue;
+        }
+        // What the flash reports begins anew.
+        let chip = Arc::new(chip.power_on().unwrap());
+        let fs = open(&chip);
+        let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+        assert_eq!((receipt.bad_before, receipt.bad_after), (0, 1), "block {block}");
+        assert!(fs.was_incomplete(), "block {block}");
+        let second = fs.close().unwrap();
+        assert_eq!((second.bad_before, second.bad_after), (1, 1), "it is told once");
+        drop(fs);
+        let fs = open(&chip);
+        assert!(fs.close().unwrap().is_complete() && !fs.was_incomplete());
+        told += 1;
+    }
+    assert!(told > 0, "no block went bad");
+}
+
 #[test]
 fn a_block_that_goes_bad_in_a_format_is_told_of() {
     let mut told = 0;
