@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+mod checkpoints;
 mod crash;
 mod damaged_keys;
 mod deletion;
