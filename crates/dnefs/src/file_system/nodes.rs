@@ -178,12 +178,12 @@ impl Dnefs {
         let block = self.store().parameters.node_len_bytes;
         let core = self.store().core();
         let all = core.log.capacity_bytes() / u64::from(block);
-        let used = core.log.live_bytes().div_ceil(u64::from(block));
+        let free = core.room_for(block as usize);
         FsStats {
             block_len_bytes: block,
             blocks: all,
-            blocks_free: all.saturating_sub(used),
-            blocks_available: all.saturating_sub(used),
+            blocks_free: free,
+            blocks_available: free,
             files: core.keys.count().into(),
             files_free: u64::from(core.keys.count()).saturating_sub(core.index.len() as u64),
             name_len_max: u32::try_from(NAME_LEN_MAX).expect("names are short"),

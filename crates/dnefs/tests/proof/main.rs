@@ -12,6 +12,7 @@ mod model;
 mod planted;
 mod policies;
 mod receipts;
+mod room;
 mod second_reader;
 mod sensitive;
 mod volumes;
