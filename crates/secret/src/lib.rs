@@ -12,6 +12,7 @@
 mod faults;
 #[cfg(feature = "faults")]
 pub mod faults;
+mod gcm;
 mod key;
 mod locked;
 mod noise;
