@@ -183,7 +183,7 @@ pub(crate) struct DnefsOptions {
     #[arg(long, value_delimiter = ',', default_value = "mounts,open,memory,wear")]
     pub(crate) parts: Vec<String>,
     /// Who is mounted: dnefs, dnefs-gcm16, dnefs-ctr16 (the paper's mode), gocryptfs (the one that
-    /// ratios refer to), ext4-loop
+    /// ratios refer to), ext4-loop; dnefs-none is a build of tacita that encrypts nothing
     #[arg(
         long,
         value_delimiter = ',',

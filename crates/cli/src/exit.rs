@@ -99,7 +99,7 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
         ),
         Kind::NoSpace => Failure::new(NO_SPACE, text),
         Kind::NoKeys => Failure::new(NO_SPACE, text)
-            .with_remedy("delete files, or make a volume with larger nodes"),
+            .with_remedy("delete files, or make a volume with smaller nodes (`--node-size`), which has more keys"),
         Kind::Damaged => Failure::new(DEVICE, text).with_remedy(
             "nothing has been changed; `tacita dnefs check` tells more; restore it from a backup",
         ),

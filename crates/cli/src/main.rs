@@ -33,6 +33,9 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::DONE });
         }
     };
+    if !tacita_secret::ENCRYPTS {
+        eprintln!("tacita: this program was built for measuring: DNEFS encrypts nothing");
+    }
     match run(&arguments) {
         Ok(()) => ExitCode::from(exit::DONE),
         Err(failure) => {

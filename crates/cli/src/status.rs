@@ -29,7 +29,7 @@ pub(crate) fn ask(client: Client, word: &str, arguments: Value) -> Outcome<Value
 /// How a daemon answers who has asked for a sync.
 pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
     let code = |e: &tacita_vfs::Error| match e.kind() {
-        tacita_vfs::Kind::NoSpace => exit::NO_SPACE,
+        tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota => exit::NO_SPACE,
         _ => exit::DEVICE,
     };
     done.map(|()| Value::Null)

@@ -78,7 +78,7 @@ impl Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let code = match error.kind() {
-            io::ErrorKind::StorageFull => exit::NO_SPACE,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit::NO_SPACE,
             _ => exit::DEVICE,
         };
         Self::new(code, error.to_string())

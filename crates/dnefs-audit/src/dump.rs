@@ -1,5 +1,6 @@
 //! What is in a dump: superblocks, nodes and pages of keys, wherever they lie.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use tacita_dnefs_format::key_page::{self, Place};
@@ -30,10 +31,13 @@ pub(crate) struct Masters {
 }
 
 impl Masters {
-    /// Takes those of all superblocks in a dump that a password opens, or that need none.
-    pub(crate) fn find(&mut self, dump: &[u8], passwords: &[Password]) {
+    /// Takes those of all superblocks in a dump that a password opens, or that need none. Returns the
+    /// volumes that they name.
+    pub(crate) fn find(&mut self, dump: &[u8], passwords: &[Password]) -> HashSet<[u8; 16]> {
+        let mut volumes = HashSet::new();
         for sector in dump.chunks(SECTOR_LEN) {
             let Ok(superblock) = Superblock::decode(sector) else { continue };
+            volumes.insert(superblock.parameters.uuid);
             if self.superblocks.contains(&superblock) {
                 continue;
             }
@@ -46,6 +50,7 @@ impl Masters {
                 }
             }
         }
+        volumes
     }
 
     /// Whether the volume is ephemeral: its keys were in memory only.

@@ -98,8 +98,9 @@ fn judge(
     passwords: &[Password],
 ) -> Result<Report, WrongPassword> {
     let mut masters = dump::Masters::default();
-    masters.find(before, passwords);
-    masters.find(after, passwords);
+    let volumes = [masters.find(before, passwords), masters.find(after, passwords)];
+    let are_strangers =
+        volumes.iter().all(|found| !found.is_empty()) && volumes[0].is_disjoint(&volumes[1]);
     masters.check()?;
     let before = Dump::read(before, &masters, SECTOR_LEN);
     let after = Dump::read(after, &masters, SECTOR_LEN);
@@ -125,6 +126,10 @@ fn judge(
         receipts_whole: true,
         undecided: None,
     };
+    if are_strangers {
+        report.undecided = Some("the dumps are of different volumes".into());
+        return Ok(report);
+    }
     let Some(cipher) = masters.cipher() else {
         report.undecided = Some("no superblock was found in either dump".into());
         return Ok(report);

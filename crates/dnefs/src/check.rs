@@ -35,6 +35,9 @@ pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Fi
     let parameters = unlocked.superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
     let mut findings = Findings { was_unmounted: loaded.is_clean, ..Findings::default() };
+    if loaded.lost > 0 {
+        findings.wrong.push(lost(loaded.lost));
+    }
     if !loaded.core.key_state_map_is_sound() {
         findings.wrong.push("keys are not used as the index says".into());
     }
@@ -51,6 +54,13 @@ pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Fi
     findings.inodes = names.inodes.len() as u64;
     names.compare(&mut findings.wrong);
     Ok(findings)
+}
+
+/// That so many nodes are lost.
+fn lost(nodes: u64) -> String {
+    format!(
+        "{nodes} nodes written after the newest checkpoint are lost: their keys are in damaged pages"
+    )
 }
 
 /// Inodes, and who names them.

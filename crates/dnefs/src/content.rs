@@ -46,7 +46,10 @@ impl Store {
     pub(crate) fn write_content(&self, node: &mut Node, offset: u64, data: &[u8]) -> Result<()> {
         let len = self.node_len();
         let end = offset + data.len() as u64;
-        let mut writes = Vec::with_capacity(WRITE_NODES);
+        // Where erase blocks are short, more at once would need more of them than are left.
+        let most = (2 * u64::from(self.layout.leb_len_bytes) / len).min(WRITE_NODES as u64);
+        let most = usize::try_from(most).expect("it is at most that many");
+        let mut writes = Vec::with_capacity(most);
         let mut at = offset;
         while at < end {
             let block = at / len;
@@ -63,7 +66,7 @@ impl Store {
                 payload,
             });
             at = part.end;
-            if writes.len() == WRITE_NODES || at == end {
+            if writes.len() == most || at == end {
                 let written = self.write_data(&writes);
                 if written.is_err() {
                     // What was written beyond the end is not to be seen when the file grows.

@@ -1,6 +1,6 @@
 //! An open volume.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tacita_clock::{Clock, Event};
@@ -11,7 +11,7 @@ use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
 use crate::entries::NameHash;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::format::unlock;
 use crate::inodes::{Inodes, missing, time_of};
@@ -62,6 +62,11 @@ pub struct Dnefs {
     clock: Arc<dyn Clock>,
     /// Receipts follow one another: one purge that gives one at a time.
     purging: Mutex<()>,
+    /// Blocks that were bad by the newest receipt: what went bad since, in attaching the flash too, is for
+    /// the next one to tell.
+    bad_told: AtomicU32,
+    /// Nodes that were lost when it was opened.
+    lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
     /// Happens when there is so much to purge.
@@ -86,19 +91,26 @@ impl Dnefs {
         let mut loaded = load::load(&volume, unlocked)?;
         load::prepare(&mut loaded.core, &*volume)?;
         let store = Store::new(volume, parameters, loaded.core)?;
+        let newest = loaded.receipt.or_else(|| store.newest_receipt());
         let dnefs = Self {
             store,
             inodes: Inodes::default(),
             name_hash,
             clock,
             purging: Mutex::new(()),
+            bad_told: AtomicU32::new(newest.map_or(u32::MAX, |receipt| receipt.bad_after)),
+            lost: loaded.lost,
             incomplete: AtomicBool::new(false),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
             due_at_bytes: AtomicU64::new(u64::MAX),
         };
         for (ino, size) in loaded.sizes {
-            let cell = dnefs.inodes.get(&dnefs.store, ino)?.ok_or_else(|| missing(ino))?;
+            let cell = match dnefs.inodes.get(&dnefs.store, ino) {
+                // It has its key in a damaged page: the file is lost, and nothing else.
+                Err(e) if e.kind() == Kind::Damaged => continue,
+                found => found?.ok_or_else(|| missing(ino))?,
+            };
             let mut node = cell.lock();
             if node.inode.size < size {
                 node.inode.size = size;
@@ -134,6 +146,7 @@ impl Dnefs {
                 return Err(e);
             }
         };
+        let bad_told = self.bad_told.swap(erase.bad_after, Ordering::Relaxed);
         let receipt = Receipt {
             epoch,
             time: time_of(&*self.clock),
@@ -141,7 +154,7 @@ impl Dnefs {
             key_lebs: purged.lebs,
             keys: purged.destroyed.len() as u64,
             destroyed: destroyed(&mut purged.destroyed),
-            bad_before: erase.bad_before,
+            bad_before: erase.bad_before.min(bad_told),
             bad_after: erase.bad_after,
             damaged_pages: purged.damaged_pages,
             previous: self.store.core().last_receipt,
@@ -196,6 +209,21 @@ impl Dnefs {
     /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
     pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
+        self.purge_alone(scope)
+    }
+
+    /// Purges if anything is to be purged. A purge that is under way is waited for: what it has replaced
+    /// may not be erased yet.
+    pub(crate) fn purge_what_waits(&self) -> Result<()> {
+        let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.keys_waiting() > 0 {
+            self.purge_alone(PurgeScope::Deleted)?;
+        }
+        Ok(())
+    }
+
+    /// Purges; no other purge is under way.
+    fn purge_alone(&self, scope: PurgeScope) -> Result<Receipt> {
         self.inodes.write_all(&self.store)?;
         let epoch = self.store.purge_keys(scope == PurgeScope::All)?;
         let receipt = self.erase_purged(epoch, scope)?;
@@ -207,6 +235,12 @@ impl Dnefs {
     /// Whether a purge may have left keys since the volume was opened, that of opening it included.
     pub fn was_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
+    }
+
+    /// How many nodes were lost when the volume was opened: they were written after the newest checkpoint,
+    /// and their keys are in damaged pages. What they were part of is as it was before, or not there.
+    pub const fn lost_nodes(&self) -> u64 {
+        self.lost
     }
 
     /// The receipts of purges that are kept, the oldest first.

@@ -69,43 +69,42 @@ struct Upper {
 #[derive(Debug)]
 struct Blocks {
     bytes: LockedBytes,
+    leb_len_bytes: usize,
     mapped: Vec<bool>,
 }
 
 impl Blocks {
-    fn of(&mut self, leb: Leb, len_bytes: u32) -> &mut [u8] {
-        &mut self.bytes[leb.0 as usize * len_bytes as usize..][..len_bytes as usize]
+    fn of(&mut self, leb: Leb) -> &mut [u8] {
+        let len = self.leb_len_bytes;
+        &mut self.bytes[leb.0 as usize * len..][..len]
+    }
+
+    fn put(&mut self, leb: Leb, offset: u32, data: &[u8]) {
+        self.of(leb)[offset as usize..][..data.len()].copy_from_slice(data);
+        self.mapped[leb.0 as usize] = true;
+    }
+
+    fn clear(&mut self, leb: Leb) {
+        self.of(leb).fill(0xff);
+        self.mapped[leb.0 as usize] = false;
     }
 }
 
 impl Upper {
     fn new(flash: Arc<dyn Volume>, layout: &Layout) -> Self {
         let count = layout.main_leb(tacita_dnefs_format::MainLeb(0));
-        let mut bytes = LockedBytes::zeroed(count as usize * layout.leb_len_bytes as usize);
+        let leb_len_bytes = layout.leb_len_bytes as usize;
+        let mut bytes = LockedBytes::zeroed(count as usize * leb_len_bytes);
         bytes.fill(0xff);
-        let blocks = Blocks { bytes, mapped: vec![false; count as usize] };
+        let blocks = Blocks { bytes, leb_len_bytes, mapped: vec![false; count as usize] };
         Self { flash, count, blocks: Mutex::new(blocks) }
     }
 
-    /// The erase blocks in memory, if `leb` is one of them.
+    /// The erase blocks in memory, if `leb` is one of them. Whoever has them changes them as a whole
+    /// before it lets them go.
     fn in_memory(&self, leb: Leb) -> Option<MutexGuard<'_, Blocks>> {
-        // Each call changes them in one step.
+        // Nothing that is done under the lock fails half way.
         (leb.0 < self.count).then(|| self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn put(&self, leb: Leb, offset: u32, data: &[u8]) {
-        if let Some(mut blocks) = self.in_memory(leb) {
-            let len = self.geometry().leb_len_bytes;
-            blocks.of(leb, len)[offset as usize..][..data.len()].copy_from_slice(data);
-            blocks.mapped[leb.0 as usize] = true;
-        }
-    }
-
-    fn clear(&self, leb: Leb) {
-        if let Some(mut blocks) = self.in_memory(leb) {
-            blocks.of(leb, self.geometry().leb_len_bytes).fill(0xff);
-            blocks.mapped[leb.0 as usize] = false;
-        }
     }
 }
 
@@ -118,29 +117,30 @@ impl Volume for Upper {
         let Some(mut blocks) = self.in_memory(leb) else {
             return self.flash.read(leb, offset, buf);
         };
-        let geometry = self.geometry();
-        geometry.check_read(leb, offset, buf.len())?;
-        let block = blocks.of(leb, geometry.leb_len_bytes);
-        buf.copy_from_slice(&block[offset as usize..][..buf.len()]);
+        self.geometry().check_read(leb, offset, buf.len())?;
+        buf.copy_from_slice(&blocks.of(leb)[offset as usize..][..buf.len()]);
         Ok(())
     }
 
     fn append(&self, leb: Leb, offset: u32, data: &[u8]) -> FlashResult<()> {
-        if leb.0 >= self.count {
+        let Some(mut blocks) = self.in_memory(leb) else {
             return self.flash.append(leb, offset, data);
-        }
+        };
         self.geometry().check_write(leb, offset, data.len())?;
-        self.put(leb, offset, data);
+        blocks.put(leb, offset, data);
         Ok(())
     }
 
     fn change(&self, leb: Leb, data: &[u8]) -> FlashResult<()> {
-        if leb.0 >= self.count || planted(Fault::EphemeralKept) {
+        let Some(mut blocks) = self.in_memory(leb) else {
+            return self.flash.change(leb, data);
+        };
+        if planted(Fault::EphemeralKept) {
             self.flash.change(leb, data)?;
         }
         self.geometry().check_write(leb, 0, data.len())?;
-        self.clear(leb);
-        self.put(leb, 0, data);
+        blocks.clear(leb);
+        blocks.put(leb, 0, data);
         Ok(())
     }
 
@@ -155,11 +155,13 @@ impl Volume for Upper {
     }
 
     fn unmap(&self, leb: Leb) -> FlashResult<()> {
-        if leb.0 >= self.count {
-            return self.flash.unmap(leb);
+        match self.in_memory(leb) {
+            Some(mut blocks) => {
+                blocks.clear(leb);
+                Ok(())
+            }
+            None => self.flash.unmap(leb),
         }
-        self.clear(leb);
-        Ok(())
     }
 
     fn is_mapped(&self, leb: Leb) -> FlashResult<bool> {

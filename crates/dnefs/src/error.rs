@@ -73,7 +73,8 @@ impl From<tacita_flash::Error> for Error {
 impl From<Error> for tacita_vfs::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind {
-            Kind::NoSpace | Kind::NoKeys => tacita_vfs::Kind::NoSpace,
+            Kind::NoSpace => tacita_vfs::Kind::NoSpace,
+            Kind::NoKeys => tacita_vfs::Kind::Quota,
             Kind::TooLarge => tacita_vfs::Kind::TooLarge,
             Kind::Damaged | Kind::NotAVolume => tacita_vfs::Kind::Corrupt,
             _ => tacita_vfs::Kind::Io,

@@ -49,8 +49,8 @@ impl FileSystem for Dnefs {
 
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         let left = self.remove_name(link, now)?;
-        // Of the last name of a file `unlinked` tells.
-        if left > 0 || self.is_directory(link.node)? {
+        // Of the last name `unlinked` tells.
+        if left > 0 {
             self.purge_if_sensitive(&[link.node])?;
         }
         Ok(left)
@@ -69,7 +69,7 @@ impl FileSystem for Dnefs {
         };
         let mut renamed = vec![from.node];
         if let Some(other) = to.node
-            && (exchange == Exchange::Yes || left > 0 || self.is_directory(other)?)
+            && (exchange == Exchange::Yes || left > 0)
         {
             renamed.push(other);
         }
@@ -205,10 +205,15 @@ impl FileSystem for Dnefs {
         let cell = self.cell(node)?;
         let mut locked = cell.lock();
         inodes::write(self.store(), &mut locked)?;
-        let is_overwritten = std::mem::take(&mut locked.is_overwritten);
+        let (overwrites, purged) = (locked.overwrites, locked.overwrites_purged);
         drop(locked);
         self.store().sync()?;
-        if is_overwritten { self.purge_if_sensitive(&[node]) } else { Ok(()) }
+        if overwrites > purged {
+            self.purge_if_sensitive(&[node])?;
+            let mut locked = cell.lock();
+            locked.overwrites_purged = locked.overwrites_purged.max(overwrites);
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {

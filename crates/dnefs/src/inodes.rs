@@ -19,14 +19,16 @@ pub(crate) struct Node {
     pub(crate) inode: Inode,
     /// The volume does not have it like this.
     pub(crate) is_dirty: bool,
-    /// It is sensitive, and some of its content may have been overwritten since the last purge for it.
-    pub(crate) is_overwritten: bool,
+    /// How often it was written to while it was sensitive: what was there may be overwritten.
+    pub(crate) overwrites: u64,
+    /// So many of them were purged.
+    pub(crate) overwrites_purged: u64,
 }
 
 impl Node {
     /// An inode as the volume has it.
     pub(crate) const fn new(ino: u64, inode: Inode) -> Self {
-        Self { ino, inode, is_dirty: false, is_overwritten: false }
+        Self { ino, inode, is_dirty: false, overwrites: 0, overwrites_purged: 0 }
     }
 
     /// As a record, for a group that changes it.

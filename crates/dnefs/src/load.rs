@@ -31,6 +31,8 @@ pub(crate) struct Loaded {
     pub(crate) sizes: BTreeMap<u64, u64>,
     /// The receipt of the last purge, which is not in the index yet.
     pub(crate) receipt: Option<Receipt>,
+    /// Nodes that were written after the checkpoint, and whose keys are in damaged pages.
+    pub(crate) lost: u64,
 }
 
 /// Reads a volume, and changes nothing on it.
@@ -63,11 +65,12 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
     core.keys.is_at(root_key, State::Passing, NOWHERE);
     loader.checkpoint(&mut core, &root)?;
     core.log.skip_to(root.next_sqnum.max(marked + 1));
-    let mut sizes = if is_clean { BTreeMap::new() } else { loader.replay(&mut core, &root)? };
+    let Replayed { mut sizes, lost } =
+        if is_clean { Replayed::default() } else { loader.replay(&mut core, &root)? };
     finish(&mut core, is_clean);
     let receipt = loader.last_receipt(&mut core, &survey.receipts, root.next_sqnum);
     sizes.retain(|ino, _| core.index.get(IndexKey::inode(*ino)).is_some());
-    Ok(Loaded { core, is_clean, sizes, receipt })
+    Ok(Loaded { core, is_clean, sizes, receipt, lost })
 }
 
 /// Where a node is not.
@@ -84,6 +87,14 @@ struct Written {
     header: Header,
     location: Location,
     bytes: Vec<u8>,
+}
+
+/// What a replay found besides records.
+#[derive(Default)]
+struct Replayed {
+    /// As in [`Loaded`].
+    sizes: BTreeMap<u64, u64>,
+    lost: u64,
 }
 
 impl Loader<'_> {
@@ -225,8 +236,9 @@ impl Loader<'_> {
     }
 
     /// Plays what was written after the checkpoint: moved nodes first, then everything in the order of
-    /// numbers. What was cut short, and whose key is gone, does not count.
-    fn replay(&self, core: &mut Core, root: &Root) -> Result<BTreeMap<u64, u64>> {
+    /// numbers. What was cut short, and whose key is gone, does not count; what has its key in a damaged
+    /// page is lost, and nothing else.
+    fn replay(&self, core: &mut Core, root: &Root) -> Result<Replayed> {
         let mut written = self.written(core, root)?;
         written.retain(|node| {
             let is_moved = node.header.sqnum < root.next_sqnum;
@@ -239,29 +251,31 @@ impl Loader<'_> {
         // Nothing that is written from now on completes a group that was cut short.
         let last = written.last().map_or(0, |node| node.header.sqnum);
         core.log.skip_to(last + 2);
-        let mut sizes = BTreeMap::new();
+        let mut replayed = Replayed::default();
         for group in whole_groups(written) {
             for mut node in group {
-                self.play(core, &mut node, &mut sizes)?;
+                self.play(core, &mut node, &mut replayed)?;
             }
         }
         // Content reached the medium, but what created the file did not.
-        for ino in sizes.keys() {
+        for ino in replayed.sizes.keys() {
             if core.index.get(IndexKey::inode(*ino)).is_none() {
                 core.drop_range(IndexKey::inode(*ino)..IndexKey::end_of(*ino));
             }
         }
-        Ok(sizes)
+        Ok(replayed)
     }
 
-    fn play(
-        &self,
-        core: &mut Core,
-        node: &mut Written,
-        sizes: &mut BTreeMap<u64, u64>,
-    ) -> Result<()> {
+    fn play(&self, core: &mut Core, node: &mut Written, replayed: &mut Replayed) -> Result<()> {
         let Ok(key) = core.keys.id(node.header.key) else { return Ok(()) };
-        let opening = core.keys.for_opening(self.volume, key)?;
+        let opening = match core.keys.for_opening(self.volume, key) {
+            Err(e) if e.kind() == Kind::Damaged => {
+                replayed.lost += 1;
+                return Ok(());
+            }
+            opening => opening?,
+        };
+        let sizes = &mut replayed.sizes;
         let authenticates = self.parameters.cipher.authenticates();
         let Ok(opened) = node::open(&mut node.bytes, &node.header, &opening, authenticates) else {
             return Ok(());
@@ -366,7 +380,12 @@ pub(crate) fn prepare(core: &mut Core, volume: &dyn Volume) -> Result<()> {
     }
     while core.keys.fresh() < core.checkpoint_keys() * 2 {
         let Some(leb) = core.keys.most_deleted() else { break };
+        let before = core.keys.fresh();
         core.keys.purge(volume, leb, core.epoch)?;
+        // In a damaged page they stay what they are.
+        if core.keys.fresh() == before {
+            break;
+        }
     }
     Ok(())
 }

@@ -156,6 +156,16 @@ impl Log {
         (lebs * usable / 16 * 15).saturating_sub(checkpoint)
     }
 
+    /// How many nodes of `len` bytes there is room for where `kept` erase blocks are to stay free: erase
+    /// blocks with garbage can be written anew, but a node is in one of them as a whole.
+    pub(crate) fn room_for(&self, len: usize, kept: u32) -> u64 {
+        let usable = self.layout.leb_len_bytes - NODE_HEAD_LEN;
+        let beside = |live: u32| usable.saturating_sub(live) as usize / len;
+        let lebs = (0..self.layout.main_lebs).map(MainLeb).filter(|leb| !self.is_checkpoint(*leb));
+        let all: u64 = lebs.map(|leb| beside(self.live_in(leb)) as u64).sum();
+        all.saturating_sub(u64::from(kept) * beside(0) as u64)
+    }
+
     /// Whether a head can append `len` bytes without another erase block.
     pub(crate) fn has_room(&self, head: Head, len: usize) -> bool {
         self.open[head as usize]

@@ -58,6 +58,12 @@ impl Store {
         }
     }
 
+    /// The newest receipt in the index, if it can be read.
+    pub(crate) fn newest_receipt(&self) -> Option<Receipt> {
+        let last = self.list(all(), usize::MAX).pop()?;
+        Receipt::decode(&self.get(last).ok()??).ok()
+    }
+
     /// Adds a receipt to the chain.
     pub(crate) fn write_receipt(&self, receipt: &Receipt) -> Result<()> {
         let at = IndexKey::receipt(receipt.epoch);

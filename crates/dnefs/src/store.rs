@@ -416,7 +416,7 @@ impl Core {
         let kept = if may_on_full {
             RESERVED_LEBS / 2 + self.checkpoint_lebs() + 1
         } else {
-            RESERVED_LEBS + self.checkpoint_lebs_max()
+            self.kept_lebs()
         };
         if self.log.free_lebs() < kept + begun {
             return Ok(Some(Wanting::Room));
@@ -427,6 +427,19 @@ impl Core {
             return Ok(Some(Wanting::Keys));
         }
         Ok(None)
+    }
+
+    /// Erase blocks that stay free whatever files are written.
+    fn kept_lebs(&self) -> u32 {
+        RESERVED_LEBS + self.checkpoint_lebs_max()
+    }
+
+    /// How many nodes of `len` bytes of files there is room for.
+    pub(crate) fn room_for(&self, len: usize) -> u64 {
+        let within = self.log.capacity_bytes().saturating_sub(self.log.live_bytes());
+        let len = len + node::OVERHEAD;
+        let begun = self.log.lebs_for(len);
+        (within / len as u64).min(self.log.room_for(len, self.kept_lebs() + begun))
     }
 
     /// Whether records may be written where there is no room for more: they free some, or replace

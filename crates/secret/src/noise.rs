@@ -6,7 +6,7 @@ use aes::Aes256Enc;
 use ctr::cipher::{KeyIvInit, StreamCipher};
 
 use crate::Key;
-use crate::slab::{Place, wipe_after_making, wipe_after_use};
+use crate::slab::{Place, wipe_after_making, wipe_after_stream};
 
 /// A stream of AES-256 in counter mode under a key of its own.
 pub struct Noise(Place<ctr::Ctr128BE<Aes256Enc>>);
@@ -28,7 +28,7 @@ impl Noise {
 
 impl Drop for Noise {
     fn drop(&mut self) {
-        wipe_after_use();
+        wipe_after_stream();
     }
 }
 

@@ -4,17 +4,19 @@
 use std::fmt;
 
 use aes::{Aes128Enc, Aes256Enc};
-use aes_gcm::aead::consts::U12;
-use aes_gcm::aead::{AeadInOut, KeyInit};
-use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
-use ctr::cipher::{BlockCipherEncrypt, KeyIvInit, StreamCipher};
+use ctr::cipher::{BlockCipherEncrypt, KeyInit, KeyIvInit, StreamCipher};
 
+use crate::gcm::{Gcm, Nonce};
 use crate::key::KEY_LEN;
 use crate::sealing::{Forged, Tag};
-use crate::slab::{Place, wipe_after_use};
+use crate::slab::{Place, wipe_after_stream, wipe_after_use};
 
 /// Length of a check value in bytes.
 pub const CHECK_VALUE_LEN: usize = 8;
+
+/// Whether messages are encrypted. A program that does not is there to be measured beside one that does;
+/// `--cfg tacita_unencrypted` alone makes it, which no feature of a crate can bring about.
+pub const ENCRYPTS: bool = cfg!(not(tacita_unencrypted));
 
 /// What tells whether a key is a message's without giving anything of it away: the first bytes of
 /// the block cipher's value at the block of all ones. Neither mode ever gets to that block.
@@ -68,6 +70,20 @@ impl Bytes {
     fn key(&self) -> &[u8] {
         &self.bytes[..self.cipher.key_len()]
     }
+
+    fn check_value(&self) -> CheckValue {
+        if !ENCRYPTS {
+            return *self.bytes.first_chunk().expect("it is shorter");
+        }
+        let value = check_value(self.cipher, self.key());
+        wipe_after_use();
+        value
+    }
+
+    /// Overwrites what its use has left on the stack.
+    fn wipe_stack(&self) {
+        if self.cipher.authenticates() { wipe_after_use() } else { wipe_after_stream() }
+    }
 }
 
 /// The check value that `key` has, if it is one: for whoever looks for keys among other bytes.
@@ -102,32 +118,35 @@ fn apply_key_stream(key: &Bytes, buf: &mut [u8]) {
     ctr::Ctr128BE::<Aes128Enc>::new(key.short().into(), &[0; 16].into()).apply_keystream(buf);
 }
 
-#[inline(never)]
-fn seal_with<C: AeadInOut<NonceSize = U12, TagSize = aes_gcm::aead::consts::U16>>(
-    cipher: &C,
-    context: &[u8],
-    buf: &mut [u8],
-) -> Tag {
-    cipher
-        .encrypt_inout_detached(&Nonce::default(), context, buf.into())
-        .expect("messages are shorter than what GCM can take")
-        .into()
+/// Each key encrypts one message.
+const NONCE: Nonce = [0; 12];
+
+/// The cipher of a key; none for the one that does not authenticate.
+fn gcm(key: &Bytes) -> Option<Gcm> {
+    match key.cipher {
+        OneTimeCipher::Aes128Ctr => None,
+        OneTimeCipher::Aes128Gcm => Some(Gcm::new_128(key.short())),
+        OneTimeCipher::Aes256Gcm => Some(Gcm::new_256(&key.bytes)),
+    }
 }
 
 #[inline(never)]
-fn open_with<C: AeadInOut<NonceSize = U12, TagSize = aes_gcm::aead::consts::U16>>(
-    cipher: &C,
-    context: &[u8],
-    buf: &mut [u8],
-    tag: &Tag,
-) -> Result<(), Forged> {
-    cipher
-        .decrypt_inout_detached(&Nonce::default(), context, buf.into(), &GcmTag::from(*tag))
-        .map_err(|_| Forged)
+fn seal(key: &Bytes, context: &[u8], buf: &mut [u8]) -> Tag {
+    let Some(cipher) = gcm(key) else {
+        apply_key_stream(key, buf);
+        return Tag::default();
+    };
+    cipher.seal(NONCE, context, buf)
 }
 
-type Gcm128 = AesGcm<Aes128Enc, U12>;
-type Gcm256 = AesGcm<Aes256Enc, U12>;
+#[inline(never)]
+fn open(key: &Bytes, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
+    let Some(cipher) = gcm(key) else {
+        apply_key_stream(key, buf);
+        return Ok(());
+    };
+    cipher.open(NONCE, context, buf, tag)
+}
 
 /// A key that has encrypted nothing yet. It encrypts one message and is gone.
 pub struct FreshKey(Bytes);
@@ -143,23 +162,16 @@ impl FreshKey {
 
     /// What tells the message that this key encrypts.
     pub fn check_value(&self) -> CheckValue {
-        let value = check_value(self.0.cipher, self.0.key());
-        wipe_after_use();
-        value
+        self.0.check_value()
     }
 
     /// Encrypts `buf` in place; `context` is authenticated with it.
     pub fn seal(self, context: &[u8], buf: &mut [u8]) -> Tag {
-        let key = &self.0;
-        let tag = match key.cipher {
-            OneTimeCipher::Aes128Ctr => {
-                apply_key_stream(key, buf);
-                Tag::default()
-            }
-            OneTimeCipher::Aes128Gcm => seal_with(&Gcm128::new(key.short().into()), context, buf),
-            OneTimeCipher::Aes256Gcm => seal_with(&Gcm256::new((&*key.bytes).into()), context, buf),
-        };
-        wipe_after_use();
+        if !ENCRYPTS {
+            return Tag::default();
+        }
+        let tag = seal(&self.0, context, buf);
+        self.0.wipe_stack();
         tag
     }
 }
@@ -178,9 +190,7 @@ impl MessageKey {
 
     /// What tells the message that this key has encrypted.
     pub fn check_value(&self) -> CheckValue {
-        let value = check_value(self.0.cipher, self.0.key());
-        wipe_after_use();
-        value
+        self.0.check_value()
     }
 
     /// Decrypts `buf` in place.
@@ -188,20 +198,11 @@ impl MessageKey {
     /// # Errors
     /// [`Forged`], where the cipher authenticates; `buf` holds nothing of use then.
     pub fn open(&self, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
-        let key = &self.0;
-        let opened = match key.cipher {
-            OneTimeCipher::Aes128Ctr => {
-                apply_key_stream(key, buf);
-                Ok(())
-            }
-            OneTimeCipher::Aes128Gcm => {
-                open_with(&Gcm128::new(key.short().into()), context, buf, tag)
-            }
-            OneTimeCipher::Aes256Gcm => {
-                open_with(&Gcm256::new((&*key.bytes).into()), context, buf, tag)
-            }
-        };
-        wipe_after_use();
+        if !ENCRYPTS {
+            return Ok(());
+        }
+        let opened = open(&self.0, context, buf, tag);
+        self.0.wipe_stack();
         opened
     }
 }

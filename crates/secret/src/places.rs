@@ -3,11 +3,9 @@
 
 use std::fmt;
 
-use aes_gcm::Tag as GcmTag;
-use aes_gcm::aead::AeadInOut;
-
+use crate::gcm::Gcm;
 use crate::key::Key;
-use crate::sealing::{Cipher, Forged, Tag, cipher};
+use crate::sealing::{Forged, Tag, cipher};
 use crate::slab::{Place, wipe_after_use};
 
 /// Bytes that name a place.
@@ -18,7 +16,7 @@ pub const PLACE_LEN: usize = 12;
 /// A place has one content for ever: whoever seals other bytes at it gives away both. So the key has to
 /// follow from all that decides what lies where; then sealing once more gives the same bytes.
 pub struct Places {
-    cipher: Place<Cipher>,
+    cipher: Place<Gcm>,
 }
 
 impl Places {
@@ -28,19 +26,14 @@ impl Places {
     }
 
     /// Encrypts `buf` in place; `context` is authenticated with it.
-    #[inline(never)]
     pub fn seal(&self, place: &[u8; PLACE_LEN], context: &[u8], buf: &mut [u8]) -> Tag {
-        self.cipher
-            .encrypt_inout_detached(place.into(), context, buf.into())
-            .expect("what lies at a place is shorter than what GCM can take")
-            .into()
+        self.cipher.seal(*place, context, buf)
     }
 
     /// Decrypts `buf` in place.
     ///
     /// # Errors
     /// [`Forged`]; `buf` holds nothing of use then.
-    #[inline(never)]
     pub fn open(
         &self,
         place: &[u8; PLACE_LEN],
@@ -48,10 +41,7 @@ impl Places {
         buf: &mut [u8],
         tag: &Tag,
     ) -> Result<(), Forged> {
-        let tag = GcmTag::from(*tag);
-        self.cipher
-            .decrypt_inout_detached(place.into(), context, buf.into(), &tag)
-            .map_err(|_| Forged)
+        self.cipher.open(*place, context, buf, tag)
     }
 }
 

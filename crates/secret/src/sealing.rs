@@ -3,10 +3,7 @@
 
 use std::fmt;
 
-use aes::Aes256Enc;
-use aes_gcm::aead::{AeadInOut, KeyInit};
-use aes_gcm::{AesGcm, Nonce, Tag as GcmTag};
-
+use crate::gcm::{Gcm, Nonce};
 use crate::key::{KEY_LEN, Key};
 use crate::prf::derive;
 use crate::slab::{Place, wipe_after_making, wipe_after_use};
@@ -31,40 +28,34 @@ impl fmt::Display for Forged {
 
 impl std::error::Error for Forged {}
 
-// What is done with round keys has a stack frame of its own, below that of whoever wipes the stack
-// after: so it is never inlined.
-
-/// GCM only ever encrypts with the block cipher, so it needs half of the round keys.
-pub(crate) type Cipher = AesGcm<Aes256Enc, aes_gcm::aead::consts::U12>;
-
-pub(crate) fn cipher(key: &Key) -> Place<Cipher> {
-    let cipher = Place::new(|| Cipher::new(key.expose().into()));
+pub(crate) fn cipher(key: &Key) -> Place<Gcm> {
+    let cipher = Place::new(|| Gcm::new_256(key.expose()));
     wipe_after_making();
     cipher
 }
 
 /// The same with a key for one purpose, as [`Key::derive`] makes it, which has no place of its own.
-fn cipher_under(key: &Key, domain: u8, parts: &[&[u8]]) -> Place<Cipher> {
+fn cipher_under(key: &Key, domain: u8, parts: &[&[u8]]) -> Place<Gcm> {
     let cipher = Place::new(|| {
         let mut derived = [0; KEY_LEN];
         derive(key.expose(), domain, parts, &mut derived);
-        Cipher::new((&derived).into())
+        Gcm::new_256(&derived)
     });
     wipe_after_making();
     cipher
 }
 
-fn nonce(slot: u8) -> Nonce<aes_gcm::aead::consts::U12> {
+const fn nonce(slot: u8) -> Nonce {
     let mut nonce = [0; 12];
     nonce[0] = slot;
-    nonce.into()
+    nonce
 }
 
 /// Seals each slot of one record once.
 ///
 /// The key has to be fresh: derived from a random salt that no other record has.
 pub struct Sealing {
-    cipher: Place<Cipher>,
+    cipher: Place<Gcm>,
     used: u128,
 }
 
@@ -83,20 +74,16 @@ impl Sealing {
     ///
     /// # Panics
     /// If the slot is sealed twice: that would give away both contents.
-    #[inline(never)]
     pub fn seal(&mut self, slot: u8, context: &[u8], buf: &mut [u8]) -> Tag {
         assert!(slot < SLOTS && self.used & 1 << slot == 0, "each slot is sealed once");
         self.used |= 1 << slot;
-        self.cipher
-            .encrypt_inout_detached(&nonce(slot), context, buf.into())
-            .expect("slots are shorter than what GCM can take")
-            .into()
+        self.cipher.seal(nonce(slot), context, buf)
     }
 }
 
 /// Opens slots of one record.
 pub struct Opening {
-    cipher: Place<Cipher>,
+    cipher: Place<Gcm>,
 }
 
 impl Opening {
@@ -114,18 +101,14 @@ impl Opening {
     ///
     /// # Errors
     /// [`Forged`]; `buf` holds nothing of use then.
-    #[inline(never)]
     pub fn open(&self, slot: u8, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
-        let tag = GcmTag::from(*tag);
-        self.cipher
-            .decrypt_inout_detached(&nonce(slot), context, buf.into(), &tag)
-            .map_err(|_| Forged)
+        self.cipher.open(nonce(slot), context, buf, tag)
     }
 }
 
 /// Seals any number of records under one key, which nobody else seals with: their nonces are counted.
 pub struct Counted {
-    cipher: Place<Cipher>,
+    cipher: Place<Gcm>,
     last: std::sync::atomic::AtomicU64,
 }
 
@@ -136,18 +119,15 @@ impl Counted {
     }
 
     /// Encrypts `buf` in place; returns the record's number and its tag.
-    #[inline(never)]
     pub fn seal(&self, context: &[u8], buf: &mut [u8]) -> (u64, Tag) {
         let number = self.last.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        let tag = self.cipher.encrypt_inout_detached(&Self::nonce(number), context, buf.into());
-        (number, tag.expect("records are shorter than what GCM can take").into())
+        (number, self.cipher.seal(Self::nonce(number), context, buf))
     }
 
     /// Decrypts `buf` in place.
     ///
     /// # Errors
     /// [`Forged`]; `buf` holds nothing of use then.
-    #[inline(never)]
     pub fn open(
         &self,
         number: u64,
@@ -155,16 +135,13 @@ impl Counted {
         buf: &mut [u8],
         tag: &Tag,
     ) -> Result<(), Forged> {
-        let tag = GcmTag::from(*tag);
-        self.cipher
-            .decrypt_inout_detached(&Self::nonce(number), context, buf.into(), &tag)
-            .map_err(|_| Forged)
+        self.cipher.open(Self::nonce(number), context, buf, tag)
     }
 
-    fn nonce(number: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+    fn nonce(number: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&number.to_le_bytes());
-        nonce.into()
+        nonce
     }
 }
 

@@ -21,9 +21,11 @@ const PLACES: usize = 1024;
 const PLACE_LEN: usize = 1280;
 /// How far down the stack traces are found of whoever made a cipher, or a key for it, in bytes, and
 /// somewhat more.
-const MADE_LEN: usize = 4 << 10;
-/// The same of whoever used a cipher.
+const MADE_LEN: usize = 8 << 10;
+/// The same of whoever used a cipher, or made one for a single use.
 const USED_LEN: usize = 8 << 10;
+/// The same of whoever made a key stream, many blocks of which are computed side by side.
+const STREAMED_LEN: usize = 12 << 10;
 
 type Bytes = [u8; PLACE_LEN];
 
@@ -147,6 +149,13 @@ pub(crate) fn wipe_after_making() {
 pub(crate) fn wipe_after_use() {
     if !planted(Fault::UsedStack) {
         wipe::<USED_LEN>();
+    }
+}
+
+/// Overwrites what making a key stream has left there: whoever has made one does so in the end.
+pub(crate) fn wipe_after_stream() {
+    if !planted(Fault::UsedStack) {
+        wipe::<STREAMED_LEN>();
     }
 }
 

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 #[cfg(feature = "faults")]
 use tacita_secret::faults::{Fault, plant};
-use tacita_secret::{Counted, Key, Noise, Opening, Sealing};
+use tacita_secret::{Counted, FreshKey, Key, MessageKey, Noise, OneTimeCipher, Opening, Sealing};
 use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
 /// The key that is used, byte by byte; it stands nowhere in memory but where keys do.
@@ -36,6 +36,14 @@ fn use_it(key: &Key) {
     drop(Opening::new(&key.derive(2, &[])));
     Sealing::under(key, 4, &[b"part"]).seal(2, &[], &mut block[..16]);
     drop(Opening::under(key, 4, &[&block]));
+    for cipher in [OneTimeCipher::Aes128Ctr, OneTimeCipher::Aes128Gcm, OneTimeCipher::Aes256Gcm] {
+        // Read anew each time, so that no copy is kept for the next.
+        let bytes = || black_box(&key.expose()[..cipher.key_len()]);
+        black_box(FreshKey::take(cipher, bytes()).check_value());
+        black_box(MessageKey::take(cipher, bytes()).check_value());
+        let tag = FreshKey::take(cipher, bytes()).seal(b"context", &mut block);
+        MessageKey::take(cipher, bytes()).open(b"context", &mut block, &tag).unwrap();
+    }
 }
 
 fn is_one_mapping(findings: &[Finding]) -> bool {
@@ -50,6 +58,9 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
     let found = keys();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(search(is_key_schedule), []);
+    // Short keys are its first half, and their first round keys are what they are.
+    let found = search(|bytes: &[u8; 16]| bytes.iter().all(|byte| *byte == KEY_BYTE));
+    assert_eq!(found.len(), 17, "within the key, and nowhere else: {found:#?}");
 
     // While ciphers live, they lie where the key does.
     let ciphers = (Sealing::new(&secret), Opening::new(&secret), Noise::new(&secret));
@@ -70,7 +81,10 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
         deep(|| match fault {
             // What comes after would be left instead.
             Fault::HashState => drop(key().derive(1, &[b"part"])),
-            Fault::UsedStack => _ = Sealing::new(&key()).seal(1, b"context", &mut [1; 16]),
+            Fault::UsedStack => {
+                let key = FreshKey::take(OneTimeCipher::Aes256Gcm, key().expose());
+                key.seal(b"context", &mut [1; 16]);
+            }
             Fault::UsedPlaces => use_it(&key()),
         });
         drop(planted);

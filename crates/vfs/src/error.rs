@@ -36,6 +36,8 @@ pub enum Kind {
     CrossDevice,
     /// No room.
     NoSpace,
+    /// There is room, but no more of something else that every node needs.
+    Quota,
     /// The file system is read-only.
     ReadOnly,
     /// No such extended attribute.
@@ -85,6 +87,7 @@ impl Kind {
             Self::FileTooBig => libc::EFBIG,
             Self::CrossDevice => libc::EXDEV,
             Self::NoSpace => libc::ENOSPC,
+            Self::Quota => libc::EDQUOT,
             Self::ReadOnly => libc::EROFS,
             Self::NoAttribute => libc::ENODATA,
             Self::Range => libc::ERANGE,
@@ -117,7 +120,8 @@ impl Kind {
             libc::EMLINK => Self::TooManyLinks,
             libc::EFBIG => Self::FileTooBig,
             libc::EXDEV => Self::CrossDevice,
-            libc::ENOSPC | libc::EDQUOT => Self::NoSpace,
+            libc::ENOSPC => Self::NoSpace,
+            libc::EDQUOT => Self::Quota,
             libc::EROFS => Self::ReadOnly,
             libc::ENODATA => Self::NoAttribute,
             libc::ERANGE => Self::Range,
@@ -203,5 +207,19 @@ impl From<tacita_daemon::Error> for Error {
             _ => Kind::Io,
         };
         Self::new(kind, error.to_string()).because(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_number_becomes_a_kind_that_programs_see_as_the_same_number() {
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::ENOENT, libc::EROFS, libc::EIO, libc::EINTR]
+        {
+            assert_eq!(Kind::from_errno(errno).errno(), errno);
+        }
+        assert_ne!(Kind::from_errno(libc::EDQUOT), Kind::NoSpace);
     }
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::harness::runner::{self, tacita};
+use crate::harness::runner::{self, tacita, unencrypted_tacita};
 use crate::hifs::peer::{Ext4Loop, Peer, command};
 
 /// Longest format, mount or unmount.
 const LIMIT: Duration = Duration::from_mins(2);
+
+/// DNEFS without encryption.
+pub(super) const UNENCRYPTED: &str = "dnefs-none";
 
 /// Peers by name.
 ///
@@ -29,6 +32,7 @@ pub(super) fn one(name: &str) -> Result<Box<dyn Peer>> {
         "dnefs-ctr16" => {
             Box::new(Dnefs::new("dnefs-ctr16", &["--key", "16", "--cipher", "aes128-ctr"])?)
         }
+        UNENCRYPTED => Box::new(Dnefs::unencrypted()?),
         "gocryptfs" => Box::new(Gocryptfs),
         "ext4-loop" => Box::new(Ext4Loop),
         _ => bail!("no peer is called {name}"),
@@ -45,6 +49,11 @@ struct Dnefs {
 impl Dnefs {
     fn new(name: &'static str, options: &'static [&'static str]) -> Result<Self> {
         Ok(Self { program: tacita()?, name, options })
+    }
+
+    /// All that is done with keys is done, but nothing is encrypted.
+    fn unencrypted() -> Result<Self> {
+        Ok(Self { program: unencrypted_tacita()?, name: UNENCRYPTED, options: &[] })
     }
 }
 

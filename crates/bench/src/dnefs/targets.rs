@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::peer::UNENCRYPTED;
 use crate::harness::record::{Record, best_ratio_to, ratio_to};
 use crate::harness::targets::{Verdict, shown, tell};
 
@@ -78,10 +79,14 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
     text
 }
 
-/// The share of a node's time through a mount that is not its cipher's: a volume without encryption
-/// could be faster by so much at most.
+/// The share of the speed of a program that encrypts nothing, if that was measured. Otherwise that of a
+/// node's time through a mount that is not its cipher's, as measured alone.
 fn unencrypted_share(records: &[Record], mode: &str, cipher: &str, load: &Load) -> Option<f64> {
-    let speed = find(records, "paged", load.workload, mode)?.value()?;
+    let measured = find(records, "paged", load.workload, mode)?;
+    if let Some(ratio) = ratio_to(UNENCRYPTED, measured, records) {
+        return Some(ratio);
+    }
+    let speed = measured.value()?;
     let cipher_us = find(records, "cipher", load.work, cipher)?.value()?;
     Some(1.0 - cipher_us * speed * load.nodes / load.at_once / 1e6)
 }
@@ -152,6 +157,10 @@ mod tests {
         assert!(text.contains("holds: dnefs rand-overwrite, >= 0.9x of no encryption: 0.92x"));
         assert!(text.contains("MISSED: dnefs seq-read, >= 0.9x of no encryption: 0.74x"), "{text}");
         assert_eq!(text.lines().count(), 5, "what was not measured is not judged");
+        // Without encryption it was measured, too.
+        let none = record("paged", "seq-read", UNENCRYPTED, "MiB/s", vec![510.0]);
+        let text = verdicts(&[&records[..], &[none]].concat());
+        assert!(text.contains("holds: dnefs seq-read, >= 0.9x of no encryption: 0.98x"), "{text}");
     }
 
     #[test]

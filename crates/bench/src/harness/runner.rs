@@ -50,6 +50,15 @@ pub(crate) fn tacita() -> Result<PathBuf> {
     Ok(program)
 }
 
+/// A binary `tacita` that encrypts nothing on DNEFS, which `TACITA_UNENCRYPTED_BIN` names.
+pub(crate) fn unencrypted_tacita() -> Result<PathBuf> {
+    let program = env::var_os("TACITA_UNENCRYPTED_BIN").map(PathBuf::from);
+    program.filter(|program| program.is_file()).context(
+        "no tacita without encryption: build it (RUSTFLAGS=\"--cfg tacita_unencrypted\" cargo build \
+         --release -p tacita-cli --target-dir target/unencrypted) and set TACITA_UNENCRYPTED_BIN",
+    )
+}
+
 /// Runs a command to its end and gives its stdout; kills it when `limit` is over.
 ///
 /// # Errors

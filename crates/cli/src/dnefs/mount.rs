@@ -77,6 +77,7 @@ impl Service for Mounted {
             "keys_fresh": usage.keys_fresh,
             "keys_to_purge": usage.keys_waiting,
             "bytes_to_purge": posix.file_system().bytes_waiting(),
+            "nodes_lost": posix.file_system().lost_nodes(),
         })
     }
 
@@ -116,6 +117,13 @@ fn start(command: &Command) -> Outcome<Serving> {
         Dnefs::open(volume, password.as_ref(), Arc::new(System))
             .map_err(|e| exit::of_dnefs(path, &e))?
     };
+    if dnefs.lost_nodes() > 0 {
+        log::error!(
+            "{}: {} nodes written shortly before a crash are lost, for their keys are damaged",
+            path.display(),
+            dnefs.lost_nodes()
+        );
+    }
     let due = dnefs.due_by(&policy);
     let mount_options = MountOptions {
         fs_name: "tacita-dnefs".to_owned(),

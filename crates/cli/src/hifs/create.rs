@@ -96,14 +96,13 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
 }
 
 pub(super) fn of_pack(error: &PackError) -> Failure {
-    let no_space = error
-        .source
-        .downcast_ref::<tacita_vfs::Error>()
-        .is_some_and(|e| e.kind() == tacita_vfs::Kind::NoSpace)
-        || error
+    let no_space =
+        error.source.downcast_ref::<tacita_vfs::Error>().is_some_and(|e| {
+            matches!(e.kind(), tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota)
+        }) || error
             .source
             .downcast_ref::<std::io::Error>()
-            .is_some_and(|e| e.kind() == ErrorKind::StorageFull);
+            .is_some_and(|e| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
     if no_space {
         return Failure::new(exit::NO_SPACE, error.to_string())
             .with_remedy("choose a larger --size, or make room");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tacita_testkit::Watchdog;
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(5);
 
@@ -54,12 +54,26 @@ impl Bench {
         self.text(name)
     }
 
-    pub(crate) fn format(&self, more: &[&str]) -> String {
+    /// A new volume; of 32 MiB, if `options` do not say how long.
+    pub(crate) fn format(&self, options: &[&str]) -> String {
         let volume = self.text("volume");
-        let mut arguments = vec!["dnefs", "format", &volume, "--size", "32M"];
-        arguments.extend(more);
-        succeed(&arguments);
+        let size: &[&str] = if options.contains(&"--size") { &[] } else { &["--size", "32M"] };
+        succeed(&[&["dnefs", "format", &volume], size, options].concat());
         volume
+    }
+
+    /// A new volume, formatted and mounted with options; `None` where nothing can be mounted, which is
+    /// said.
+    pub(crate) fn mounted(test: &str, format: &[&str], mount: &[&str]) -> Option<Mounted> {
+        if skip_without_fuse(test) {
+            return None;
+        }
+        let bench = Self::new(test);
+        let volume = bench.format(format);
+        let guard = MountGuard::new().unwrap();
+        let dir = guard.path().to_str().unwrap().to_owned();
+        succeed(&[&["dnefs", "mount", &volume, &dir], mount].concat());
+        Some(Mounted { bench, volume, guard, dir })
     }
 
     pub(crate) fn dump(&self, volume: &str, name: &str) -> String {
@@ -67,6 +81,22 @@ impl Bench {
         succeed(&["dnefs", "dump", volume, &out]);
         out
     }
+}
+
+/// A volume that was mounted.
+pub(crate) struct Mounted {
+    pub(crate) bench: Bench,
+    pub(crate) volume: String,
+    pub(crate) guard: MountGuard,
+    /// Where it is mounted.
+    pub(crate) dir: String,
+}
+
+/// Kills the daemon of a mount, as a loss of power would, and takes the mount away.
+pub(crate) fn kill(dir: &str) {
+    let process = status_of(dir)["pid"].as_i64().unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
+    fail(4, &["umount", dir]);
 }
 
 pub(crate) fn audit(code: i32, before: &str, after: &str) -> serde_json::Value {

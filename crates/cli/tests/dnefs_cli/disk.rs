@@ -7,9 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
-use tacita_testkit::{MountGuard, skip_without_fuse};
 
-use crate::bench::{Bench, audit, succeed};
+use crate::bench::{Bench, Mounted, audit, succeed};
 
 const MARKER: &str = "what stood on the disk; ";
 const MARKED_LEN: usize = 1 << 20;
@@ -76,17 +75,14 @@ fn dump_of_copy(bench: &Bench, volume: &str, name: &str) -> String {
 
 /// A file is deleted on a disk mounted with `options`; `discard` sees to it that ext4 discards its blocks.
 fn play(test: &str, options: &str, discard: fn(&Path)) {
-    let is_root = rustix::process::geteuid().is_root();
-    if skip_without_fuse(test) || !is_root {
-        eprintln!("SKIPPED: {test}: needs root and /dev/fuse");
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: needs root");
         return;
     }
-    let bench = Bench::new(test);
-    let volume = bench.text("volume");
-    succeed(&["dnefs", "format", &volume, "--size", "128M", "--compression", "none"]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let format = ["--size", "128M", "--compression", "none"];
+    let mounted = Bench::mounted(test, &format, &["--purge-every", "0"]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     let file = guard.join("disk");
     let disk = match Disk::new(&file, bench.path("disk"), options) {
         Ok(disk) => disk,

@@ -16,19 +16,14 @@ use std::time::Duration;
 
 use tacita_testkit::{MountGuard, skip_without_fuse};
 
-use crate::bench::{Bench, audit, fail, status_of, succeed, tacita};
+use crate::bench::{Bench, Mounted, audit, fail, kill, status_of, succeed, tacita};
 
 #[test]
 fn what_was_deleted_is_gone_from_the_dump() {
     let test = "what_was_deleted_is_gone_from_the_dump";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.format(&[]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     fs::write(guard.join("kept"), "kept").unwrap();
     fs::write(guard.join("secret"), "a secret".repeat(5000)).unwrap();
     succeed(&["sync", dir]);
@@ -69,25 +64,18 @@ fn what_was_deleted_is_gone_from_the_dump() {
 #[test]
 fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
     let test = "a_kill_leaves_what_was_synced_and_the_next_mount_purges";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.format(&["--cipher", "aes128-ctr", "--key", "16"]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let mounted =
+        Bench::mounted(test, &["--cipher", "aes128-ctr", "--key", "16"], &["--purge-every", "0"]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     fs::write(guard.join("kept"), "kept".repeat(3000)).unwrap();
     fs::write(guard.join("secret"), "secret".repeat(3000)).unwrap();
     succeed(&["sync", dir]);
-    let status = status_of(dir);
     fs::copy(&volume, bench.path("copy")).unwrap();
     let before = bench.dump(&bench.text("copy"), "before");
     fs::remove_file(guard.join("secret")).unwrap();
     fs::File::open(guard.path()).unwrap().sync_all().unwrap();
-    let process = status["pid"].as_i64().unwrap().to_string();
-    assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
-    fail(4, &["umount", dir]);
+    kill(dir);
 
     succeed(&["dnefs", "mount", &volume, dir]);
     assert_eq!(fs::read(guard.join("kept")).unwrap(), "kept".repeat(3000).as_bytes());
@@ -101,14 +89,9 @@ fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
 #[test]
 fn what_is_sensitive_is_purged_before_rm_returns() {
     let test = "what_is_sensitive_is_purged_before_rm_returns";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.format(&[]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     let run = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -155,14 +138,9 @@ fn what_is_sensitive_is_purged_before_rm_returns() {
 #[test]
 fn nothing_outlives_an_ephemeral_mount() {
     let test = "nothing_outlives_an_ephemeral_mount";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.format(&[]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir]);
+    let mounted = Bench::mounted(test, &[], &[]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     fs::write(guard.join("kept"), "kept").unwrap();
     succeed(&["umount", dir]);
     let before = bench.dump(&volume, "before");
@@ -177,9 +155,7 @@ fn nothing_outlives_an_ephemeral_mount() {
     succeed(&["sync", dir]);
     assert_eq!(fs::read(guard.join("scratch")).unwrap(), "scratch".repeat(9000).as_bytes());
     // Power is lost: whoever comes then has the flash alone.
-    let process = status_of(dir)["pid"].as_i64().unwrap().to_string();
-    assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
-    fail(4, &["umount", dir]);
+    kill(dir);
     let found = audit(0, &before, &bench.dump(&volume, "after"));
     assert!(found["holds"] == true && found["deleted"].as_u64() > Some(12), "{found}");
 
@@ -198,15 +174,9 @@ fn nothing_outlives_an_ephemeral_mount() {
 #[test]
 fn a_full_volume_deletes_purges_syncs_and_unmounts() {
     let test = "a_full_volume_deletes_purges_syncs_and_unmounts";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.text("volume");
-    succeed(&["dnefs", "format", &volume, "--size", "16M"]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir]);
+    let mounted = Bench::mounted(test, &["--size", "16M"], &[]);
+    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     let noise = tacita_testkit::history::Rng::new(1).bytes(200_000);
     let file = |number: usize| guard.join(format!("file {number}"));
     let until_full = |from: usize| {

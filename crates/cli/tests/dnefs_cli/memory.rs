@@ -4,9 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use tacita_testkit::{MountGuard, skip_without_fuse};
-
-use crate::bench::{Bench, status_of, succeed, tacita};
+use crate::bench::{Bench, Mounted, status_of, succeed, tacita};
 
 /// All memory of a process that can be written to, as far as it may be read.
 fn memory_of(process: i64, to: &Path) -> std::io::Result<()> {
@@ -40,14 +38,9 @@ fn audit(bench: &Bench, after: &str, memory: &Path) -> serde_json::Value {
 #[test]
 fn no_key_of_a_deleted_node_is_in_memory_after_a_purge() {
     let test = "no_key_of_a_deleted_node_is_in_memory_after_a_purge";
-    if skip_without_fuse(test) {
-        return;
-    }
-    let bench = Bench::new(test);
-    let volume = bench.format(&[]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "0"]);
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
+    let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     fs::write(guard.join("kept"), "kept".repeat(5000)).unwrap();
     for number in 0..20 {
         fs::write(guard.join(format!("secret {number}")), "secret".repeat(5000)).unwrap();

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tacita_testkit::{MountGuard, env_number, skip_without, skip_without_fuse};
+use tacita_testkit::{env_number, skip_without};
 
-use crate::bench::{Bench, succeed};
+use crate::bench::{Bench, Mounted, succeed};
 
 /// Commits, transactions and sources.
 const COMMITS: u64 = 12;
@@ -135,15 +135,13 @@ fn epoch(dir: &str) -> u64 {
 #[test]
 fn programs_work_while_all_is_purged_every_second() {
     let test = "programs_work_while_all_is_purged_every_second";
-    if skip_without_fuse(test) || skip_without(test, &["git", "sqlite3", "cc", "make"]) {
+    if skip_without(test, &["git", "sqlite3", "cc", "make"]) {
         return;
     }
-    let bench = Bench::new(test);
-    let volume = bench.text("volume");
-    succeed(&["dnefs", "format", &volume, "--size", "128M"]);
-    let guard = MountGuard::new().unwrap();
-    let dir = guard.path().to_str().unwrap();
-    succeed(&["dnefs", "mount", &volume, dir, "--purge-every", "1", "--purge-scope", "all"]);
+    let options = ["--purge-every", "1", "--purge-scope", "all"];
+    let mounted = Bench::mounted(test, &["--size", "128M"], &options);
+    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+    let dir = dir.as_str();
     let (before, purges) = (epoch(dir), env_number("TACITA_PURGES", 5));
     let mut rounds = Vec::new();
     while epoch(dir) < before + purges {

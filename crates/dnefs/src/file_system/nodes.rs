@@ -64,10 +64,6 @@ impl Dnefs {
         Ok(self.inodes().get(self.store(), node.0)?.ok_or(Kind::Stale)?)
     }
 
-    pub(super) fn is_directory(&self, node: NodeId) -> Result<bool> {
-        Ok(type_of(self.cell(node)?.lock().inode.mode)? == FileType::Directory)
-    }
-
     pub(super) fn attr_of(&self, node: &Node) -> Attr {
         let inode = &node.inode;
         let kind = type_of(inode.mode).unwrap_or(FileType::File);
@@ -143,7 +139,7 @@ impl Dnefs {
             set(&mut node.inode, &change);
             node.is_dirty = true;
         }
-        node.is_overwritten |= node.inode.is_sensitive();
+        node.overwrites += u64::from(node.inode.is_sensitive());
         drop(node);
         self.after_deletion();
         Ok(())
@@ -182,12 +178,12 @@ impl Dnefs {
         let block = self.store().parameters.node_len_bytes;
         let core = self.store().core();
         let all = core.log.capacity_bytes() / u64::from(block);
-        let used = core.log.live_bytes().div_ceil(u64::from(block));
+        let free = core.room_for(block as usize);
         FsStats {
             block_len_bytes: block,
             blocks: all,
-            blocks_free: all.saturating_sub(used),
-            blocks_available: all.saturating_sub(used),
+            blocks_free: free,
+            blocks_available: free,
             files: core.keys.count().into(),
             files_free: u64::from(core.keys.count()).saturating_sub(core.index.len() as u64),
             name_len_max: u32::try_from(NAME_LEN_MAX).expect("names are short"),

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use tacita_dnefs_format::record::SENSITIVE;
 use tacita_vfs::{Kind, NodeId, Result, XattrMode};
 
-use crate::dnefs::{Dnefs, PurgeScope};
+use crate::dnefs::Dnefs;
 use crate::faults::{Fault, planted};
 use crate::inodes::Node;
 
@@ -54,13 +54,13 @@ impl Dnefs {
         if planted(Fault::SensitiveWaits) {
             return Ok(());
         }
-        if self.keys_waiting() > 0 && nodes.iter().any(|node| self.is_sensitive(*node)) {
-            self.purge(PurgeScope::Deleted)?;
+        if nodes.iter().any(|node| self.is_sensitive(*node)) {
+            self.purge_what_waits()?;
         }
         Ok(())
     }
 
-    /// A file has lost its last name. What a program has open goes when it is closed.
+    /// A node has lost its last name. What a program has open goes when it is closed.
     pub(super) fn purge_unlinked(&self, node: NodeId, is_open: &dyn Fn() -> bool) -> Result<()> {
         if !self.is_sensitive(node) {
             return Ok(());

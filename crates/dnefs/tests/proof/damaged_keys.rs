@@ -106,3 +106,55 @@ fn a_damaged_page_of_unused_keys_is_made_anew() {
     fs.close().unwrap();
     assert!(check(&volume(&chip), None).unwrap().was_unmounted);
 }
+
+/// After a crash, too, with nodes that are in no checkpoint yet.
+#[test]
+fn a_damaged_page_of_keys_takes_its_own_of_what_a_crash_left_and_nothing_else() {
+    let (mut losses, mut refused) = (0, 0);
+    for seed in 0..3 {
+        let crashed = || {
+            let chip = fresh(110, seed);
+            let fs = open(&chip);
+            for number in 0..FILES {
+                if number == FILES / 2 {
+                    fs.purge(PurgeScope::Deleted).unwrap();
+                }
+                make(&fs, &format!("file {number}"), &[7; 9000]);
+            }
+            fs.sync().unwrap();
+            drop(fs);
+            Arc::new(chip.power_on().unwrap())
+        };
+        let layout = layout(&crashed());
+        for page in 0..layout.pages_per_leb() {
+            let what = format!("seed {seed}, page {page}");
+            let chip = crashed();
+            flip(&chip, 0, page);
+            let before = dump(&chip);
+            let wrong = check(&volume(&chip), None).map(|found| found.wrong.join("\n"));
+            let Ok(fs) = Dnefs::open(volume(&chip), None, Arc::new(tacita_clock::System)) else {
+                refused += 1; // The checkpoint had its keys there.
+                continue;
+            };
+            let lost = fs.lost_nodes();
+            assert!(lost <= layout.keys_per_page.into(), "{what}: {lost} nodes");
+            let told = format!("{lost} nodes written after the newest checkpoint are lost");
+            assert_eq!(wrong.unwrap().contains(&told), lost > 0, "{what}");
+            losses += u32::from(lost > 0);
+            let left = readable(&fs);
+            assert!(FILES - left.len() <= layout.keys_per_page as usize, "{what}: {left:?}");
+            for number in 0..30 {
+                make(&fs, &format!("new {number}"), &[8; 9000]);
+            }
+            fs.close().unwrap();
+            let after = dump(&chip);
+            assert!(keys_used_twice(&after).is_empty(), "{what}");
+            assert!(audit(&before, &after, &[]).unwrap().recoverable.is_empty(), "{what}");
+            drop(fs);
+            let fs = open(&chip);
+            assert_eq!((fs.lost_nodes(), readable(&fs)), (0, left), "{what}: it is told once");
+        }
+    }
+    assert!(losses > 10, "{losses} pages had nodes of after the checkpoint");
+    assert!(refused < losses, "{refused} volumes were refused");
+}

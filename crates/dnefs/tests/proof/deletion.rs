@@ -4,13 +4,15 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use tacita_clock::System;
 use tacita_dnefs::{Dnefs, PurgeScope, format};
 use tacita_dnefs_audit::{Report, audit};
 use tacita_flash::emulator::Damage;
-use tacita_flash::{Behaviour, Emulator, EraseMode};
+use tacita_flash::{Behaviour, Emulator, EraseMode, Leb, Volume};
+use tacita_vfs::posix::{Caller, RenameMode};
 use tacita_vfs::{
-    Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Reserve, Stamps, Target,
-    Timestamp, XattrMode,
+    Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Posix, Reserve, Stamps,
+    Target, Timestamp, XattrMode,
 };
 
 use crate::volumes::{chip, dump, fresh, open, options, volume};
@@ -138,6 +140,34 @@ pub(crate) fn sensitive_game() {
     }
 }
 
+/// By the rules above the seam, as in a mount, and while the kernel still knows the directory.
+#[test]
+fn a_sensitive_directory_is_gone_when_the_call_returns() {
+    for is_replaced in [false, true] {
+        let (chip, fs, _) = prepared_in(0, |fs| {
+            fs.set_xattr(fs.root(), name("user.dnefs.sensitive"), b"1", XattrMode::Any).unwrap();
+        });
+        let (root, caller) = (fs.root(), Caller::default());
+        let posix = Posix::new(fs, Arc::new(System));
+        posix.mkdir(caller, root, name("other"), 0o700).unwrap();
+        posix.file_system().purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        let (folder, _) = posix.lookup(root, name("folder")).unwrap();
+        if is_replaced {
+            let (from, to) = ((root, name("other")), (root, name("folder")));
+            posix.rename(caller, from, to, RenameMode::Replace).unwrap();
+        } else {
+            posix.rmdir(caller, root, name("folder")).unwrap();
+        }
+        let after = judge(&before, &dump(&chip));
+        assert!(after.holds() && after.deleted > 0, "{after:?}");
+        assert!(!posix.file_system().has_inode(folder.0), "its inode is deleted");
+        assert_eq!(posix.file_system().keys_waiting(), 0);
+        assert_eq!(posix.attr(folder).unwrap().nlink, 0);
+        posix.forget(folder, 1);
+    }
+}
+
 #[test]
 fn being_sensitive_is_an_attribute_that_can_be_taken_away() {
     let (chip, fs, victim) = prepared(0);
@@ -218,6 +248,26 @@ fn what_an_unclean_end_left_is_gone_after_the_next_mount() {
     }
 }
 
+/// Of two volumes an audit says nothing, whichever comes first; a dump without a superblock is of none.
+#[test]
+fn dumps_of_different_volumes_are_not_judged() {
+    let [one, two] = [0, 0].map(|seed| {
+        let (chip, fs, _) = prepared(seed);
+        fs.close().unwrap();
+        dump(&chip)
+    });
+    for (before, after) in [(&one, &two), (&two, &one)] {
+        let report = audit(before, after, &[]).unwrap();
+        assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
+        assert_eq!(report.undecided.as_deref(), Some("the dumps are of different volumes"));
+    }
+    assert!(judge(&one, &one).holds() && judge(&[], &one).holds());
+    // Another volume may have been in the same place.
+    let both = [&one[..], &two].concat();
+    let why = audit(&one, &both, &[]).unwrap().undecided;
+    assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
+}
+
 /// A block that goes bad in the purge of a mount may keep keys: its receipt tells of it.
 #[test]
 fn a_block_that_goes_bad_in_a_mount_is_told_of() {
@@ -242,6 +292,39 @@ fn a_block_that_goes_bad_in_a_mount_is_told_of() {
         told += 1;
     }
     assert!(told > 1, "{told} blocks went bad");
+}
+
+/// A block that goes bad between an unmount and the next mount, as when UBI attaches a chip: the next
+/// receipt tells of it.
+#[test]
+fn a_block_that_goes_bad_while_nothing_is_mounted_is_told_of() {
+    let mut told = 0;
+    for block in 0..64 {
+        let (chip, fs, _) = prepared(1);
+        fs.close().unwrap();
+        drop(fs);
+        chip.damage(Damage::EraseFails { block });
+        let last = Leb(chip.geometry().lebs - 1);
+        chip.map(last).unwrap();
+        chip.unmap(last).unwrap();
+        chip.flush_erases().unwrap();
+        if !chip.wear()[block as usize].is_bad {
+            continue;
+        }
+        // What the flash reports begins anew.
+        let chip = Arc::new(chip.power_on().unwrap());
+        let fs = open(&chip);
+        let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+        assert_eq!((receipt.bad_before, receipt.bad_after), (0, 1), "block {block}");
+        assert!(fs.was_incomplete(), "block {block}");
+        let second = fs.close().unwrap();
+        assert_eq!((second.bad_before, second.bad_after), (1, 1), "it is told once");
+        drop(fs);
+        let fs = open(&chip);
+        assert!(fs.close().unwrap().is_complete() && !fs.was_incomplete());
+        told += 1;
+    }
+    assert!(told > 0, "no block went bad");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+mod checkpoints;
 mod crash;
 mod damaged_keys;
 mod deletion;
@@ -11,5 +12,7 @@ mod model;
 mod planted;
 mod policies;
 mod receipts;
+mod room;
 mod second_reader;
+mod sensitive;
 mod volumes;

@@ -116,13 +116,13 @@ fn a_receipt_tells_of_all_keys_since_the_one_before() {
 /// Where nothing can be written any more, deletions are purged all the same, again and again.
 #[test]
 fn a_full_volume_is_purged_with_receipts() {
-    for key_lebs in [None, Some(2)] {
+    for (key_lebs, len, why) in [(None, 4000, Kind::NoSpace), (Some(2), 100, Kind::Quota)] {
         let chip = fresh(80, 0);
         let limited = FormatOptions { key_lebs, ..options(0) };
         format(&volume(&chip), &limited, None).unwrap();
         let fs = open(&chip);
         let mut number = 0;
-        let noise = Rng::new(1).bytes(4000);
+        let noise = Rng::new(1).bytes(len);
         let mut fill = || {
             let before = number;
             loop {
@@ -132,7 +132,7 @@ fn a_full_volume_is_purged_with_receipts() {
                 let full = made.and_then(|(node, _)| fs.write(node, 0, &noise, Stamps::NONE));
                 number += 1;
                 if let Err(e) = full {
-                    assert_eq!(e.kind(), Kind::NoSpace);
+                    assert_eq!(e.kind(), why);
                     return before..number - 1;
                 }
             }
@@ -152,5 +152,11 @@ fn a_full_volume_is_purged_with_receipts() {
         }
         fs.close().unwrap();
         assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+        let fs = open(&chip);
+        let oldest = format!("file {}", there.start);
+        assert!(fs.is_sound() && fs.lookup(fs.root(), oldest.as_ref()).is_ok());
+        remove(&fs, &oldest);
+        assert!(fs.purge(PurgeScope::Deleted).unwrap().keys >= 3);
+        fs.close().unwrap();
     }
 }

@@ -52,6 +52,21 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
+    /// Answers a request that has taken away a name, when what that leaves to do is done.
+    pub(super) fn reply_settled(
+        &self,
+        operation: &'static str,
+        unlinked: Result<Unlinked>,
+        reply: ReplyEmpty,
+    ) {
+        match unlinked {
+            Ok(unlinked) => {
+                self.settle_then(unlinked, move |done| reply_empty(operation, done, reply));
+            }
+            Err(e) => reply.error(fail(operation, &e)),
+        }
+    }
+
     pub(super) fn write_content(
         &self,
         number: u64,

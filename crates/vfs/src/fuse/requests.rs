@@ -154,19 +154,15 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let unlinked =
-            self.node(parent).and_then(|dir| self.posix.unlink_name(caller(req, 0), dir, name));
-        match unlinked {
-            Ok(unlinked) => {
-                self.settle_then(unlinked, move |done| reply_empty("unlink", done, reply));
-            }
-            Err(e) => reply.error(fail("unlink", &e)),
-        }
+        let dir = self.node(parent);
+        let unlinked = dir.and_then(|dir| self.posix.unlink_name(caller(req, 0), dir, name));
+        self.reply_settled("unlink", unlinked, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.node(parent).and_then(|dir| self.posix.rmdir(caller(req, 0), dir, name));
-        reply_empty("rmdir", done.map(drop), reply);
+        let dir = self.node(parent);
+        let unlinked = dir.and_then(|dir| self.posix.rmdir_name(caller(req, 0), dir, name));
+        self.reply_settled("rmdir", unlinked, reply);
     }
 
     fn symlink(

@@ -284,12 +284,23 @@ impl<F: FileSystem> Posix<F> {
         settled
     }
 
+    /// Takes away an empty directory, and settles what that leaves to do. Returns the directory.
+    ///
+    /// # Errors
+    /// As [`Posix::rmdir_name`] and [`Posix::settle`].
+    pub fn rmdir(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<NodeId> {
+        let unlinked = self.rmdir_name(caller, dir, name)?;
+        let node = unlinked.node;
+        self.settle(unlinked)?;
+        Ok(node)
+    }
+
     /// Takes away an empty directory.
     ///
     /// # Errors
     /// [`Kind::NotFound`]; [`Kind::NotDirectory`]; [`Kind::NotEmpty`]; [`Kind::Invalid`] for `.`;
     /// [`Kind::NotPermitted`] in a sticky directory.
-    pub fn rmdir(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<NodeId> {
+    pub fn rmdir_name(&self, caller: Caller, dir: NodeId, name: &OsStr) -> Result<Unlinked> {
         if name.as_bytes() == b".." {
             return Err(Kind::NotEmpty.into());
         }
@@ -310,10 +321,7 @@ impl<F: FileSystem> Posix<F> {
             self.check_empty(held.node)?;
             let link = Link { dir, name, node: held.node };
             let left = self.fs.remove(link, self.now())?;
-            // Only files leave something to do.
-            let Unlinked { node, .. } = held.has_lost_name(left);
-            self.forget(node, 1);
-            return Ok(node);
+            return Ok(held.has_lost_name(left));
         }
     }
 

@@ -1,0 +1,88 @@
+//! Sensitive files on flash whose erases fail for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tacita_clock::System;
+use tacita_dnefs::{Dnefs, PurgeScope};
+use tacita_dnefs_audit::audit;
+use tacita_flash::{Emulator, EraseReport, Error, Geometry, Kind, Leb, Result, Volume};
+use tacita_vfs::{FileSystem, Stamps, XattrMode};
+
+use crate::deletion::make;
+use crate::volumes::{dump, fresh};
+
+/// A volume whose erases fail when they are told to.
+#[derive(Debug)]
+struct Failing {
+    chip: Arc<Emulator>,
+    erases_fail: AtomicBool,
+}
+
+impl Volume for Failing {
+    fn geometry(&self) -> Geometry {
+        self.chip.geometry()
+    }
+
+    fn read(&self, leb: Leb, offset: u32, buf: &mut [u8]) -> Result<()> {
+        self.chip.read(leb, offset, buf)
+    }
+
+    fn append(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<()> {
+        self.chip.append(leb, offset, data)
+    }
+
+    fn change(&self, leb: Leb, data: &[u8]) -> Result<()> {
+        self.chip.change(leb, data)
+    }
+
+    fn map(&self, leb: Leb) -> Result<()> {
+        self.chip.map(leb)
+    }
+
+    fn unmap(&self, leb: Leb) -> Result<()> {
+        self.chip.unmap(leb)
+    }
+
+    fn is_mapped(&self, leb: Leb) -> Result<bool> {
+        self.chip.is_mapped(leb)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.chip.sync()
+    }
+
+    fn flush_erases(&self) -> Result<EraseReport> {
+        if self.erases_fail.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Io, "nothing can be erased"));
+        }
+        self.chip.flush_erases()
+    }
+}
+
+/// An `fsync` that could not purge what was overwritten leaves that to the next one.
+#[test]
+fn what_an_fsync_could_not_purge_the_next_one_does() {
+    let chip = fresh(64, 0);
+    let flash = Arc::new(Failing { chip: Arc::clone(&chip), erases_fail: AtomicBool::new(false) });
+    let volume: Arc<dyn Volume> = Arc::<Failing>::clone(&flash);
+    let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
+    let victim = make(&fs, "victim", &[7; 12_000]);
+    fs.set_xattr(victim, "user.dnefs.sensitive".as_ref(), b"1", XattrMode::Any).unwrap();
+    fs.purge(PurgeScope::Deleted).unwrap();
+    let before = dump(&chip);
+    fs.write(victim, 0, &[9; 5000], Stamps::NONE).unwrap();
+    flash.erases_fail.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        fs.sync_node(victim).unwrap_err();
+    }
+    assert!(fs.keys_waiting() > 0);
+    flash.erases_fail.store(false, Ordering::Relaxed);
+    fs.sync_node(victim).unwrap();
+    assert_eq!(fs.keys_waiting(), 0);
+    let report = audit(&before, &dump(&chip), &[]).unwrap();
+    assert!(report.holds() && report.deleted > 0, "{report:?}");
+    let epoch = fs.usage().epoch;
+    fs.sync_node(victim).unwrap();
+    assert_eq!(fs.usage().epoch, epoch, "nothing is left to purge");
+}
