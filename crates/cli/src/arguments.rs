@@ -2,6 +2,7 @@
 
 mod dnefs;
 mod hifs;
+mod oram;
 mod pddm;
 mod purge;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
+pub(crate) use oram::Oram;
 pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     /// The data node encrypted file system for flash: what is deleted cannot be decrypted after a purge
     #[command(subcommand)]
     Dnefs(Dnefs),
+    /// Oblivious storage: who keeps it sees every request and learns nothing but their number
+    #[command(subcommand)]
+    Oram(Oram),
     /// Write man pages and shell completions into DIR
     #[command(hide = true)]
     Manual {

@@ -8,6 +8,7 @@ mod exit;
 mod hifs;
 mod manual;
 mod new_folder;
+mod oram;
 mod output;
 mod passwords;
 mod pddm;
@@ -59,6 +60,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Purge(command) => purge::run(command),
         Command::Pddm(command) => pddm::run(command),
         Command::Dnefs(command) => dnefs::run(command),
+        Command::Oram(command) => oram::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }
