@@ -3,7 +3,7 @@
 mod bench;
 mod export;
 mod facts;
-mod serving;
+mod serve;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde_json::json;
 use tacita_oram::geometry::Geometry;
 use tacita_oram::link::{Address, Delay};
-use tacita_oram::{Error, Kind, Location, Options, Store, key_file};
+use tacita_oram::server::Place;
+use tacita_oram::{Error, Kind, Options, Store, key_file};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
@@ -20,9 +21,11 @@ use crate::output;
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { store, key, shapes, json } => init(store, key, shapes, *json),
-        Command::Serve { store, listen, foreground } => serving::run(store, listen, *foreground),
+        Command::Serve { store, listen, metrics, foreground } => {
+            serve::run(store, listen, *metrics, *foreground)
+        }
         Command::Export { .. } => export::run(command),
-        Command::Close { target } => serving::close(target),
+        Command::Close { target } => serve::close(target),
         Command::Check { address, client, json } => facts::check(address, client, *json),
         Command::Status { address, client, json } => facts::status(address, client, *json),
         Command::Plan { shapes, json } => facts::plan(shapes, *json),
@@ -30,16 +33,16 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     }
 }
 
-fn init(store: &Location, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()> {
+fn init(store: &Place, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()> {
     let geometry = geometry_of(shapes)?;
-    if *store == Location::Memory {
+    if *store == Place::Memory {
         return Err(Failure::usage("a store in memory ends with whoever makes it"));
     }
     let is_new = !key.exists();
     let opened = if is_new { key_file::create(key) } else { key_file::read(key) };
     let made = opened
         .map_err(|e| failure(&e))
-        .and_then(|key| tacita_oram::init(store, &key, geometry).map_err(|e| failure(&e)));
+        .and_then(|key| Store::init(store, &key, geometry).map_err(|e| failure(&e)));
     if made.is_err() && is_new {
         // A key that opens nothing is of no use to anybody.
         let _ = std::fs::remove_file(key);

@@ -75,7 +75,7 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self {
-            query: Duration::from_secs(60),
+            query: Duration::from_mins(1),
             take_over: Duration::from_secs(10),
             again: Duration::from_millis(100),
         }
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Surroundings {
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// What all parts of a client work on.
@@ -182,12 +182,12 @@ impl Client {
 
     /// How far the builds are that are under way.
     pub fn progress(&self) -> Vec<Progress> {
-        self.shared.meter.progress(self.shared.lock().view.len())
+        self.shared.meter.progress(self.shared.lock().view.records())
     }
 
     /// Queries so far, of all clients.
     pub fn queries(&self) -> u64 {
-        self.shared.lock().view.len()
+        self.shared.lock().view.records()
     }
 
     /// Waits until nothing is being built that could be finished without further queries.

@@ -36,7 +36,7 @@ impl Device {
         let mut first = 0;
         while blocks.peek().is_some() {
             let some: Vec<_> = blocks.by_ref().take(AT_ONCE).collect();
-            let outcomes = self.store.all(some).map_err(failed)?;
+            let outcomes = self.store.all(some).map_err(|e| failed(&e))?;
             let count = outcomes.len();
             for (index, outcome) in outcomes.into_iter().enumerate() {
                 if outcome == Outcome::Full {
@@ -60,7 +60,7 @@ fn id_of(number: u64) -> Id {
     id
 }
 
-fn failed(error: Error) -> tacita_block::Error {
+fn failed(error: &Error) -> tacita_block::Error {
     let kind = match error.kind() {
         Kind::NoSpace => tacita_block::Kind::NoSpace,
         Kind::Busy => tacita_block::Kind::Busy,
@@ -81,20 +81,21 @@ impl BlockDevice for Device {
         let len = self.store.geometry().block_len();
         let numbers = (at.0..).take(buf.len() / len);
         let mut parts: Vec<&mut [u8]> = buf.chunks_mut(len).collect();
-        self.query(numbers.map(|number| (number, Operation::Read)), |index, outcome| {
-            match outcome {
+        self.query(
+            numbers.map(|number| (number, Operation::Read)),
+            |index, outcome| match outcome {
                 Outcome::Was(Some(block)) => parts[index].copy_from_slice(&block),
                 _ => parts[index].fill(0),
-            }
-        })
+            },
+        )
     }
 
     fn write(&self, at: BlockNo, buf: &[u8]) -> tacita_block::Result<()> {
         self.geometry().byte_range(at, buf.len())?;
         let blocks = buf.chunks(self.store.geometry().block_len());
-        let writes = (at.0..).zip(blocks).map(|(number, block)| {
-            (number, Operation::Write(Bytes::copy_from_slice(block)))
-        });
+        let writes = (at.0..)
+            .zip(blocks)
+            .map(|(number, block)| (number, Operation::Write(Bytes::copy_from_slice(block))));
         self.query(writes, |_, _| ())
     }
 

@@ -11,7 +11,7 @@ use crate::keys::{self, GenerationKeys, Id};
 use tacita_secret::{Prf, TAG_LEN};
 
 /// Bits of a page.
-const BITS: u32 = ((PAGE_LEN - TAG_LEN) * 8) as u32;
+const BITS: usize = (PAGE_LEN - TAG_LEN) * 8;
 /// Bits that an item sets: with half of all bits set a page says yes falsely once in 2^64.
 const HASHES: usize = 64;
 
@@ -79,8 +79,8 @@ fn bits_of(entry: &Entry) -> impl Iterator<Item = usize> {
     Prf::new(seed).stream(0, 0, &mut random);
     let hashes = if crate::faults::planted(crate::faults::Fault::FilterLoose) { 1 } else { HASHES };
     (0..hashes).map(move |i| {
-        let random = u32::from(u16::from_le_bytes([random[2 * i], random[2 * i + 1]]));
-        ((random * BITS) >> 16) as usize
+        let random = usize::from(u16::from_le_bytes([random[2 * i], random[2 * i + 1]]));
+        (random * BITS) >> 16
     })
 }
 

@@ -116,16 +116,16 @@ fn seal(
     out.extend_from_slice(&place[..CLEAR_LEN]);
     let begin = out.len();
     out.resize(begin + META_LEN + block_len, 0);
-    let content = &mut out[begin..];
+    let fields = &mut out[begin..];
     if let Some(item) = item {
-        content[..ID_LEN].copy_from_slice(&item.id);
-        content[ID_LEN] = if item.block.is_some() { PRESENT } else { ABSENT };
-        content[ID_LEN + 1] = age;
+        fields[..ID_LEN].copy_from_slice(&item.id);
+        fields[ID_LEN] = if item.block.is_some() { PRESENT } else { ABSENT };
+        fields[ID_LEN + 1] = age;
         if let Some(block) = &item.block {
-            content[META_LEN..].copy_from_slice(block);
+            fields[META_LEN..].copy_from_slice(block);
         }
     }
-    let tag = keys.places().seal(&place, context, content);
+    let tag = keys.places().seal(&place, context, fields);
     out.extend_from_slice(&tag);
 }
 
@@ -137,20 +137,20 @@ fn open(
 ) -> Result<Option<(Item, u8)>> {
     let mut place = keys::place(kind, 0, 0);
     place[..CLEAR_LEN].copy_from_slice(&sealed[..CLEAR_LEN]);
-    let (content, tag) = sealed[CLEAR_LEN..].split_at(sealed.len() - CLEAR_LEN - TAG_LEN);
+    let (fields, tag) = sealed[CLEAR_LEN..].split_at(sealed.len() - CLEAR_LEN - TAG_LEN);
     let tag = tag.try_into().expect("the rest is a tag");
-    let mut content = content.to_vec();
-    keys.places().open(&place, context, &mut content, tag).map_err(|_| forged("an item"))?;
-    let block = match content[ID_LEN] {
+    let mut fields = fields.to_vec();
+    keys.places().open(&place, context, &mut fields, tag).map_err(|_| forged("an item"))?;
+    let is_present = match fields[ID_LEN] {
         NOTHING => return Ok(None),
         PRESENT => true,
         ABSENT => false,
         _ => return Err(forged("an item")),
     };
-    let age = content[ID_LEN + 1];
-    let id = content[..ID_LEN].try_into().expect("an id");
-    let content = Bytes::from(content).slice(META_LEN..);
-    Ok(Some((Item { id, block: block.then_some(content) }, age)))
+    let age = fields[ID_LEN + 1];
+    let id = fields[..ID_LEN].try_into().expect("an id");
+    let block = is_present.then(|| Bytes::from(fields).slice(META_LEN..));
+    Ok(Some((Item { id, block }, age)))
 }
 
 /// What the server gave is not what a client has sealed.

@@ -1,5 +1,6 @@
 //! The file that holds the key which all clients of a store share.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +19,7 @@ const FILE_LEN: usize = PREFIX.len() + 2 * KEY_LEN + 1;
 /// [`Kind::WrongKey`] if the file holds none; [`Kind::Storage`] if it cannot be read.
 pub fn read(path: &Path) -> Result<Key> {
     let failed = |e: std::io::Error| storage(path, &e);
-    let mut text = vec![0; FILE_LEN + 1];
+    let mut text = [0; FILE_LEN + 1];
     let mut file = std::fs::File::open(path).map_err(failed)?;
     let mut len = 0;
     while len < text.len() {
@@ -50,7 +51,7 @@ pub fn create(path: &Path) -> Result<Key> {
     let key = Key::random().map_err(failed)?;
     let mut text = PREFIX.to_owned();
     for byte in key.expose() {
-        text.push_str(&format!("{byte:02x}"));
+        let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
     let mut file =

@@ -108,7 +108,7 @@ impl LogView {
     }
 
     /// Number of records so far.
-    pub fn len(&self) -> u64 {
+    pub fn records(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
@@ -131,6 +131,9 @@ impl LogView {
     }
 
     /// A period has opened when so many blocks were present.
+    ///
+    /// # Errors
+    /// [`Kind::Hostile`] as [`LogView::found`].
     pub fn opened(&mut self, period: u64, present: u64) -> Result<()> {
         self.present.push_back((period, present));
         self.settle()
@@ -141,7 +144,7 @@ impl LogView {
     /// # Errors
     /// [`Kind::Hostile`] if no client has written it, or its author has seen another log than this one.
     pub fn push(&mut self, sealed: &[u8]) -> Result<[u8; 16]> {
-        let sequence = self.len();
+        let sequence = self.records();
         let record = Record::open(&self.keys, sealed)?;
         let window = self.window(sequence);
         let mut void = record.seen < window;
@@ -172,14 +175,7 @@ impl LogView {
             after: self.past.blocks.get(&record.id).cloned().flatten(),
             change: 0,
         });
-        self.entries.push_back(Entry {
-            record,
-            head,
-            void,
-            predecessor,
-            found: None,
-            settled,
-        });
+        self.entries.push_back(Entry { record, head, void, predecessor, found: None, settled });
         self.settle()?;
         Ok(request)
     }
@@ -255,7 +251,7 @@ impl LogView {
 
     /// The oldest query that has no result.
     pub fn oldest_unsettled(&self) -> Option<u64> {
-        (self.settled < self.len()).then_some(self.settled)
+        (self.settled < self.records()).then_some(self.settled)
     }
 
     /// What a period's queries leave, each block once; all of them have settled.
@@ -313,17 +309,12 @@ impl LogView {
             }
             let period = self.settled / self.geometry.period();
             let present = self.present.iter().find(|known| known.0 == period);
-            let (Some(found), Some((_, present))) = (&entry.found, present) else { break };
+            let (Some(_), Some((_, present))) = (&entry.found, present) else { break };
             let is_full = *present >= self.geometry.capacity();
             let settled = if entry.void {
                 Settled { outcome: Outcome::Void, after: None, change: 0 }
             } else {
-                let before = match found {
-                    Found::Block(block) => Some(block.clone()),
-                    Found::Nothing => self.before_of(entry),
-                };
-                let before = before.ok_or_else(|| forged("a result"))?;
-                applied(&entry.record.operation, before, is_full)
+                applied(&entry.record.operation, self.before_of(entry)?, is_full)
             };
             let sequence = self.settled;
             self.entry_mut(sequence).expect("it was here").settled = Some(settled);
@@ -332,16 +323,17 @@ impl LogView {
         Ok(())
     }
 
-    /// What the block was before a query, as far as that is known.
-    fn before_of(&self, entry: &Entry) -> Option<Option<Bytes>> {
-        match (&entry.found, entry.predecessor) {
-            (Some(Found::Block(block)), _) => Some(block.clone()),
-            (_, Some(predecessor)) => {
-                Some(self.entry(predecessor)?.settled.as_ref()?.after.clone())
-            }
-            _ if entry.record.operation == Operation::Dummy => Some(None),
-            _ => None,
+    /// What the block was before a query which has its result, as have all before it.
+    fn before_of(&self, entry: &Entry) -> Result<Option<Bytes>> {
+        if let Some(Found::Block(block)) = &entry.found {
+            return Ok(block.clone());
         }
+        let Some(predecessor) = entry.predecessor else {
+            let is_dummy = entry.record.operation == Operation::Dummy;
+            return if is_dummy { Ok(None) } else { Err(forged("a result")) };
+        };
+        let predecessor = self.entry(predecessor).and_then(|entry| entry.settled.as_ref());
+        predecessor.map(|settled| settled.after.clone()).ok_or_else(|| forged("a result"))
     }
 
     /// The first record that lives for query `sequence`: the period before its own begins there.

@@ -6,13 +6,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::error::Result;
 use crate::faults::{Fault, planted};
 use crate::filter;
 use crate::geometry::Generation;
-use crate::item::{forged, open_item};
+use crate::item::{Item, forged, open_item};
 use crate::keys::{GenerationKeys, Id, Label};
 use crate::record::Found;
 use crate::wire::{ItemAddress, PageAddress};
@@ -48,7 +46,7 @@ pub struct Lookup {
     expects: bool,
     label: Label,
     page: u32,
-    found: Option<Option<Bytes>>,
+    found: Option<Item>,
 }
 
 impl Lookup {
@@ -61,7 +59,7 @@ impl Lookup {
     }
 
     /// The next step, until there is none.
-    pub fn next(&mut self) -> Option<Step> {
+    pub fn step(&mut self) -> Option<Step> {
         if self.asked.is_empty() || self.taken > self.asked.len() {
             return None;
         }
@@ -93,7 +91,7 @@ impl Lookup {
             let opened = open_item(&self.asked[above].keys, &self.label, item)?;
             if self.expects {
                 let item = opened.filter(|item| Some(item.id) == self.target);
-                self.found = Some(item.ok_or_else(|| forged("an item"))?.block);
+                self.found = Some(item.ok_or_else(|| forged("an item"))?);
                 self.expects = false;
             }
         }
@@ -113,7 +111,7 @@ impl Lookup {
     pub fn finish(self) -> Found {
         match self.target {
             None => Found::Nothing,
-            Some(_) => Found::Block(self.found.flatten()),
+            Some(_) => Found::Block(self.found.and_then(|item| item.block)),
         }
     }
 

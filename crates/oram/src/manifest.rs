@@ -51,6 +51,7 @@ impl Manifest {
 
     /// The manifest of the next period. `sealed` is this one as it is stored, `present` and `history`
     /// what the next one says, `start` the head before the first record of this one's period.
+    #[must_use]
     pub fn next(
         &self,
         geometry: &Geometry,

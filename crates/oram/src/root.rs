@@ -79,9 +79,7 @@ impl Root {
                 bytes[11],
                 u64::from_le_bytes(array(&bytes[24..32])),
             )
-            .and_then(|shapes| {
-                shapes.with_buckets(u32::from_le_bytes(array(&bytes[20..24])))
-            })
+            .and_then(|shapes| shapes.with_buckets(u32::from_le_bytes(array(&bytes[20..24]))))
             .map_err(|_| refuse("the root tells of shapes that no store has"))?,
             store_id: array(&bytes[32..48]),
             fence: u64::from_le_bytes(array(&bytes[48..56])),

@@ -10,13 +10,14 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::anchor::{Anchor, FileAnchor};
-use crate::client::{Checked, Client, Connect, Patience, Progress, Surroundings};
+use crate::client::{self, Checked, Client, Connect, Patience, Progress, Surroundings};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
 use crate::link::{Address, Delay, Stream};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
+use crate::server::{Limits, Place, Server};
 
 /// Threads that serve one open store.
 const THREADS: usize = 2;
@@ -41,6 +42,19 @@ pub struct Store {
 }
 
 impl Store {
+    /// Makes a store of these shapes at `place`, which nobody serves meanwhile.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if there is one already: nothing is changed then; [`Kind::Storage`].
+    pub fn init(place: &Place, key: &Key, geometry: Geometry) -> Result<()> {
+        let store_id = tacita_secret::random()
+            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
+        runtime()?.block_on(async {
+            let server = Server::open(place.open().await?, Limits::default()).await?;
+            client::init(&Within(server), key, geometry, store_id).await
+        })
+    }
+
     /// Opens the store at `address`; what this client has seen is remembered in the file `anchor`.
     ///
     /// # Errors
@@ -208,6 +222,19 @@ impl Store {
     }
 }
 
+/// The way to a server within this process.
+struct Within(Server);
+
+#[async_trait::async_trait]
+impl Connect for Within {
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let server = self.0.clone();
+        tokio::spawn(async move { server.serve(far).await });
+        Ok(Box::new(near))
+    }
+}
+
 /// A way to the server that is made slower.
 struct Slow {
     address: Address,
@@ -232,7 +259,7 @@ fn was(outcome: Outcome) -> Result<Option<Bytes>> {
     }
 }
 
-pub(crate) fn runtime() -> Result<Runtime> {
+fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("oram")

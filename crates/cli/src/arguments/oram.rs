@@ -1,18 +1,19 @@
 //! `tacita oram ...`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use tacita_block::size;
-use tacita_oram::Location;
 use tacita_oram::link::Address;
+use tacita_oram::server::Place;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Oram {
     /// Make a store, and the key that all its clients share if there is none yet
     Init {
-        /// Who keeps the bytes: a folder
-        store: Location,
+        /// Where the store is to be kept, as `serve` takes it; nobody serves it yet
+        store: Place,
         /// File with the key; made if it is not there. Whoever has it reads everything; without it nobody
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
@@ -22,14 +23,20 @@ pub(crate) enum Oram {
         #[arg(long)]
         json: bool,
     },
-    /// Serve a store to clients; needs no key and learns nothing from what is asked. Returns when it is
-    /// ready
+    /// Keep a store for clients, and see nothing of it but how often it is used; returns when it is ready
+    ///
+    /// The server needs no key and is not trusted. A client makes the store; until then it is empty.
     Serve {
-        /// Who keeps the bytes: a folder, or memory:
-        store: Location,
-        /// Where to: HOST:PORT or unix:PATH
+        /// Where the store is kept: a folder, redis://HOST:PORT/DATABASE#NAME, unix:PATH#NAME for Redis at a
+        /// socket, or memory:
+        store: Place,
+        /// Where to listen: HOST:PORT or unix:PATH; more than once if wanted. Nothing is encrypted but
+        /// what clients have sealed, and everybody who can connect is served
+        #[arg(long, value_name = "ADDRESS", required = true)]
+        listen: Vec<Address>,
+        /// Tell counts to Prometheus at this address of this machine, under /metrics
         #[arg(long, value_name = "ADDRESS")]
-        listen: Address,
+        metrics: Option<SocketAddr>,
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,

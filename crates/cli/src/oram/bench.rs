@@ -45,9 +45,8 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     })?;
     let took = System.elapsed(begin);
     times.sort_unstable();
-    let at = |share: usize| {
-        times.get((times.len() * share / 1000).min(times.len().saturating_sub(1)))
-    };
+    let at =
+        |share: usize| times.get((times.len() * share / 1000).min(times.len().saturating_sub(1)));
     let millis = |share| at(share).map_or(0.0, |time| time.as_secs_f64() * 1000.0);
     let facts = json!({
         "queries": times.len(),

@@ -11,7 +11,7 @@ use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_nbd::{Export as NbdExport, Listener, Server};
 use tacita_oram::{Device, Store};
 
-use super::serving::when_to_end;
+use super::serve::{End, when_to_end};
 use super::{open, options};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
@@ -23,14 +23,18 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Export { foreground, .. } = command else {
         unreachable!("called for export");
     };
-    tacita_daemon::serve(*foreground, || start(command), Exported::run)
+    let run = |exported: Exported| {
+        exported.until_asked();
+        Ok(())
+    };
+    tacita_daemon::serve(*foreground, || start(command), run)
 }
 
 /// A store that is exported.
 struct Exported {
     server: Server,
     control: Control,
-    ends: Receiver<Option<Reply>>,
+    ends: Receiver<End>,
     socket: PathBuf,
 }
 
@@ -55,7 +59,7 @@ fn start(command: &Command) -> Outcome<Exported> {
 }
 
 impl Exported {
-    fn run(self) -> Outcome<()> {
+    fn until_asked(self) {
         let asked = self.ends.recv().ok().flatten();
         self.server.stop(PATIENCE);
         drop(self.control);
@@ -64,13 +68,12 @@ impl Exported {
         if let Some(reply) = asked {
             reply.end(&Value::Null, None);
         }
-        Ok(())
     }
 }
 
 struct Asked {
     store: Arc<Store>,
-    ends: Sender<Option<Reply>>,
+    ends: Sender<End>,
 }
 
 impl Service for Asked {

@@ -48,7 +48,10 @@ impl FolderStore {
     /// # Errors
     /// [`Kind::Storage`].
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
-        let store = Self { folder: Arc::new(folder.into()) };
+        let folder = folder.into();
+        // Whoever serves it may go to another folder.
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        let store = Self { folder: Arc::new(folder) };
         store.open_now().map_err(|e| store.failed("open", "", &e))?;
         Ok(store)
     }

@@ -17,7 +17,7 @@ const PARTS_AT_ONCE: u32 = 4;
 pub(super) struct Pages {
     parts: Range<u32>,
     first: u32,
-    pages: Vec<Page>,
+    made: Vec<Page>,
 }
 
 /// All pages of the filter, in turns that fit in memory.
@@ -27,7 +27,7 @@ pub(super) fn turns(job: &Job) -> impl Iterator<Item = Pages> {
         let parts = part..(part + PARTS_AT_ONCE).min(shape.parts);
         let first = (0..part).map(|part| shape.pages_in(part)).sum();
         let count: u32 = parts.clone().map(|part| shape.pages_in(part)).sum();
-        Pages { parts, first, pages: (0..count).map(|_| Page::empty()).collect() }
+        Pages { parts, first, made: (0..count).map(|_| Page::empty()).collect() }
     })
 }
 
@@ -35,14 +35,14 @@ impl Pages {
     /// Adds `entry`, if its page is among these.
     pub(super) fn insert(&mut self, job: &Job, entry: &Entry) {
         let page = job.keys.page_of(entry).checked_sub(self.first);
-        if let Some(page) = page.and_then(|page| self.pages.get_mut(page as usize)) {
+        if let Some(page) = page.and_then(|page| self.made.get_mut(page as usize)) {
             page.insert(entry);
         }
     }
 
     /// Seals the pages and puts their objects.
     pub(super) async fn put(self, job: &Job, objects: &dyn Objects) -> Result<()> {
-        let mut numbered = (self.first..).zip(self.pages);
+        let mut numbered = (self.first..).zip(self.made);
         for part in self.parts {
             let count = job.keys.shape().pages_in(part) as usize;
             let mut object = Vec::with_capacity(count * PAGE_LEN);

@@ -23,7 +23,7 @@ impl Objects for Memory {
     async fn get(&self, object: Object, offset: u64, len: u64) -> Result<Bytes> {
         let objects = self.0.lock().unwrap();
         let bytes = objects.get(&object).unwrap_or_else(|| panic!("{object} is there"));
-        Ok(bytes.slice(offset as usize..(offset + len) as usize))
+        Ok(bytes.slice(index(offset)..index(offset + len)))
     }
 
     async fn put(&self, object: Object, bytes: Bytes) -> Result<()> {
@@ -81,7 +81,7 @@ impl Game {
     }
 
     async fn query(&mut self, id: Id, operation: Operation) -> Result<Outcome> {
-        let sequence = self.view.len();
+        let sequence = self.view.records();
         let period = sequence / self.geometry.period();
         if period > self.manifest.period {
             self.open(period).await?;
@@ -103,7 +103,7 @@ impl Game {
             .collect();
         let mut lookup = Lookup::new(self.view.target(sequence), asked);
         let mut steps = 0;
-        while let Some(step) = lookup.next() {
+        while let Some(step) = lookup.step() {
             let (page, item) = self.serve(&step)?;
             lookup.take(page.as_deref(), item.as_deref())?;
             steps += 1;
@@ -120,7 +120,7 @@ impl Game {
             let shape = self.geometry.shape(address.generation);
             let (part, offset) = shape.part_of(address.page);
             let filter = &objects[&Object::Filter { generation: address.generation, part }];
-            filter.slice(offset as usize..offset as usize + PAGE_LEN)
+            filter.slice(index(offset)..index(offset) + PAGE_LEN)
         });
         let Some(address) = step.item else { return Ok((page, None)) };
         let shape = self.geometry.shape(address.generation);
@@ -184,6 +184,10 @@ impl Game {
         });
         Ok(())
     }
+}
+
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
 }
 
 fn id(n: u64) -> Id {

@@ -123,8 +123,8 @@ async fn spread(job: &Job, cells: &Cells, objects: &dyn Objects, pace: &dyn Pace
     }
     for (generation, keys, age) in inputs {
         for bucket in 0..keys.shape().buckets {
-            let place = (generation, bucket);
-            let items = source::items(&job.geometry, place, keys, objects, pace).await?;
+            let items =
+                source::items(&job.geometry, (generation, bucket), keys, objects, pace).await?;
             route(&mut waiting, items, age);
             put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
             chunk += 1;
@@ -155,8 +155,8 @@ async fn put_cells(
         for index in 0..cells.len {
             let item = waiting.pop_front();
             let sealed = item.as_ref().map(|(item, age)| (item, *age));
-            let place = (chunk, bucket * cells.len + index);
-            seal_cell(&job.keys, place, sealed, job.geometry.block_len(), &mut object);
+            let cell = (chunk, bucket * cells.len + index);
+            seal_cell(&job.keys, cell, sealed, job.geometry.block_len(), &mut object);
         }
         pace.moved(u64::from(cells.len)).await;
     }

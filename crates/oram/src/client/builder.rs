@@ -28,7 +28,7 @@ impl Pace for WithQueries<'_> {
         self.shared.changed.notify_waiters();
         tokio::task::yield_now().await;
         let is_behind = |state: &mut State| {
-            let ahead = self.metered.is_ahead(state.view.len() + state.appending);
+            let ahead = self.metered.is_ahead(state.view.records() + state.appending);
             (!ahead || state.under_way == 0).then_some(())
         };
         // What has failed is found out by whoever reads or writes next.
@@ -99,10 +99,8 @@ impl Shared {
 
     /// Whether all builds that have begun are complete or wait for queries.
     pub(super) fn builds_rest(&self, state: &State) -> bool {
-        let queries = state.view.len();
-        let due = |build: &Build| {
-            build.from <= queries && !state.built.contains(&build.generation)
-        };
+        let queries = state.view.records();
+        let due = |build: &Build| build.from <= queries && !state.built.contains(&build.generation);
         let settled = state.view.settled() == queries;
         settled && state.under_way == 0 && !self.geometry.builds(state.period()).iter().any(due)
     }
@@ -148,9 +146,13 @@ impl Shared {
         let next_begins = (period + 1) * self.geometry.period();
         let is_due = |build: &Build| build.until == next_begins;
         let start = state.view.head_after(period * self.geometry.period())?;
-        if !self.geometry.builds(period).iter().filter(|build| is_due(build)).all(|build| {
-            state.built.contains(&build.generation)
-        }) {
+        if !self
+            .geometry
+            .builds(period)
+            .iter()
+            .filter(|build| is_due(build))
+            .all(|build| state.built.contains(&build.generation))
+        {
             return None;
         }
         let Some(before) = period.checked_sub(1) else {

@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 
 use super::builder::needed;
 use super::line::options;
-use super::{Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns, queue};
+use super::{
+    Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns, queue,
+};
 use crate::build::{Pace, items};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
@@ -73,8 +75,7 @@ impl Client {
         let stream = surroundings.connect.connect().await?;
         let (connection, welcome) = Connection::open(stream, options(&patience), |_| ()).await?;
         let none = || Error::new(Kind::NotAStore, "there is no store yet: make one by init");
-        let (root, keys) =
-            fenced(&connection, key, welcome.root.ok_or_else(none)?).await?;
+        let (root, keys) = fenced(&connection, key, welcome.root.ok_or_else(none)?).await?;
         let geometry = root.geometry;
         // The period may have been opened since the welcome.
         let (_, welcome) = {
@@ -100,8 +101,8 @@ impl Client {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(queue::keep(Arc::downgrade(&shared)));
-        let client = Self { shared: shared.clone(), _tasks: tasks };
-        shared.when(|state| (state.view.len() >= welcome.records).then_some(())).await?;
+        let client = Self { shared: shared.clone(), tasks };
+        shared.when(|state| (state.view.records() >= welcome.records).then_some(())).await?;
         client.compare_with_anchor(&connection, welcome.period).await?;
         shared.remove_leftovers(&connection, welcome.period).await?;
         Ok(client.begin(welcome.period))
@@ -114,7 +115,7 @@ impl Client {
         // Nobody else writes any more, so whatever has no result gets none from elsewhere.
         let unfinished = {
             let state = shared.lock();
-            state.view.settled()..state.view.len()
+            state.view.settled()..state.view.records()
         };
         for sequence in unfinished {
             self.background(move |shared| async move { shared.look_up(sequence).await });
@@ -132,7 +133,7 @@ impl Client {
         task: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
     ) {
         let shared = self.shared.clone();
-        self._tasks.spawn(async move {
+        self.tasks.spawn(async move {
             if let Err(error) = task(shared.clone()).await {
                 shared.fail(error);
             }
@@ -149,10 +150,12 @@ impl Client {
         }
         let (len, head) = {
             let state = shared.lock();
-            (state.view.len(), state.view.head_after(mark.sequence))
+            (state.view.records(), state.view.head_after(mark.sequence))
         };
         if mark.sequence > len {
-            return behind("the server has fewer records than this client has seen: it was set back");
+            return behind(
+                "the server has fewer records than this client has seen: it was set back",
+            );
         }
         let forked = "the server's log is not the one that this client has seen: it was set back";
         if let Some(head) = head {
@@ -191,7 +194,9 @@ impl Shared {
             };
             for object in &names {
                 if object.generation().is_some_and(|generation| !needed.contains(&generation)) {
-                    Connection::expect(connection.call(Request::Delete { object: *object }).await?)?;
+                    Connection::expect(
+                        connection.call(Request::Delete { object: *object }).await?,
+                    )?;
                 }
             }
             if names.len() < NAMES_MAX {
@@ -235,7 +240,10 @@ async fn manifests(
         let sealed = manifest(connection, geometry, period).await?;
         let manifest = Manifest::open(keys, period, &sealed)?;
         if previous.is_some_and(|previous| previous != manifest.previous) {
-            return Err(Error::new(Kind::Hostile, "the server's manifests do not follow each other"));
+            return Err(Error::new(
+                Kind::Hostile,
+                "the server's manifests do not follow each other",
+            ));
         }
         previous = Some(digest(&sealed));
         manifests.insert(period, (manifest, sealed));
@@ -244,7 +252,8 @@ async fn manifests(
 }
 
 async fn manifest(connection: &Connection, geometry: &Geometry, period: u64) -> Result<Vec<u8>> {
-    let missing = || Error::new(Kind::Hostile, format!("the manifest of period {period} is missing"));
+    let missing =
+        || Error::new(Kind::Hostile, format!("the manifest of period {period} is missing"));
     let len = Manifest::stored_len(geometry, period) as u64;
     let sealed = connection.get(Object::Manifest { period }, 0..len).await?;
     sealed.map(|sealed| sealed.to_vec()).ok_or_else(missing)
@@ -260,7 +269,8 @@ async fn joined(
 ) -> Result<State> {
     let before = period.saturating_sub(1);
     let mut generations = HashMap::new();
-    for (asking, manifest) in manifests.range(before..).map(|(asking, (known, _))| (asking, known)) {
+    for (asking, manifest) in manifests.range(before..).map(|(asking, (known, _))| (asking, known))
+    {
         for generation in geometry.live(*asking) {
             let head = manifest.head_of(generation).ok_or_else(|| {
                 Error::new(Kind::Hostile, "a manifest does not know what lives in its period")

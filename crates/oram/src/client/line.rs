@@ -46,10 +46,8 @@ impl Line {
 
     /// Asks until there is an answer: the same again and again.
     pub(super) async fn call(&self, request: Request) -> Result<Answer> {
-        self.repeat(async |connection| {
-            Connection::expect(connection.call(request.clone()).await?)
-        })
-        .await
+        self.repeat(async |connection| Connection::expect(connection.call(request.clone()).await?))
+            .await
     }
 
     async fn repeat<T, F: Future<Output = Result<T>>>(

@@ -57,7 +57,7 @@ impl Shared {
     /// Waits until all builds are as far as they have to be, and the period is open.
     async fn admitted(&self) -> Result<()> {
         self.when(|state| {
-            let queries = state.view.len() + state.appending;
+            let queries = state.view.records() + state.appending;
             let is_open = queries < (state.period() + 1) * self.geometry.period();
             if is_open && self.meter.admits(queries) {
                 state.appending += 1;
@@ -88,7 +88,7 @@ impl Shared {
     ) -> Result<u64> {
         let (seen, head) = {
             let state = self.lock();
-            (state.view.len(), state.view.head())
+            (state.view.records(), state.view.head())
         };
         let record = Record { request, id, operation, seen, head };
         let sealed = record.seal(&self.keys, self.salt()?, self.geometry.block_len());
@@ -112,7 +112,8 @@ impl Shared {
                     return Err(error);
                 }
                 Ok(Answer::Refused(Refusal::Storage)) => {
-                    self.lock().trouble = Connection::expect(Answer::Refused(Refusal::Storage)).err();
+                    self.lock().trouble =
+                        Connection::expect(Answer::Refused(Refusal::Storage)).err();
                 }
                 Ok(Answer::Refused(Refusal::PeriodClosed | Refusal::Overloaded)) => {}
                 Err(error) if error.kind() == Kind::Unreachable => {}
@@ -134,7 +135,7 @@ impl Shared {
         let newest = || {
             let state = self.lock();
             let store_id = self.root.store_id;
-            Mark { store_id, sequence: state.view.len(), head: state.view.head() }
+            Mark { store_id, sequence: state.view.records(), head: state.view.head() }
         };
         self.confirming.confirm(sequence + 1, newest).await?;
         let fresh = planted(Fault::FreshOnReplay).then(|| self.salt()).transpose()?;
@@ -144,7 +145,7 @@ impl Shared {
             state.begin(sequence, &self.geometry, fresh)
         };
         let Some((mut lookup, position)) = begun else { return Ok(()) };
-        while let Some(step) = lookup.next() {
+        while let Some(step) = lookup.step() {
             let request = Request::Fetch { page: step.page, item: step.item };
             let answer = self.lookups.call(request).await;
             let taken = answer.and_then(|answer| match answer {

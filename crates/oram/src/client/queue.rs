@@ -70,7 +70,7 @@ async fn connect(shared: &Arc<Shared>, lost: Arc<tokio::sync::Notify>) -> Result
     shared.verify(welcome.root.as_ref())?;
     let (record, result) = {
         let state = shared.lock();
-        (state.view.len(), state.view.settled())
+        (state.view.records(), state.view.settled())
     };
     if welcome.records < record {
         return Err(Error::new(
@@ -102,7 +102,7 @@ impl Shared {
         let (from, to) = {
             let state = self.lock();
             let period = state.period().saturating_sub(1);
-            (period * self.geometry.period(), state.view.len())
+            (period * self.geometry.period(), state.view.records())
         };
         for sequence in from..to {
             let salt = self.salt()?;
@@ -146,10 +146,10 @@ impl Shared {
 
 impl State {
     fn appended(&mut self, sequence: u64, record: &[u8]) -> Result<()> {
-        if sequence < self.view.len() {
+        if sequence < self.view.records() {
             return Ok(());
         }
-        if sequence > self.view.len() {
+        if sequence > self.view.records() {
             return Err(Error::new(Kind::Hostile, "the server leaves out records of the log"));
         }
         self.view.push(record).map(|_| ())

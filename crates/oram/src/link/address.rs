@@ -120,7 +120,9 @@ impl FromStr for Address {
             if path.is_empty() {
                 return Err(Error::new(Kind::Parameters, "unix: needs a path behind it"));
             }
-            return Ok(Self::Unix(path.into()));
+            // Whoever connects again may have gone to another folder by then.
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+            return Ok(Self::Unix(path));
         }
         match text.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {

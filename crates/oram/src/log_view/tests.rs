@@ -19,7 +19,7 @@ impl Game {
     }
 
     fn push(&mut self, id: u8, operation: Operation) -> u64 {
-        let (seen, head) = (self.view.len(), self.view.head());
+        let (seen, head) = (self.view.records(), self.view.head());
         self.salts += 1;
         let mut salt = [0; 16];
         salt[..8].copy_from_slice(&self.salts.to_le_bytes());
@@ -178,7 +178,7 @@ fn what_is_forgotten_is_no_predecessor() {
         }
     }
     game.view.forget_before(3);
-    assert_eq!(game.view.len(), 64);
+    assert_eq!(game.view.records(), 64);
     game.view.opened(4, 0).unwrap();
     game.view.opened(5, 0).unwrap();
     for _ in 0..16 {

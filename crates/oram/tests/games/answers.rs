@@ -18,7 +18,7 @@ async fn one_query_after_the_other() {
         let client = world.open().await.unwrap();
         for n in 0..700 {
             let which = random(&mut state) % 300;
-            let write = random(&mut state) % 2 == 0;
+            let write = random(&mut state).is_multiple_of(2);
             let content = block(&geometry, n + 1000 * session);
             let operation = if write { Operation::Write(content.clone()) } else { Operation::Read };
             let outcome = client.query(id(which), operation).await.unwrap();
@@ -62,9 +62,9 @@ async fn many_at_once() {
 async fn increase(client: &tacita_oram::client::Client, geometry: &Geometry) {
     let mut was = None;
     loop {
-        let count = was.as_ref().map_or(0, |block: &bytes::Bytes| {
-            u64::from_le_bytes(block[..8].try_into().unwrap())
-        });
+        let count = was
+            .as_ref()
+            .map_or(0, |block: &bytes::Bytes| u64::from_le_bytes(block[..8].try_into().unwrap()));
         let expected = was.as_deref().map(tacita_oram::record::digest_of);
         let new = block(geometry, count + 1);
         match client.query(id(0), Operation::CompareAndWrite { expected, new }).await.unwrap() {

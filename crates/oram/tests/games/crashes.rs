@@ -21,13 +21,13 @@ fn geometry() -> Geometry {
 }
 
 /// What was asked about one block: when it began and ended (never, if the client was gone), what was
-/// written if anything, and what was told.
+/// written if anything, and what it was told, 0 for a block that was not there.
 #[derive(Debug, Clone)]
 struct Call {
     begin: u64,
     end: Option<u64>,
     written: Option<u64>,
-    told: Option<Option<u64>>,
+    told: Option<u64>,
 }
 
 type History = Arc<Mutex<HashMap<u64, Vec<Call>>>>;
@@ -45,7 +45,7 @@ async fn ask(client: &Client, history: &History, clock: &Mutex<u64>, state: &mut
     };
     let which = random(state) % 5;
     let begin = tick();
-    let written = (random(state) % 2 == 0).then_some(begin);
+    let written = random(state).is_multiple_of(2).then_some(begin);
     let operation = match written {
         Some(content) => Operation::Write(block(client.geometry(), content)),
         None => Operation::Read,
@@ -62,7 +62,7 @@ async fn ask(client: &Client, history: &History, clock: &Mutex<u64>, state: &mut
     let mut history = history.lock().unwrap();
     let call = &mut history.get_mut(&which).unwrap()[index];
     call.end = Some(tick());
-    call.told = Some(was.as_ref().map(number));
+    call.told = Some(was.as_ref().map_or(0, number));
     true
 }
 
@@ -70,7 +70,7 @@ async fn ask(client: &Client, history: &History, clock: &Mutex<u64>, state: &mut
 /// comes before one that had ended when it began (Wing and Gong). Calls that never ended may be
 /// anywhere later, or nowhere.
 fn is_linear(calls: &[Call]) -> bool {
-    fn go(calls: &[Call], done: &mut Vec<bool>, is: Option<u64>, seen: &mut Seen) -> bool {
+    fn go(calls: &[Call], done: &mut Vec<bool>, is: u64, seen: &mut Seen) -> bool {
         if (0..calls.len()).all(|n| done[n] || calls[n].end.is_none()) {
             return true;
         }
@@ -86,15 +86,15 @@ fn is_linear(calls: &[Call]) -> bool {
             .collect();
         for n in next {
             done[n] = true;
-            if go(calls, done, calls[n].written.or(is), seen) {
+            if go(calls, done, calls[n].written.unwrap_or(is), seen) {
                 return true;
             }
             done[n] = false;
         }
         false
     }
-    type Seen = std::collections::HashSet<(Vec<bool>, Option<u64>)>;
-    go(calls, &mut vec![false; calls.len()], None, &mut Seen::new())
+    type Seen = std::collections::HashSet<(Vec<bool>, u64)>;
+    go(calls, &mut vec![false; calls.len()], 0, &mut Seen::new())
 }
 
 /// Sessions of several tasks; each session ends in the middle, after `life_ms`, and now and then the
@@ -111,9 +111,7 @@ async fn sessions(seed: u64, round_trip_ms: u64) -> (History, World) {
             let (client, history) = (client.clone(), history.clone());
             let clock = clock.clone();
             let mut state = seed * 1000 + session * 10 + task;
-            tasks.spawn(async move {
-                while ask(&client, &history, &clock, &mut state).await {}
-            });
+            tasks.spawn(async move { while ask(&client, &history, &clock, &mut state).await {} });
         }
         let life = 300 + random(&mut state) % 4000;
         tokio::time::sleep(Duration::from_millis(life)).await;
@@ -154,13 +152,14 @@ async fn every_block_has_one_history() {
 
 #[test]
 fn the_judge_knows_what_has_no_order() {
-    let call = |begin, end, written, told| Call { begin, end: Some(end), written, told: Some(told) };
-    assert!(is_linear(&[call(1, 2, Some(7), None), call(3, 4, None, Some(7))]));
-    assert!(!is_linear(&[call(1, 2, Some(7), None), call(3, 4, None, None)]));
-    assert!(is_linear(&[call(1, 9, Some(7), None), call(3, 4, None, None)]));
+    let call =
+        |begin, end, written, told| Call { begin, end: Some(end), written, told: Some(told) };
+    assert!(is_linear(&[call(1, 2, Some(7), 0), call(3, 4, None, 7)]));
+    assert!(!is_linear(&[call(1, 2, Some(7), 0), call(3, 4, None, 0)]));
+    assert!(is_linear(&[call(1, 9, Some(7), 0), call(3, 4, None, 0)]));
     let lost = Call { begin: 1, end: None, written: Some(7), told: None };
-    assert!(is_linear(&[lost.clone(), call(3, 4, None, None), call(5, 6, None, Some(7))]));
-    assert!(!is_linear(&[lost, call(3, 4, None, Some(7)), call(5, 6, None, None)]));
+    assert!(is_linear(&[lost.clone(), call(3, 4, None, 0), call(5, 6, None, 7)]));
+    assert!(!is_linear(&[lost, call(3, 4, None, 7), call(5, 6, None, 0)]));
 }
 
 /// A client that dies after its record is in the log; what the next one asks for it, beside what it asked
@@ -203,13 +202,11 @@ async fn replayed() -> (BTreeMap<u64, usize>, bool) {
         *per_generation.entry(*generation).or_default() += 1;
     }
     let geometry = geometry();
-    let too_many = per_generation
-        .iter()
-        .any(|(generation, count)| *count > geometry.shape(*generation).fakes);
+    let too_many =
+        per_generation.iter().any(|(generation, count)| *count > geometry.shape(*generation).fakes);
     let sequences = world.records().await;
-    let asked: usize = (80..sequences)
-        .map(|sequence| geometry.live(sequence / geometry.period()).len())
-        .sum();
+    let asked: usize =
+        (80..sequences).map(|sequence| geometry.live(sequence / geometry.period()).len()).sum();
     (repeats, !too_many && labels.len() == asked)
 }
 

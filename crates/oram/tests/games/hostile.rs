@@ -58,7 +58,7 @@ async fn told(lie: Lie) -> Result<(), Error> {
     let world = World::new(geometry(), 20).await;
     world.prepare(80).await;
     world.lie(Some(lie));
-    let client = tokio::time::timeout(Duration::from_secs(60), world.open()).await;
+    let client = tokio::time::timeout(Duration::from_mins(1), world.open()).await;
     let client = client.map_err(|_| Error::new(Kind::Unreachable, "never opened"))??;
     let caught = use_it(&client, 100).await;
     if caught.is_err() {

@@ -52,10 +52,10 @@ async fn play(workload: Workload) -> Result<Trace, tacita_oram::Error> {
 
 const WORKLOADS: [(&str, Workload); 9] = [
     ("one block, read", |_, _, _| (id(1), Operation::Read)),
-    ("one block, written", |geometry, _, round| {
-        (id(1), Operation::Write(block(geometry, round)))
+    ("one block, written", |geometry, _, round| (id(1), Operation::Write(block(geometry, round)))),
+    ("blocks in a row, read", |_, task, round| {
+        (id((task * ROUNDS + round) % 100), Operation::Read)
     }),
-    ("blocks in a row, read", |_, task, round| (id((task * ROUNDS + round) % 100), Operation::Read)),
     ("blocks in no order, written", |geometry, task, round| {
         let which = (task * 7919 + round * 104_729) % 100;
         (id(which), Operation::Write(block(geometry, round)))
@@ -93,9 +93,9 @@ async fn noticed(workload: Workload) -> Option<String> {
         Ok(trace) => trace,
         Err(error) => return Some(error.to_string()),
     };
-    let repeated = [&first, &trace].iter().any(|trace| {
-        trace.most_of_one_label() > 1 || trace.labels_of_two_generations() > 0
-    });
+    let repeated = [&first, &trace]
+        .iter()
+        .any(|trace| trace.most_of_one_label() > 1 || trace.labels_of_two_generations() > 0);
     difference(&first, &trace).or_else(|| repeated.then(|| "a label comes twice".to_owned()))
 }
 

@@ -49,9 +49,12 @@ impl Connect for Way {
         let (near, far) = tokio::io::duplex(1 << 16);
         self.served.lock().unwrap().spawn(async move { server.serve(far).await });
         let near = self.delay.wrap(near);
-        let (trace, begin) = self.watched.lock().unwrap().clone().unwrap_or_else(|| {
-            (Arc::default(), Instant::now())
-        });
+        let (trace, begin) = self
+            .watched
+            .lock()
+            .unwrap()
+            .clone()
+            .unwrap_or_else(|| (Arc::default(), Instant::now()));
         let lie = self.lie.lock().unwrap().clone();
         Ok(Box::new(super::proxy::watch(trace, lie, self.geometry, begin, near)))
     }

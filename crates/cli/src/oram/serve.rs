@@ -1,0 +1,136 @@
+//! `tacita oram serve` and `close`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+
+use serde_json::{Value, json};
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_oram::Kind;
+use tacita_oram::link::Address;
+use tacita_oram::server::{Limits, Place, Running};
+
+use super::failure;
+use crate::exit::{self, Outcome};
+use crate::status::daemon_of;
+
+/// What is served, and who can ask about it.
+struct Started {
+    running: Arc<Running>,
+    control: Option<Control>,
+    ends: Receiver<End>,
+}
+
+pub(super) fn run(
+    store: &Place,
+    listen: &[Address],
+    metrics: Option<SocketAddr>,
+    foreground: bool,
+) -> Outcome<()> {
+    let run = |started| {
+        until_asked(started);
+        Ok(())
+    };
+    tacita_daemon::serve(foreground, || start(store, listen, metrics), run)
+}
+
+fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outcome<Started> {
+    let (caller, ends) = when_to_end()?;
+    let running = Running::start(store, listen, metrics, Limits::default());
+    let running = running.map_err(|error| {
+        let failure = failure(&error);
+        if error.kind() == Kind::Unreachable {
+            return failure.with_remedy("does another server listen there already?");
+        }
+        failure
+    })?;
+    for address in running.addresses() {
+        eprintln!("tacita: {store} is served at {address}");
+    }
+    if let Some(at) = running.metrics_at() {
+        eprintln!("tacita: counts are told at http://{at}/metrics");
+    }
+    let running = Arc::new(running);
+    let source = match store {
+        Place::Folder(folder) => Some(folder.canonicalize()?),
+        Place::Redis(..) | Place::Memory => None,
+    };
+    let socket = running.addresses().iter().find_map(|address| match address {
+        Address::Unix(path) => Some(path.canonicalize()),
+        Address::Tcp(_) => None,
+    });
+    // It is asked by its socket or its folder; who has neither is asked for its metrics.
+    let at: Option<PathBuf> = socket.transpose()?.or_else(|| source.clone());
+    let control = at.map(|at| {
+        let identity = Identity { system: "oram", at, device: None, source };
+        Control::start(identity, Arc::new(Served { running: Arc::downgrade(&running), caller }))
+    });
+    Ok(Started { running, control: control.transpose()?, ends })
+}
+
+fn until_asked(started: Started) {
+    let Started { running, control, ends } = started;
+    let asked = ends.recv().ok().flatten();
+    drop(control);
+    drop(running);
+    if let Some(reply) = asked {
+        reply.end(&Value::Null, None);
+    }
+}
+
+/// A signal, or somebody who waits for the end.
+pub(super) type End = Option<Reply>;
+
+/// Who says that it is to end, and who hears it.
+pub(super) fn when_to_end() -> Outcome<(Sender<End>, Receiver<End>)> {
+    let mut interrupts = Interrupts::watch()?;
+    let (caller, ends) = channel();
+    let signalled = caller.clone();
+    std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+        while interrupts.wait() {
+            let _ = signalled.send(None);
+        }
+    })?;
+    Ok((caller, ends))
+}
+
+/// Ends the daemon of a socket or a store, and waits until it is gone.
+pub(super) fn close(target: &Path) -> Outcome<()> {
+    let daemon = daemon_of(target, exit::DEVICE)?;
+    daemon.ask_to_stop(&Request::new("stop", Value::Null))?.result().map(drop)
+}
+
+/// What a server is asked from outside.
+struct Served {
+    running: Weak<Running>,
+    caller: Sender<End>,
+}
+
+impl Service for Served {
+    fn status(&self) -> Value {
+        let Some(running) = self.running.upgrade() else { return Value::Null };
+        let metrics = running.metrics();
+        let addresses: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
+        json!({
+            "addresses": addresses,
+            "connections": metrics.connections.get() - metrics.connections_ended.get(),
+            "queries": metrics.queries.get(),
+            "bytes_in": metrics.bytes_in.get(),
+            "bytes_out": metrics.bytes_out.get(),
+            "storage_failures": metrics.storage_failures.get(),
+        })
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        match request.word.as_str() {
+            // What has been answered is durable.
+            "sync" => reply.answer(Ok(Value::Null)),
+            "stop" => {
+                let _ = self.caller.send(Some(reply));
+            }
+            _ => reply.unknown(request),
+        }
+    }
+}
