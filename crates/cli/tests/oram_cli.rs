@@ -7,9 +7,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
+use tacita_clock::{Clock, System};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
@@ -125,4 +127,184 @@ fn what_cannot_be_served_is_named() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
     }
+}
+
+/// A store in a folder of its own, its key, and whatever serves or exports it; all ended with it.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A store of 600 blocks, with a log so short that all levels are soon there.
+    fn new() -> Self {
+        let bench = Self { folder: tempfile::tempdir().unwrap() };
+        let made = bench.oram("init STORE --key KEY --blocks 600 --period 16 --json");
+        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        let facts: Value = serde_json::from_slice(&made.stdout).unwrap();
+        assert_eq!((&facts["blocks"], &facts["new_key"]), (&600.into(), &true.into()));
+        bench
+    }
+
+    fn path(&self, name: &str) -> String {
+        text(&self.folder.path().join(name)).to_owned()
+    }
+
+    /// Runs `tacita oram`, where STORE, KEY, SERVER (an address), DISK (a socket) stand for those of this
+    /// bench.
+    fn oram(&self, line: &str) -> Output {
+        let mut arguments = vec!["oram".to_owned()];
+        arguments.extend(line.split(' ').map(|word| match word {
+            "STORE" => self.path("store"),
+            "KEY" => self.path("key"),
+            "SERVER" => format!("unix:{}", self.path("server")),
+            "DISK" => self.path("disk"),
+            other => other.to_owned(),
+        }));
+        tacita(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn ends(&self, line: &str, code: i32) -> Output {
+        let output = self.oram(line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        output
+    }
+
+    #[track_caller]
+    fn serve(&self) {
+        self.ends("serve STORE --listen SERVER", 0);
+    }
+
+    fn uri(&self) -> String {
+        format!("nbd+unix:///oram?socket={}", self.path("disk"))
+    }
+
+    /// Kills the process that serves at `name`, and waits until it is gone.
+    fn kill(&self, name: &str) {
+        let output = tacita(&["status", "--json", &self.path(name)]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let pid = Pid::from_raw(status["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        while test_kill_process(pid).is_ok() {
+            System.wait(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for name in ["disk", "server"] {
+            let _ = tacita(&["oram", "close", &self.path(name)]);
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+}
+
+/// Bytes that are nowhere alike.
+fn content(len: usize, seed: u8) -> Vec<u8> {
+    let mut state = u64::from(seed) + 1;
+    let mut byte = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_le_bytes()[7]
+    };
+    (0..len).map(|_| byte()).collect()
+}
+
+#[test]
+fn a_disk_on_a_server_keeps_what_is_written() {
+    let test = "a_disk_on_a_server_keeps_what_is_written";
+    if tacita_testkit::skip_without(test, &["nbdcopy"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ends("init STORE --key KEY --blocks 600", 5);
+    bench.serve();
+    bench.ends("export SERVER --key KEY --nbd DISK", 0);
+    let (there, back) = (bench.path("there"), bench.path("back"));
+    let written = content(500 * 4096, 3);
+    std::fs::write(&there, &written).unwrap();
+    run("nbdcopy", &[&there, &bench.uri()]);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    let read = std::fs::read(&back).unwrap();
+    assert!(read.len() == 600 * 4096 && read[..written.len()] == written);
+    assert!(read[written.len()..].iter().all(|byte| *byte == 0));
+
+    // The anchor is that client's; another one has none that is free.
+    bench.ends("check SERVER --key KEY", 5);
+    bench.ends("close DISK", 0);
+    let checked = bench.ends("check SERVER --key KEY --json", 0);
+    let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert!(checked["items"].as_u64().unwrap() > 600 && checked["damage"] == serde_json::json!([]));
+    let status = bench.ends("status SERVER --key KEY --json", 0);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status["queries"].as_u64().unwrap() >= 1100, "{status}");
+    bench.ends("bench SERVER --key KEY --queries 50 --clients 5", 0);
+
+    // The server is killed, and nothing that was answered is lost.
+    bench.kill("server");
+    bench.serve();
+    bench.ends("export SERVER --key KEY --nbd DISK", 0);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    assert!(std::fs::read(&back).unwrap()[..written.len()] == written);
+    // So is whoever exports it.
+    let changed = content(500 * 4096, 4);
+    std::fs::write(&there, &changed).unwrap();
+    run("nbdcopy", &[&there, &bench.uri()]);
+    bench.kill("disk");
+    bench.ends("export SERVER --key KEY --nbd DISK", 0);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
+}
+
+#[test]
+fn a_store_that_was_set_back_or_altered_is_not_believed() {
+    let test = "a_store_that_was_set_back_or_altered_is_not_believed";
+    if tacita_testkit::skip_without(test, &["nbdcopy"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let there = bench.path("there");
+    let write = |seed| {
+        std::fs::write(&there, content(300 * 4096, seed)).unwrap();
+        bench.serve();
+        bench.ends("export SERVER --key KEY --nbd DISK", 0);
+        run("nbdcopy", &[&there, &bench.uri()]);
+        bench.ends("close DISK", 0);
+        bench.ends("close STORE", 0);
+    };
+    write(1);
+    run("cp", &["-a", &bench.path("store"), &bench.path("older")]);
+    write(2);
+    run("mv", &[&bench.path("store"), &bench.path("newer")]);
+    run("mv", &[&bench.path("older"), &bench.path("store")]);
+    bench.serve();
+    let refused = bench.ends("export SERVER --key KEY --nbd DISK", 1);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("set back") && said.contains("restore"), "{said}");
+    bench.ends("close STORE", 0);
+
+    run("rm", &["-r", &bench.path("store")]);
+    run("mv", &[&bench.path("newer"), &bench.path("store")]);
+    bench.serve();
+    bench.ends("check SERVER --key KEY", 0);
+    let other = bench.path("other");
+    std::fs::write(&other, format!("tacita-oram-key-1 {}\n", "ab".repeat(32))).unwrap();
+    bench.ends(&format!("check SERVER --key {other}"), 3);
+    bench.ends("close STORE", 0);
+    // One byte of an item of each object.
+    let find = format!("find {} -name 'items-*'", bench.path("store"));
+    let found = Command::new("sh").args(["-c", &find]).output().unwrap();
+    for object in String::from_utf8(found.stdout).unwrap().lines() {
+        let mut bytes = std::fs::read(object).unwrap();
+        let last = bytes.len() - 5;
+        bytes[last] ^= 1;
+        std::fs::write(object, bytes).unwrap();
+    }
+    bench.serve();
+    bench.ends("check SERVER --key KEY", 1);
 }

@@ -13,7 +13,7 @@ use tacita_oram::link::Address;
 use tacita_oram::server::{Limits, Place, Running};
 
 use super::failure;
-use crate::exit::{self, Outcome};
+use crate::exit::{self, Failure, Outcome};
 use crate::status::daemon_of;
 
 /// What is served, and who can ask about it.
@@ -40,18 +40,12 @@ fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outc
     let (caller, ends) = when_to_end()?;
     let running = Running::start(store, listen, metrics, Limits::default());
     let running = running.map_err(|error| {
-        let failure = failure(&error);
         if error.kind() == Kind::Unreachable {
-            return failure.with_remedy("does another server listen there already?");
+            return Failure::new(exit::BUSY, error.to_string())
+                .with_remedy("does another server listen there already?");
         }
-        failure
+        failure(&error)
     })?;
-    for address in running.addresses() {
-        eprintln!("tacita: {store} is served at {address}");
-    }
-    if let Some(at) = running.metrics_at() {
-        eprintln!("tacita: counts are told at http://{at}/metrics");
-    }
     let running = Arc::new(running);
     let source = match store {
         Place::Folder(folder) => Some(folder.canonicalize()?),
@@ -67,7 +61,15 @@ fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outc
         let identity = Identity { system: "oram", at, device: None, source };
         Control::start(identity, Arc::new(Served { running: Arc::downgrade(&running), caller }))
     });
-    Ok(Started { running, control: control.transpose()?, ends })
+    let control = control.transpose()?;
+    // Said when it can be asked.
+    for address in running.addresses() {
+        eprintln!("tacita: {store} is served at {address}");
+    }
+    if let Some(at) = running.metrics_at() {
+        eprintln!("tacita: counts are told at http://{at}/metrics");
+    }
+    Ok(Started { running, control, ends })
 }
 
 fn until_asked(started: Started) {
