@@ -2,8 +2,8 @@
 //! alone; which item comes where follows from the keys, anew for each generation.
 //!
 //! A build is a function of its inputs: whoever repeats it, or goes on with another's, writes the same
-//! bytes. Small generations are built at once ([`one_pass`]); large ones in two passes over parts that
-//! fit in memory ([`two_pass`]), so that an item's new place has nothing to do with its old one.
+//! bytes. Small generations are built at once (`one_pass`); large ones in two passes over parts that
+//! fit in memory (`two_pass`), so that an item's new place has nothing to do with its old one.
 //!
 //! Note: oram.md 1.9, completion.
 

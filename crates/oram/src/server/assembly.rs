@@ -84,6 +84,16 @@ impl Assembly {
     }
 }
 
+impl Whole {
+    /// The period that it opens.
+    pub(super) const fn opens(&self) -> Option<u64> {
+        match self.object {
+            Object::Manifest { period } => Some(period),
+            _ => None,
+        }
+    }
+}
+
 impl Core {
     pub(super) async fn put(&self, whole: Whole) -> Answer {
         self.metrics.objects.add(1);

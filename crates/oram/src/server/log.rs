@@ -50,6 +50,10 @@ pub(super) struct Commits {
     pub(super) is_loaded: bool,
 }
 
+/// Periods whose records are kept: clients that join read those of three before the latest, and may be
+/// in the middle of it while others go on.
+const PERIODS_KEPT: u64 = 5;
+
 /// Puts the results of periods that have all of them, until the server is gone.
 pub(super) async fn put_all(core: Weak<Core>, mut complete: mpsc::UnboundedReceiver<u64>) {
     while let Some(period) = complete.recv().await {
@@ -231,6 +235,25 @@ impl Core {
         *self.feed() = feed;
         self.changed.send_replace(());
         Ok(())
+    }
+
+    /// Removes records and results that nobody asks for any more, now that `period` has opened. What cannot
+    /// be removed now is when the next one opens.
+    pub(super) async fn remove_old(&self, period: u64) {
+        let Some(geometry) = self.geometry.get() else { return };
+        let kept = period.saturating_sub(PERIODS_KEPT);
+        let is_old = |object: &Object| match object {
+            Object::Log { first } => *first < kept * geometry.period(),
+            Object::Results { period } => *period < kept,
+            _ => false,
+        };
+        for prefix in ["log/", "results/"] {
+            let Ok(names) = self.store.list(prefix).await else { return };
+            for object in names.into_iter().filter(is_old) {
+                // Counted where storage is asked.
+                let _ = self.store.delete(object).await;
+            }
+        }
     }
 
     /// Puts the results of a period that has all of them, however often it takes.

@@ -231,7 +231,14 @@ impl Session {
                 match self.assembly.take(&self.core, object, (total, offset), &bytes) {
                     Ok(whole) => {
                         let core = self.core.clone();
-                        self.work(number, permit, async move { core.put(whole).await });
+                        self.work(number, permit, async move {
+                            let opens = whole.opens();
+                            let answer = core.put(whole).await;
+                            if let Some(period) = opens {
+                                core.remove_old(period).await;
+                            }
+                            answer
+                        });
                     }
                     Err(answer) => self.answer(number, answer, vec![permit]),
                 }

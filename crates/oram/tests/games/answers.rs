@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tacita_oram::geometry::Geometry;
 use tacita_oram::log_view::Outcome;
+use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
 
 use super::world::{World, block, id, random};
@@ -72,5 +73,30 @@ async fn increase(client: &tacita_oram::client::Client, geometry: &Geometry) {
             Outcome::Compared { was: is, .. } => was = is,
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// However long a store is used, it takes the room of its blocks and no more.
+#[tokio::test(start_paused = true)]
+async fn the_room_on_the_server_is_bounded() {
+    let geometry = Geometry::new(512, 16, 2, 100).unwrap();
+    let world = World::new(geometry, 10).await;
+    let mut most = 0;
+    for round in 0..6 {
+        let client = world.open().await.unwrap();
+        for n in 0..160 {
+            let content = block(&geometry, n);
+            client.query(id(n % 100), Operation::Write(content)).await.unwrap();
+        }
+        client.idle().await.unwrap();
+        drop(client);
+        let held = world.memory.snapshot();
+        let is_manifest = |object: &Object| matches!(object, Object::Manifest { .. });
+        let blobs = held.blobs.iter().filter(|(object, _)| !is_manifest(object));
+        let len: usize = blobs.map(|(_, bytes)| bytes.len()).sum();
+        if round == 2 {
+            most = len;
+        }
+        assert!(round <= 2 || len <= most + most / 2, "{len} bytes after {most}");
     }
 }
