@@ -53,7 +53,10 @@ pub trait Objects: Send + Sync {
 #[async_trait]
 pub trait Pace: Send + Sync {
     /// So many more items have been read or written; returns when there may be more.
-    async fn moved(&self, items: u64);
+    ///
+    /// # Errors
+    /// Whatever ends the build.
+    async fn moved(&self, items: u64) -> Result<()>;
 }
 
 /// What comes from above.
@@ -92,6 +95,20 @@ pub fn work(geometry: &Geometry, build: &Build) -> u64 {
     };
     let between = two_pass::Cells::of(geometry, build).map_or(0, |cells| 2 * cells.total());
     build.current.map_or(0, slots) + batch + between + slots(build.generation)
+}
+
+/// Bytes of an object between the passes at most: what a server takes.
+pub const CELLS_LEN_MAX: u64 = 256 << 20;
+
+/// Whether all generations of a store of these shapes can be built: the cells of the largest fit into
+/// objects.
+pub fn can_build(geometry: &Geometry) -> bool {
+    let level = geometry.levels();
+    [u64::MAX >> 32, geometry.growth()].into_iter().all(|number| {
+        let build = geometry.build(Generation { level, number });
+        two_pass::Cells::of(geometry, &build)
+            .is_none_or(|cells| cells.object_items() * geometry.item_len() as u64 <= CELLS_LEN_MAX)
+    })
 }
 
 impl Job {

@@ -25,6 +25,7 @@ const LABELS: u8 = 6;
 const FILTER: u8 = 7;
 const ITEMS: u8 = 8;
 const CHAIN: u8 = 9;
+const MANIFEST_SALT: u8 = 10;
 const FORMAT_VERSION: u8 = 1;
 
 /// The key of one store: of all that its key file opens, what belongs to one store's id.
@@ -75,12 +76,18 @@ impl Keys {
         Opening::under(&self.store, RESULT, &[salt])
     }
 
-    pub(crate) fn seal_manifest(&self, period: u64, previous: &Digest) -> Sealing {
-        Sealing::under(&self.store, MANIFEST, &[&period.to_le_bytes(), previous])
+    /// What makes the key of a manifest its own: it follows from all that the manifest says, so that two
+    /// logs that part never have two manifests under one key.
+    pub(crate) fn manifest_salt(&self, period: u64, content: &[u8]) -> [u8; 16] {
+        truncated(&self.store.value(MANIFEST_SALT, &[&period.to_le_bytes(), content]))
     }
 
-    pub(crate) fn open_manifest(&self, period: u64, previous: &Digest) -> Opening {
-        Opening::under(&self.store, MANIFEST, &[&period.to_le_bytes(), previous])
+    pub(crate) fn seal_manifest(&self, period: u64, salt: &[u8; 16]) -> Sealing {
+        Sealing::under(&self.store, MANIFEST, &[&period.to_le_bytes(), salt])
+    }
+
+    pub(crate) fn open_manifest(&self, period: u64, salt: &[u8; 16]) -> Opening {
+        Opening::under(&self.store, MANIFEST, &[&period.to_le_bytes(), salt])
     }
 
     /// The keys of `generation`, whose content is decided by all records up to `head`.

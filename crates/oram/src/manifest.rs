@@ -14,7 +14,8 @@ use crate::schedule::Build;
 /// Bytes of a head that the history keeps.
 const SHORT_LEN: usize = 16;
 const GENERATION_LEN: usize = 16 + 32;
-const CLEAR_LEN: usize = 32;
+/// Digest of the manifest before, and the salt.
+const CLEAR_LEN: usize = 32 + 16;
 const FIXED_LEN: usize = 32 + 8 + 4 + 4;
 
 /// What is known when a period opens.
@@ -100,9 +101,10 @@ impl Manifest {
             .is_some_and(|short| *short == head[..SHORT_LEN])
     }
 
-    /// The manifest as it is stored: digest of the one before in clear, the rest sealed.
+    /// The manifest as it is stored: digest of the one before and salt in clear, the rest sealed.
     pub fn seal(&self, keys: &Keys) -> Vec<u8> {
         let mut sealed = self.previous.to_vec();
+        sealed.resize(CLEAR_LEN, 0);
         sealed.extend_from_slice(&self.start);
         sealed.extend_from_slice(&self.present.to_le_bytes());
         let count = |len: usize| u32::try_from(len).expect("fewer than 2^32").to_le_bytes();
@@ -114,7 +116,10 @@ impl Manifest {
             sealed.extend_from_slice(head);
         }
         sealed.extend(self.history.iter().flatten());
-        let tag = keys.seal_manifest(self.period, &self.previous).seal(0, &[], &mut sealed[32..]);
+        let salt = keys.manifest_salt(self.period, &sealed);
+        sealed[32..CLEAR_LEN].copy_from_slice(&salt);
+        let (clear, content) = sealed.split_at_mut(CLEAR_LEN);
+        let tag = keys.seal_manifest(self.period, &salt).seal(0, clear, content);
         sealed.extend_from_slice(&tag);
         sealed
     }
@@ -125,11 +130,13 @@ impl Manifest {
     /// [`crate::Kind::Hostile`] if no client has sealed it for this period.
     pub fn open(keys: &Keys, period: u64, sealed: &[u8]) -> Result<Self> {
         let damaged = || forged("a manifest");
-        let (previous, rest) = sealed.split_first_chunk::<32>().ok_or_else(damaged)?;
+        let (clear, rest) = sealed.split_first_chunk::<CLEAR_LEN>().ok_or_else(damaged)?;
         let (content, tag) = rest.split_last_chunk::<TAG_LEN>().ok_or_else(damaged)?;
+        let (previous, salt) = clear.split_first_chunk::<32>().expect("it is longer");
+        let salt = salt.try_into().expect("the rest is the salt");
         let mut content = content.to_vec();
-        keys.open_manifest(period, previous)
-            .open(0, &[], &mut content, tag)
+        keys.open_manifest(period, salt)
+            .open(0, clear, &mut content, tag)
             .map_err(|_| damaged())?;
         let mut rest = Fields(&content);
         let start = rest.take().ok_or_else(damaged)?;

@@ -47,12 +47,12 @@ pub(super) async fn put(
         seal_item(&job.keys, (bucket, slot), label, *item, block_len, &mut object);
         sealed += 1;
         if sealed == ITEMS_AT_ONCE {
-            pace.moved(std::mem::take(&mut sealed)).await;
+            pace.moved(std::mem::take(&mut sealed)).await?;
         }
     }
     let generation = job.build.generation;
     objects.put(Object::Items { generation, bucket }, Bytes::from(object)).await?;
-    pace.moved(sealed).await;
+    pace.moved(sealed).await?;
     Ok(())
 }
 

@@ -31,9 +31,9 @@ pub(crate) async fn items(
         items.extend(open_item_at(keys, (bucket, slot), label, sealed)?);
         opened += 1;
         if opened == ITEMS_AT_ONCE {
-            pace.moved(std::mem::take(&mut opened) as u64).await;
+            pace.moved(std::mem::take(&mut opened) as u64).await?;
         }
     }
-    pace.moved(opened as u64).await;
+    pace.moved(opened as u64).await?;
     Ok(items)
 }

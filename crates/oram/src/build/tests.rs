@@ -45,8 +45,9 @@ struct Counted(Mutex<u64>);
 
 #[async_trait]
 impl Pace for Counted {
-    async fn moved(&self, items: u64) {
+    async fn moved(&self, items: u64) -> Result<()> {
         *self.0.lock().unwrap() += items;
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::build::{Input, Job, Objects, Pace, bucket, filter_parts, source};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::filter::Entry;
 use crate::geometry::{Generation, Geometry};
 use crate::item::{Item, forged, open_cell, seal_cell};
@@ -59,6 +59,11 @@ impl Cells {
         chunks += WAITING_MAX.div_ceil(len) + 1;
         let narrow = |n: u64| u32::try_from(n).expect("fewer than slots, which 32 bits number");
         Some(Self { buckets, len: narrow(len), chunks: narrow(chunks) })
+    }
+
+    /// Items in one object.
+    pub(super) fn object_items(&self) -> u64 {
+        u64::from(self.buckets) * u64::from(self.len)
     }
 
     /// Items in all of them.
@@ -158,7 +163,7 @@ async fn put_cells(
             let cell = (chunk, bucket * cells.len + index);
             seal_cell(&job.keys, cell, sealed, job.geometry.block_len(), &mut object);
         }
-        pace.moved(u64::from(cells.len)).await;
+        pace.moved(u64::from(cells.len)).await?;
     }
     let generation = job.build.generation;
     objects.put(Object::Cells { generation, chunk }, Bytes::from(object)).await
@@ -178,7 +183,13 @@ async fn gather(
     let mut newest: BTreeMap<Label, (Item, u8)> = BTreeMap::new();
     for chunk in 0..cells.chunks {
         let offset = u64::from(bucket) * cell_len;
-        let cell = objects.get(Object::Cells { generation, chunk }, offset, cell_len).await?;
+        // Whoever built the same at the same time has removed them: there is no harm in beginning again.
+        let gone = |error: Error| match error.kind() {
+            Kind::Hostile => Error::new(Kind::Storage, error.to_string()),
+            _ => error,
+        };
+        let cell = objects.get(Object::Cells { generation, chunk }, offset, cell_len).await;
+        let cell = cell.map_err(gone)?;
         for (index, sealed) in (bucket * cells.len..).zip(cell.chunks_exact(item_len)) {
             let Some((item, age)) = open_cell(&job.keys, (chunk, index), sealed)? else { continue };
             let label = job.keys.label(&item.id);
@@ -186,7 +197,7 @@ async fn gather(
                 newest.insert(label, (item, age));
             }
         }
-        pace.moved(u64::from(cells.len)).await;
+        pace.moved(u64::from(cells.len)).await?;
     }
     let is_bottom = job.is_bottom();
     let reals: Vec<(Label, Item)> = newest

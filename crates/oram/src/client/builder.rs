@@ -23,7 +23,7 @@ struct WithQueries<'a> {
 
 #[async_trait]
 impl Pace for WithQueries<'_> {
-    async fn moved(&self, items: u64) {
+    async fn moved(&self, items: u64) -> Result<()> {
         self.metered.moved(items);
         self.shared.changed.notify_waiters();
         tokio::task::yield_now().await;
@@ -31,8 +31,7 @@ impl Pace for WithQueries<'_> {
             let ahead = self.metered.is_ahead(state.view.records() + state.appending);
             (!ahead || state.under_way == 0).then_some(())
         };
-        // What has failed is found out by whoever reads or writes next.
-        let _ = self.shared.when(is_behind).await;
+        self.shared.when(is_behind).await
     }
 }
 

@@ -14,7 +14,7 @@ use super::line::options;
 use super::{
     Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns, queue,
 };
-use crate::build::{Pace, items};
+use crate::build::{Pace, can_build, items};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::keys::Keys;
@@ -35,6 +35,9 @@ pub async fn init(
     geometry: Geometry,
     store_id: [u8; 16],
 ) -> Result<()> {
+    if !can_build(&geometry) {
+        return Err(Error::new(Kind::Parameters, "so many blocks of this length cannot be built"));
+    }
     let exists = || Error::new(Kind::Busy, "there is a store already");
     let stream = connect.connect().await?;
     let (connection, welcome) =
@@ -61,7 +64,9 @@ pub(super) struct AtOnce;
 
 #[async_trait]
 impl Pace for AtOnce {
-    async fn moved(&self, _: u64) {}
+    async fn moved(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Client {
@@ -177,7 +182,9 @@ impl Client {
             }
             previous = Some(digest(&sealed));
         }
-        Ok(())
+        // The one that this client has joined by.
+        let joined = shared.lock().manifests.get(&period).map(|(_, sealed)| digest(sealed));
+        if previous.is_some() && previous != joined { behind(forked) } else { Ok(()) }
     }
 }
 

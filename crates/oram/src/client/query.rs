@@ -104,6 +104,7 @@ impl Shared {
             let call = connection.call(Request::Append { fence, record: sealed.clone() });
             match call.await {
                 Ok(Answer::Appended { .. }) => {
+                    self.lock().trouble = None;
                     return self.when(|state| state.view.sequence_of(&request)).await;
                 }
                 Ok(Answer::Refused(Refusal::Fenced)) => {
@@ -141,13 +142,25 @@ impl Shared {
         let fresh = planted(Fault::FreshOnReplay).then(|| self.salt()).transpose()?;
         let begun = {
             let mut state = self.lock();
-            state.mine.insert(sequence);
-            state.begin(sequence, &self.geometry, fresh)
+            let begun = state.begin(sequence, &self.geometry, fresh);
+            if let Ok(Some(_)) = &begun {
+                state.mine.insert(sequence);
+            }
+            begun
         };
+        let begun = begun.inspect_err(|error| self.fail(error.clone()))?;
         let Some((mut lookup, position)) = begun else { return Ok(()) };
         while let Some(step) = lookup.step() {
             let request = Request::Fetch { page: step.page, item: step.item };
             let answer = self.lookups.call(request).await;
+            if let Err(error) = &answer
+                && error.kind() == Kind::Storage
+            {
+                // The server's disk fails: the same step is asked again.
+                self.lock().trouble = Some(error.clone());
+                sleep(self.surroundings.patience.again * 10).await;
+                continue;
+            }
             let taken = answer.and_then(|answer| match answer {
                 Answer::Fetched { page, item } => lookup.take(page.as_deref(), item.as_deref()),
                 _ => Err(Error::new(Kind::Protocol, "the server answers something else")),
@@ -205,11 +218,14 @@ impl State {
         sequence: u64,
         geometry: &Geometry,
         fresh: Option<[u8; 16]>,
-    ) -> Option<(Lookup, Position)> {
-        let position = self.view.position(sequence).filter(|_| sequence >= self.view.settled())?;
+    ) -> Result<Option<(Lookup, Position)>> {
+        let position = self.view.position(sequence).filter(|_| sequence >= self.view.settled());
+        let Some(position) = position else { return Ok(None) };
         let mut asked = Vec::new();
         for generation in geometry.live(sequence / geometry.period()) {
-            let keys = self.generations.get(&generation).expect("what lives is known").clone();
+            let keys = self.generations.get(&generation).cloned().ok_or_else(|| {
+                Error::new(Kind::Hostile, "the server shows queries of a period that is not open")
+            })?;
             let mut index = sequence - geometry.born(generation);
             if let Some([random, ..]) = fresh {
                 index = (index + u64::from(random)) % geometry.shape(generation).fakes;
@@ -219,6 +235,6 @@ impl State {
         if self.view.compares(sequence) && planted(Fault::CompareStopsEarly) {
             asked.truncate(1);
         }
-        Some((Lookup::new(self.view.target(sequence), asked), position))
+        Ok(Some((Lookup::new(self.view.target(sequence), asked), position)))
     }
 }

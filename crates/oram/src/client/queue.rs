@@ -101,7 +101,7 @@ impl Shared {
     async fn store_again(&self, connection: &Connection) -> Result<()> {
         let (from, to) = {
             let state = self.lock();
-            let period = state.period().saturating_sub(1);
+            let period = state.period().saturating_sub(2);
             (period * self.geometry.period(), state.view.records())
         };
         for sequence in from..to {

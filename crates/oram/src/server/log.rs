@@ -183,17 +183,19 @@ impl Core {
         Ok((0..count).map(|_| bytes.split_to(len)).collect())
     }
 
-    /// Whether records may be appended to `period`: it has a manifest, and no results are missing but those
-    /// of it and the one before. So what is in memory is bounded.
+    /// Whether records may be appended to `period`: it has a manifest. Then what the period before the one
+    /// before has left is in a generation, so results that it misses are needed by nobody; and what is
+    /// in memory is bounded.
     async fn is_open(&self, commits: &mut Commits, period: u64) -> Result<bool> {
-        if self.feed().earliest_collecting().is_some_and(|earliest| earliest + 2 <= period) {
-            return Ok(false);
-        }
         if commits.open.is_none_or(|open| open < period) {
             if self.store.len(Object::Manifest { period }).await?.is_none() {
                 return Ok(false);
             }
             commits.open = Some(period);
+            let mut feed = self.feed();
+            while let Some(earliest) = feed.earliest_collecting().filter(|e| e + 2 <= period) {
+                feed.collected(earliest);
+            }
         }
         Ok(true)
     }

@@ -17,7 +17,7 @@ use tacita_oram::record::Operation;
 use super::world::{World, block, id, random};
 
 fn geometry() -> Geometry {
-    Geometry::new(512, 32, 4, 400).unwrap()
+    Geometry::new(512, 32, 4, 400).unwrap().with_buckets(256).unwrap()
 }
 
 /// What was asked about one block: when it began and ended (never, if the client was gone), what was

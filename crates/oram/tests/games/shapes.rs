@@ -18,7 +18,8 @@ const ROUNDS: u64 = 40;
 type Workload = fn(&Geometry, u64, u64) -> (Id, Operation);
 
 fn geometry() -> Geometry {
-    Geometry::new(512, 32, 2, 500).unwrap()
+    // Buckets so small that the lowest level has several, and is built in two passes.
+    Geometry::new(512, 32, 2, 500).unwrap().with_buckets(256).unwrap()
 }
 
 /// The trace of a workload: all tasks ask at once, each one query after the other.
