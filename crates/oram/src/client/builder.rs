@@ -39,7 +39,7 @@ impl Shared {
     /// Begins `builds`, each a task of its own.
     pub(super) fn begin_builds(self: &Arc<Self>, builds: impl IntoIterator<Item = Build>) {
         for build in builds {
-            let metered = self.meter.begin(build);
+            let metered = self.meter.begin(build, self.lock().view.records());
             let weak = Arc::downgrade(self);
             tokio::spawn(async move {
                 let Some(shared) = weak.upgrade() else { return };

@@ -42,10 +42,10 @@ impl Meter {
         Self { geometry, builds: Mutex::default() }
     }
 
-    /// A build is due.
-    pub(super) fn begin(&self, build: Build) -> Arc<Metered> {
+    /// A build is due, or begins anew after so many `queries`: what is left of its time is what it has.
+    pub(super) fn begin(&self, build: Build, queries: u64) -> Arc<Metered> {
         let work = crate::build::work(&self.geometry, &build).max(1);
-        let from = build.from + self.geometry.period() / 2;
+        let from = (build.from + self.geometry.period() / 2).max(queries).min(build.until - 1);
         let metered = Arc::new(Metered { build, work, done: AtomicU64::new(0), from });
         self.lock().push(metered.clone());
         metered
