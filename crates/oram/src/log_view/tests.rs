@@ -161,6 +161,11 @@ fn an_author_who_has_seen_another_log_is_noticed() {
     };
     let sealed = record.seal(&game.view.keys, [8; 16], BLOCK_LEN);
     assert_eq!(game.view.push(&sealed).unwrap_err().kind(), Kind::Hostile);
+    #[cfg(feature = "faults")]
+    {
+        let _planted = crate::faults::plant(crate::faults::Fault::ChainUnchecked);
+        game.view.push(&sealed).expect("whoever does not compare does not notice");
+    }
 }
 
 #[test]
