@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tacita_oram::Kind;
 use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::engine::message;
 use tacita_oram::geometry::{Generation, Geometry};
 use tacita_oram::link::{Connection, Options};
 use tacita_oram::object::Object;
+use tacita_oram::record::Operation;
 use tacita_oram::root::Root;
 use tacita_oram::server::{Limits, Server};
 use tacita_oram::wire::codec::{Codec, Reply};
 use tacita_oram::wire::{
     Answer, HEADER_LEN, ItemAddress, PageAddress, Push, Refusal, Request, VERSION,
 };
+use tacita_secret::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 use tokio::runtime::{Builder, Runtime};
 
@@ -97,7 +101,8 @@ pub fn replies(bytes: &[u8]) {
         };
         assert_eq!(again.unwrap(), frame);
     }
-    let welcome = Answer::Welcome { version: VERSION, root: root(), records: 0, period: 0 };
+    let welcome =
+        Answer::Welcome { version: VERSION, root: root(), records: 0, period: 0, followers: 0 };
     let welcome = codec().encode_answer(1, &welcome).unwrap();
     runtime().block_on(async {
         let (near, far) = duplex(1 << 20);
@@ -121,6 +126,53 @@ pub fn replies(bytes: &[u8]) {
     });
 }
 
+/// The bytes as messages of an engine's user and of an engine: what is understood is encoded as it came;
+/// and as what comes at both ends where a channel is opened, without the key.
+pub fn engine(bytes: &[u8]) {
+    let geometry = geometry();
+    let whole = Bytes::copy_from_slice(bytes);
+    if let Ok(session) = message::open_hello(&whole) {
+        assert_eq!(message::hello(&session)[..], whole);
+    }
+    if let Ok((root, records)) = message::open_welcome(&whole) {
+        assert_eq!(message::welcome(&root, records)[..], whole);
+    }
+    for piece in bytes.chunks(message::request_len(&geometry)) {
+        let piece = Bytes::copy_from_slice(piece);
+        if let Ok(request) = message::Request::decode(&geometry, &piece) {
+            assert_eq!(request.encode(&geometry), piece);
+        }
+    }
+    for piece in bytes.chunks(message::answer_len(&geometry)) {
+        let piece = Bytes::copy_from_slice(piece);
+        if let Ok(answer) = message::Answer::decode(&geometry, &piece) {
+            assert_eq!(answer.encode(&geometry), piece);
+        }
+    }
+    let key = Key::take(&mut [3; 32]);
+    runtime().block_on(async {
+        for is_listening in [true, false] {
+            let (near, far) = duplex(1 << 20);
+            let (mut from, mut to) = split(far);
+            to.write_all(bytes).await.unwrap();
+            to.shutdown().await.unwrap();
+            let reading = async {
+                let mut said = Vec::new();
+                let _ = from.read_to_end(&mut said).await;
+            };
+            let opened = async {
+                if is_listening {
+                    tacita_oram::engine::accept(near, &key).await.is_ok()
+                } else {
+                    tacita_oram::engine::open(near, &key).await.is_ok()
+                }
+            };
+            let ((), opened) = tokio::join!(reading, opened);
+            assert!(!opened, "without the key nobody enters");
+        }
+    });
+}
+
 /// A corpus for both to begin with: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
@@ -140,7 +192,17 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut wrong = answer(2, Answer::Refused(Refusal::Storage));
     wrong[HEADER_LEN] = 99;
     let push = codec().encode_push(&Push::Record { sequence: 0, record }).unwrap().to_vec();
+    let (session, root_is) = ([4; 16], Root { geometry: geometry(), store_id: [7; 16], fence: 0 });
+    let asked = message::Asked::Query([2; 32], Operation::Write(Bytes::from(vec![5; 512])));
+    let asked = message::Request { number: 1, received: 1, asked_since: Some(7), asked };
+    let told = message::Told::Failed(Kind::Storage, "the disk is full".to_owned());
+    let told = message::Answer { number: 1, records: 9, told };
     vec![
+        ("oram_engine", "a-hello", message::hello(&session).to_vec()),
+        ("oram_engine", "a-welcome", message::welcome(&root_is, 9).to_vec()),
+        ("oram_engine", "a-write-asked-again", asked.encode(&geometry())),
+        ("oram_engine", "a-failure", told.encode(&geometry())),
+        ("oram_engine", "a-greeting-of-somebody-else", [&[48, 0][..], &[9; 48]].concat()),
         (
             "oram_requests",
             "a-query",

@@ -1,18 +1,17 @@
 //! `tacita oram ...`.
 
 mod bench;
+mod engine;
 mod export;
 mod facts;
 mod serve;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::json;
 use tacita_oram::geometry::Geometry;
-use tacita_oram::link::{Address, Delay};
 use tacita_oram::server::Place;
-use tacita_oram::{Error, Kind, Options, Store, key_file};
+use tacita_oram::{Error, Kind, Options, Store, Way, key_file};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
@@ -25,6 +24,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
             serve::run(store, listen, *metrics, *foreground)
         }
         Command::Export { .. } => export::run(command),
+        Command::Engine { .. } => engine::run(command),
         Command::Close { target } => serve::close(target),
         Command::Check { address, client, json } => facts::check(address, client, *json),
         Command::Status { address, client, json } => facts::status(address, client, *json),
@@ -40,14 +40,15 @@ fn init(store: &Place, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()
     }
     let is_new = !key.exists();
     let opened = if is_new { key_file::create(key) } else { key_file::read(key) };
-    let made = opened
-        .map_err(|e| failure(&e))
-        .and_then(|key| Store::init(store, &key, geometry).map_err(|e| failure(&e)));
-    if made.is_err() && is_new {
-        // A key that opens nothing is of no use to anybody.
-        let _ = std::fs::remove_file(key);
+    let made = opened.and_then(|key| Store::init(store, &key, geometry));
+    if let Err(error) = made {
+        // A key that opens nothing is of no use to anybody. After a failure of the storage the store may be
+        // there all the same.
+        if is_new && error.kind() != Kind::Storage {
+            let _ = std::fs::remove_file(key);
+        }
+        return Err(failure(&error));
     }
-    made?;
     let facts = json!({
         "key": key.display().to_string(),
         "new_key": is_new,
@@ -64,19 +65,17 @@ fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
         .map_err(|e| Failure::usage(e.to_string()))
 }
 
-fn options(rate: Option<u32>, latency: Duration) -> Options {
-    let delay = (!latency.is_zero()).then(|| Delay::of(latency));
-    Options { rate, delay, ..Options::default() }
+fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
+    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
+    Store::open(way.clone(), &key, &anchor_of(client), options).map_err(|e| failure(&e))
 }
 
-fn open(address: &Address, client: &OramClient, options: &Options) -> Outcome<Store> {
-    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
-    let anchor = client.anchor.clone().unwrap_or_else(|| {
+fn anchor_of(client: &OramClient) -> PathBuf {
+    client.anchor.clone().unwrap_or_else(|| {
         let mut name = client.key.clone().into_os_string();
         name.push(".anchor");
         PathBuf::from(name)
-    });
-    Store::open(address.clone(), &key, &anchor, options).map_err(|e| failure(&e))
+    })
 }
 
 /// A failure with a store.
@@ -95,7 +94,7 @@ fn failure(error: &Error) -> Failure {
         ),
         Kind::NoSpace => Failure::new(exit::NO_SPACE, text),
         Kind::Busy => Failure::new(exit::BUSY, text)
-            .with_remedy("one client writes at a time; close the other one first"),
+            .with_remedy("one client writes at a time: close the other one, or --take-over from one that is gone"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it running? `tacita oram serve STORE --listen ADDRESS`"),
         _ => Failure::new(exit::DEVICE, text),

@@ -2,6 +2,7 @@
 //! records it has seen, and their head. docs/design/oram.md.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use tacita_secret::digest;
 
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::keys::Head;
 
@@ -42,6 +44,13 @@ pub trait Anchor: Send + Sync + std::fmt::Debug {
 /// An anchor in memory: it does not outlive the process.
 #[derive(Debug, Default)]
 pub struct MemoryAnchor(Mutex<Option<Mark>>);
+
+impl MemoryAnchor {
+    /// An anchor that begins with `mark`.
+    pub const fn of(mark: Option<Mark>) -> Self {
+        Self(Mutex::new(mark))
+    }
+}
 
 #[async_trait]
 impl Anchor for MemoryAnchor {
@@ -78,13 +87,13 @@ impl FileAnchor {
     /// [`Kind::Busy`] if another process has it; [`Kind::Storage`].
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| storage(&format!("anchor {}", path.display()), &e);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        // Whole from the beginning: what is torn later leaves the other place.
+        let none = Mark { store_id: [0; 16], sequence: 0, head: [0; 32] };
+        match durable::create(path, &encode(0, &none)) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -93,34 +102,24 @@ impl FileAnchor {
             }
             Err(std::fs::TryLockError::Error(e)) => return Err(failed(e)),
         }
-        let places = Places { file, turns: Mutex::new(0) };
-        let turn = places.newest()?.map_or(0, |(turn, _)| turn);
-        *places.turns.lock().expect("nobody panics with it") = turn;
-        Ok(Self(Arc::new(places)))
+        let (turn, _) = newest(&file)?;
+        Ok(Self(Arc::new(Places { file, turns: Mutex::new(turn) })))
+    }
+
+    /// The mark in the anchor at `path`, which another process may have; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn look(path: &Path) -> Result<Option<Mark>> {
+        match File::open(path) {
+            Ok(file) => Ok(newest(&file)?.1),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(storage(&format!("anchor {}", path.display()), &e)),
+        }
     }
 }
 
 impl Places {
-    /// The mark that was stored last, and how many have been stored.
-    fn newest(&self) -> Result<Option<(u64, Mark)>> {
-        let mut bytes = [0; 2 * PLACE_LEN];
-        let mut len = 0;
-        while len < bytes.len() {
-            let count = self.file.read_at(&mut bytes[len..], len as u64);
-            match count.map_err(|e| storage("reading the anchor", &e))? {
-                0 => break,
-                count => len += count,
-            }
-        }
-        if len == 0 {
-            return Ok(None);
-        }
-        let newest = bytes.chunks(PLACE_LEN).filter_map(decode).max_by_key(|(turn, _)| *turn);
-        newest.map(Some).ok_or_else(|| {
-            Error::new(Kind::Storage, "the anchor is damaged: it does not tell what was seen")
-        })
-    }
-
     fn store(&self, mark: &Mark) -> Result<()> {
         let mut turns = self.turns.lock().expect("nobody panics with it");
         let turn = *turns + 1;
@@ -136,7 +135,7 @@ impl Places {
 #[async_trait]
 impl Anchor for FileAnchor {
     async fn load(&self) -> Result<Option<Mark>> {
-        Ok(self.0.newest()?.map(|(_, mark)| mark))
+        Ok(newest(&self.0.file)?.1)
     }
 
     async fn store(&self, mark: &Mark) -> Result<()> {
@@ -144,6 +143,24 @@ impl Anchor for FileAnchor {
         let stored = tokio::task::spawn_blocking(move || places.store(&mark)).await;
         stored.map_err(|_| Error::new(Kind::Storage, "the anchor could not be written"))?
     }
+}
+
+/// How many marks have been stored, and the last of them.
+fn newest(file: &File) -> Result<(u64, Option<Mark>)> {
+    let mut bytes = [0; 2 * PLACE_LEN];
+    let mut len = 0;
+    while len < bytes.len() {
+        let count = file.read_at(&mut bytes[len..], len as u64);
+        match count.map_err(|e| storage("reading the anchor", &e))? {
+            0 => break,
+            count => len += count,
+        }
+    }
+    let newest = bytes.chunks(PLACE_LEN).filter_map(decode).max_by_key(|(turn, _)| *turn);
+    let (turn, mark) = newest.ok_or_else(|| {
+        Error::new(Kind::Storage, "the anchor is damaged: it does not tell what was seen")
+    })?;
+    Ok((turn, (turn > 0).then_some(mark)))
 }
 
 fn encode(turn: u64, mark: &Mark) -> [u8; PLACE_LEN] {
@@ -191,13 +208,25 @@ mod tests {
                 anchor.store(&mark(sequence)).await.unwrap();
             }
             drop(anchor);
-            let turns = FileAnchor::open(&path).unwrap().0.newest().unwrap().unwrap().0;
+            let turns = newest(&File::open(&path).unwrap()).unwrap().0;
             let file = OpenOptions::new().write(true).open(&path).unwrap();
             file.write_all_at(&[0xff; 40], (turns % 2) * PLACE_LEN as u64 + 20).unwrap();
             let anchor = FileAnchor::open(&path).unwrap();
             assert_eq!(anchor.load().await.unwrap(), Some(mark(1 + torn)));
             assert_eq!(FileAnchor::open(&path).unwrap_err().kind(), Kind::Busy);
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_needs_no_lock_and_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("anchor");
+        assert_eq!(FileAnchor::look(&path).unwrap(), None);
+        assert!(!path.exists());
+        let anchor = FileAnchor::open(&path).unwrap();
+        assert_eq!(FileAnchor::look(&path).unwrap(), None);
+        anchor.store(&mark(7)).await.unwrap();
+        assert_eq!(FileAnchor::look(&path).unwrap(), Some(mark(7)));
     }
 
     #[test]

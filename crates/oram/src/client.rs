@@ -21,7 +21,7 @@ use crate::keys::{GenerationKeys, Id, Keys};
 use crate::link::Stream;
 use crate::log_view::{LogView, Outcome};
 use crate::manifest::Manifest;
-use crate::record::Operation;
+use crate::record::{Operation, RequestId};
 use crate::root::Root;
 
 mod builder;
@@ -82,6 +82,30 @@ impl Default for Patience {
     }
 }
 
+/// What a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// To read and write. If another client follows the log, it has so long to end as patience has before a
+    /// query is taken over; then opening is refused.
+    #[default]
+    Write,
+    /// To read and write, whoever else does: others are told that they no longer can.
+    TakeOver,
+    /// To look at what is there: nothing is asked, nothing is built, and nobody notices.
+    Look,
+}
+
+/// How a store is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// Queries so far, of all clients.
+    pub queries: u64,
+    /// Blocks that were there one or two periods ago.
+    pub present: u64,
+    /// How far the builds are that are under way.
+    pub builds: Vec<Progress>,
+}
+
 /// What a client needs besides the key.
 pub struct Surroundings {
     /// The way to the server.
@@ -92,6 +116,8 @@ pub struct Surroundings {
     pub random: Arc<dyn Fn() -> std::io::Result<[u8; 16]> + Send + Sync>,
     /// How patient it is.
     pub patience: Patience,
+    /// What the store is opened for.
+    pub access: Access,
     /// The time between two queries, always the same, with dummies where nothing is asked; `None`: queries
     /// as they come.
     pub between: Option<Duration>,
@@ -152,6 +178,11 @@ struct State {
 }
 
 impl Client {
+    /// The root, as it was when the store was opened.
+    pub fn root(&self) -> &Root {
+        &self.shared.root
+    }
+
     /// The shapes of the store.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry
@@ -164,14 +195,37 @@ impl Client {
     /// still; [`Kind::Busy`] when another client has taken the store over; [`Kind::Hostile`] and
     /// [`Kind::RolledBack`] when the server is caught, and ever after.
     pub async fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
+        self.query_as(self.shared.salt()?, None, id, operation).await
+    }
+
+    /// As [`Client::query`], under a random name by which it is found in the log if it is asked again:
+    /// then it may have been asked before, but not before the log had `asked_since` records.
+    ///
+    /// # Errors
+    /// As [`Client::query`]; [`Kind::Unreachable`] if the log is not remembered from there on and the rest
+    /// does not have it.
+    pub async fn query_as(
+        &self,
+        name: RequestId,
+        asked_since: Option<u64>,
+        id: Id,
+        operation: Operation,
+    ) -> Result<Outcome> {
         let shared = self.shared.clone();
         let until = tokio::time::Instant::now() + self.shared.surroundings.patience.query;
         // A task of its own: what is in the log has to be finished, whoever waits.
         let query = tokio::spawn(async move {
+            if let Some(outcome) = shared.logged(&name).await? {
+                return Ok(outcome);
+            }
+            if asked_since.is_some_and(|since| since < shared.lock().view.first()) {
+                let unknown = "it was asked so long ago that it is not known whether it was done";
+                return Err(Error::new(Kind::Unreachable, unknown));
+            }
             if let Some(turns) = &shared.turns {
                 turns.turn().await;
             }
-            shared.query(id, operation, until).await
+            shared.query(name, id, operation, until).await
         });
         match tokio::time::timeout_at(until, query).await {
             Ok(Ok(outcome)) => outcome,
@@ -180,14 +234,13 @@ impl Client {
         }
     }
 
-    /// How far the builds are that are under way.
-    pub fn progress(&self) -> Vec<Progress> {
-        self.shared.meter.progress(self.shared.lock().view.records())
-    }
-
-    /// Queries so far, of all clients.
-    pub fn queries(&self) -> u64 {
-        self.shared.lock().view.records()
+    /// How the store is.
+    pub fn status(&self) -> Status {
+        let (queries, present) = {
+            let state = self.shared.lock();
+            (state.view.records(), state.manifest().0.present)
+        };
+        Status { queries, present, builds: self.shared.meter.progress(queries) }
     }
 
     /// Waits until nothing is being built that could be finished without further queries.

@@ -25,5 +25,7 @@ tacita_faults::plantable! {
         EarlyAnswer,
         /// The server answers its followers for their records at once, not in the order of the log.
         OrderLost,
+        /// An engine does once more what it is asked again.
+        DoneTwice,
     }
 }

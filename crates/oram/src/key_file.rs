@@ -1,13 +1,12 @@
 //! The file that holds the key which all clients of a store share.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::Path;
 
 use tacita_secret::{KEY_LEN, Key};
 
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 
 const PREFIX: &str = "tacita-oram-key-1 ";
@@ -54,10 +53,7 @@ pub fn create(path: &Path) -> Result<Key> {
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
+    durable::create(path, text.as_bytes()).map_err(failed)?;
     Ok(key)
 }
 

@@ -26,7 +26,13 @@ const FILTER: u8 = 7;
 const ITEMS: u8 = 8;
 const CHAIN: u8 = 9;
 const MANIFEST_SALT: u8 = 10;
+const ENGINE: u8 = 11;
 const FORMAT_VERSION: u8 = 1;
+
+/// What an engine and its users know each other by.
+pub(crate) fn engine_key(key: &Key) -> Key {
+    key.derive(ENGINE, &[])
+}
 
 /// The key of one store: of all that its key file opens, what belongs to one store's id.
 #[derive(Clone)]

@@ -13,6 +13,8 @@ pub mod blob;
 pub mod build;
 pub mod client;
 mod device;
+mod durable;
+pub mod engine;
 mod error;
 #[cfg(not(feature = "faults"))]
 #[allow(unreachable_pub, reason = "public with the feature only")]
@@ -37,7 +39,7 @@ pub mod server;
 mod store;
 pub mod wire;
 
-pub use client::{Checked, Patience, Progress};
+pub use client::{Access, Checked, Patience, Progress, Status};
 pub use device::Device;
 pub use error::{Error, Kind, Result};
-pub use store::{Options, Store};
+pub use store::{Hosted, Options, Store, Way};

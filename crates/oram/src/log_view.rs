@@ -107,6 +107,11 @@ impl LogView {
         }
     }
 
+    /// Sequence number of the first record that is remembered.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
     /// Number of records so far.
     pub fn records(&self) -> u64 {
         self.first + self.entries.len() as u64

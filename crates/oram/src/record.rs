@@ -14,6 +14,9 @@ const SALT_LEN: usize = 16;
 const FIELDS_LEN: usize = RECORD_OVERHEAD - SALT_LEN - TAG_LEN;
 const RESULT_FIELDS_LEN: usize = RESULT_OVERHEAD - SALT_LEN - TAG_LEN;
 
+/// What a client calls a query: random.
+pub type RequestId = [u8; 16];
+
 /// What a query is to do with its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -43,7 +46,7 @@ pub fn digest_of(block: &[u8]) -> Digest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Chosen at random by the client: tells whether the record is its own, and whether it came twice.
-    pub request: [u8; 16],
+    pub request: RequestId,
     /// Which block.
     pub id: Id,
     /// What to do.

@@ -1,16 +1,18 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tacita_secret::{Digest, Key};
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
-use crate::anchor::{Anchor, FileAnchor};
-use crate::client::{self, Checked, Client, Connect, Patience, Progress, Surroundings};
+use crate::anchor::{Anchor, FileAnchor, MemoryAnchor};
+use crate::client::{self, Access, Checked, Client, Connect, Patience, Status, Surroundings};
+use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
@@ -27,18 +29,35 @@ const THREADS: usize = 2;
 pub struct Options {
     /// How patient the client is.
     pub patience: Patience,
+    /// What the store is opened for.
+    pub access: Access,
     /// Queries a second, neither more nor less; `None`: as they come.
     pub rate: Option<u32>,
     /// How slow the way to the server is made.
     pub delay: Option<Delay>,
 }
 
+/// Who asks the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// This process, at the server's address.
+    Server(Address),
+    /// An engine, which others may use too.
+    Engine(Address),
+}
+
 /// An open store. Whatever is asked is one query, and the server sees no more than that there was one.
 #[derive(Debug)]
 pub struct Store {
-    client: Arc<Client>,
-    // Behind the client, so that it is dropped after it.
+    asking: Arc<Asking>,
+    // Behind who asks, so that it is dropped after it.
     runtime: Runtime,
+}
+
+#[derive(Debug)]
+enum Asking {
+    Client(Arc<Client>),
+    User(User),
 }
 
 impl Store {
@@ -55,16 +74,29 @@ impl Store {
         })
     }
 
-    /// Opens the store at `address`; what this client has seen is remembered in the file `anchor`.
+    /// Opens the store that `way` leads to. What a client of a server has seen is remembered in the file
+    /// `anchor`, which is only read by whoever looks.
     ///
     /// # Errors
-    /// As [`Client::open`]; [`Kind::Busy`] if another process has the anchor.
-    pub fn open(address: Address, key: &Key, anchor: &Path, options: &Options) -> Result<Self> {
+    /// As [`Client::open`]; [`Kind::Busy`] if another process has the anchor; [`Kind::Parameters`] if an
+    /// engine is asked for what is its own to decide: a rate, or taking over.
+    pub fn open(way: Way, key: &Key, anchor: &Path, options: &Options) -> Result<Self> {
+        let (address, is_engine) = match way {
+            Way::Server(address) => (address, false),
+            Way::Engine(address) => (address, true),
+        };
         let connect: Arc<dyn Connect> = match options.delay {
             None => Arc::new(address),
             Some(delay) => Arc::new(Slow { address, delay }),
         };
-        Self::open_with(connect, key, Arc::new(FileAnchor::open(anchor)?), options)
+        if is_engine {
+            return Self::open_engine(connect, key, options);
+        }
+        let anchor: Arc<dyn Anchor> = match options.access {
+            Access::Look => Arc::new(MemoryAnchor::of(FileAnchor::look(anchor)?)),
+            Access::Write | Access::TakeOver => Arc::new(FileAnchor::open(anchor)?),
+        };
+        Self::open_with(connect, key, anchor, options)
     }
 
     /// Opens the store that `connect` leads to.
@@ -83,21 +115,58 @@ impl Store {
             anchor,
             random: Arc::new(tacita_secret::random::<16>),
             patience: options.patience,
+            access: options.access,
             between: options.rate.map(|rate| Duration::from_secs(1) / rate.max(1)),
         };
-        let patience = options.patience.query;
-        let opened = runtime.block_on(async {
-            tokio::time::timeout(patience, Client::open(key, surroundings)).await
-        });
-        let client = opened.map_err(|_| {
-            Error::new(Kind::Unreachable, "the server did not let the store be opened in time")
-        })??;
-        Ok(Self { client: Arc::new(client), runtime })
+        let client = in_time(&runtime, options, Client::open(key, surroundings))?;
+        Ok(Self { asking: Arc::new(Asking::Client(Arc::new(client))), runtime })
+    }
+
+    /// Opens the store of the engine that `connect` leads to.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_engine(connect: Arc<dyn Connect>, key: &Key, options: &Options) -> Result<Self> {
+        if options.rate.is_some() || options.access == Access::TakeOver {
+            let whose = "the rate, and taking over, are for the engine itself to be told";
+            return Err(Error::new(Kind::Parameters, whose));
+        }
+        let runtime = runtime()?;
+        let user = in_time(&runtime, options, User::open(connect, key, options.patience))?;
+        Ok(Self { asking: Arc::new(Asking::User(user)), runtime })
+    }
+
+    /// Lets users that have `key` ask through this store at `address`, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] if the place is taken or is none; [`Kind::Parameters`] if this store is an
+    /// engine's.
+    pub fn host(&self, address: &Address, key: &Key) -> Result<Hosted> {
+        let client = self.client()?.clone();
+        let listener = self.runtime.block_on(address.listen())?;
+        let address = listener.address()?;
+        let engine = Engine::new(client, key.clone());
+        let task = self.runtime.spawn(async move { engine.listen(listener).await });
+        Ok(Hosted { address, task: task.abort_handle() })
+    }
+
+    /// Who asks the server itself.
+    fn client(&self) -> Result<&Arc<Client>> {
+        match &*self.asking {
+            Asking::Client(client) => Ok(client),
+            Asking::User(_) => Err(Error::new(
+                Kind::Parameters,
+                "this is for clients of the server: an engine's users cannot ask for it",
+            )),
+        }
     }
 
     /// The shapes of the store.
     pub fn geometry(&self) -> &Geometry {
-        self.client.geometry()
+        match &*self.asking {
+            Asking::Client(client) => client.geometry(),
+            Asking::User(user) => user.geometry(),
+        }
     }
 
     /// The content of block `id`; `None` if there is no such block.
@@ -155,8 +224,8 @@ impl Store {
             let mut queries = JoinSet::new();
             let count = operations.len();
             for (number, (id, operation)) in operations.into_iter().enumerate() {
-                let client = self.client.clone();
-                queries.spawn(async move { (number, client.query(id, operation).await) });
+                let asking = self.asking.clone();
+                queries.spawn(async move { (number, asking.query(id, operation).await) });
             }
             let mut outcomes = vec![None; count];
             let mut failed = None;
@@ -182,25 +251,26 @@ impl Store {
     /// As [`Client::query`]; [`Kind::Parameters`] if a content is not as long as blocks are.
     pub fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
         self.fits(&operation)?;
-        self.runtime.block_on(self.client.query(id, operation))
+        self.runtime.block_on(self.asking.query(id, operation))
     }
 
     /// Reads all generations that live; see [`Client::check`].
     ///
     /// # Errors
-    /// As [`Client::query`].
+    /// As [`Client::check`]; [`Kind::Parameters`] if this store is an engine's.
     pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Checked> {
-        self.runtime.block_on(self.client.check(progress))
+        self.runtime.block_on(self.client()?.check(progress))
     }
 
-    /// How far the builds are that are under way.
-    pub fn progress(&self) -> Vec<Progress> {
-        self.client.progress()
-    }
-
-    /// Queries so far, of all clients.
-    pub fn queries(&self) -> u64 {
-        self.client.queries()
+    /// Queries so far, blocks that are there, builds that are under way.
+    ///
+    /// # Errors
+    /// As [`Client::query`], if this store is an engine's.
+    pub fn status(&self) -> Result<Status> {
+        match &*self.asking {
+            Asking::Client(client) => Ok(client.status()),
+            Asking::User(user) => self.runtime.block_on(user.status()),
+        }
     }
 
     fn fits(&self, operation: &Operation) -> Result<()> {
@@ -218,6 +288,46 @@ impl Store {
                 ))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Asking {
+    async fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
+        match self {
+            Self::Client(client) => client.query(id, operation).await,
+            Self::User(user) => user.query(id, operation).await,
+        }
+    }
+}
+
+/// An engine that takes users; it no longer does when this is dropped.
+#[derive(Debug)]
+pub struct Hosted {
+    address: Address,
+    task: AbortHandle,
+}
+
+impl Hosted {
+    /// Where it is: with the port that was chosen, if the address asked for any.
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FromStr for Way {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.strip_prefix("engine:") {
+            Some(address) => address.parse().map(Self::Engine),
+            None => text.parse().map(Self::Server),
         }
     }
 }
@@ -266,4 +376,16 @@ fn runtime() -> Result<Runtime> {
         .enable_all()
         .build()
         .map_err(|e| Error::new(Kind::Storage, format!("no threads: {e}")))
+}
+
+fn in_time<T>(
+    runtime: &Runtime,
+    options: &Options,
+    opening: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let opened =
+        runtime.block_on(async { tokio::time::timeout(options.patience.query, opening).await });
+    opened.map_err(|_| {
+        Error::new(Kind::Unreachable, "the server did not let the store be opened in time")
+    })?
 }

@@ -161,6 +161,8 @@ pub enum Answer {
         records: u64,
         /// The latest period that is open.
         period: u64,
+        /// Connections that follow the log.
+        followers: u32,
     },
     /// To [`Request::Follow`]: pushes follow.
     Following,

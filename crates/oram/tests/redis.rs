@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 #![cfg(feature = "faults")]
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+#[path = "support/redis_server.rs"]
+mod redis_server;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,43 +13,7 @@ use tacita_oram::Kind;
 use tacita_oram::blob::{BlobStore, Put, RedisStore, conformance};
 use tacita_oram::object::Object;
 
-/// A server with its data in a folder, listening there; killed when dropped.
-struct Redis {
-    process: Child,
-    url: String,
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-/// `None` where there is no such program.
-fn redis(folder: &Path, settings: &[&str]) -> Option<Redis> {
-    let socket = folder.join("socket");
-    let started = Command::new("redis-server")
-        .args(["--port", "0", "--save", "", "--daemonize", "no", "--unixsocket"])
-        .arg(&socket)
-        .arg("--dir")
-        .arg(folder)
-        .args(settings)
-        .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut process) = started else {
-        eprintln!("SKIPPED: the store in Redis: there is no redis-server");
-        return None;
-    };
-    let said = BufReader::new(process.stdout.take().unwrap());
-    let mut lines = said.lines();
-    assert!(lines.any(|line| line.unwrap().contains("eady to accept connections")));
-    // What it says further is read, so that it can say it.
-    std::thread::spawn(move || lines.count());
-    Some(Redis { process, url: format!("unix:{}", socket.display()) })
-}
-
-const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+use redis_server::{DURABLE, redis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_conforms() {

@@ -4,6 +4,7 @@
 pub mod by_name;
 mod environment;
 pub mod history;
+pub mod loop_disk;
 pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 use tacita_block::size;
 use tacita_oram::link::Address;
 use tacita_oram::server::Place;
+use tacita_oram::{Access, Options, Way};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Oram {
@@ -43,23 +44,40 @@ pub(crate) enum Oram {
     },
     /// Serve the store at ADDRESS as a block device to NBD clients; returns when it is ready
     Export {
-        /// Where the store is served: HOST:PORT or unix:PATH
-        address: Address,
+        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        address: Way,
         #[command(flatten)]
         client: Client,
+        #[command(flatten)]
+        writing: Writing,
         /// Socket for NBD clients
         #[arg(long, value_name = "SOCKET")]
         nbd: PathBuf,
-        /// Ask so many times a second, no more and no less: dummies where there is nothing to ask
-        #[arg(long, value_name = "N")]
-        rate: Option<u32>,
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
     },
-    /// Stop serving or exporting; returns when the daemon is gone
+    /// Ask the store at ADDRESS for many users, on a machine that they trust; returns when it is ready
+    ///
+    /// Users have the same key, and say engine: and where the engine listens in place of the server's
+    /// address. What is between them and the engine is encrypted; how much they ask, and when, is seen.
+    Engine {
+        /// Where the store is served: HOST:PORT or unix:PATH
+        address: Address,
+        #[command(flatten)]
+        client: Client,
+        #[command(flatten)]
+        writing: Writing,
+        /// Where to listen for users: HOST:PORT or unix:PATH; more than once if wanted
+        #[arg(long, value_name = "ADDRESS", required = true)]
+        listen: Vec<Address>,
+        /// Stay in the foreground
+        #[arg(long)]
+        foreground: bool,
+    },
+    /// Stop serving, exporting or an engine; returns when the daemon is gone
     Close {
-        /// The socket, or the store's folder
+        /// The socket, or the store's folder, or the anchor of an engine without a socket
         target: PathBuf,
     },
     /// Read everything that lives in the store at ADDRESS: exit 0 if it is what clients have sealed, 1 if not
@@ -74,8 +92,8 @@ pub(crate) enum Oram {
     },
     /// Show the shapes of the store at ADDRESS and how far its builds are
     Status {
-        /// Where the store is served: HOST:PORT or unix:PATH
-        address: Address,
+        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        address: Way,
         #[command(flatten)]
         client: Client,
         /// Print as JSON
@@ -92,8 +110,8 @@ pub(crate) enum Oram {
     },
     /// Measure queries a second of the store at ADDRESS, by reading its blocks
     Bench {
-        /// Where the store is served: HOST:PORT or unix:PATH
-        address: Address,
+        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        address: Way,
         #[command(flatten)]
         client: Client,
         /// Queries under way at once
@@ -136,6 +154,24 @@ pub(crate) struct Shapes {
 pub(crate) enum SchemeName {
     /// Levels, filters and logs, for many clients at once
     Pd,
+}
+
+/// How a store is opened to write.
+#[derive(Debug, Args)]
+pub(crate) struct Writing {
+    /// Take the store over from another client that has it open: it is told, and can write no more
+    #[arg(long)]
+    take_over: bool,
+    /// Ask so many times a second, no more and no less: dummies where there is nothing to ask
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+}
+
+impl Writing {
+    pub(crate) fn options(&self) -> Options {
+        let access = if self.take_over { Access::TakeOver } else { Access::Write };
+        Options { access, rate: self.rate, ..Options::default() }
+    }
 }
 
 /// A client of a store.

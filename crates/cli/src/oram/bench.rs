@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tacita_clock::{Clock, System};
+use tacita_oram::Options;
+use tacita_oram::link::Delay;
 
-use super::{failure, open, options};
+use super::{failure, open};
 use crate::arguments::Oram as Command;
 use crate::exit::Outcome;
 use crate::output;
@@ -15,7 +17,8 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Bench { address, client, clients, latency, queries, json } = command else {
         unreachable!("called for bench");
     };
-    let store = open(address, client, &options(None, Duration::from_millis(*latency)))?;
+    let delay = (*latency > 0).then(|| Delay::of(Duration::from_millis(*latency)));
+    let store = open(address, client, &Options { delay, ..Options::default() })?;
     let geometry = *store.geometry();
     let next = AtomicU64::new(0);
     let begin = System.monotonic();

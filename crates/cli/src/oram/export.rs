@@ -11,8 +11,8 @@ use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_nbd::{Export as NbdExport, Listener, Server};
 use tacita_oram::{Device, Store};
 
+use super::open;
 use super::serve::{End, when_to_end};
-use super::{open, options};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
 
@@ -39,11 +39,11 @@ struct Exported {
 }
 
 fn start(command: &Command) -> Outcome<Exported> {
-    let Command::Export { address, client, nbd, rate, .. } = command else {
+    let Command::Export { address, client, writing, nbd, .. } = command else {
         unreachable!("called for export");
     };
     let (caller, ends) = when_to_end()?;
-    let store = Arc::new(open(address, client, &options(*rate, Duration::ZERO))?);
+    let store = Arc::new(open(address, client, &writing.options())?);
     let device: Arc<dyn BlockDevice> = Arc::new(Device::new(Arc::clone(&store)));
     let of_nbd = |e: tacita_nbd::Error| {
         let code = if e.kind() == tacita_nbd::Kind::Busy { exit::BUSY } else { exit::DEVICE };
@@ -71,14 +71,15 @@ impl Exported {
     }
 }
 
-struct Asked {
-    store: Arc<Store>,
-    ends: Sender<End>,
+/// What asks in the background, and whoever may end it.
+pub(super) struct Asked {
+    pub(super) store: Arc<Store>,
+    pub(super) ends: Sender<End>,
 }
 
 impl Service for Asked {
     fn status(&self) -> Value {
-        super::facts::of_store(&self.store)
+        super::facts::of_store(&self.store).unwrap_or(Value::Null)
     }
 
     fn serve(&self, request: &Request, reply: Reply) {

@@ -1,18 +1,16 @@
 //! `tacita oram check`, `status` and `plan`.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use tacita_oram::Store;
 use tacita_oram::link::Address;
+use tacita_oram::{Access, Options, Store, Way};
 
-use super::{failure, geometry_of, open, options};
+use super::{failure, geometry_of, open};
 use crate::arguments::{OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
 pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outcome<()> {
-    let store = open(address, client, &options(None, Duration::ZERO))?;
+    let store = open(&Way::Server(address.clone()), client, &looking())?;
     let bar = output::progress("reading", 0);
     let item_len = store.geometry().item_len() as u64;
     let checked = store.check(&mut |read, of| {
@@ -22,7 +20,7 @@ pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outco
     bar.finish_and_clear();
     let checked = checked.map_err(|e| failure(&e))?;
     let facts = json!({
-        "queries": store.queries(),
+        "queries": store.status().map_err(|e| failure(&e))?.queries,
         "generations": checked.generations,
         "items": checked.items,
         "filter_pages": checked.pages,
@@ -35,17 +33,22 @@ pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outco
     }
 }
 
-pub(super) fn status(address: &Address, client: &OramClient, json: bool) -> Outcome<()> {
-    let store = open(address, client, &options(None, Duration::ZERO))?;
-    let facts = of_store(&store);
+pub(super) fn status(way: &Way, client: &OramClient, json: bool) -> Outcome<()> {
+    let store = open(way, client, &looking())?;
+    let facts = of_store(&store).map_err(|e| failure(&e))?;
     output::facts(json, &facts, &output::lines(&facts))
 }
 
+fn looking() -> Options {
+    Options { access: Access::Look, ..Options::default() }
+}
+
 /// Facts of an open store.
-pub(super) fn of_store(store: &Store) -> Value {
+pub(super) fn of_store(store: &Store) -> tacita_oram::Result<Value> {
     let geometry = store.geometry();
-    let builds: Vec<Value> = store
-        .progress()
+    let status = store.status()?;
+    let builds: Vec<Value> = status
+        .builds
         .iter()
         .map(|build| {
             json!({
@@ -56,14 +59,15 @@ pub(super) fn of_store(store: &Store) -> Value {
             })
         })
         .collect();
-    json!({
+    Ok(json!({
         "blocks": geometry.capacity(),
         "block_bytes": geometry.block_len(),
         "levels": geometry.levels(),
         "growth": geometry.growth(),
-        "queries": store.queries(),
+        "blocks_present": status.present,
+        "queries": status.queries,
         "builds": builds,
-    })
+    }))
 }
 
 pub(super) fn plan(shapes: &Shapes, json: bool) -> Outcome<()> {

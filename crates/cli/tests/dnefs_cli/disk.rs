@@ -2,11 +2,10 @@
 //! keys deleted, and is gone after the next purge.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::mount::{UnmountFlags, unmount};
+use tacita_testkit::loop_disk::{LoopDisk, system};
 
 use crate::bench::{Bench, Mounted, audit, succeed};
 
@@ -15,47 +14,6 @@ const MARKED_LEN: usize = 1 << 20;
 /// Most bytes of a file in a node.
 const NODE_LEN: u64 = 4096;
 const DISCARD_MAX: Duration = Duration::from_mins(1);
-
-/// Runs a program of the system; what it prints, or says.
-fn system(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let output = Command::new(program).args(arguments).env("PATH", path).output();
-    let output = output.map_err(|e| format!("{program}: {e}"))?;
-    let said = format!("{program}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    } else {
-        Err(said)
-    }
-}
-
-/// ext4 on a loop device on a file; both are taken away when it is dropped.
-struct Disk {
-    device: Option<String>,
-    at: PathBuf,
-}
-
-impl Disk {
-    fn new(file: &Path, at: PathBuf, options: &str) -> Result<Self, String> {
-        fs::create_dir(&at).unwrap();
-        fs::File::create(file).unwrap().set_len(48 << 20).unwrap();
-        let mut disk = Self { device: None, at };
-        let device = system("losetup", &["--find", "--show", file.to_str().unwrap()])?;
-        disk.device = Some(device.clone());
-        system("mkfs.ext4", &["-q", "-E", "discard", &device])?;
-        system("mount", &["-t", "ext4", "-o", options, &device, disk.at.to_str().unwrap()])?;
-        Ok(disk)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        while unmount(&self.at, UnmountFlags::empty()).is_ok() {}
-        if let Some(device) = &self.device {
-            system("losetup", &["--detach", device]).unwrap();
-        }
-    }
-}
 
 fn holds_marker(file: &Path) -> bool {
     let content = fs::read(file).unwrap();
@@ -84,7 +42,8 @@ fn play(test: &str, options: &str, discard: fn(&Path)) {
     let Some(Mounted { bench, volume, guard, dir }) = mounted else { return };
     let dir = dir.as_str();
     let file = guard.join("disk");
-    let disk = match Disk::new(&file, bench.path("disk"), options) {
+    fs::File::create(&file).unwrap().set_len(48 << 20).unwrap();
+    let disk = match LoopDisk::new(&file, bench.path("disk"), &["-E", "discard"], options) {
         Ok(disk) => disk,
         Err(why) => {
             eprintln!("SKIPPED: {test}: no ext4 on a loop device here: {why}");
@@ -92,7 +51,7 @@ fn play(test: &str, options: &str, discard: fn(&Path)) {
             return;
         }
     };
-    let (marked, kept) = (disk.at.join("marked"), disk.at.join("kept"));
+    let (marked, kept) = (disk.at().join("marked"), disk.at().join("kept"));
     fs::write(&kept, "kept; ".repeat(10_000)).unwrap();
     fs::write(&marked, MARKER.repeat(MARKED_LEN / MARKER.len())).unwrap();
     sync(&marked);
@@ -102,8 +61,8 @@ fn play(test: &str, options: &str, discard: fn(&Path)) {
     let before = dump_of_copy(&bench, &volume, "before");
 
     fs::remove_file(&marked).unwrap();
-    sync(&disk.at);
-    discard(&disk.at);
+    sync(disk.at());
+    discard(disk.at());
     let begin = Instant::now();
     while holds_marker(&file) {
         assert!(begin.elapsed() < DISCARD_MAX, "ext4 has not discarded what was deleted");

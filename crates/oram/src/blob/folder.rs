@@ -20,6 +20,7 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::{BlobStore, Put, Swap, within};
+use crate::durable::sync_folder;
 use crate::error::{Error, Kind, Result};
 use crate::object::Object;
 
@@ -295,10 +296,6 @@ fn make_folder(path: &Path) -> io::Result<()> {
         result => result?,
     }
     parent.map_or(Ok(()), sync_folder)
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// Removes a file that may be gone already.

@@ -1,12 +1,14 @@
 //! Reading all that lives: is it what clients have sealed?
 
 use super::joining::AtOnce;
-use super::{Client, Shared};
+use super::line::options;
+use super::{Access, Client, Shared};
 use crate::build::{Objects, items};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::filter::probe;
 use crate::geometry::{Generation, PAGE_LEN};
 use crate::keys::GenerationKeys;
+use crate::link::Connection;
 use crate::object::Object;
 
 /// What a check has looked at, and what it found.
@@ -27,7 +29,8 @@ impl Client {
     /// been read, and of how many. The log was read when the store was opened.
     ///
     /// # Errors
-    /// As [`Client::query`]; damage is no error.
+    /// As [`Client::query`]; damage is no error. [`Kind::Busy`] if others have gone on meanwhile to where
+    /// what lived when the store was opened is removed, and something is missing.
     pub async fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Checked> {
         let shared = &self.shared;
         let live: Vec<_> = {
@@ -52,6 +55,10 @@ impl Client {
             }
             checked.generations += 1;
         }
+        if !checked.damage.is_empty() && shared.has_moved().await? {
+            let moved = "others have used the store so much that what was read is no longer there";
+            return Err(Error::new(Kind::Busy, moved));
+        }
         Ok(checked)
     }
 }
@@ -69,6 +76,14 @@ impl Checked {
 }
 
 impl Shared {
+    /// Whether generations of the period in which the store was opened may have been removed since.
+    async fn has_moved(&self) -> Result<bool> {
+        let stream = self.surroundings.connect.connect().await?;
+        let options = options(&self.surroundings.patience);
+        let (_, welcome) = Connection::open(stream, options, |_| ()).await?;
+        Ok(self.surroundings.access == Access::Look && welcome.period > self.lock().period() + 1)
+    }
+
     async fn check_pages(
         &self,
         generation: Generation,

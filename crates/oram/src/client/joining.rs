@@ -8,11 +8,13 @@ use bytes::Bytes;
 use tacita_secret::{Key, digest};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use super::builder::needed;
 use super::line::options;
 use super::{
-    Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns, queue,
+    Access, Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns,
+    queue,
 };
 use crate::build::{Pace, can_build, items};
 use crate::error::{Error, Kind, Result};
@@ -70,17 +72,19 @@ impl Pace for AtOnce {
 }
 
 impl Client {
-    /// Opens the store with `key`, as its only client that writes: others are told that they no longer are.
+    /// Opens the store with `key`.
     ///
     /// # Errors
-    /// [`Kind::NotAStore`]; [`Kind::WrongKey`]; [`Kind::RolledBack`] if the server knows less than the
-    /// anchor; [`Kind::Hostile`]; [`Kind::Unreachable`].
+    /// [`Kind::NotAStore`]; [`Kind::WrongKey`]; [`Kind::Busy`] if another client has it open, see
+    /// [`Access`]; [`Kind::RolledBack`] if the server knows less than the anchor; [`Kind::Hostile`];
+    /// [`Kind::Unreachable`].
     pub async fn open(key: &Key, surroundings: Surroundings) -> Result<Self> {
         let patience = surroundings.patience;
-        let stream = surroundings.connect.connect().await?;
-        let (connection, welcome) = Connection::open(stream, options(&patience), |_| ()).await?;
-        let none = || Error::new(Kind::NotAStore, "there is no store yet: make one by init");
-        let (root, keys) = fenced(&connection, key, welcome.root.ok_or_else(none)?).await?;
+        let (connection, root) = surroundings.first_connection().await?;
+        let (root, keys) = match surroundings.access {
+            Access::Look => opened(key, &root)?,
+            Access::Write | Access::TakeOver => fenced(&connection, key, root).await?,
+        };
         let geometry = root.geometry;
         // The period may have been opened since the welcome.
         let (_, welcome) = {
@@ -109,8 +113,18 @@ impl Client {
         let client = Self { shared: shared.clone(), tasks };
         shared.when(|state| (state.view.records() >= welcome.records).then_some(())).await?;
         client.compare_with_anchor(&connection, welcome.period).await?;
+        if shared.surroundings.access == Access::Look {
+            return Ok(client.at_rest());
+        }
         shared.remove_leftovers(&connection, welcome.period).await?;
         Ok(client.begin(welcome.period))
+    }
+
+    /// Follows the log no further: it is looked at as it was.
+    fn at_rest(mut self) -> Self {
+        self.tasks.abort_all();
+        self.shared.queue.end();
+        self
     }
 
     /// Begins all that goes on in the background.
@@ -188,6 +202,27 @@ impl Client {
     }
 }
 
+impl Surroundings {
+    /// A connection, and the root, once the store is free for this access.
+    async fn first_connection(&self) -> Result<(Connection, Bytes)> {
+        let until = Instant::now() + self.patience.take_over;
+        loop {
+            let stream = self.connect.connect().await?;
+            let (connection, welcome) =
+                Connection::open(stream, options(&self.patience), |_| ()).await?;
+            let none = || Error::new(Kind::NotAStore, "there is no store yet: make one by init");
+            let root = welcome.root.ok_or_else(none)?;
+            if self.access != Access::Write || welcome.followers == 0 {
+                return Ok((connection, root));
+            }
+            if Instant::now() >= until {
+                return Err(Error::new(Kind::Busy, "another client has the store open"));
+            }
+            sleep(self.patience.again).await;
+        }
+    }
+}
+
 impl Shared {
     /// Removes what clients that ended in the middle have left.
     async fn remove_leftovers(&self, connection: &Connection, period: u64) -> Result<()> {
@@ -214,15 +249,21 @@ impl Shared {
     }
 }
 
+/// The root, and the keys.
+fn opened(key: &Key, root: &Bytes) -> Result<(Root, Keys)> {
+    let (root, mac) = Root::decode(root)?;
+    let keys = Keys::new(key, &root.store_id);
+    if keys.root_mac(&root.tagged()) != mac {
+        return Err(Error::new(Kind::WrongKey, "the key does not open this store"));
+    }
+    Ok((root, keys))
+}
+
 /// The root with a fence of its own, and the keys.
 async fn fenced(connection: &Connection, key: &Key, root: Bytes) -> Result<(Root, Keys)> {
     let mut expected = root;
     loop {
-        let (root, mac) = Root::decode(&expected)?;
-        let keys = Keys::new(key, &root.store_id);
-        if keys.root_mac(&root.tagged()) != mac {
-            return Err(Error::new(Kind::WrongKey, "the key does not open this store"));
-        }
+        let (root, keys) = opened(key, &expected)?;
         let root = Root { fence: root.fence + 1, ..root };
         let new = Bytes::copy_from_slice(&root.encode(&keys.root_mac(&root.tagged())));
         let swap = Request::SwapRoot { expected: expected.clone(), new };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Shared, State};
+use super::{Access, Shared, State};
 use crate::anchor::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -14,7 +14,7 @@ use crate::keys::Id;
 use crate::link::Connection;
 use crate::log_view::Outcome;
 use crate::lookup::{Asked, Lookup};
-use crate::record::{Operation, Position, Record};
+use crate::record::{Operation, Position, Record, RequestId};
 use crate::wire::{Answer, Refusal, Request};
 
 /// Counts a query as under way.
@@ -34,23 +34,35 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Shared {
+    /// What the query of this name told, if the log has it.
+    pub(super) async fn logged(&self, name: &RequestId) -> Result<Option<Outcome>> {
+        let Some(sequence) = self.lock().view.sequence_of(name) else { return Ok(None) };
+        let outcome = self.when(|state| state.outcome(sequence)).await??;
+        Ok(Some(outcome).filter(|outcome| *outcome != Outcome::Void))
+    }
+
     /// Does `operation` with block `id`; nothing is begun after `until`.
     pub(super) async fn query(
         self: Arc<Self>,
+        mut name: RequestId,
         id: Id,
         operation: Operation,
         until: Instant,
     ) -> Result<Outcome> {
+        if self.surroundings.access == Access::Look {
+            return Err(Error::new(Kind::Parameters, "the store was opened to look at only"));
+        }
         let _under_way = UnderWay::begin(&self);
         loop {
             let admitted = timeout_at(until, self.admitted()).await;
             admitted.map_err(|_| self.why_late())??;
-            let sequence = self.append(id, operation.clone(), until).await?;
+            let sequence = self.append(name, id, operation.clone(), until).await?;
             self.look_up(sequence).await?;
             let outcome = self.when(|state| state.outcome(sequence)).await??;
             if outcome != Outcome::Void {
                 return Ok(outcome);
             }
+            name = self.salt()?;
         }
     }
 
@@ -69,19 +81,21 @@ impl Shared {
     }
 
     /// Appends a record; returns its sequence number.
-    async fn append(&self, id: Id, operation: Operation, until: Instant) -> Result<u64> {
-        let request = self.salt();
-        let appended = match request {
-            Ok(request) => self.append_as(request, id, operation, until).await,
-            Err(error) => Err(error),
-        };
+    async fn append(
+        &self,
+        name: RequestId,
+        id: Id,
+        operation: Operation,
+        until: Instant,
+    ) -> Result<u64> {
+        let appended = self.append_as(name, id, operation, until).await;
         self.change(|state| state.appending -= 1);
         appended
     }
 
     async fn append_as(
         &self,
-        request: [u8; 16],
+        request: RequestId,
         id: Id,
         operation: Operation,
         until: Instant,

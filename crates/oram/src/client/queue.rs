@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::line::options;
-use super::{Shared, State};
+use super::{Access, Shared, State};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Connection, Event};
 use crate::root::Root;
@@ -22,6 +22,11 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new() -> Self {
         Self { current: watch::Sender::new(None) }
+    }
+
+    /// Leaves the connection.
+    pub(super) fn end(&self) {
+        self.current.send_replace(None);
     }
 
     /// The connection, as soon as there is one.
@@ -79,7 +84,9 @@ async fn connect(shared: &Arc<Shared>, lost: Arc<tokio::sync::Notify>) -> Result
         ));
     }
     Connection::expect(connection.call(Request::Follow { record, result }).await?)?;
-    shared.store_again(&connection).await?;
+    if shared.surroundings.access != Access::Look {
+        shared.store_again(&connection).await?;
+    }
     Ok(connection)
 }
 
@@ -91,7 +98,7 @@ impl Shared {
         if self.keys.root_mac(&root.tagged()) != mac || root.store_id != self.root.store_id {
             return Err(other());
         }
-        if root.fence != self.root.fence {
+        if root.fence != self.root.fence && self.surroundings.access != Access::Look {
             return Err(Error::new(Kind::Busy, "another client has taken the store over"));
         }
         Ok(())

@@ -57,7 +57,7 @@ impl Shared {
                 let shared = self.clone();
                 let until = Instant::now() + self.surroundings.patience.query;
                 // What becomes of it is of no interest, but that it is asked.
-                tokio::spawn(shared.query(Id::default(), Operation::Dummy, until));
+                tokio::spawn(shared.query(self.salt()?, Id::default(), Operation::Dummy, until));
             }
         }
     }

@@ -62,6 +62,8 @@ pub struct Welcome {
     pub records: u64,
     /// The latest period that is open.
     pub period: u64,
+    /// Connections that follow the log: clients that have the store open.
+    pub followers: u32,
 }
 
 /// A connection to the server. Clones are the same connection, which ends with the last of them.
@@ -148,8 +150,9 @@ impl Connection {
 
     async fn hello(&self) -> Result<Welcome> {
         match self.call(Request::Hello { version: VERSION }).await? {
-            Answer::Welcome { version: VERSION, root, records, period } => {
-                Ok(Welcome { root: (!root.is_empty()).then_some(root), records, period })
+            Answer::Welcome { version: VERSION, root, records, period, followers } => {
+                let root = (!root.is_empty()).then_some(root);
+                Ok(Welcome { root, records, period, followers })
             }
             Answer::Welcome { .. } | Answer::Refused(Refusal::Version) => {
                 Err(Error::new(Kind::Protocol, "the server speaks another version"))

@@ -68,8 +68,9 @@ async fn connected(options: Options) -> (Connection, Peer, Seen) {
         assert_eq!(request, Request::Hello { version: VERSION });
         let root = Root { geometry: geometry(), store_id: [1; 16], fence: 0 };
         let root = Bytes::copy_from_slice(&root.encode(&[0; 32]));
-        peer.answer(number, Answer::Welcome { version: VERSION, root, records: 3, period: 0 })
-            .await;
+        let welcome =
+            Answer::Welcome { version: VERSION, root, records: 3, period: 0, followers: 0 };
+        peer.answer(number, welcome).await;
     });
     let (connection, welcome) = opened.unwrap();
     assert_eq!((welcome.records, welcome.period), (3, 0));

@@ -112,6 +112,11 @@ impl Feed {
         Self { period, base, objects, ..Self::default() }
     }
 
+    /// Connections that follow.
+    pub(super) fn followers(&self) -> u32 {
+        u32::try_from(self.followers.len()).unwrap_or(u32::MAX)
+    }
+
     /// Records in the log.
     pub(super) fn next(&self) -> u64 {
         self.base + self.records.len() as u64

@@ -184,12 +184,15 @@ impl Session {
         // if it does not answer.
         let _ = self.core.read_root().await;
         let root = self.core.root_bytes();
-        let records = self.core.feed().next();
+        let (records, followers) = {
+            let feed = self.core.feed();
+            (feed.next(), feed.followers())
+        };
         let period = match self.core.geometry.get() {
             Some(geometry) => self.core.latest_open(records / geometry.period()).await,
             None => 0,
         };
-        let welcome = Answer::Welcome { version: VERSION, root, records, period };
+        let welcome = Answer::Welcome { version: VERSION, root, records, period, followers };
         self.answers.send(number, welcome, Vec::new());
     }
 

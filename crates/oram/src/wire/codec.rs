@@ -156,9 +156,10 @@ impl Codec {
     pub fn encode_answer(&self, number: u64, answer: &Answer) -> Result<Bytes> {
         let mut out = begin();
         let kind = match answer {
-            Answer::Welcome { version, root, records, period } => {
+            Answer::Welcome { version, root, records, period, followers } => {
                 out.put_u16_le(*version);
-                out.put_bytes(0, 6);
+                out.put_bytes(0, 2);
+                out.put_u32_le(*followers);
                 out.put_u64_le(*records);
                 out.put_u64_le(*period);
                 out.put_slice(root);
@@ -318,9 +319,10 @@ impl Codec {
             }
             WELCOME => {
                 let version = body.u16()?;
-                body.zeros(6)?;
+                body.zeros(2)?;
+                let followers = body.u32()?;
                 let (records, period) = (body.u64()?, body.u64()?);
-                Answer::Welcome { version, root: body.rest(), records, period }
+                Answer::Welcome { version, root: body.rest(), records, period, followers }
             }
             FOLLOWING => Answer::Following,
             APPENDED => Answer::Appended { sequence: body.u64()? },

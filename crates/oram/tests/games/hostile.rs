@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tacita_oram::client::Client;
+use tacita_oram::client::{Access, Client};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::Operation;
@@ -107,7 +107,7 @@ async fn a_store_that_is_set_back_is_refused() {
         for n in 0..more {
             client.query(id(n % 80), Operation::Read).await.unwrap();
         }
-        let records = client.queries();
+        let records = client.status().queries;
         drop(client);
         let now = world.memory.snapshot();
         world.stop().await;
@@ -119,13 +119,14 @@ async fn a_store_that_is_set_back_is_refused() {
         world.memory.restore(now);
         world.start().await;
         let client = world.open().await.unwrap();
-        assert_eq!(client.queries(), records);
+        assert_eq!(client.status().queries, records);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_key_opens_nothing() {
     let world = World::new(geometry(), 20).await;
-    let refused = world.open_with(tacita_secret::Key::take(&mut [8; 32])).await.unwrap_err();
+    let refused =
+        world.open_with(tacita_secret::Key::take(&mut [8; 32]), Access::Write).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::WrongKey);
 }

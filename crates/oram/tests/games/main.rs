@@ -5,7 +5,11 @@
 
 mod answers;
 mod crashes;
+mod forks;
 mod hostile;
 mod proxy;
+#[path = "../support/redis_server.rs"]
+mod redis_server;
 mod shapes;
+mod stores;
 mod world;

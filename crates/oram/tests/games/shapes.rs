@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tacita_oram::blob::{BlobStore, FolderStore, MemoryStore};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
@@ -24,8 +25,15 @@ fn geometry() -> Geometry {
 
 /// The trace of a workload: all tasks ask at once, each one query after the other.
 async fn play(workload: Workload) -> Result<Trace, tacita_oram::Error> {
+    play_over(Arc::new(MemoryStore::new()), workload).await
+}
+
+async fn play_over(
+    store: Arc<dyn BlobStore>,
+    workload: Workload,
+) -> Result<Trace, tacita_oram::Error> {
     let geometry = geometry();
-    let world = World::new(geometry, 30).await;
+    let world = World::over(store, geometry, 30).await;
     world.prepare(100).await;
     let trace = world.watch();
     let client = Arc::new(world.open().await?);
@@ -108,6 +116,20 @@ async fn all_workloads_have_the_same() {
     }
     let trace = play(WORKLOADS[3].1).await.unwrap();
     assert!(trace.labels.len() > 500 && trace.frames.len() > 2500);
+}
+
+/// A folder takes no simulated time: not even that may be seen of what is in it.
+#[tokio::test(start_paused = true)]
+async fn all_workloads_have_the_same_in_a_folder() {
+    let mut traces = Vec::new();
+    for (_, workload) in [WORKLOADS[0], WORKLOADS[3], WORKLOADS[6]] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(FolderStore::open(folder.path().join("store")).unwrap());
+        traces.push(play_over(store, workload).await.unwrap());
+    }
+    for trace in &traces[1..] {
+        assert_eq!(difference(&traces[0], trace), None);
+    }
 }
 
 #[tokio::test(start_paused = true)]

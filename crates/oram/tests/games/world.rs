@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tacita_oram::anchor::{Anchor, MemoryAnchor};
-use tacita_oram::blob::MemoryStore;
-use tacita_oram::client::{self, Client, Connect, Patience, Surroundings};
+use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::client::{self, Access, Client, Connect, Patience, Surroundings};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::link::{Delay, Stream};
@@ -22,7 +22,9 @@ use super::proxy::Trace;
 
 /// A server that can be stopped and started, and the way to it.
 pub(crate) struct World {
+    /// What the server keeps its bytes in, if in memory.
     pub(crate) memory: Arc<MemoryStore>,
+    store: Arc<dyn BlobStore>,
     pub(crate) anchor: Arc<dyn Anchor>,
     way: Arc<Way>,
     seed: Arc<Mutex<u64>>,
@@ -67,6 +69,17 @@ pub(crate) fn key() -> Key {
 impl World {
     /// A store of these shapes, and a server for it whose round-trip time is `round_trip_ms`.
     pub(crate) async fn new(geometry: Geometry, round_trip_ms: u64) -> Self {
+        let memory = Arc::new(MemoryStore::new());
+        let world = Self::over(memory.clone(), geometry, round_trip_ms).await;
+        Self { memory, ..world }
+    }
+
+    /// As [`World::new`], with the bytes in `store`, which is empty.
+    pub(crate) async fn over(
+        store: Arc<dyn BlobStore>,
+        geometry: Geometry,
+        round_trip_ms: u64,
+    ) -> Self {
         let delay = Delay::of(Duration::from_millis(round_trip_ms) / 2);
         let way = Arc::new(Way {
             server: Mutex::default(),
@@ -77,7 +90,8 @@ impl World {
             lie: Mutex::default(),
         });
         let world = Self {
-            memory: Arc::new(MemoryStore::new()),
+            memory: Arc::default(),
+            store,
             anchor: Arc::new(MemoryAnchor::default()),
             way,
             seed: Arc::new(Mutex::new(1)),
@@ -88,7 +102,7 @@ impl World {
     }
 
     pub(crate) async fn start(&self) {
-        let server = Server::open(self.memory.clone(), Limits::default()).await.unwrap();
+        let server = Server::open(self.store.clone(), Limits::default()).await.unwrap();
         *self.way.server.lock().unwrap() = Some(server);
     }
 
@@ -129,10 +143,19 @@ impl World {
     }
 
     pub(crate) async fn open(&self) -> Result<Client> {
-        self.open_with(key()).await
+        self.open_with(key(), Access::Write).await
     }
 
-    pub(crate) async fn open_with(&self, key: Key) -> Result<Client> {
+    pub(crate) async fn open_with(&self, key: Key, access: Access) -> Result<Client> {
+        self.open_by(self.anchor.clone(), key, access).await
+    }
+
+    pub(crate) async fn open_by(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        key: Key,
+        access: Access,
+    ) -> Result<Client> {
         let seed = self.seed.clone();
         let random = move || {
             let mut seed = seed.lock().unwrap();
@@ -142,9 +165,10 @@ impl World {
         };
         let surroundings = Surroundings {
             connect: self.way.clone(),
-            anchor: self.anchor.clone(),
+            anchor,
             random: Arc::new(random),
             patience: Patience::default(),
+            access,
             between: None,
         };
         Client::open(&key, surroundings).await

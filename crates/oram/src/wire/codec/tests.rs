@@ -86,8 +86,10 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 fn answer() -> impl Strategy<Value = Answer> {
     let fetched = (filled(PAGE_LEN), filled(geometry().item_len()), 0..3);
     prop_oneof![
-        (any::<(u16, u64, u64)>(), up_to(ROOT_LEN_MAX)).prop_map(
-            |((version, records, period), root)| Answer::Welcome { version, root, records, period }
+        (any::<(u16, u64, u64, u32)>(), up_to(ROOT_LEN_MAX)).prop_map(
+            |((version, records, period, followers), root)| {
+                Answer::Welcome { version, root, records, period, followers }
+            }
         ),
         Just(Answer::Following),
         any::<u64>().prop_map(|sequence| Answer::Appended { sequence }),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod disk;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -137,11 +139,16 @@ struct Bench {
 impl Bench {
     /// A store of 600 blocks, with a log so short that all levels are soon there.
     fn new() -> Self {
+        Self::of(600, 16)
+    }
+
+    fn of(blocks: u64, period: u64) -> Self {
         let bench = Self { folder: tempfile::tempdir().unwrap() };
-        let made = bench.oram("init STORE --key KEY --blocks 600 --period 16 --json");
+        let init = format!("init STORE --key KEY --blocks {blocks} --period {period} --json");
+        let made = bench.oram(&init);
         assert_eq!(made.status.code(), Some(0), "{made:?}");
         let facts: Value = serde_json::from_slice(&made.stdout).unwrap();
-        assert_eq!((&facts["blocks"], &facts["new_key"]), (&600.into(), &true.into()));
+        assert_eq!((&facts["blocks"], &facts["new_key"]), (&blocks.into(), &true.into()));
         bench
     }
 
@@ -193,7 +200,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for name in ["disk", "server"] {
+        for name in ["disk", "disk-2", "engine", "server"] {
             let _ = tacita(&["oram", "close", &self.path(name)]);
         }
     }
@@ -234,8 +241,19 @@ fn a_disk_on_a_server_keeps_what_is_written() {
     assert!(read.len() == 600 * 4096 && read[..written.len()] == written);
     assert!(read[written.len()..].iter().all(|byte| *byte == 0));
 
-    // The anchor is that client's; another one has none that is free.
-    bench.ends("check SERVER --key KEY", 5);
+    // Whoever looks disturbs nobody; who would write has to wait or to take over.
+    let status = bench.ends("status SERVER --key KEY --json", 0);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status["queries"].as_u64().unwrap() >= 1100, "{status}");
+    bench.ends("check SERVER --key KEY", 0);
+    let anchor = bench.path("anchor-2");
+    let second =
+        format!("export SERVER --key KEY --anchor {anchor} --nbd {}", bench.path("disk-2"));
+    bench.ends(&second, 5);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    bench.ends(&format!("{second} --rate 0"), 2);
+    bench.ends(&format!("{second} --take-over"), 0);
+    bench.ends(&format!("close {}", bench.path("disk-2")), 0);
     bench.ends("close DISK", 0);
     let checked = bench.ends("check SERVER --key KEY --json", 0);
     let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
@@ -259,6 +277,51 @@ fn a_disk_on_a_server_keeps_what_is_written() {
     bench.ends("export SERVER --key KEY --nbd DISK", 0);
     run("nbdcopy", &[&bench.uri(), &back]);
     assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
+}
+
+#[test]
+fn many_ask_through_one_engine() {
+    let test = "many_ask_through_one_engine";
+    if tacita_testkit::skip_without(test, &["nbdcopy"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.serve();
+    let engine = format!("unix:{}", bench.path("engine"));
+    bench.ends(&format!("engine SERVER --key KEY --listen {engine}"), 0);
+    let (there, back) = (bench.path("there"), bench.path("back"));
+    let written = content(200 * 4096, 5);
+    std::fs::write(&there, &written).unwrap();
+    bench.ends(&format!("export engine:{engine} --key KEY --nbd DISK"), 0);
+    let second = format!("export engine:{engine} --key KEY --nbd {}", bench.path("disk-2"));
+    bench.ends(&second, 0);
+    run("nbdcopy", &[&there, &bench.uri()]);
+    let other = format!("nbd+unix:///oram?socket={}", bench.path("disk-2"));
+    run("nbdcopy", &[&other, &back]);
+    assert!(std::fs::read(&back).unwrap()[..written.len()] == written);
+    let status = bench.ends(&format!("status engine:{engine} --key KEY --json"), 0);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status["queries"].as_u64().unwrap() >= 800, "{status}");
+    bench.ends(&format!("bench engine:{engine} --key KEY --queries 50"), 0);
+
+    // The engine is killed in the middle of what it is asked; another one goes on.
+    let changed = content(200 * 4096, 6);
+    std::fs::write(&there, &changed).unwrap();
+    let mut copying = Command::new("nbdcopy").args([&there, &bench.uri()]).spawn().unwrap();
+    bench.kill("engine");
+    bench.ends(&format!("engine SERVER --key KEY --listen {engine}"), 0);
+    assert!(copying.wait().unwrap().success());
+    run("nbdcopy", &[&other, &back]);
+    assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
+
+    // Who has no key does not enter, and what is the engine's own is not a user's to say.
+    let stranger = bench.path("stranger");
+    std::fs::write(&stranger, format!("tacita-oram-key-1 {}\n", "ab".repeat(32))).unwrap();
+    bench.ends(&format!("status engine:{engine} --key {stranger}"), 3);
+    bench.ends(&format!("{second} --rate 5"), 2);
+    bench.ends(&format!("check engine:{engine} --key KEY"), 2);
+    bench.ends(&format!("close {}", bench.path("engine")), 0);
+    assert!(!std::path::Path::new(&bench.path("engine")).exists());
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! `tacita oram engine`: one client of a store that asks for many users.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use serde_json::Value;
+use tacita_daemon::control::{Control, Identity};
+use tacita_oram::link::Address;
+use tacita_oram::{Hosted, Kind, Store, Way, key_file};
+
+use super::export::Asked;
+use super::serve::{End, when_to_end};
+use super::{anchor_of, failure, open};
+use crate::arguments::Oram as Command;
+use crate::exit::{self, Failure, Outcome};
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    let Command::Engine { foreground, .. } = command else {
+        unreachable!("called for engine");
+    };
+    let run = |running: Running| {
+        running.until_asked();
+        Ok(())
+    };
+    tacita_daemon::serve(*foreground, || start(command), run)
+}
+
+/// An engine that takes users.
+struct Running {
+    hosted: Vec<Hosted>,
+    store: Arc<Store>,
+    control: Control,
+    ends: Receiver<End>,
+}
+
+fn start(command: &Command) -> Outcome<Running> {
+    let Command::Engine { address, client, writing, listen, .. } = command else {
+        unreachable!("called for engine");
+    };
+    let (caller, ends) = when_to_end()?;
+    let way = Way::Server(address.clone());
+    let store = Arc::new(open(&way, client, &writing.options())?);
+    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
+    let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
+    let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
+    let socket = hosted.iter().find_map(|hosted| match hosted.address() {
+        Address::Unix(path) => Some(path.canonicalize()),
+        Address::Tcp(_) => None,
+    });
+    // It is asked by its socket, or by its anchor, which no other one has.
+    let at: PathBuf = match socket {
+        Some(socket) => socket?,
+        None => anchor_of(client).canonicalize()?,
+    };
+    let identity = Identity { system: "oram", at, device: None, source: None };
+    let asked = Asked { store: Arc::clone(&store), ends: caller };
+    let control = Control::start(identity, Arc::new(asked))?;
+    for hosted in &hosted {
+        eprintln!("tacita: users are served at engine:{}", hosted.address());
+    }
+    Ok(Running { hosted, store, control, ends })
+}
+
+fn cannot_listen(error: &tacita_oram::Error) -> Failure {
+    if error.kind() == Kind::Unreachable {
+        return Failure::new(exit::BUSY, error.to_string())
+            .with_remedy("does another program listen there already?");
+    }
+    failure(error)
+}
+
+impl Running {
+    fn until_asked(self) {
+        let Self { hosted, store, control, ends } = self;
+        let asked = ends.recv().ok().flatten();
+        for hosted in &hosted {
+            if let Address::Unix(path) = hosted.address() {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        drop(hosted);
+        drop(control);
+        drop(store);
+        if let Some(reply) = asked {
+            reply.end(&Value::Null, None);
+        }
+    }
+}
