@@ -1,12 +1,13 @@
 //! Building a generation from its inputs: which bytes are read and written follows from the schedule
 //! alone; which item comes where follows from the keys, anew for each generation.
 //!
-//! A build is a function of its inputs: whoever repeats it, or goes on with another's, writes the same
-//! bytes. Small generations are built at once (`one_pass`); large ones in two passes over parts that
+//! A build is a function of its inputs: whoever repeats it writes the same bytes, and whoever goes on with
+//! another's leaves out what is there. Small generations are built at once (`one_pass`); large ones in two passes over parts that
 //! fit in memory (`two_pass`), so that an item's new place has nothing to do with its old one.
 //!
 //! Note: oram.md 1.9, completion.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,6 +25,9 @@ mod filter_parts;
 mod one_pass;
 mod source;
 mod two_pass;
+
+/// Items that are sealed or opened before others get the processor.
+const ITEMS_AT_ONCE: u64 = 256;
 
 pub(crate) use source::items;
 
@@ -47,6 +51,12 @@ pub trait Objects: Send + Sync {
     /// # Errors
     /// As of whatever keeps them.
     async fn delete(&self, object: Object) -> Result<()>;
+
+    /// What there is of `generation`.
+    ///
+    /// # Errors
+    /// As of whatever keeps them.
+    async fn made(&self, generation: Generation) -> Result<HashSet<Object>>;
 }
 
 /// Who is told of the progress of a build, and says when to go on.
@@ -85,16 +95,22 @@ pub struct Job {
 
 /// Items that `build` reads and writes: what its progress is measured by.
 pub fn work(geometry: &Geometry, build: &Build) -> u64 {
-    let slots = |generation| {
-        let shape = geometry.shape(generation);
-        u64::from(shape.slots) * u64::from(shape.buckets)
-    };
-    let batch = match build.batch {
-        Batch::Log { .. } => 0,
-        Batch::Full(full) => slots(full),
-    };
     let between = two_pass::Cells::of(geometry, build).map_or(0, |cells| 2 * cells.total());
-    build.current.map_or(0, slots) + batch + between + slots(build.generation)
+    read(geometry, build) + between + slots(geometry, build.generation)
+}
+
+/// Items of the generations that go into `build`.
+fn read(geometry: &Geometry, build: &Build) -> u64 {
+    let batch = match build.batch {
+        Batch::Log { .. } => None,
+        Batch::Full(full) => Some(full),
+    };
+    build.current.into_iter().chain(batch).map(|input| slots(geometry, input)).sum()
+}
+
+fn slots(geometry: &Geometry, generation: Generation) -> u64 {
+    let shape = geometry.shape(generation);
+    u64::from(shape.slots) * u64::from(shape.buckets)
 }
 
 /// Bytes of an object between the passes at most: what a server takes.
@@ -112,20 +128,38 @@ pub fn can_build(geometry: &Geometry) -> bool {
 }
 
 impl Job {
-    /// Builds the generation, and removes what was needed between passes.
+    /// Builds what of the generation is not there, and removes what was needed between passes.
     ///
     /// # Errors
     /// [`crate::Kind::Hostile`] if an input is not what was sealed; [`crate::Kind::NoSpace`] if there are
     /// more blocks than the store was made for; errors of `objects`. The build can be begun again.
     pub async fn run(&self, objects: &dyn Objects, pace: &dyn Pace) -> Result<()> {
-        match two_pass::Cells::of(&self.geometry, &self.build) {
-            None => one_pass::run(self, objects, pace).await,
-            Some(cells) => two_pass::run(self, &cells, objects, pace).await,
+        let made = objects.made(self.build.generation).await?;
+        let cells = two_pass::Cells::of(&self.geometry, &self.build);
+        if self.is_made(&made) {
+            pace.moved(work(&self.geometry, &self.build)).await?;
+        } else if let Some(cells) = &cells {
+            two_pass::run(self, cells, &made, objects, pace).await?;
+        } else {
+            one_pass::run(self, objects, pace).await?;
+        }
+        match &cells {
+            Some(cells) => two_pass::clear(self, cells, objects).await,
+            None => Ok(()),
         }
     }
 
-    fn is_bottom(&self) -> bool {
-        self.build.generation.level == self.geometry.levels()
+    /// Whether all is there that lasts.
+    fn is_made(&self, made: &HashSet<Object>) -> bool {
+        let (generation, shape) = (self.build.generation, self.keys.shape());
+        (0..shape.buckets).all(|bucket| made.contains(&Object::Items { generation, bucket }))
+            && (0..shape.parts).all(|part| made.contains(&Object::Filter { generation, part }))
+    }
+
+    /// Whether `item` goes into the generation: at the bottom there is nothing below that what is not there
+    /// would have to hide.
+    fn keeps(&self, item: &Item) -> bool {
+        item.block.is_some() || self.build.generation.level != self.geometry.levels()
     }
 }
 

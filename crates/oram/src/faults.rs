@@ -11,6 +11,8 @@ tacita_faults::plantable! {
         HitReturnsEarly,
         /// Filters say yes falsely now and then.
         FilterLoose,
+        /// Which half of a filter a block is in is told by its number.
+        FilterByNumber,
         /// What authors of records have seen is not compared with the log.
         ChainUnchecked,
         /// Whoever finishes another's query asks for labels of its own.

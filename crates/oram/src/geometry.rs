@@ -238,6 +238,16 @@ impl Shape {
     }
 }
 
+/// What an object of so many items, each `item_len` long, begins with.
+pub(crate) fn items_header(slots: u32, item_len: usize) -> [u8; ITEMS_HEADER_LEN] {
+    let item_len = u32::try_from(item_len).expect("items are short");
+    let mut header = [0; ITEMS_HEADER_LEN];
+    header[..8].copy_from_slice(b"TACITEMS");
+    header[8..12].copy_from_slice(&slots.to_le_bytes());
+    header[12..16].copy_from_slice(&item_len.to_le_bytes());
+    header
+}
+
 /// `mean` and as much more as chance exceeds with a probability below 2^-80 (Chernoff: exp(-d^2 / (2 m
 /// + 2 d / 3)) at d = 11 sqrt(m) + 40).
 pub fn with_slack(mean: u64) -> u64 {

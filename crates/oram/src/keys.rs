@@ -181,7 +181,11 @@ impl GenerationKeys {
 
     /// What the filter knows of block `id`.
     pub(crate) fn filter_entry(&self, id: &Id) -> [u8; 16] {
-        truncated(&self.filter.value(0, &[id]))
+        let mut entry: [u8; 16] = truncated(&self.filter.value(0, &[id]));
+        if planted(Fault::FilterByNumber) {
+            entry[7] = (entry[7] & 0x7f) | (id[0] << 7);
+        }
+        entry
     }
 
     /// The page that the query asks which is number `index` in the generation's life, if it looks for

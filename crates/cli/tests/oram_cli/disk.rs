@@ -1,4 +1,4 @@
-//! File systems and databases on an oblivious store: ext4 on the exported device, fsx and SQLite on it, and
+//! File systems and databases on an oblivious store: ext4 on the exported device, fsx and `SQLite` on it, and
 //! the server killed in the middle.
 
 use std::path::{Path, PathBuf};

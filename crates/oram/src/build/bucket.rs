@@ -2,16 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::build::{Job, Objects, Pace};
+use crate::build::{ITEMS_AT_ONCE, Job, Objects, Pace};
 use crate::error::{Error, Kind, Result};
-use crate::geometry::ITEMS_HEADER_LEN;
+use crate::geometry::{ITEMS_HEADER_LEN, items_header};
 use crate::item::{Item, seal_item};
 use crate::keys::Label;
 use crate::object::Object;
-
-/// First bytes of an object of items.
-pub(crate) const MAGIC: &[u8; 8] = b"TACITEMS";
-const ITEMS_AT_ONCE: u64 = 256;
 
 /// Puts `bucket` with `reals` and the labels of its `fakes`.
 pub(super) async fn put(
@@ -36,10 +32,7 @@ pub(super) async fn put(
 
     let item_len = job.geometry.item_len();
     let mut object = Vec::with_capacity(ITEMS_HEADER_LEN + slots * (16 + item_len));
-    object.extend_from_slice(MAGIC);
-    object.extend_from_slice(&shape.slots.to_le_bytes());
-    object.extend_from_slice(&u32::try_from(item_len).expect("items are short").to_le_bytes());
-    object.resize(ITEMS_HEADER_LEN, 0);
+    object.extend_from_slice(&items_header(shape.slots, item_len));
     object.extend(all.iter().flat_map(|(label, _)| label));
     let mut sealed = 0;
     for (slot, (label, item)) in (0..).zip(&all) {

@@ -1,14 +1,54 @@
-//! Reading an input, one bucket after the other.
+//! The inputs of a build, chunk by chunk.
 
-use crate::build::{Objects, Pace};
+use crate::build::{ITEMS_AT_ONCE, Input, Job, Objects, Pace};
 use crate::error::Result;
 use crate::geometry::{Generation, Geometry, ITEMS_HEADER_LEN, LABEL_LEN};
 use crate::item::{Item, open_item_at};
 use crate::keys::GenerationKeys;
 use crate::object::Object;
 
-/// Items that are opened before others get the processor.
-const ITEMS_AT_ONCE: usize = 256;
+/// What is read at once.
+pub(super) enum Chunk<'a> {
+    /// A bucket of a generation.
+    Bucket(Generation, u32, &'a GenerationKeys),
+    /// What the log leaves.
+    Log(&'a [Item]),
+}
+
+/// Chunks of the inputs of `job`, and how new what is in them is: 0, or 1 for what comes from above, which
+/// follows.
+pub(super) fn chunks(job: &Job) -> Vec<(Chunk<'_>, u8)> {
+    let mut chunks = Vec::new();
+    let mut add = |generation, keys, age| {
+        let buckets = GenerationKeys::shape(keys).buckets;
+        chunks.extend((0..buckets).map(|bucket| (Chunk::Bucket(generation, bucket, keys), age)));
+    };
+    if let (Some(current), Some(keys)) = (job.build.current, &job.current) {
+        add(current, keys, 0);
+    }
+    match &job.batch {
+        Input::Full(full, keys) => add(*full, keys, 1),
+        Input::Log(items) => chunks.push((Chunk::Log(items), 1)),
+    }
+    chunks
+}
+
+impl Chunk<'_> {
+    /// What is real in it.
+    pub(super) async fn items(
+        &self,
+        job: &Job,
+        objects: &dyn Objects,
+        pace: &dyn Pace,
+    ) -> Result<Vec<Item>> {
+        match self {
+            Self::Bucket(generation, bucket, keys) => {
+                items(&job.geometry, (*generation, *bucket), keys, objects, pace).await
+            }
+            Self::Log(items) => Ok(items.to_vec()),
+        }
+    }
+}
 
 /// What is real among the items of a bucket.
 pub(crate) async fn items(
@@ -31,9 +71,9 @@ pub(crate) async fn items(
         items.extend(open_item_at(keys, (bucket, slot), label, sealed)?);
         opened += 1;
         if opened == ITEMS_AT_ONCE {
-            pace.moved(std::mem::take(&mut opened) as u64).await?;
+            pace.moved(std::mem::take(&mut opened)).await?;
         }
     }
-    pace.moved(opened as u64).await?;
+    pace.moved(opened).await?;
     Ok(items)
 }

@@ -8,16 +8,16 @@
 //! Cells are 15% larger than what comes on average, so that what waits is short (the tail of its length
 //! falls by e^-0.28 an item), and after the last chunk as many cells follow as empty it but once in 2^80.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
-use crate::build::{Input, Job, Objects, Pace, bucket, filter_parts, source};
+use crate::build::{Job, Objects, Pace, bucket, filter_parts, read, source};
 use crate::error::{Error, Kind, Result};
 use crate::filter::Entry;
-use crate::geometry::{Generation, Geometry};
+use crate::geometry::Geometry;
 use crate::item::{Item, forged, open_cell, seal_cell};
-use crate::keys::{self, GenerationKeys, Label};
+use crate::keys::{self, Label};
 use crate::object::Object;
 use crate::schedule::{Batch, Build};
 use tacita_secret::TAG_LEN;
@@ -72,23 +72,38 @@ impl Cells {
     }
 }
 
-/// Builds a generation of many buckets.
+/// Builds what is not among `made` of a generation of many buckets.
 pub(super) async fn run(
     job: &Job,
     cells: &Cells,
+    made: &HashSet<Object>,
     objects: &dyn Objects,
     pace: &dyn Pace,
 ) -> Result<()> {
-    spread(job, cells, objects, pace).await?;
+    let generation = job.build.generation;
+    let is_gathered = |bucket| {
+        made.contains(&Object::Items { generation, bucket })
+            && made.contains(&Object::Entries { generation, bucket })
+    };
+    let is_spread = |chunk| made.contains(&Object::Cells { generation, chunk });
+    if (0..cells.chunks).all(is_spread) || (0..cells.buckets).all(is_gathered) {
+        pace.moved(read(&job.geometry, &job.build) + cells.total()).await?;
+    } else {
+        spread(job, cells, objects, pace).await?;
+    }
     let mut fakes: Vec<Vec<Label>> = vec![Vec::new(); cells.buckets as usize];
     for index in 0..job.keys.shape().fakes {
         let label = job.keys.fake_label(index);
         fakes[job.keys.shape().bucket_of(&label) as usize].push(label);
     }
     for (bucket, fakes) in (0..).zip(&fakes) {
-        gather(job, cells, (bucket, fakes), objects, pace).await?;
+        if is_gathered(bucket) {
+            let gathered = u64::from(cells.chunks) * u64::from(cells.len);
+            pace.moved(gathered + u64::from(job.keys.shape().slots)).await?;
+        } else {
+            gather(job, cells, (bucket, fakes), objects, pace).await?;
+        }
     }
-    let generation = job.build.generation;
     for mut pages in filter_parts::turns(job) {
         for bucket in 0..cells.buckets {
             for entry in entries(job, bucket, objects).await? {
@@ -97,6 +112,12 @@ pub(super) async fn run(
         }
         pages.put(job, objects).await?;
     }
+    Ok(())
+}
+
+/// Removes what was needed between the passes.
+pub(super) async fn clear(job: &Job, cells: &Cells, objects: &dyn Objects) -> Result<()> {
+    let generation = job.build.generation;
     for chunk in 0..cells.chunks {
         objects.delete(Object::Cells { generation, chunk }).await?;
     }
@@ -119,24 +140,8 @@ async fn spread(job: &Job, cells: &Cells, objects: &dyn Objects, pace: &dyn Pace
             waiting[bucket as usize].push_back((item, age));
         }
     };
-    let mut inputs: Vec<(Generation, &GenerationKeys, u8)> = Vec::new();
-    if let (Some(current), Some(keys)) = (job.build.current, &job.current) {
-        inputs.push((current, keys, 0));
-    }
-    if let Input::Full(full, keys) = &job.batch {
-        inputs.push((*full, keys, 1));
-    }
-    for (generation, keys, age) in inputs {
-        for bucket in 0..keys.shape().buckets {
-            let items =
-                source::items(&job.geometry, (generation, bucket), keys, objects, pace).await?;
-            route(&mut waiting, items, age);
-            put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
-            chunk += 1;
-        }
-    }
-    if let Input::Log(items) = &job.batch {
-        route(&mut waiting, items.clone(), 1);
+    for (input, age) in source::chunks(job) {
+        route(&mut waiting, input.items(job, objects, pace).await?, age);
         put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
         chunk += 1;
     }
@@ -199,11 +204,10 @@ async fn gather(
         }
         pace.moved(u64::from(cells.len)).await?;
     }
-    let is_bottom = job.is_bottom();
     let reals: Vec<(Label, Item)> = newest
         .into_iter()
-        .filter(|(_, (item, _))| !is_bottom || item.block.is_some())
         .map(|(label, (item, _))| (label, item))
+        .filter(|(_, item)| job.keeps(item))
         .collect();
     bucket::put(job, bucket, &reals, fakes, objects, pace).await?;
     put_entries(job, bucket, &reals, objects).await

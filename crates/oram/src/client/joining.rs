@@ -16,7 +16,7 @@ use super::{
     Access, Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns,
     queue,
 };
-use crate::build::{Pace, can_build, items};
+use crate::build::{Objects, Pace, can_build, items};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::keys::Keys;
@@ -25,7 +25,7 @@ use crate::log_view::{LogView, Past};
 use crate::manifest::Manifest;
 use crate::object::Object;
 use crate::root::Root;
-use crate::wire::{Answer, NAMES_MAX, Request};
+use crate::wire::{Answer, Request};
 
 /// Makes a store of these shapes whose id is `store_id`, random, on the server at the other end.
 ///
@@ -116,7 +116,7 @@ impl Client {
         if shared.surroundings.access == Access::Look {
             return Ok(client.at_rest());
         }
-        shared.remove_leftovers(&connection, welcome.period).await?;
+        shared.remove_leftovers(welcome.period).await?;
         Ok(client.begin(welcome.period))
     }
 
@@ -225,27 +225,14 @@ impl Surroundings {
 
 impl Shared {
     /// Removes what clients that ended in the middle have left.
-    async fn remove_leftovers(&self, connection: &Connection, period: u64) -> Result<()> {
+    async fn remove_leftovers(&self, period: u64) -> Result<()> {
         let needed = needed(&self.geometry, period);
-        let mut after = None;
-        loop {
-            let prefix = "generation/".to_owned();
-            let listed = connection.call(Request::List { prefix, after }).await?;
-            let Answer::Names(names) = Connection::expect(listed)? else {
-                return Err(Error::new(Kind::Protocol, "the server answers something else"));
-            };
-            for object in &names {
-                if object.generation().is_some_and(|generation| !needed.contains(&generation)) {
-                    Connection::expect(
-                        connection.call(Request::Delete { object: *object }).await?,
-                    )?;
-                }
+        for object in self.bulk.names("generation/").await? {
+            if object.generation().is_some_and(|generation| !needed.contains(&generation)) {
+                self.bulk.delete(object).await?;
             }
-            if names.len() < NAMES_MAX {
-                return Ok(());
-            }
-            after = names.last().copied();
         }
+        Ok(())
     }
 }
 

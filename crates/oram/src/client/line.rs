@@ -1,5 +1,6 @@
 //! A connection for requests that can be repeated: when it is lost there is another one.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use tokio::time::sleep;
 use super::{Connect, Patience};
 use crate::build::Objects;
 use crate::error::{Error, Kind, Result};
+use crate::geometry::Generation;
 use crate::link::{Connection, Options};
 use crate::object::Object;
-use crate::wire::{Answer, Request};
+use crate::wire::{Answer, NAMES_MAX, Request};
 
 /// A connection that is made when it is needed.
 pub(super) struct Line {
@@ -48,6 +50,22 @@ impl Line {
     pub(super) async fn call(&self, request: Request) -> Result<Answer> {
         self.repeat(async |connection| Connection::expect(connection.call(request.clone()).await?))
             .await
+    }
+
+    /// All names that begin so.
+    pub(super) async fn names(&self, prefix: &str) -> Result<Vec<Object>> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().copied();
+            let answer = self.call(Request::List { prefix: prefix.to_owned(), after }).await?;
+            let Answer::Names(names) = answer else {
+                return Err(Error::new(Kind::Protocol, "the server answers something else"));
+            };
+            all.extend(&names);
+            if names.len() < NAMES_MAX {
+                return Ok(all);
+            }
+        }
     }
 
     async fn repeat<T, F: Future<Output = Result<T>>>(
@@ -96,5 +114,9 @@ impl Objects for Line {
     async fn delete(&self, object: Object) -> Result<()> {
         self.call(Request::Delete { object }).await?;
         Ok(())
+    }
+
+    async fn made(&self, generation: Generation) -> Result<HashSet<Object>> {
+        Ok(self.names(&format!("{generation}/")).await?.into_iter().collect())
     }
 }

@@ -44,7 +44,7 @@ pub struct Receiver<S> {
 /// # Errors
 /// [`Kind::WrongKey`] if it has another key; [`Kind::Unreachable`].
 pub async fn open<S: Stream>(mut stream: S, key: &Key) -> Result<(Sender<S>, Receiver<S>)> {
-    let mut state = builder(key, |builder| builder.build_initiator())?;
+    let mut state = builder(key, true)?;
     say(&mut stream, &mut state).await?;
     // Who has another key cannot say so, and leaves.
     let heard = hear(&mut stream, &mut state).await;
@@ -59,25 +59,24 @@ pub async fn open<S: Stream>(mut stream: S, key: &Key) -> Result<(Sender<S>, Rec
 /// # Errors
 /// As [`open`].
 pub async fn accept<S: Stream>(mut stream: S, key: &Key) -> Result<(Sender<S>, Receiver<S>)> {
-    let mut state = builder(key, |builder| builder.build_responder())?;
+    let mut state = builder(key, false)?;
     hear(&mut stream, &mut state).await?;
     say(&mut stream, &mut state).await?;
     begin(stream, state)
 }
 
-fn builder(
-    key: &Key,
-    build: impl FnOnce(Builder<'_>) -> std::result::Result<HandshakeState, snow::Error>,
-) -> Result<HandshakeState> {
+fn builder(key: &Key, is_opening: bool) -> Result<HandshakeState> {
     let key = engine_key(key);
-    let params = PATTERN.parse().map_err(failed)?;
-    let builder = Builder::new(params).prologue(PROLOGUE).and_then(|b| b.psk(0, key.expose()));
-    builder.and_then(build).map_err(failed)
+    let build = || {
+        let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, key.expose())?;
+        if is_opening { builder.build_initiator() } else { builder.build_responder() }
+    };
+    build().map_err(|e| failed(&e))
 }
 
 async fn say<S: Stream>(stream: &mut S, state: &mut HandshakeState) -> Result<()> {
     let mut message = [0; 128];
-    let len = state.write_message(&[], &mut message[2..]).map_err(failed)?;
+    let len = state.write_message(&[], &mut message[2..]).map_err(|e| failed(&e))?;
     message[..2].copy_from_slice(&u16::try_from(len).expect("a short message").to_le_bytes());
     stream.write_all(&message[..2 + len]).await.map_err(|e| lost(&e))?;
     stream.flush().await.map_err(|e| lost(&e))
@@ -93,7 +92,7 @@ async fn hear<S: Stream>(stream: &mut S, state: &mut HandshakeState) -> Result<(
 }
 
 fn begin<S: Stream>(stream: S, state: HandshakeState) -> Result<(Sender<S>, Receiver<S>)> {
-    let state = Arc::new(state.into_stateless_transport_mode().map_err(failed)?);
+    let state = Arc::new(state.into_stateless_transport_mode().map_err(|e| failed(&e))?);
     let (reader, writer) = split(stream);
     let reader = BufReader::with_capacity(1 << 16, reader);
     Ok((
@@ -111,7 +110,7 @@ impl<S: AsyncWrite> Sender<S> {
         for piece in message.chunks(PIECE_LEN_MAX) {
             self.buffer.resize(2 + piece.len() + TAG_LEN, 0);
             let sealed = self.state.write_message(self.pieces, piece, &mut self.buffer[2..]);
-            let len = u16::try_from(sealed.map_err(failed)?).expect("a piece is shorter");
+            let len = u16::try_from(sealed.map_err(|e| failed(&e))?).expect("a piece is shorter");
             self.buffer[..2].copy_from_slice(&len.to_le_bytes());
             self.pieces += 1;
             self.writer.write_all(&self.buffer).await.map_err(|e| lost(&e))?;
@@ -147,6 +146,6 @@ fn forged() -> Error {
     Error::new(Kind::Protocol, "what came was not sent by who has the key")
 }
 
-fn failed(error: snow::Error) -> Error {
+fn failed(error: &snow::Error) -> Error {
     Error::new(Kind::Protocol, format!("no channel: {error}"))
 }

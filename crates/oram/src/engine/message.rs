@@ -221,7 +221,9 @@ impl Answer {
         bytes[16..24].copy_from_slice(&self.records.to_le_bytes());
         let (head, rest) = bytes.split_at_mut(ANSWER_LEN);
         let mut put = |block: &Option<Bytes>, codes: [u8; 2]| {
-            block.iter().for_each(|block| rest.copy_from_slice(block));
+            if let Some(block) = block {
+                rest.copy_from_slice(block);
+            }
             codes[usize::from(block.is_some())]
         };
         head[0] = match &self.told {

@@ -90,7 +90,7 @@ impl<T: Serves> Connect for Way<T> {
         served.spawn(async move {
             tokio::select! {
                 _ = tokio::io::copy(&mut from_user, &mut to_near) => {}
-                _ = async {
+                () = async {
                     let mut left = (&mut from_near).take(cut_after);
                     let _ = tokio::io::copy(&mut left, &mut to_user).await;
                 } => {}
@@ -257,7 +257,7 @@ async fn without_the_key_nobody_enters_and_nothing_hangs() {
         let mut stream = engine.connect().await.unwrap();
         stream.write_all(said).await.unwrap();
         let mut heard = Vec::new();
-        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut heard));
+        let ended = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut heard));
         // An end in the middle of a stream is an end.
         let _ = ended.await.expect("the engine does not wait for ever");
         assert_eq!(heard, b"");
@@ -275,7 +275,7 @@ async fn messages_are_long_as_they_are_and_whole_or_not_there() {
     {
         let (near, mut ours) = duplex(1 << 20);
         let (mut theirs, far) = duplex(1 << 20);
-        let message: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let message: Vec<u8> = (0..len).map(|n| n.to_le_bytes()[0]).collect();
         let receiving = tokio::spawn(async move {
             let (_sender, mut receiver) = accept(far, &key()).await?;
             receiver.receive(len).await

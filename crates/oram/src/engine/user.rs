@@ -23,7 +23,14 @@ use crate::record::Operation;
 use crate::root::Root;
 
 /// Requests under way at once; others wait.
-const IN_FLIGHT_MAX: usize = 256;
+const IN_FLIGHT_MAX: u64 = 128;
+
+/// So few that an engine that begins anew remembers the log from before they were asked, if there are
+/// several users.
+fn in_flight_max(geometry: &Geometry) -> usize {
+    let few = IN_FLIGHT_MAX.min(geometry.period() / 2);
+    usize::try_from(few).expect("few")
+}
 
 /// A user of an engine.
 #[derive(Debug)]
@@ -95,7 +102,7 @@ impl User {
             patience,
             session,
             root,
-            in_flight: Semaphore::new(IN_FLIGHT_MAX),
+            in_flight: Semaphore::new(in_flight_max(&root.geometry)),
             state: Mutex::new(State { records, ..State::default() }),
             unsent: Notify::new(),
         });

@@ -8,11 +8,8 @@ use tokio::sync::OnceCell;
 
 use super::timed::Timed;
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{ITEMS_HEADER_LEN, LABEL_LEN};
+use crate::geometry::{ITEMS_HEADER_LEN, LABEL_LEN, items_header};
 use crate::object::Object;
-
-/// What an object of items begins with.
-const MAGIC: &[u8; 8] = b"TACITEMS";
 
 /// Labels of objects of items, those that were asked for last.
 #[derive(Debug)]
@@ -125,12 +122,7 @@ async fn read(
 pub(super) fn is_sound(bytes: &[u8], slots: u32, item_len: usize) -> bool {
     let end = ITEMS_HEADER_LEN + slots as usize * LABEL_LEN;
     let Some((header, rest)) = bytes.split_at_checked(ITEMS_HEADER_LEN) else { return false };
-    let mut expected = [0; ITEMS_HEADER_LEN];
-    expected[..8].copy_from_slice(MAGIC);
-    expected[8..12].copy_from_slice(&slots.to_le_bytes());
-    let Ok(item_len) = u32::try_from(item_len) else { return false };
-    expected[12..16].copy_from_slice(&item_len.to_le_bytes());
-    if header != expected || bytes.len() < end {
+    if header != items_header(slots, item_len) || bytes.len() < end {
         return false;
     }
     let (labels, _) = rest[..end - ITEMS_HEADER_LEN].as_chunks::<LABEL_LEN>();

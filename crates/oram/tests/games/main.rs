@@ -12,4 +12,5 @@ mod proxy;
 mod redis_server;
 mod shapes;
 mod stores;
+mod uniform;
 mod world;

@@ -80,6 +80,16 @@ impl World {
         geometry: Geometry,
         round_trip_ms: u64,
     ) -> Self {
+        Self::called([5; 16], store, geometry, round_trip_ms).await
+    }
+
+    /// A store of this id: its keys, and all that looks random, follow from that.
+    pub(crate) async fn called(
+        store_id: [u8; 16],
+        store: Arc<dyn BlobStore>,
+        geometry: Geometry,
+        round_trip_ms: u64,
+    ) -> Self {
         let delay = Delay::of(Duration::from_millis(round_trip_ms) / 2);
         let way = Arc::new(Way {
             server: Mutex::default(),
@@ -97,7 +107,7 @@ impl World {
             seed: Arc::new(Mutex::new(1)),
         };
         world.start().await;
-        client::init(&*world.way, &key(), geometry, [5; 16]).await.unwrap();
+        client::init(&*world.way, &key(), geometry, store_id).await.unwrap();
         world
     }
 
