@@ -7,6 +7,7 @@ pub mod history;
 pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;
+pub mod s3_server;
 pub mod second_reader;
 pub mod simulation;
 pub mod watchdog;
