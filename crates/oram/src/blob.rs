@@ -8,12 +8,14 @@ mod faulty;
 mod folder;
 mod memory;
 mod redis;
+mod s3;
 
 #[cfg(any(test, feature = "faults"))]
 pub use faulty::{FaultyStore, Mishap, Plan};
 pub use folder::FolderStore;
 pub use memory::{Held, MemoryStore};
 pub use redis::RedisStore;
+pub use s3::{S3Access, S3Place, S3Store};
 
 use std::ops::Range;
 

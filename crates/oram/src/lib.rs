@@ -37,6 +37,7 @@ pub mod root;
 pub mod schedule;
 pub mod server;
 mod store;
+mod trust;
 pub mod wire;
 
 pub use client::{Access, Checked, Patience, Progress, Status};

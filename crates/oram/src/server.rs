@@ -9,6 +9,7 @@
 //! (`feed`). Each connection is a `session`.
 
 mod assembly;
+mod complaints;
 mod feed;
 mod fetch;
 mod labels;

@@ -8,6 +8,7 @@ pub mod loop_disk;
 pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;
+pub mod s3_server;
 pub mod second_reader;
 pub mod simulation;
 pub mod watchdog;

@@ -29,7 +29,7 @@ pub(crate) enum Oram {
     /// The server needs no key and is not trusted. A client makes the store; until then it is empty.
     Serve {
         /// Where the store is kept: a folder, redis://HOST:PORT/DATABASE#NAME, unix:PATH#NAME for Redis at a
-        /// socket, or memory:
+        /// socket, `s3://BUCKET/PREFIX` with credentials in the variables that are usual for it, or memory:
         store: Place,
         /// Where to listen: HOST:PORT or unix:PATH; more than once if wanted. Nothing is encrypted but
         /// what clients have sealed, and everybody who can connect is served

@@ -49,7 +49,7 @@ fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outc
     let running = Arc::new(running);
     let source = match store {
         Place::Folder(folder) => Some(folder.canonicalize()?),
-        Place::Redis(..) | Place::Memory => None,
+        Place::Redis(..) | Place::S3(_) | Place::Memory => None,
     };
     let socket = running.addresses().iter().find_map(|address| match address {
         Address::Unix(path) => Some(path.canonicalize()),

@@ -14,10 +14,15 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tacita_clock::{Clock, System};
+use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
     command.args(arguments).stdin(Stdio::null());
+    // Whoever runs the tests may have a bucket.
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CA_BUNDLE"] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -119,6 +124,7 @@ fn what_cannot_be_served_is_named() {
     for (code, arguments) in [
         (2, vec!["oram", "serve", store]),
         (2, vec!["oram", "serve", store, "--listen", "nowhere"]),
+        (2, vec!["oram", "serve", "s3://no", "--listen", port]),
         (2, vec!["oram", "serve", "s3://bucket", "--listen", port]),
         (2, vec!["oram", "serve", store, "--listen", port, "--metrics", "0.0.0.0:0"]),
         (4, vec!["oram", "serve", file, "--listen", port]),
@@ -129,6 +135,25 @@ fn what_cannot_be_served_is_named() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
     }
+}
+
+#[test]
+fn a_server_says_that_its_storage_fails() {
+    let bench = Bench::new();
+    let address = format!("unix:{}", bench.path("server"));
+    let mut served = Served::start(&bench.path("store"), &address);
+    assert!(served.said().contains("is served at") && served.said().contains("counts"));
+    run("mv", &[&bench.path("store"), &bench.path("elsewhere")]);
+    std::fs::write(bench.path("store"), b"").unwrap();
+    for _ in 0..2 {
+        bench.ends("check SERVER --key KEY", 4);
+    }
+    let said = served.said();
+    assert!(said.starts_with("tacita: storage fails: ") && said.contains("store"), "{said}");
+    let status = tacita(&["status", "--json", &bench.path("server")]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status["facts"]["storage_failures"].as_u64().unwrap() >= 2, "{status}");
+    served.stop();
 }
 
 /// A store in a folder of its own, its key, and whatever serves or exports it; all ended with it.
@@ -370,4 +395,61 @@ fn a_store_that_was_set_back_or_altered_is_not_believed() {
     }
     bench.serve();
     bench.ends("check SERVER --key KEY", 1);
+}
+
+/// The same store in a bucket, whose server is killed meanwhile.
+#[test]
+fn a_bucket_keeps_a_store() {
+    let test = "a_bucket_keeps_a_store";
+    if tacita_testkit::skip_without(test, &["nbdcopy"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut buckets) = S3Server::start(test, &folder.path().join("buckets")) else { return };
+    let path = |name: &str| text(&folder.path().join(name)).to_owned();
+    let endpoint = format!("http://{}", buckets.address());
+    let server = format!("unix:{}", path("server"));
+    let ends = |line: &str, secret: &str, code: i32| {
+        let mut arguments = vec!["oram".to_owned()];
+        arguments.extend(line.split(' ').map(|word| match word {
+            "STORE" => format!("s3://{BUCKET}/a/store"),
+            "SERVER" => server.clone(),
+            "KEY" => path("key"),
+            "DISK" => path("disk"),
+            other => other.to_owned(),
+        }));
+        let mut command = command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env("AWS_ACCESS_KEY_ID", KEY_ID).env("AWS_SECRET_ACCESS_KEY", secret);
+        command.env("AWS_ENDPOINT_URL", &endpoint).env("AWS_REGION", "us-east-1");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!said.contains(SECRET) && !said.contains(KEY_ID), "{said}");
+        said
+    };
+    ends("init STORE --key KEY --blocks 600 --period 16", SECRET, 0);
+    ends("init STORE --key KEY --blocks 600 --period 16", SECRET, 5);
+    if buckets.is_strict() {
+        let said = ends("serve STORE --listen SERVER", "wrong", 4);
+        assert!(said.contains("AWS_SECRET_ACCESS_KEY"), "{said}");
+    }
+    let said = ends("serve s3://no-such-bucket --listen SERVER", SECRET, 4);
+    assert!(said.contains("no such bucket"), "{said}");
+    let said = ends("serve STORE --listen SERVER", SECRET, 0);
+    assert!(said.contains("s3://bucket/a/store is served at"), "{said}");
+    ends("export SERVER --key KEY --nbd DISK", SECRET, 0);
+    let (there, back) = (path("there"), path("back"));
+    let written = content(200 * 4096, 5);
+    std::fs::write(&there, &written).unwrap();
+    let uri = format!("nbd+unix:///oram?socket={}", path("disk"));
+    run("nbdcopy", &[&there, &uri]);
+    if buckets.is_durable() {
+        buckets.kill();
+        buckets.begin();
+    }
+    run("nbdcopy", &[&uri, &back]);
+    assert!(std::fs::read(&back).unwrap()[..written.len()] == written);
+    ends("close DISK", SECRET, 0);
+    ends("check SERVER --key KEY", SECRET, 0);
+    ends(&format!("close {}", path("server")), SECRET, 0);
 }

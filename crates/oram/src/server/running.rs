@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use super::{Limits, Metrics, Server};
-use crate::blob::{BlobStore, FolderStore, MemoryStore, RedisStore};
+use crate::blob::{BlobStore, FolderStore, MemoryStore, RedisStore, S3Access, S3Place, S3Store};
 use crate::error::{Error, Kind, Result};
 use crate::link::Address;
 
@@ -23,13 +23,16 @@ const STOPPING: Duration = Duration::from_secs(10);
 const METRICS_PATIENCE: Duration = Duration::from_secs(5);
 const METRICS_ASKED_MAX: u64 = 8192;
 
-/// Where blobs are: a folder, `redis://HOST:PORT/DATABASE#NAME` or `unix:PATH#NAME` for Redis, or `memory:`.
+/// Where blobs are: a folder, `redis://HOST:PORT/DATABASE#NAME` or `unix:PATH#NAME` for Redis,
+/// `s3://BUCKET[/PREFIX]`, or `memory:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// In a folder.
     Folder(PathBuf),
     /// In a Redis server, by its URL, under a name.
     Redis(String, String),
+    /// In a bucket; where its server is and what it accepts, environment variables tell.
+    S3(S3Place),
     /// In memory, until the server stops.
     Memory,
 }
@@ -124,6 +127,10 @@ impl Place {
         Ok(match self {
             Self::Folder(path) => Arc::new(FolderStore::open(path)?),
             Self::Redis(url, name) => Arc::new(RedisStore::open(url, name).await?),
+            Self::S3(place) => {
+                let access = S3Access::of_variables(|name| std::env::var(name).ok())?;
+                Arc::new(S3Store::open(place, &access).await?)
+            }
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
@@ -143,9 +150,13 @@ impl FromStr for Place {
                 _ => refuse("a store in Redis needs a name behind a #"),
             };
         }
+        if text.starts_with("s3:") {
+            return text.parse().map(Self::S3);
+        }
         if text.is_empty() || text.contains("://") {
             return refuse(
-                "a store is a folder, redis://HOST:PORT/DATABASE#NAME or unix:PATH#NAME",
+                "a store is a folder, redis://HOST:PORT/DATABASE#NAME, unix:PATH#NAME or \
+                 s3://BUCKET/PREFIX",
             );
         }
         Ok(Self::Folder(text.into()))
@@ -162,6 +173,7 @@ impl fmt::Display for Place {
                 let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
                 write!(f, "{scheme}:{place}#{name}")
             }
+            Self::S3(place) => place.fmt(f),
             Self::Memory => f.write_str("memory:"),
         }
     }
@@ -264,10 +276,11 @@ mod tests {
             ("store", "store"),
             ("redis://:secret@host:1/0#a-1", "redis:host:1/0#a-1"),
             ("unix:/run/redis#a", "unix:/run/redis#a"),
+            ("s3://bucket/a/", "s3://bucket/a"),
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
         }
-        for text in ["", "redis://host:1", "unix:/run/redis#", "s3://bucket"] {
+        for text in ["", "redis://host:1", "unix:/run/redis#", "s3://", "https://bucket"] {
             assert_eq!(text.parse::<Place>().unwrap_err().kind(), Kind::Parameters, "{text}");
         }
     }

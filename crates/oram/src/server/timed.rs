@@ -1,11 +1,12 @@
-//! The store, with what it takes counted.
+//! The store, with what it takes counted, and what fails told.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::complaints::Complaints;
 use super::metrics::{Latency, Metrics};
 use crate::blob::{BlobStore, Put, Swap};
 use crate::error::Result;
@@ -16,31 +17,41 @@ use crate::object::Object;
 pub(super) struct Timed {
     store: Arc<dyn BlobStore>,
     metrics: Arc<Metrics>,
+    complaints: Mutex<Complaints>,
 }
 
 impl Timed {
     pub(super) fn new(store: Arc<dyn BlobStore>, metrics: Arc<Metrics>) -> Self {
-        Self { store, metrics }
+        Self { store, metrics, complaints: Mutex::default() }
     }
 
-    async fn time<T>(&self, of: &Latency, result: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn time<T>(
+        &self,
+        of: &Latency,
+        operation: &'static str,
+        result: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let begun = Instant::now();
         let result = result.await;
         of.add(begun.elapsed());
-        if result.is_err() {
+        if let Err(error) = &result {
             self.metrics.storage_failures.add(1);
+            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(complaint) = complaints.of(operation, error, Instant::now()) {
+                ::log::error!("{complaint}");
+            }
         }
         result
     }
 
     pub(super) async fn get(&self, object: Object, range: Range<u64>) -> Result<Option<Bytes>> {
         let ranges = [range];
-        let got = self.time(&self.metrics.reads, self.store.get(object, &ranges)).await?;
+        let got = self.time(&self.metrics.reads, "read", self.store.get(object, &ranges)).await?;
         Ok(got.and_then(|parts| parts.into_iter().next()))
     }
 
     pub(super) async fn len(&self, object: Object) -> Result<Option<u64>> {
-        self.time(&self.metrics.reads, self.store.len(object)).await
+        self.time(&self.metrics.reads, "look", self.store.len(object)).await
     }
 
     /// The whole blob.
@@ -50,22 +61,22 @@ impl Timed {
     }
 
     pub(super) async fn put_if_absent(&self, object: Object, bytes: Bytes) -> Result<Put> {
-        self.time(&self.metrics.writes, self.store.put_if_absent(object, bytes)).await
+        self.time(&self.metrics.writes, "write", self.store.put_if_absent(object, bytes)).await
     }
 
     pub(super) async fn delete(&self, object: Object) -> Result<()> {
-        self.time(&self.metrics.writes, self.store.delete(object)).await
+        self.time(&self.metrics.writes, "remove", self.store.delete(object)).await
     }
 
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.time(&self.metrics.reads, self.store.list(prefix)).await
+        self.time(&self.metrics.reads, "list", self.store.list(prefix)).await
     }
 
     pub(super) async fn root(&self) -> Result<Option<Bytes>> {
-        self.time(&self.metrics.reads, self.store.root()).await
+        self.time(&self.metrics.reads, "read the root", self.store.root()).await
     }
 
     pub(super) async fn swap_root(&self, expected: Option<Bytes>, new: Bytes) -> Result<Swap> {
-        self.time(&self.metrics.writes, self.store.swap_root(expected, new)).await
+        self.time(&self.metrics.writes, "write the root", self.store.swap_root(expected, new)).await
     }
 }
