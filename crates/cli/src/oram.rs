@@ -4,6 +4,7 @@ mod bench;
 mod export;
 mod facts;
 mod serve;
+pub(crate) mod trace;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Status { address, client, json } => facts::status(address, client, *json),
         Command::Plan { shapes, json } => facts::plan(shapes, *json),
         Command::Bench { .. } => bench::run(command),
+        Command::Trace(trace) => trace::run(trace),
     }
 }
 
@@ -80,7 +82,7 @@ fn open(address: &Address, client: &OramClient, options: &Options) -> Outcome<St
 }
 
 /// A failure with a store.
-fn failure(error: &Error) -> Failure {
+pub(crate) fn failure(error: &Error) -> Failure {
     let text = error.to_string();
     match error.kind() {
         Kind::Parameters => Failure::usage(text),

@@ -35,6 +35,7 @@ pub mod root;
 pub mod schedule;
 pub mod server;
 mod store;
+pub mod trace;
 pub mod wire;
 
 pub use client::{Checked, Patience, Progress};

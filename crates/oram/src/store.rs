@@ -198,6 +198,14 @@ impl Store {
         self.client.progress()
     }
 
+    /// Waits until nothing is being built that could be finished without further queries.
+    ///
+    /// # Errors
+    /// As [`Client::query`].
+    pub fn idle(&self) -> Result<()> {
+        self.runtime.block_on(self.client.idle())
+    }
+
     /// Queries so far, of all clients.
     pub fn queries(&self) -> u64 {
         self.client.queries()
