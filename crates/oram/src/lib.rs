@@ -25,6 +25,7 @@ mod item;
 pub mod key_file;
 pub mod keys;
 pub mod link;
+pub mod load;
 pub mod log_view;
 pub mod lookup;
 pub mod manifest;
