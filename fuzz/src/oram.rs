@@ -1,6 +1,6 @@
 //! Hostile clients and servers of the oblivious store from bytes that a fuzzer chooses.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tacita_oram::Kind;
@@ -12,6 +12,7 @@ use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
 use tacita_oram::root::Root;
 use tacita_oram::server::{Limits, Server};
+use tacita_oram::trace::{Decoder, Side, Totals, compare, text};
 use tacita_oram::wire::codec::{Codec, Reply};
 use tacita_oram::wire::{
     Answer, HEADER_LEN, ItemAddress, PageAddress, Push, Refusal, Request, VERSION,
@@ -173,7 +174,31 @@ pub fn engine(bytes: &[u8]) {
     });
 }
 
-/// A corpus for both to begin with: target, name, bytes.
+/// The bytes as a recorded trace: what is read is what was written, and has the shape that it has; and as
+/// what either side sends past a recorder, in pieces: every byte is told of, once.
+pub fn trace(bytes: &[u8]) {
+    if let Some(Ok(events)) = std::str::from_utf8(bytes).ok().map(text::parse) {
+        let again: String = events.iter().map(text::line).collect();
+        assert_eq!(format!("{}{again}", text::HEAD).as_bytes(), bytes);
+        let compared = compare(&events, &events);
+        assert!(compared.order.is_none());
+        assert_eq!(compared.is_equal(), Totals::of(&events).undecoded_bytes == 0);
+    }
+    let piece = bytes.first().map_or(1, |first| usize::from(*first) + 1);
+    for (side, known) in [(Side::Client, true), (Side::Server, true), (Side::Server, false)] {
+        let shapes = Arc::new(OnceLock::new());
+        if known {
+            shapes.set(geometry()).unwrap();
+        }
+        let mut decoder = Decoder::new(side, shapes);
+        let mut told = 0;
+        bytes.chunks(piece).for_each(|part| decoder.take(part, &mut |frame| told += frame.len));
+        decoder.end(&mut |frame| told += frame.len);
+        assert_eq!(told, bytes.len() as u64);
+    }
+}
+
+/// A corpus for all to begin with: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
     let answer = |number, answer| codec().encode_answer(number, &answer).unwrap().to_vec();
@@ -222,6 +247,26 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             "a-root-and-a-push",
             [push, answer(3, Answer::Appended { sequence: 1 }), answer(2, Answer::Root(root()))]
                 .concat(),
+        ),
+        (
+            "oram_trace",
+            "a-fetch-and-its-answer",
+            format!(
+                "{}5,1,client,fetch,72,2-3-17,1-9-{},\n9,1,server,fetched,1624,,,\n",
+                text::HEAD,
+                "a5".repeat(16)
+            )
+            .into_bytes(),
+        ),
+        (
+            "oram_trace",
+            "bytes-that-were-not-understood",
+            format!("{}5,1,client,undecoded,40,,,\n", text::HEAD).into_bytes(),
+        ),
+        (
+            "oram_trace",
+            "a-label-that-is-too-short",
+            format!("{}5,1,client,fetch,72,,1-9-a5,\n", text::HEAD).into_bytes(),
         ),
         ("oram_replies", "an-answer-to-something-else", answer(2, Answer::Done)),
         ("oram_replies", "refused-for-no-reason", wrong),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 18] = [
+const TARGETS: [(&str, fn(&[u8])); 19] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -18,6 +18,7 @@ const TARGETS: [(&str, fn(&[u8])); 18] = [
     ("oram_requests", tacita_fuzz::oram::requests),
     ("oram_replies", tacita_fuzz::oram::replies),
     ("oram_engine", tacita_fuzz::oram::engine),
+    ("oram_trace", tacita_fuzz::oram::trace),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
     ("flash_image", tacita_fuzz::flash::image),

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     PddmModel(PddmModelOptions),
     /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, the paper's tables
     Dnefs(DnefsOptions),
+    /// PD-ORAM beside plain stores of blobs: queries by clients and latency, growth, builds, memory
+    Oram(OramOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -196,6 +198,38 @@ pub(crate) struct DnefsOptions {
     /// Interleaved rounds; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OramOptions {
+    /// What is measured, each with a store of its own: making one of 2^20 blocks; queries at a round trip
+    /// of so many milliseconds; while a store grows; how a build goes on; memory
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "init,0ms,40ms,80ms,160ms,growth,progress,memory"
+    )]
+    pub(crate) parts: Vec<String>,
+    /// Blocks of 4 KiB in the store, all written before it is measured
+    #[arg(long, default_value_t = 1 << 16, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub(crate) blocks: u64,
+    /// Clients at once: queries under way
+    #[arg(long, value_delimiter = ',', default_value = "1,10,20,40,80",
+        value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) clients: Vec<u32>,
+    /// A program that measures another oblivious store, called with blocks of 4 KiB and seconds, which
+    /// prints the queries a second of one client; shown with the part 0ms under its file's name
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) rival: Vec<PathBuf>,
+    /// How much is written while the store grows
+    #[arg(long, value_parser = size::parse, default_value = "300M")]
+    pub(crate) grow_to: u64,
+    /// Interleaved rounds; medians are shown
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Seconds of each number of clients, and of each peer there, in each round
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
 }
 
 #[derive(Debug, Args)]

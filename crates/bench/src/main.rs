@@ -12,6 +12,7 @@ mod hifs;
 mod model;
 mod mount_cost;
 mod nbd;
+mod oram;
 mod pddm;
 mod purge;
 mod ram_limit;
@@ -90,6 +91,15 @@ fn run(arguments: &Arguments) -> Result<()> {
             }
             print!("{}", dnefs::targets::verdicts(&records));
             print!("{}", dnefs::targets::beside_the_paper(&records));
+        }
+        Command::Oram(options) => {
+            let mut records = Vec::new();
+            for part in &options.parts {
+                let found = oram::run(part, options, &arguments.scratch)?;
+                report(&found, &origin, out, &format!("oram-{part}"))?;
+                records.extend(found);
+            }
+            print!("{}", oram::targets::verdicts(&records));
         }
         Command::Plot => {
             for name in ["results", "model"] {

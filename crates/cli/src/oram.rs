@@ -5,6 +5,7 @@ mod engine;
 mod export;
 mod facts;
 mod serve;
+pub(crate) mod trace;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Status { address, client, json } => facts::status(address, client, *json),
         Command::Plan { shapes, json } => facts::plan(shapes, *json),
         Command::Bench { .. } => bench::run(command),
+        Command::Trace(trace) => trace::run(trace),
     }
 }
 
@@ -79,7 +81,7 @@ fn anchor_of(client: &OramClient) -> PathBuf {
 }
 
 /// A failure with a store.
-fn failure(error: &Error) -> Failure {
+pub(crate) fn failure(error: &Error) -> Failure {
     let text = error.to_string();
     match error.kind() {
         Kind::Parameters => Failure::usage(text),

@@ -2,8 +2,10 @@
 
 mod border;
 mod deleted;
+mod evening;
 mod ext4;
 mod flash;
+mod progress;
 mod ward;
 
 use std::fmt::Write;
@@ -20,6 +22,8 @@ use crate::output;
 pub(crate) struct Chapter {
     pub(crate) title: &'static str,
     pub(crate) done: Vec<String>,
+    /// Drawn in characters, a line each.
+    pub(crate) drawn: Vec<String>,
     pub(crate) evidence: Vec<Evidence>,
 }
 
@@ -52,6 +56,12 @@ impl Chapter {
             let _ = writeln!(text, "   {line}");
         }
         let _ = writeln!(text);
+        for line in &self.drawn {
+            let _ = writeln!(text, "   {line}");
+        }
+        if !self.drawn.is_empty() {
+            let _ = writeln!(text);
+        }
         for evidence in &self.evidence {
             let mark = match evidence.holds {
                 Some(true) => "yes",
@@ -71,7 +81,8 @@ impl Chapter {
             .iter()
             .map(|e| json!({ "what": e.what, "seen": e.seen, "holds": e.holds }))
             .collect();
-        json!({ "title": self.title, "done": self.done, "evidence": evidence, "holds": self.holds() })
+        json!({ "title": self.title, "done": self.done, "drawn": self.drawn, "evidence": evidence,
+            "holds": self.holds() })
     }
 }
 
@@ -108,5 +119,6 @@ fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
         deleted::chapter(&folder.join("purge"))?,
         border::chapter(&folder.join("pddm"))?,
         flash::chapter(&folder.join("dnefs"))?,
+        evening::chapter(&folder.join("oram"))?,
     ])
 }

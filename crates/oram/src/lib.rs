@@ -27,6 +27,7 @@ mod item;
 pub mod key_file;
 pub mod keys;
 pub mod link;
+pub mod load;
 pub mod log_view;
 pub mod lookup;
 pub mod manifest;
@@ -37,6 +38,7 @@ pub mod root;
 pub mod schedule;
 pub mod server;
 mod store;
+pub mod trace;
 mod trust;
 pub mod wire;
 

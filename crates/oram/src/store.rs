@@ -273,6 +273,14 @@ impl Store {
         }
     }
 
+    /// Waits until nothing is being built that could be finished without further queries.
+    ///
+    /// # Errors
+    /// As [`Client::query`]; [`Kind::Parameters`] if this store is an engine's.
+    pub fn idle(&self) -> Result<()> {
+        self.runtime.block_on(self.client()?.idle())
+    }
+
     fn fits(&self, operation: &Operation) -> Result<()> {
         match operation {
             Operation::Write(block) | Operation::CompareAndWrite { new: block, .. }

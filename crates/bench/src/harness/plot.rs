@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::harness::record::{Record, ratio_to, reference};
+use crate::harness::record::{Axis, Record, ratio_to, reference};
 
 const PANEL_WIDTH: f64 = 420.0;
 const PANEL_HEIGHT: f64 = 300.0;
@@ -80,7 +80,11 @@ fn figure(rows: &[&Record], records: &[Record], peers: &[String]) -> String {
         };
         peers.iter().enumerate().map(curve).collect()
     };
-    let width = 2.0 * (LEFT + PANEL_WIDTH) + LEGEND_WIDTH;
+    let ratios = curves(&|r| ratio_to(base, r, records));
+    // Where the reference was not measured there are none.
+    let has_ratios = ratios.iter().any(|curve| !curve.points.is_empty());
+    let panels = if has_ratios { 2.0 } else { 1.0 };
+    let width = panels * (LEFT + PANEL_WIDTH) + LEGEND_WIDTH;
     let height = TOP + PANEL_HEIGHT + BOTTOM;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -96,10 +100,12 @@ fn figure(rows: &[&Record], records: &[Record], peers: &[String]) -> String {
         "start",
         &format!("<tspan font-size=\"16\">{}</tspan>", escape(&title)),
     );
-    panel(&mut svg, LEFT, &escape(&first.unit), &curves(&Record::value), None);
-    let ratios = curves(&|r| ratio_to(base, r, records));
-    let right = 2.0 * LEFT + PANEL_WIDTH;
-    panel(&mut svg, right, &format!("x {}", escape(base)), &ratios, Some(1.0));
+    let across = Across::of(rows);
+    panel(&mut svg, LEFT, &escape(&first.unit), &curves(&Record::value), (None, &across));
+    if has_ratios {
+        let right = 2.0 * LEFT + PANEL_WIDTH;
+        panel(&mut svg, right, &format!("x {}", escape(base)), &ratios, (Some(1.0), &across));
+    }
     for (index, peer) in (0_u32..).zip(peers) {
         let y = TOP + 14.0 + 20.0 * f64::from(index);
         let x = width - LEGEND_WIDTH + 14.0;
@@ -111,11 +117,33 @@ fn figure(rows: &[&Record], records: &[Record], peers: &[String]) -> String {
     svg
 }
 
+/// The horizontal axis: linear from 0.
+struct Across {
+    axis: Axis,
+    end: f64,
+}
+
+impl Across {
+    fn of(rows: &[&Record]) -> Self {
+        let axis = Axis::of(&rows[0].profile);
+        let most = rows.iter().map(|row| f64::from(row.load_percent));
+        let end = axis.end.map_or_else(|| Scale::over(most).high, f64::from);
+        Self { axis, end }
+    }
+}
+
 /// Axes, grid and curves, with the area starting at `left`; `mark` is a value to draw across.
-fn panel(svg: &mut String, left: f64, label: &str, curves: &[Curve], mark: Option<f64>) {
+fn panel(
+    svg: &mut String,
+    left: f64,
+    label: &str,
+    curves: &[Curve],
+    (mark, across): (Option<f64>, &Across),
+) {
     let values = || curves.iter().flat_map(|c| &c.points).map(|p| p.1);
-    let scale = Scale::over(values().chain(mark));
-    let x_of = |load: f64| left + load / 100.0 * PANEL_WIDTH;
+    // Shares are of a whole, however small some are.
+    let scale = if label == "%" { Scale::WHOLE } else { Scale::over(values().chain(mark)) };
+    let x_of = |load: f64| left + load / across.end * PANEL_WIDTH;
     let y_of = |value: f64| TOP + PANEL_HEIGHT * (1.0 - scale.part(value));
     text(svg, left, TOP - 10.0, "start", label);
     for tick in scale.ticks() {
@@ -123,13 +151,14 @@ fn panel(svg: &mut String, left: f64, label: &str, curves: &[Curve], mark: Optio
         line(svg, (left, y), (left + PANEL_WIDTH, y), "#dddddd", 1.0);
         text(svg, left - 6.0, y + 4.0, "end", &number(tick));
     }
-    for load in [0.0, 20.0, 40.0, 60.0, 80.0, 100.0] {
+    for part in 0..=5 {
+        let load = across.end * f64::from(part) / 5.0;
         let x = x_of(load);
         line(svg, (x, TOP + PANEL_HEIGHT), (x, TOP + PANEL_HEIGHT + 5.0), "black", 1.0);
         text(svg, x, TOP + PANEL_HEIGHT + 20.0, "middle", &number(load));
     }
     let middle = left + PANEL_WIDTH / 2.0;
-    text(svg, middle, TOP + PANEL_HEIGHT + 38.0, "middle", "load in %");
+    text(svg, middle, TOP + PANEL_HEIGHT + 38.0, "middle", &across.axis.label());
     if let Some(value) = mark {
         line(svg, (left, y_of(value)), (left + PANEL_WIDTH, y_of(value)), "#888888", 1.5);
     }
@@ -164,6 +193,9 @@ struct Scale {
 }
 
 impl Scale {
+    /// From none to all, in percent.
+    const WHOLE: Self = Self { low: 0.0, high: 100.0, logarithmic: false };
+
     fn over(values: impl Iterator<Item = f64>) -> Self {
         let positive: Vec<f64> = values.filter(|v| *v > 0.0).collect();
         let most = positive.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -260,5 +292,22 @@ mod tests {
         let svg = fs::read_to_string(folder.path().join("r-db-seq-read.svg")).unwrap();
         assert!(svg.contains("a&lt;b") && !svg.contains("NaN"));
         assert_eq!(svg.matches("<circle").count(), 8);
+    }
+
+    #[test]
+    fn shares_without_a_reference_have_one_panel_to_the_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = |at, value| Record {
+            profile: "progress".into(),
+            unit: "%".into(),
+            ..Record::sample("reported", "build", at, &[value])
+        };
+        let records = [record(0, 0.1), record(50, 2.0), record(100, 90.0)];
+        assert_eq!(draw_all(&records, folder.path(), "r").unwrap(), 1);
+        let svg = fs::read_to_string(folder.path().join("r-progress-build.svg")).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 3);
+        assert_eq!(svg.matches("time in %").count(), 1);
+        // Nine tenths up.
+        assert!(svg.contains(&format!("cy=\"{:.1}\"", TOP + PANEL_HEIGHT / 10.0)), "{svg}");
     }
 }

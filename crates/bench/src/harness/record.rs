@@ -3,8 +3,39 @@
 use super::statistics::median;
 
 /// The peers that ratios refer to: the first one that was measured.
-pub(crate) const REFERENCES: [&str; 7] =
-    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native", "gocryptfs"];
+pub(crate) const REFERENCES: [&str; 8] =
+    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native", "gocryptfs", "blob"];
+
+/// What values are shown by: what it is called, its unit, and its end where that is always the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) end: Option<u32>,
+}
+
+impl Axis {
+    /// What `load_percent` is in a profile: the share of an image that was filled, but for stores that many
+    /// ask at once, that grow, or that are built.
+    pub(crate) fn of(profile: &str) -> Self {
+        let is_round_trip = profile.strip_suffix("ms").is_some_and(|n| n.parse::<u64>().is_ok());
+        match profile {
+            _ if is_round_trip => Self { name: "clients", unit: "", end: None },
+            "growth" => Self { name: "MiB", unit: "", end: None },
+            "progress" => Self { name: "time", unit: "%", end: Some(100) },
+            _ => Self { name: "load", unit: "%", end: Some(100) },
+        }
+    }
+
+    /// Its name, with the unit.
+    pub(crate) fn label(&self) -> String {
+        if self.unit.is_empty() {
+            self.name.into()
+        } else {
+            format!("{} in {}", self.name, self.unit)
+        }
+    }
+}
 
 /// One workload of one peer at one load.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -13,7 +44,7 @@ pub(crate) struct Record {
     pub(crate) profile: String,
     /// What was done to them.
     pub(crate) workload: String,
-    /// Share of the capacity that was filled before.
+    /// Share of the capacity that was filled before, or what else [`Axis`] says.
     pub(crate) load_percent: u32,
     /// Who did it.
     pub(crate) peer: String,
@@ -33,6 +64,13 @@ impl Record {
     /// The median of the samples.
     pub(crate) fn value(&self) -> Option<f64> {
         median(&self.samples)
+    }
+
+    /// Whether it tells of the same work, whoever did it.
+    pub(crate) fn is_same_work(&self, other: &Self) -> bool {
+        self.profile == other.profile
+            && self.workload == other.workload
+            && self.load_percent == other.load_percent
     }
 
     /// A record as tests need it.
@@ -69,12 +107,7 @@ pub(crate) fn best_ratio_to(peer: &str, record: &Record, records: &[Record]) -> 
 }
 
 fn same_work<'r>(peer: &str, record: &Record, records: &'r [Record]) -> Option<&'r Record> {
-    records.iter().find(|r| {
-        r.peer == peer
-            && r.profile == record.profile
-            && r.workload == record.workload
-            && r.load_percent == record.load_percent
-    })
+    records.iter().find(|r| r.peer == peer && r.is_same_work(record))
 }
 
 #[cfg(test)]
@@ -83,6 +116,13 @@ mod tests {
 
     fn record(peer: &str, samples: &[f64]) -> Record {
         Record::sample(peer, "seq-read", 60, samples)
+    }
+
+    #[test]
+    fn axes_are_of_profiles() {
+        assert_eq!(Axis::of("db").label(), "load in %");
+        assert_eq!(Axis::of("40ms").label(), "clients");
+        assert_eq!((Axis::of("growth").end, Axis::of("forms").name), (None, "load"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use crate::harness::record::{Record, ratio_to, reference};
+use crate::harness::record::{Axis, Record, ratio_to, reference};
 
 /// Width of a column with a value and a ratio.
 const CELL: usize = 18;
@@ -32,13 +32,14 @@ pub(crate) fn print(records: &[Record], out: &mut dyn Write) -> io::Result<()> {
             write!(out, " (x {base})")?;
         }
         writeln!(out)?;
-        write!(out, "{:>6}", "load")?;
+        let axis = Axis::of(profile);
+        write!(out, "{:>7}", axis.name)?;
         for peer in &peers {
             write!(out, "{peer:>CELL$}")?;
         }
         writeln!(out)?;
         for load in loads {
-            write!(out, "{load:>5}%")?;
+            write!(out, "{:>7}", format!("{load}{}", axis.unit))?;
             for peer in &peers {
                 let row = rows.iter().find(|r| r.load_percent == load && r.peer == *peer);
                 write!(out, "{:>CELL$}", row.map_or(String::new(), |r| cell(r, records)))?;

@@ -127,6 +127,33 @@ pub(crate) enum Oram {
         #[arg(long)]
         json: bool,
     },
+    /// Record what the server at ADDRESS sees, from its clients' way to it; draw and compare recordings
+    ///
+    /// Clients connect to --listen in the server's place. Ends by SIGINT or SIGTERM.
+    Trace(Trace),
+}
+
+/// A recording, or what is made of some.
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// Where the store is served: HOST:PORT or unix:PATH
+    #[arg(required_unless_present = "from", requires = "listen")]
+    pub(crate) address: Option<Address>,
+    /// Where clients are to connect instead
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "from")]
+    pub(crate) listen: Option<Address>,
+    /// Write the recording to this file, which is there when it ends
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub(crate) out: Option<PathBuf>,
+    /// Read a recording instead; given twice, both are compared: exit 1 if their shapes differ
+    #[arg(long, value_name = "FILE", conflicts_with = "address")]
+    pub(crate) from: Vec<PathBuf>,
+    /// Draw it into this file, two side by side
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The shapes of a store.

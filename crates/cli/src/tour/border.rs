@@ -69,6 +69,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
              password."
                 .to_owned(),
         ],
+        drawn: Vec::new(),
         evidence,
     })
 }

@@ -32,6 +32,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
             "Once plainly, once through `tacita purge mount`; then the raw images are searched."
                 .into(),
         ],
+        drawn: Vec::new(),
         evidence: Vec::new(),
     };
     let (plain, purged) = (folder.join("plain.img"), folder.join("purged.img"));

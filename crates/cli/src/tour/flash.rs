@@ -62,6 +62,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
                 .into(),
             "taken before the deletion, after it, and after the purge.".into(),
         ],
+        drawn: Vec::new(),
         evidence: evidence(&after, &unpurged, &purged, purge.keys),
     })
 }

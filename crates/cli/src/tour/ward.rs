@@ -102,6 +102,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
                 if mounted { "mounted and used with ordinary file operations" } else { "without a mount (no FUSE here)" }
             ),
         ],
+        drawn: Vec::new(),
         evidence: Vec::new(),
     };
     let (image_a, image_b) = (fs::read(&a)?, fs::read(&b)?);

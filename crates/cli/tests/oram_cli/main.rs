@@ -453,3 +453,100 @@ fn a_bucket_keeps_a_store() {
     ends("check SERVER --key KEY", SECRET, 0);
     ends(&format!("close {}", path("server")), SECRET, 0);
 }
+
+/// A recorder in the place of SERVER, at the socket `name`, killed if a test fails.
+struct Recorded(Child);
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Recorded {
+    fn start(bench: &Bench, name: &str, more: &[&str]) -> Self {
+        let (server, listen) = (bench.path("server"), bench.path(name));
+        let (server, listen) = (format!("unix:{server}"), format!("unix:{listen}"));
+        let arguments = [&["oram", "trace", &server, "--listen", &listen][..], more].concat();
+        let mut command = command(&arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("is recorded at unix:"), "{said}");
+        Self(process)
+    }
+
+    /// Ends it; what it told at last.
+    fn end(mut self) -> Value {
+        let pid = Pid::from_raw(self.0.id().try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let mut told = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!(self.0.wait().unwrap().code(), Some(0), "{told}");
+        serde_json::from_str(&told).unwrap()
+    }
+}
+
+#[test]
+fn what_the_server_sees_is_recorded_drawn_and_compared() {
+    let bench = Bench::new();
+    bench.serve();
+    let (trace, svg) = (bench.path("trace"), bench.path("trace.svg"));
+    let recorded = Recorded::start(&bench, "recorder", &["--out", &trace, "--svg", &svg, "--json"]);
+    let through =
+        format!("bench unix:{} --key KEY --queries 150 --clients 1", bench.path("recorder"));
+    bench.ends(&through, 0);
+    assert!(!Path::new(&trace).exists(), "it is there when it is whole");
+    let told = recorded.end();
+    assert_eq!((&told["queries"], &told["undecoded_bytes"]), (&150.into(), &0.into()), "{told}");
+    assert_eq!(told["labels_again"], 0, "{told}");
+    assert!(told["labels"].as_u64().unwrap() > 150, "{told}");
+    assert!(told["connections"].as_u64().unwrap() >= 3, "{told}");
+    assert!(!Path::new(&bench.path("recorder")).exists());
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("150 queries"));
+
+    // What was recorded tells the same when it is read, and is like itself.
+    let again = bench.ends(&format!("trace --from {trace} --json"), 0);
+    assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), told);
+    std::fs::remove_file(&svg).unwrap();
+    let equal = bench.ends(&format!("trace --from {trace} --from {trace} --svg {svg}"), 0);
+    let said = String::from_utf8(equal.stdout).unwrap();
+    assert!(said.contains("shape              equal\norder              equal\n"), "{said}");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("one shape"));
+
+    // One frame less is another shape; another label is not.
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let (other, odd) = (bench.path("other"), bench.path("odd"));
+    let last = text.trim_end().rfind('\n').unwrap();
+    std::fs::write(&other, &text[..=last]).unwrap();
+    let differs = bench.ends(&format!("trace --from {trace} --from {other} --json"), 1);
+    let differs: Value = serde_json::from_slice(&differs.stdout).unwrap();
+    assert_eq!(differs["same_shape"], false);
+    assert!(differs["difference"].as_str().unwrap().contains("of them and"), "{differs}");
+    let relabelled: Vec<String> = text.lines().map(relabelled).collect();
+    std::fs::write(&other, relabelled.join("\n") + "\n").unwrap();
+    assert_ne!(std::fs::read_to_string(&other).unwrap(), text);
+    bench.ends(&format!("trace --from {trace} --from {other}"), 0);
+    std::fs::write(&odd, "tacita oram trace 2\n").unwrap();
+    bench.ends(&format!("trace --from {odd}"), 4);
+    bench.ends(&format!("trace --from {}", bench.path("absent")), 4);
+    bench.ends(&format!("trace --from {odd} --from {odd} --from {odd}"), 2);
+    for usage in
+        ["trace", "trace SERVER", "trace SERVER --from x", "trace --listen SERVER --from x"]
+    {
+        bench.ends(usage, 2);
+    }
+    bench
+        .ends(&format!("trace unix:{} --listen unix:{}", bench.path("nobody"), bench.path("x")), 4);
+}
+
+/// The line of a trace with another label, if it has one.
+fn relabelled(line: &str) -> String {
+    let mut fields: Vec<String> = line.split(',').map(str::to_owned).collect();
+    if let Some((generation, label)) = fields.get(6).and_then(|item| item.rsplit_once('-')) {
+        let label: String = label.chars().rev().collect();
+        fields[6] = format!("{generation}-{label}");
+    }
+    fields.join(",")
+}
