@@ -21,9 +21,7 @@ use crate::output;
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { store, key, shapes, json } => init(store, key, shapes, *json),
-        Command::Serve { store, listen, metrics, foreground } => {
-            serve::run(store, listen, *metrics, *foreground)
-        }
+        Command::Serve { store, reach, foreground } => serve::run(store, reach, *foreground),
         Command::Export { .. } => export::run(command),
         Command::Close { target } => serve::close(target),
         Command::Check { address, client, json } => facts::check(address, client, *json),
@@ -76,7 +74,8 @@ fn open(address: &Address, client: &OramClient, options: &Options) -> Outcome<St
         name.push(".anchor");
         PathBuf::from(name)
     });
-    Store::open(address.clone(), &key, &anchor, options).map_err(|e| failure(&e))
+    let options = Options { roots: client.server.tls_root.clone(), ..options.clone() };
+    Store::open(address.clone(), &key, &anchor, &options).map_err(|e| failure(&e))
 }
 
 /// A failure with a store.
@@ -97,7 +96,7 @@ fn failure(error: &Error) -> Failure {
         Kind::Busy => Failure::new(exit::BUSY, text)
             .with_remedy("one client writes at a time; close the other one first"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
-            .with_remedy("is it running? `tacita oram serve STORE --listen ADDRESS`"),
+            .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
         _ => Failure::new(exit::DEVICE, text),
     }
 }

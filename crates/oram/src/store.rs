@@ -1,6 +1,6 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::client::{self, Checked, Client, Connect, Patience, Progress, Surround
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
-use crate::link::{Address, Delay, Stream};
+use crate::link::{Address, Delay, Remote, Stream};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
 use crate::server::{Limits, Place, Server};
@@ -31,6 +31,8 @@ pub struct Options {
     pub rate: Option<u32>,
     /// How slow the way to the server is made.
     pub delay: Option<Delay>,
+    /// A file of certificates that vouch for a server with TLS; `None`: whom the system believes.
+    pub roots: Option<PathBuf>,
 }
 
 /// An open store. Whatever is asked is one query, and the server sees no more than that there was one.
@@ -60,9 +62,10 @@ impl Store {
     /// # Errors
     /// As [`Client::open`]; [`Kind::Busy`] if another process has the anchor.
     pub fn open(address: Address, key: &Key, anchor: &Path, options: &Options) -> Result<Self> {
+        let remote = Remote::new(address, options.roots.as_deref())?;
         let connect: Arc<dyn Connect> = match options.delay {
-            None => Arc::new(address),
-            Some(delay) => Arc::new(Slow { address, delay }),
+            None => Arc::new(remote),
+            Some(delay) => Arc::new(Slow { remote, delay }),
         };
         Self::open_with(connect, key, Arc::new(FileAnchor::open(anchor)?), options)
     }
@@ -237,14 +240,14 @@ impl Connect for Within {
 
 /// A way to the server that is made slower.
 struct Slow {
-    address: Address,
+    remote: Remote,
     delay: Delay,
 }
 
 #[async_trait::async_trait]
 impl Connect for Slow {
     async fn connect(&self) -> Result<Box<dyn Stream>> {
-        let stream = self.address.connect().await?;
+        let stream = self.remote.connect().await?;
         Ok(Box::new(self.delay.wrap(stream)))
     }
 }
