@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
-pub(crate) use oram::{Client as OramClient, Oram, Shapes, Trace as OramTrace};
+pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
 pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 

@@ -21,9 +21,7 @@ use crate::output;
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { store, key, shapes, json } => init(store, key, shapes, *json),
-        Command::Serve { store, listen, metrics, foreground } => {
-            serve::run(store, listen, *metrics, *foreground)
-        }
+        Command::Serve { store, reach, foreground } => serve::run(store, reach, *foreground),
         Command::Export { .. } => export::run(command),
         Command::Engine { .. } => engine::run(command),
         Command::Close { target } => serve::close(target),
@@ -69,7 +67,8 @@ fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
 
 fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
     let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
-    Store::open(way.clone(), &key, &anchor_of(client), options).map_err(|e| failure(&e))
+    let options = Options { roots: client.server.tls_root.clone(), ..options.clone() };
+    Store::open(way.clone(), &key, &anchor_of(client), &options).map_err(|e| failure(&e))
 }
 
 fn anchor_of(client: &OramClient) -> PathBuf {
@@ -98,7 +97,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Kind::Busy => Failure::new(exit::BUSY, text)
             .with_remedy("one client writes at a time: close the other one, or --take-over from one that is gone"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
-            .with_remedy("is it running? `tacita oram serve STORE --listen ADDRESS`"),
+            .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
         _ => Failure::new(exit::DEVICE, text),
     }
 }

@@ -61,6 +61,13 @@ impl Connect for crate::link::Address {
     }
 }
 
+#[async_trait]
+impl Connect for crate::link::Remote {
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        Self::connect(self).await
+    }
+}
+
 /// How patient a client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {

@@ -23,13 +23,14 @@ mod timed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use crate::blob::{BlobStore, Swap};
 use crate::error::{Kind, Result};
 use crate::geometry::Geometry;
-use crate::link::{Listener, Stream};
+use crate::link::{Incoming, Listener, Stream};
 use crate::root::Root;
 use crate::wire::codec::Codec;
 use crate::wire::{Answer, Refusal};
@@ -38,7 +39,7 @@ use labels::Labels;
 pub use limits::Limits;
 use log::Append;
 pub use metrics::Metrics;
-pub use running::{Place, Running};
+pub use running::{Listening, Place, Running};
 use timed::Timed;
 
 /// A server over a store. Clones are the same server, which stops with the last of them.
@@ -118,12 +119,26 @@ impl Server {
 
     /// Serves one connection until its end.
     pub async fn serve(&self, stream: impl Stream + 'static) {
-        let Ok(permit) = self.core.connections.clone().try_acquire_owned() else {
-            self.core.metrics.connections_refused.add(1);
-            return;
-        };
+        let Some(_permit) = self.admit() else { return };
         session::serve(self.core.clone(), stream).await;
-        drop(permit);
+    }
+
+    /// Serves somebody who has connected, once hands are shaken; who takes too long for that is left.
+    async fn greet(&self, incoming: Incoming) {
+        let Some(_permit) = self.admit() else { return };
+        match timeout(self.core.limits.handshake, incoming.stream()).await {
+            Ok(Ok(stream)) => session::serve(self.core.clone(), stream).await,
+            _ => self.core.metrics.handshakes_failed.add(1),
+        }
+    }
+
+    /// A place among those that are served, if there is one.
+    fn admit(&self) -> Option<OwnedSemaphorePermit> {
+        let permit = self.core.connections.clone().try_acquire_owned().ok();
+        if permit.is_none() {
+            self.core.metrics.connections_refused.add(1);
+        }
+        permit
     }
 
     /// Serves whoever comes, for ever. Dropping what this returns closes all connections.
@@ -131,9 +146,9 @@ impl Server {
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
-            if let Ok(stream) = listener.accept().await {
+            if let Ok(incoming) = listener.accept().await {
                 let server = self.clone();
-                connections.spawn(async move { server.serve(stream).await });
+                connections.spawn(async move { server.greet(incoming).await });
             } else {
                 // Too many open files, most likely: others close theirs meanwhile.
                 tokio::time::sleep(self.core.limits.accept_again).await;

@@ -1,6 +1,6 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
-use crate::link::{Address, Delay, Stream};
+use crate::link::{Address, Delay, Remote, Stream};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
 use crate::server::{Limits, Place, Server};
@@ -35,6 +35,8 @@ pub struct Options {
     pub rate: Option<u32>,
     /// How slow the way to the server is made.
     pub delay: Option<Delay>,
+    /// A file of certificates that vouch for a server with TLS; `None`: whom the system believes.
+    pub roots: Option<PathBuf>,
 }
 
 /// Who asks the server.
@@ -85,9 +87,10 @@ impl Store {
             Way::Server(address) => (address, false),
             Way::Engine(address) => (address, true),
         };
+        let remote = Remote::new(address, options.roots.as_deref())?;
         let connect: Arc<dyn Connect> = match options.delay {
-            None => Arc::new(address),
-            Some(delay) => Arc::new(Slow { address, delay }),
+            None => Arc::new(remote),
+            Some(delay) => Arc::new(Slow { remote, delay }),
         };
         if is_engine {
             return Self::open_engine(connect, key, options);
@@ -143,7 +146,11 @@ impl Store {
     /// engine's.
     pub fn host(&self, address: &Address, key: &Key) -> Result<Hosted> {
         let client = self.client()?.clone();
-        let listener = self.runtime.block_on(address.listen())?;
+        if matches!(address, Address::Tls(_)) {
+            let sealed = "what an engine and its users say is sealed already: no TLS is needed";
+            return Err(Error::new(Kind::Parameters, sealed));
+        }
+        let listener = self.runtime.block_on(address.listen(None))?;
         let address = listener.address()?;
         let engine = Engine::new(client, key.clone());
         let task = self.runtime.spawn(async move { engine.listen(listener).await });
@@ -355,14 +362,14 @@ impl Connect for Within {
 
 /// A way to the server that is made slower.
 struct Slow {
-    address: Address,
+    remote: Remote,
     delay: Delay,
 }
 
 #[async_trait::async_trait]
 impl Connect for Slow {
     async fn connect(&self) -> Result<Box<dyn Stream>> {
-        let stream = self.address.connect().await?;
+        let stream = self.remote.connect().await?;
         Ok(Box::new(self.delay.wrap(stream)))
     }
 }

@@ -31,20 +31,15 @@ pub(crate) enum Oram {
         /// Where the store is kept: a folder, redis://HOST:PORT/DATABASE#NAME, unix:PATH#NAME for Redis at a
         /// socket, `s3://BUCKET/PREFIX` with credentials in the variables that are usual for it, or memory:
         store: Place,
-        /// Where to listen: HOST:PORT or unix:PATH; more than once if wanted. Nothing is encrypted but
-        /// what clients have sealed, and everybody who can connect is served
-        #[arg(long, value_name = "ADDRESS", required = true)]
-        listen: Vec<Address>,
-        /// Tell counts to Prometheus at this address of this machine, under /metrics
-        #[arg(long, value_name = "ADDRESS")]
-        metrics: Option<SocketAddr>,
+        #[command(flatten)]
+        reach: Reach,
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
     },
     /// Serve the store at ADDRESS as a block device to NBD clients; returns when it is ready
     Export {
-        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        /// Where the store is served: HOST:PORT, tls:HOST:PORT, unix:PATH, or engine: and where an engine listens
         address: Way,
         #[command(flatten)]
         client: Client,
@@ -82,7 +77,7 @@ pub(crate) enum Oram {
     },
     /// Read everything that lives in the store at ADDRESS: exit 0 if it is what clients have sealed, 1 if not
     Check {
-        /// Where the store is served: HOST:PORT or unix:PATH
+        /// Where the store is served: HOST:PORT, tls:HOST:PORT or unix:PATH
         address: Address,
         #[command(flatten)]
         client: Client,
@@ -92,7 +87,7 @@ pub(crate) enum Oram {
     },
     /// Show the shapes of the store at ADDRESS and how far its builds are
     Status {
-        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        /// Where the store is served: HOST:PORT, tls:HOST:PORT, unix:PATH, or engine: and where an engine listens
         address: Way,
         #[command(flatten)]
         client: Client,
@@ -110,7 +105,7 @@ pub(crate) enum Oram {
     },
     /// Measure queries a second of the store at ADDRESS, by reading its blocks
     Bench {
-        /// Where the store is served: HOST:PORT, unix:PATH, or engine: and where an engine listens
+        /// Where the store is served: HOST:PORT, tls:HOST:PORT, unix:PATH, or engine: and where an engine listens
         address: Way,
         #[command(flatten)]
         client: Client,
@@ -154,6 +149,33 @@ pub(crate) struct Trace {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Where a server is reached.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Where to listen: HOST:PORT, tls:HOST:PORT or unix:PATH; more than once if wanted. Everybody who can
+    /// connect is served; without TLS nothing is encrypted but what clients have sealed
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub(crate) listen: Vec<Address>,
+    /// File with the certificate that is shown at tls: addresses, and those in between (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// File with the private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Tell counts to Prometheus at this address of this machine, under /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// How the server of a store is known.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// File of certificates that vouch for a server at tls:HOST:PORT, or its own (PEM); by default whom the
+    /// system believes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_root: Option<PathBuf>,
 }
 
 /// The shapes of a store.
@@ -211,4 +233,6 @@ pub(crate) struct Client {
     /// name with .anchor behind it
     #[arg(long, value_name = "FILE")]
     pub(crate) anchor: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: Server,
 }

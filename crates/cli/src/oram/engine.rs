@@ -46,7 +46,7 @@ fn start(command: &Command) -> Outcome<Running> {
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
     let socket = hosted.iter().find_map(|hosted| match hosted.address() {
         Address::Unix(path) => Some(path.canonicalize()),
-        Address::Tcp(_) => None,
+        Address::Tcp(_) | Address::Tls(_) => None,
     });
     // It is asked by its socket, or by its anchor, which no other one has.
     let at: PathBuf = match socket {

@@ -1,6 +1,5 @@
 //! `tacita oram serve` and `close`.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -9,10 +8,11 @@ use serde_json::{Value, json};
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_oram::Kind;
-use tacita_oram::link::Address;
-use tacita_oram::server::{Limits, Place, Running};
+use tacita_oram::link::{self, Address};
+use tacita_oram::server::{Limits, Listening, Place, Running};
 
 use super::failure;
+use crate::arguments::OramReach;
 use crate::exit::{self, Failure, Outcome};
 use crate::status::daemon_of;
 
@@ -23,22 +23,17 @@ struct Started {
     ends: Receiver<End>,
 }
 
-pub(super) fn run(
-    store: &Place,
-    listen: &[Address],
-    metrics: Option<SocketAddr>,
-    foreground: bool,
-) -> Outcome<()> {
+pub(super) fn run(store: &Place, reach: &OramReach, foreground: bool) -> Outcome<()> {
     let run = |started| {
         until_asked(started);
         Ok(())
     };
-    tacita_daemon::serve(foreground, || start(store, listen, metrics), run)
+    tacita_daemon::serve(foreground, || start(store, reach), run)
 }
 
-fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outcome<Started> {
+fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let (caller, ends) = when_to_end()?;
-    let running = Running::start(store, listen, metrics, Limits::default());
+    let running = Running::start(store, &listening(reach)?, Limits::default());
     let running = running.map_err(|error| {
         if error.kind() == Kind::Unreachable {
             return Failure::new(exit::BUSY, error.to_string())
@@ -53,7 +48,7 @@ fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outc
     };
     let socket = running.addresses().iter().find_map(|address| match address {
         Address::Unix(path) => Some(path.canonicalize()),
-        Address::Tcp(_) => None,
+        Address::Tcp(_) | Address::Tls(_) => None,
     });
     // It is asked by its socket or its folder; who has neither is asked for its metrics.
     let at: Option<PathBuf> = socket.transpose()?.or_else(|| source.clone());
@@ -70,6 +65,26 @@ fn start(store: &Place, listen: &[Address], metrics: Option<SocketAddr>) -> Outc
         eprintln!("tacita: counts are told at http://{at}/metrics");
     }
     Ok(Started { running, control, ends })
+}
+
+/// Where it listens, and as whom.
+fn listening(reach: &OramReach) -> Outcome<Listening> {
+    let has_tls = reach.listen.iter().any(|address| matches!(address, Address::Tls(_)));
+    let identity = match (&reach.tls_certificate, &reach.tls_key) {
+        (Some(certificate), Some(key)) if has_tls => {
+            Some(link::Identity::read(certificate, key).map_err(|e| failure(&e))?)
+        }
+        (None, None) if !has_tls => None,
+        (None, None) => {
+            let text = "to listen at tls:HOST:PORT takes --tls-certificate and --tls-key";
+            return Err(Failure::usage(text));
+        }
+        _ => {
+            let text = "--tls-certificate and --tls-key are for --listen tls:HOST:PORT";
+            return Err(Failure::usage(text));
+        }
+    };
+    Ok(Listening { addresses: reach.listen.clone(), identity, metrics: reach.metrics })
 }
 
 fn until_asked(started: Started) {
@@ -121,6 +136,7 @@ impl Service for Served {
             "queries": metrics.queries.get(),
             "bytes_in": metrics.bytes_in.get(),
             "bytes_out": metrics.bytes_out.get(),
+            "handshakes_failed": metrics.handshakes_failed.get(),
             "storage_failures": metrics.storage_failures.get(),
         })
     }

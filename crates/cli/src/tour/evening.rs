@@ -13,7 +13,7 @@ use tacita_oram::keys::Id;
 use tacita_oram::link::Address;
 use tacita_oram::log_view::Outcome as Answer;
 use tacita_oram::record::Operation;
-use tacita_oram::server::{Limits, Place, Running};
+use tacita_oram::server::{Limits, Listening, Place, Running};
 use tacita_oram::trace::{Comparison, Event, Recorder, Totals, compare, text};
 use tacita_oram::{Options, Store, Way};
 use tacita_secret::Key;
@@ -126,7 +126,7 @@ impl Watched {
         Store::init(&place, &key, geometry).map_err(|e| failure(&e))?;
         let sockets = tempfile::tempdir()?;
         let at = |name: &str| Address::Unix(sockets.path().join(name));
-        let running = Running::start(&place, &[at("server")], None, Limits::default());
+        let running = Running::start(&place, &Listening::at(at("server")), Limits::default());
         let running = running.map_err(|e| failure(&e))?;
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);

@@ -550,3 +550,52 @@ fn relabelled(line: &str) -> String {
     }
     fields.join(",")
 }
+
+/// A store that is served by TLS, with a certificate that the server has made for itself.
+#[test]
+fn a_store_is_used_by_tls() {
+    let test = "a_store_is_used_by_tls";
+    if tacita_testkit::skip_without(test, &["nbdcopy", "openssl"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (pem, key, other) = (bench.path("pem"), bench.path("tls-key"), bench.path("other"));
+    for (pem, key) in [(&pem, &key), (&other, &bench.path("other-key"))] {
+        let words =
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -days 9";
+        let words: Vec<_> = words.split(' ').chain(["-out", pem, "-keyout", key]).collect();
+        run("openssl", &words);
+    }
+    let listen = "serve STORE --listen tls:127.0.0.1:0";
+    bench.ends(listen, 2);
+    bench.ends(&format!("{listen} --tls-certificate {pem}"), 2);
+    bench.ends(&format!("serve STORE --listen SERVER --tls-certificate {pem} --tls-key {key}"), 2);
+    let refused = bench.ends(&format!("{listen} --tls-certificate {other} --tls-key {key}"), 2);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not the key of"), "{refused:?}");
+    let served =
+        bench.ends(&format!("{listen} --listen SERVER --tls-certificate {pem} --tls-key {key}"), 0);
+    let said = String::from_utf8(served.stderr).unwrap();
+    let at = said.lines().find_map(|line| line.split_once("is served at tls:")).unwrap().1;
+
+    for (line, code, word) in [
+        (format!("check tls:{at} --key KEY"), 4, "--tls-root"),
+        (format!("check tls:{at} --key KEY --tls-root {other}"), 4, "--tls-root"),
+        (format!("check {at} --key KEY"), 4, "tls:HOST:PORT"),
+        (format!("check {at} --key KEY --tls-root {pem}"), 2, "tls:HOST:PORT alone"),
+        (format!("check tls:{at} --key KEY --tls-root {key}"), 2, "no certificate"),
+    ] {
+        let refused = bench.ends(&line, code);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(word), "{line}: {said}");
+    }
+    bench.ends(&format!("export tls:{at} --key KEY --tls-root {pem} --nbd DISK"), 0);
+    let (there, back) = (bench.path("there"), bench.path("back"));
+    let written = content(200 * 4096, 6);
+    std::fs::write(&there, &written).unwrap();
+    run("nbdcopy", &[&there, &bench.uri()]);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    assert!(std::fs::read(&back).unwrap()[..written.len()] == written);
+    bench.ends("close DISK", 0);
+    bench.ends(&format!("bench tls:{at} --key KEY --tls-root {pem} --queries 50"), 0);
+    bench.ends(&format!("check tls:{at} --key KEY --tls-root {pem}"), 0);
+}

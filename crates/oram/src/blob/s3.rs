@@ -38,7 +38,7 @@ const PACE_BYTES: u64 = 256 << 10;
 /// Requests under way at once; more of them wait.
 const REQUESTS_MAX: usize = 128;
 /// How long what fails for now is tried again, while the store is opened and later.
-const OPENING: Duration = Duration::from_secs(4);
+const OPENING: Duration = Duration::from_secs(8);
 const WORKING: Duration = Duration::from_secs(20);
 /// How long to wait after the first failure, and at most; twice as long after each further one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -113,6 +113,11 @@ impl S3Store {
 
     fn failed(&self, operation: &str, trouble: &Trouble) -> Error {
         Error::new(Kind::Storage, format!("{}, {operation}: {trouble}", self.place))
+    }
+
+    /// A list is never absent: an empty one is a list.
+    fn no_buckets(&self) -> Error {
+        Error::new(Kind::Storage, format!("{}, list: the server knows no buckets", self.place))
     }
 
     fn attempts(&self) -> Result<(Attempts, String)> {
@@ -298,8 +303,7 @@ impl BlobStore for S3Store {
                     options,
                 )
             };
-            let listed = self.repeat("list", 0, ask).await?;
-            let Some(listed) = listed else { return Ok(names) };
+            let listed = self.repeat("list", 0, ask).await?.ok_or_else(|| self.no_buckets())?;
             names.extend(listed.result.objects.iter().filter_map(|found| {
                 found.location.as_ref().strip_prefix(&begin)?.parse::<Object>().ok()
             }));

@@ -79,9 +79,13 @@ impl Engine {
         let mut users = JoinSet::new();
         loop {
             while users.try_join_next().is_some() {}
-            if let Ok(stream) = listener.accept().await {
+            if let Ok(incoming) = listener.accept().await {
                 let engine = self.clone();
-                users.spawn(async move { engine.serve(stream).await });
+                users.spawn(async move {
+                    if let Ok(stream) = incoming.stream().await {
+                        engine.serve(stream).await;
+                    }
+                });
             } else {
                 sleep(Duration::from_millis(100)).await;
             }

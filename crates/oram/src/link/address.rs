@@ -1,19 +1,21 @@
 //! Where a server is.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::Stream;
+use super::{Identity, Stream, Trust};
 use crate::error::{Error, Kind, Result};
 
-/// Where a server is: `HOST:PORT`, or `unix:PATH`.
+/// Where a server is: `HOST:PORT`, `tls:HOST:PORT`, or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A host and a port.
     Tcp(String),
+    /// A host and a port, where TLS is spoken.
+    Tls(String),
     /// A socket of this machine.
     Unix(PathBuf),
 }
@@ -23,38 +25,57 @@ pub enum Address {
 pub enum Listener {
     /// At a TCP port.
     Tcp(TcpListener),
+    /// At a TCP port, where TLS is spoken with this identity.
+    Tls(TcpListener, Identity),
     /// At a Unix socket.
     Unix(UnixListener),
 }
 
+/// Somebody who has connected, and with whom no word was spoken yet.
+#[derive(Debug)]
+pub enum Incoming {
+    /// From a TCP port.
+    Tcp(TcpStream),
+    /// From a TCP port, where TLS is spoken.
+    Tls(TcpStream, Identity),
+    /// From a Unix socket.
+    Unix(UnixStream),
+}
+
+/// A server, and whom a client believes that it is that one.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    address: Address,
+    /// With TLS only.
+    trust: Option<Trust>,
+}
+
 impl Address {
-    /// A stream to the server.
+    /// A stream to the server, which is believed with TLS if the system believes it.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`].
+    /// [`Kind::Unreachable`]; [`Kind::Parameters`] if the system believes nobody.
     pub async fn connect(&self) -> Result<Box<dyn Stream>> {
-        match self {
-            Self::Tcp(place) => {
-                let stream = TcpStream::connect(place).await.map_err(|e| self.unreachable(&e))?;
-                stream.set_nodelay(true).map_err(|e| self.unreachable(&e))?;
-                Ok(Box::new(stream))
-            }
-            Self::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|e| self.unreachable(&e))?;
-                Ok(Box::new(stream))
-            }
-        }
+        Remote::new(self.clone(), None)?.connect().await
     }
 
-    /// Takes connections from now on. A socket file that nobody listens on any more is taken over.
+    /// Takes connections from now on, with TLS as `identity`. A socket file that nobody listens on any more
+    /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken or is none.
-    pub async fn listen(&self) -> Result<Listener> {
+    /// [`Kind::Unreachable`] if the place is taken or is none; [`Kind::Parameters`] for TLS without identity.
+    pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
+        let bound =
+            async |place: &str| TcpListener::bind(place).await.map_err(|e| self.unreachable(&e));
         match self {
-            Self::Tcp(place) => {
-                let listener = TcpListener::bind(place).await.map_err(|e| self.unreachable(&e))?;
-                Ok(Listener::Tcp(listener))
+            Self::Tcp(place) => Ok(Listener::Tcp(bound(place).await?)),
+            Self::Tls(place) => {
+                let none = || {
+                    let what = format!("{self}: a server with TLS needs a certificate and its key");
+                    Error::new(Kind::Parameters, what)
+                };
+                let identity = identity.cloned().ok_or_else(none)?;
+                Ok(Listener::Tls(bound(place).await?, identity))
             }
             Self::Unix(path) => {
                 let is_left_over = matches!(
@@ -74,21 +95,81 @@ impl Address {
     }
 }
 
+impl Remote {
+    /// The server at `address`, which a certificate of the file `roots` vouches for, or who the system
+    /// believes. The file is read now.
+    ///
+    /// # Errors
+    /// [`Kind::Parameters`] if the file has no certificates, if there is one for an address without TLS, or
+    /// if the system believes nobody.
+    pub fn new(address: Address, roots: Option<&Path>) -> Result<Self> {
+        let trust = match (&address, roots) {
+            (Address::Tls(_), roots) => Some(Trust::new(roots)?),
+            (_, None) => None,
+            (_, Some(_)) => {
+                let what = format!("{address}: certificates are for addresses tls:HOST:PORT alone");
+                return Err(Error::new(Kind::Parameters, what));
+            }
+        };
+        Ok(Self { address, trust })
+    }
+
+    /// A stream to the server.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`], also if nobody vouches for the server.
+    pub async fn connect(&self) -> Result<Box<dyn Stream>> {
+        let unreachable = |e: std::io::Error| self.address.unreachable(&e);
+        match (&self.address, &self.trust) {
+            (Address::Unix(path), _) => {
+                Ok(Box::new(UnixStream::connect(path).await.map_err(unreachable)?))
+            }
+            (Address::Tcp(place) | Address::Tls(place), trust) => {
+                let stream = TcpStream::connect(place).await.map_err(unreachable)?;
+                stream.set_nodelay(true).map_err(unreachable)?;
+                match trust {
+                    None => Ok(Box::new(stream)),
+                    Some(trust) => Ok(Box::new(trust.connect(place, stream).await?)),
+                }
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// The stream, when hands are shaken.
+    ///
+    /// # Errors
+    /// [`Kind::Unreachable`] and [`Kind::Protocol`] if that fails.
+    pub async fn stream(self) -> Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(stream) => Box::new(stream),
+            Self::Tls(stream, identity) => Box::new(identity.accept(stream).await?),
+            Self::Unix(stream) => Box::new(stream),
+        })
+    }
+}
+
 impl Listener {
     /// The next connection.
     ///
     /// # Errors
     /// [`Kind::Unreachable`] if none could be taken, for now.
-    pub async fn accept(&self) -> Result<Box<dyn Stream>> {
+    pub async fn accept(&self) -> Result<Incoming> {
         let failed = |e: std::io::Error| Error::new(Kind::Unreachable, format!("accept: {e}"));
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await.map_err(failed)?;
-                stream.set_nodelay(true).map_err(failed)?;
-                Ok(Box::new(stream))
+        let stream = match self {
+            Self::Tcp(listener) | Self::Tls(listener, _) => {
+                listener.accept().await.map_err(failed)?.0
             }
-            Self::Unix(listener) => Ok(Box::new(listener.accept().await.map_err(failed)?.0)),
-        }
+            Self::Unix(listener) => {
+                return Ok(Incoming::Unix(listener.accept().await.map_err(failed)?.0));
+            }
+        };
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(match self {
+            Self::Tls(_, identity) => Incoming::Tls(stream, identity.clone()),
+            _ => Incoming::Tcp(stream),
+        })
     }
 
     /// Where it is: with the port that was chosen, if the address asked for any.
@@ -100,6 +181,9 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 Ok(Address::Tcp(listener.local_addr().map_err(failed)?.to_string()))
+            }
+            Self::Tls(listener, _) => {
+                Ok(Address::Tls(listener.local_addr().map_err(failed)?.to_string()))
             }
             Self::Unix(listener) => {
                 let place = listener.local_addr().map_err(failed)?;
@@ -124,13 +208,17 @@ impl FromStr for Address {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
             return Ok(Self::Unix(path));
         }
-        match text.rsplit_once(':') {
+        let (form, place): (fn(String) -> Self, _) = match text.strip_prefix("tls:") {
+            Some(place) => (Self::Tls, place),
+            None => (Self::Tcp, text),
+        };
+        match place.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self::Tcp(text.into()))
+                Ok(form(place.into()))
             }
             _ => Err(Error::new(
                 Kind::Parameters,
-                format!("{text}: an address is HOST:PORT or unix:PATH"),
+                format!("{text}: an address is HOST:PORT, tls:HOST:PORT or unix:PATH"),
             )),
         }
     }
@@ -140,6 +228,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(place) => f.write_str(place),
+            Self::Tls(place) => write!(f, "tls:{place}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

@@ -7,6 +7,9 @@ use tokio::sync::mpsc;
 use crate::error::{Error, Kind, Result};
 use crate::wire::HEADER_LEN;
 
+/// How a server with TLS ends what is none: the type of a record, and a version.
+const TLS_ALERT: [u8; 2] = [21, 3];
+
 /// The header of the next frame; `None` at the end of the stream.
 pub(crate) async fn read_head<R>(reader: &mut R) -> Result<Option<[u8; HEADER_LEN]>>
 where
@@ -17,6 +20,7 @@ where
     while len < HEADER_LEN {
         match reader.read(&mut head[len..]).await.map_err(|e| lost(&e))? {
             0 if len == 0 => return Ok(None),
+            0 if head.starts_with(&TLS_ALERT) => return Err(other_speech()),
             0 => return Err(ended()),
             n => len += n,
         }
@@ -54,6 +58,10 @@ where
         }
     }
     let _ = writer.shutdown().await;
+}
+
+fn other_speech() -> Error {
+    Error::new(Kind::Protocol, "the server speaks TLS at this port: its address is tls:HOST:PORT")
 }
 
 pub(crate) fn lost(error: &std::io::Error) -> Error {

@@ -263,10 +263,18 @@ async fn jitter_is_bounded_and_keeps_the_order() {
 
 #[test]
 fn addresses_are_read_as_they_are_shown() {
-    for text in ["127.0.0.1:7777", "[::1]:80", "server.example:1", "unix:/run/x.sock"] {
+    for text in [
+        "127.0.0.1:7777",
+        "[::1]:80",
+        "server.example:1",
+        "unix:/run/x.sock",
+        "tls:server.example:1",
+        "tls:[::1]:80",
+    ] {
         assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
     }
-    for text in ["", "unix:", "host", ":80", "host:port", "host:99999"] {
+    for text in ["", "unix:", "host", ":80", "host:port", "host:99999", "tls:", "tls:80", "tls::80"]
+    {
         assert_eq!(text.parse::<Address>().unwrap_err().kind(), Kind::Parameters, "{text}");
     }
 }
@@ -277,14 +285,14 @@ async fn sockets_carry_bytes() {
     let path = folder.path().join("socket");
     for address in [Address::Tcp("127.0.0.1:0".into()), Address::Unix(path.clone())] {
         for _ in 0..2 {
-            let listener = address.listen().await.unwrap();
+            let listener = address.listen(None).await.unwrap();
             if let Address::Unix(_) = address {
-                assert!(address.listen().await.is_err(), "it is taken");
+                assert!(address.listen(None).await.is_err(), "it is taken");
                 listener.accept().await.unwrap();
             }
             let place = listener.address().unwrap();
             let (near, far) = tokio::join!(place.connect(), listener.accept());
-            let (mut near, mut far) = (near.unwrap(), far.unwrap());
+            let (mut near, mut far) = (near.unwrap(), far.unwrap().stream().await.unwrap());
             near.write_all(b"bytes").await.unwrap();
             let mut bytes = [0; 5];
             far.read_exact(&mut bytes).await.unwrap();

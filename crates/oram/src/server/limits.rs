@@ -21,6 +21,8 @@ pub struct Limits {
     pub appends_waiting_max: usize,
     /// After how long a silence a connection is closed.
     pub idle: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
     /// How long the first request may take to come, and each other one from its header to its end.
     pub frame: Duration,
     /// How long a client may take nothing of what it is sent.
@@ -40,6 +42,7 @@ impl Default for Limits {
             labels_len_max: 64 << 20,
             appends_waiting_max: 1024,
             idle: Duration::from_mins(5),
+            handshake: Duration::from_secs(10),
             frame: Duration::from_secs(30),
             stalled: Duration::from_mins(1),
             accept_again: Duration::from_millis(100),

@@ -18,6 +18,8 @@ pub struct Metrics {
     pub connections_ended: Counter,
     /// Connections that were closed at once, for there were too many.
     pub connections_refused: Counter,
+    /// TLS handshakes that failed or took too long.
+    pub handshakes_failed: Counter,
     /// Bytes of requests.
     pub bytes_in: Counter,
     /// Bytes of answers and pushes.
@@ -121,9 +123,10 @@ impl Metrics {
         let open = self.connections.get().saturating_sub(self.connections_ended.get());
         head(&mut out, "tacita_oram_connections", "gauge", "Connections that are open.");
         line(&mut out, "tacita_oram_connections", open);
-        let counts: [(&str, &str, &Counter); 12] = [
+        let counts: [(&str, &str, &Counter); 13] = [
             ("connections_total", "Connections that were taken.", &self.connections),
             ("connections_refused_total", "Connections too many.", &self.connections_refused),
+            ("handshakes_failed_total", "TLS handshakes that failed.", &self.handshakes_failed),
             ("bytes_in_total", "Bytes of requests.", &self.bytes_in),
             ("bytes_out_total", "Bytes of answers and pushes.", &self.bytes_out),
             ("queries_total", "Records that were appended.", &self.queries),

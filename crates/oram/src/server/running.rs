@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{Limits, Metrics, Server};
 use crate::blob::{BlobStore, FolderStore, MemoryStore, RedisStore, S3Access, S3Place, S3Store};
 use crate::error::{Error, Kind, Result};
-use crate::link::Address;
+use crate::link::{Address, Identity};
 
 /// How long operations of the store that are under way have when the server stops.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -37,6 +37,24 @@ pub enum Place {
     Memory,
 }
 
+/// Where a server can be reached.
+#[derive(Debug, Clone, Default)]
+pub struct Listening {
+    /// Where clients reach it.
+    pub addresses: Vec<Address>,
+    /// What it shows to those who come by TLS.
+    pub identity: Option<Identity>,
+    /// Where it answers HTTP requests with its counts: an address of this machine alone.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl Listening {
+    /// At one address, without TLS and metrics.
+    pub fn at(address: Address) -> Self {
+        Self { addresses: vec![address], ..Self::default() }
+    }
+}
+
 /// A server that runs until this is dropped.
 #[derive(Debug)]
 pub struct Running {
@@ -47,20 +65,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the store and listens at each of `addresses`; and at `metrics`, which has to be an address of
-    /// this machine alone, answers HTTP requests with the counts.
+    /// Opens the store and listens.
     ///
     /// Must not be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`Kind::Parameters`] if the metrics were to be seen by others, [`Kind::Unreachable`] if an address
-    /// cannot be listened at, and as [`Server::open`].
-    pub fn start(
-        place: &Place,
-        addresses: &[Address],
-        metrics: Option<SocketAddr>,
-        limits: Limits,
-    ) -> Result<Self> {
+    /// [`Kind::Parameters`] if the metrics were to be seen by others, or TLS was to be spoken without an
+    /// identity, [`Kind::Unreachable`] if an address cannot be listened at, and as [`Server::open`].
+    pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
+        let Listening { addresses, identity, metrics } = listening;
+        let (identity, metrics) = (identity.as_ref(), *metrics);
         if metrics.is_some_and(|at| !at.ip().is_loopback()) {
             let what = "metrics are told to this machine alone: listen on 127.0.0.1 or [::1]";
             return Err(Error::new(Kind::Parameters, what));
@@ -71,7 +85,7 @@ impl Running {
             let server = Server::open(place.open().await?, limits).await?;
             let mut listening = Vec::new();
             for address in addresses {
-                let listener = address.listen().await?;
+                let listener = address.listen(identity).await?;
                 listening.push(listener.address()?);
                 let serving = server.clone();
                 tokio::spawn(async move { serving.listen(listener).await });
@@ -239,7 +253,9 @@ mod tests {
         let addresses = [Address::Unix(socket.clone()), Address::Tcp("127.0.0.1:0".into())];
         for _ in 0..2 {
             let any = "127.0.0.1:0".parse().unwrap();
-            let running = Running::start(&place, &addresses, Some(any), Limits::default()).unwrap();
+            let listening =
+                Listening { addresses: addresses.to_vec(), identity: None, metrics: Some(any) };
+            let running = Running::start(&place, &listening, Limits::default()).unwrap();
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             for address in running.addresses() {
                 runtime.block_on(async {
@@ -262,10 +278,17 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_for_this_machine() {
+    fn what_cannot_be_listened_at_is_refused() {
         let at = "0.0.0.0:0".parse().unwrap();
-        let refused = Running::start(&Place::Memory, &[], Some(at), Limits::default());
-        assert_eq!(refused.unwrap_err().kind(), Kind::Parameters);
+        let public = Listening { metrics: Some(at), ..Listening::default() };
+        let nobody = Listening {
+            addresses: vec!["tls:127.0.0.1:0".parse().unwrap()],
+            ..Listening::default()
+        };
+        for listening in [public, nobody] {
+            let refused = Running::start(&Place::Memory, &listening, Limits::default());
+            assert_eq!(refused.unwrap_err().kind(), Kind::Parameters);
+        }
     }
 
     #[test]

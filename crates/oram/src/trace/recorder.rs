@@ -65,7 +65,7 @@ impl Recorder {
         let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
         let listening = runtime.block_on(async {
             drop(server.connect().await?);
-            let listener = listen.listen().await?;
+            let listener = listen.listen(None).await?;
             let listening = listener.address()?;
             let shared = Shared {
                 server: server.clone(),
@@ -103,7 +103,9 @@ impl Shared {
         let mut count = 0;
         loop {
             while connections.try_join_next().is_some() {}
-            if let Ok(client) = listener.accept().await {
+            if let Ok(incoming) = listener.accept().await {
+                // No hands are shaken without TLS.
+                let Ok(client) = incoming.stream().await else { continue };
                 count += 1;
                 connections.spawn(self.clone().carry_both(count, client));
             } else {

@@ -9,7 +9,7 @@ use crate::geometry::{Generation, Geometry};
 use crate::link::Address;
 use crate::record::Operation;
 use crate::root::Root;
-use crate::server::{Limits, Place, Running};
+use crate::server::{Limits, Listening, Place, Running};
 use crate::wire::codec::Codec;
 use crate::wire::{Answer, HEADER_LEN, Push, Request};
 use crate::{Options, Store};
@@ -71,7 +71,7 @@ fn frames_are_told_however_they_come() {
 #[test]
 fn shapes_are_learnt_from_the_server() {
     let codec = Codec::new(Some(geometry()));
-    let welcome = Answer::Welcome { version: 1, root: root(), records: 2, period: 0 };
+    let welcome = Answer::Welcome { version: 1, root: root(), records: 2, period: 0, followers: 0 };
     let record = Bytes::from(vec![5; geometry().record_len()]);
     let bytes = [
         codec.encode_answer(1, &welcome).unwrap(),
@@ -217,7 +217,7 @@ fn a_recorder_hands_on_what_it_tells() {
     let key = tacita_secret::Key::take(&mut [7; 32]);
     Store::init(&place, &key, geometry()).unwrap();
     let at = Address::Unix(folder.path().join("server"));
-    let running = Running::start(&place, &[at], None, Limits::default()).unwrap();
+    let running = Running::start(&place, &Listening::at(at), Limits::default()).unwrap();
     let server = running.addresses()[0].clone();
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = told.clone();
@@ -228,7 +228,8 @@ fn a_recorder_hands_on_what_it_tells() {
 
     let anchor = folder.path().join("anchor");
     let address = recorder.address().clone();
-    let store = Store::open(address, &key, &anchor, &Options::default()).unwrap();
+    let store =
+        Store::open(crate::Way::Server(address), &key, &anchor, &Options::default()).unwrap();
     let block = Bytes::from(vec![3; 512]);
     store.write([1; 32], block.clone()).unwrap();
     assert_eq!(store.read([1; 32]).unwrap(), Some(block));

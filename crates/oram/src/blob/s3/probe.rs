@@ -21,10 +21,7 @@ impl S3Store {
         let begin = self.name("");
         let prefix = (!begin.is_empty()).then_some(begin.as_str());
         let list = || self.bucket.list_paginated(prefix, options.clone());
-        if self.repeat("list", 0, list).await?.is_none() {
-            let what = format!("{}, list: the server knows no buckets", self.place);
-            return Err(Error::new(Kind::Storage, what));
-        }
+        self.repeat("list", 0, list).await?.ok_or_else(|| self.no_buckets())?;
         let (_, mark) = self.attempts()?;
         let path = self.path(format!("probe-{mark}"));
         let tried = self.conditions(&path, &mark).await;
