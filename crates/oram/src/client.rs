@@ -157,8 +157,10 @@ struct Shared {
     queue: Queue,
     /// Lookups.
     lookups: Line,
-    /// Builds.
+    /// Large builds.
     bulk: Line,
+    /// Builds that are due soon, and what opens periods: they do not wait behind the large ones.
+    short: Line,
     confirming: Confirming,
     meter: Meter,
     /// With a constant rate only.

@@ -9,7 +9,8 @@ use crate::item::{Item, seal_item};
 use crate::keys::Label;
 use crate::object::Object;
 
-/// Puts `bucket` with `reals` and the labels of its `fakes`.
+/// Puts `bucket` with `reals` and the labels of its `fakes`, and tells `pace` of half of its items: when the
+/// rest is as good as moved depends on what else there is to do.
 pub(super) async fn put(
     job: &Job,
     bucket: u32,
@@ -40,13 +41,12 @@ pub(super) async fn put(
         seal_item(&job.keys, (bucket, slot), label, *item, block_len, &mut object);
         sealed += 1;
         if sealed == ITEMS_AT_ONCE {
-            pace.moved(std::mem::take(&mut sealed)).await?;
+            pace.moved(std::mem::take(&mut sealed) / 2).await?;
         }
     }
+    pace.moved(sealed / 2).await?;
     let generation = job.build.generation;
-    objects.put(Object::Items { generation, bucket }, Bytes::from(object)).await?;
-    pace.moved(sealed).await?;
-    Ok(())
+    objects.put(Object::Items { generation, bucket }, Bytes::from(object)).await
 }
 
 /// More has come than there is room for: by chance less often than once in 2^80 builds.

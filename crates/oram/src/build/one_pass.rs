@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Job, Objects, Pace, bucket, filter_parts, source};
+use crate::build::{Job, Objects, Pace, bucket, filter_parts, slots, source};
 use crate::error::Result;
 use crate::item::Item;
 use crate::keys::Label;
@@ -20,11 +20,14 @@ pub(super) async fn run(job: &Job, objects: &dyn Objects, pace: &dyn Pace) -> Re
     let fakes: Vec<Label> =
         (0..job.keys.shape().fakes).map(|index| job.keys.fake_label(index)).collect();
     bucket::put(job, 0, &reals, &fakes, objects, pace).await?;
+    // Not so near the end as it looks: the filter, and what follows on the build, take their time.
+    let left = slots(&job.geometry, job.build.generation).div_ceil(2);
+    pace.moved(left / 2).await?;
     for mut pages in filter_parts::turns(job) {
         for (_, item) in &reals {
             pages.insert(job, &job.keys.filter_entry(&item.id));
         }
         pages.put(job, objects).await?;
     }
-    Ok(())
+    pace.moved(left - left / 2).await
 }

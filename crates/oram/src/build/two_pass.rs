@@ -210,7 +210,8 @@ async fn gather(
         .filter(|(_, item)| job.keeps(item))
         .collect();
     bucket::put(job, bucket, &reals, fakes, objects, pace).await?;
-    put_entries(job, bucket, &reals, objects).await
+    put_entries(job, bucket, &reals, objects).await?;
+    pace.moved(u64::from(job.keys.shape().slots).div_ceil(2)).await
 }
 
 /// Keeps what a bucket gives to the filter: their number, then as many as a bucket can have.

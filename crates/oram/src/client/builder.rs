@@ -55,7 +55,9 @@ impl Shared {
         loop {
             metered.again();
             let pace = WithQueries { shared: self, metered };
-            match job.run(&self.bulk, &pace).await {
+            let is_short = self.geometry.shape(build.generation).buckets == 1;
+            let line = if is_short { &self.short } else { &self.bulk };
+            match job.run(line, &pace).await {
                 Ok(()) => break,
                 // The server's disk is full, or fails: it may get better.
                 Err(error) if error.kind() == Kind::Storage => {
@@ -128,7 +130,7 @@ impl Shared {
 
     async fn keep_trying(&self, object: Object, bytes: Bytes) -> Result<()> {
         loop {
-            match self.bulk.put(object, bytes.clone()).await {
+            match self.short.put(object, bytes.clone()).await {
                 Err(error) if error.kind() == Kind::Storage => {
                     self.change(|state| state.trouble = Some(error));
                     sleep(self.surroundings.patience.again * 10).await;

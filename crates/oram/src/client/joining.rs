@@ -103,6 +103,7 @@ impl Client {
             queue: Queue::new(),
             lookups: Line::new(surroundings.connect.clone(), patience),
             bulk,
+            short: Line::new(surroundings.connect.clone(), patience),
             confirming: Confirming::new(surroundings.anchor.clone()),
             meter: Meter::new(geometry),
             turns: surroundings.between.map(|_| Turns::default()),
@@ -116,6 +117,7 @@ impl Client {
         if shared.surroundings.access == Access::Look {
             return Ok(client.at_rest());
         }
+        shared.results_come().await?;
         shared.remove_leftovers(welcome.period).await?;
         Ok(client.begin(welcome.period))
     }
@@ -224,6 +226,26 @@ impl Surroundings {
 }
 
 impl Shared {
+    /// Waits as long as results come that the server has, so that only the rest is looked up.
+    async fn results_come(&self) -> Result<()> {
+        let mut last = None;
+        loop {
+            let settled = {
+                let state = self.lock();
+                if let Some(error) = &state.failed {
+                    return Err(error.clone());
+                }
+                let settled = state.view.settled();
+                Some(settled).filter(|&settled| settled < state.view.records())
+            };
+            if settled.is_none() || settled == last {
+                return Ok(());
+            }
+            last = settled;
+            sleep(self.surroundings.patience.again).await;
+        }
+    }
+
     /// Removes what clients that ended in the middle have left.
     async fn remove_leftovers(&self, period: u64) -> Result<()> {
         let needed = needed(&self.geometry, period);

@@ -35,6 +35,9 @@ pub(super) struct Metered {
     done: AtomicU64,
     /// Queries after which progress begins to be asked for: by then those before it have results.
     from: u64,
+    /// Queries after which it is to be all but complete: those that are under way then fill up the period
+    /// while the rest is done.
+    to: u64,
 }
 
 impl Meter {
@@ -45,8 +48,11 @@ impl Meter {
     /// A build is due, or begins anew after so many `queries`: what is left of its time is what it has.
     pub(super) fn begin(&self, build: Build, queries: u64) -> Arc<Metered> {
         let work = crate::build::work(&self.geometry, &build).max(1);
-        let from = (build.from + self.geometry.period() / 2).max(queries).min(build.until - 1);
-        let metered = Arc::new(Metered { build, work, done: AtomicU64::new(0), from });
+        let period = self.geometry.period();
+        let from = (build.from + period / 4).max(queries).min(build.until - 1);
+        let reserve = ((build.until - from) / 10).max(period / 8);
+        let to = build.until.saturating_sub(reserve).max(from + 1);
+        let metered = Arc::new(Metered { build, work, done: AtomicU64::new(0), from, to });
         self.lock().push(metered.clone());
         metered
     }
@@ -109,11 +115,9 @@ impl Metered {
         portion(self.done.load(Ordering::Relaxed), self.work)
     }
 
-    /// All but complete at nine tenths of the time.
+    /// In a straight line, up to all but complete.
     fn enforced(&self, queries: u64) -> u64 {
-        let window = (self.build.until - self.from) * 9 / 10;
-        let passed = queries.saturating_sub(self.from);
-        portion(passed, window.max(1)).min(NEARLY)
+        portion(queries.saturating_sub(self.from), self.to - self.from).min(NEARLY)
     }
 }
 

@@ -39,12 +39,14 @@ impl Queue {
 
 /// Keeps a connection, until the client is gone.
 pub(super) async fn keep(shared: Weak<Shared>) {
+    let mut is_first = true;
     loop {
         let Some(strong) = shared.upgrade() else { return };
         let again = strong.surroundings.patience.again;
         let lost = Arc::new(tokio::sync::Notify::new());
-        match connect(&strong, lost.clone()).await {
+        match connect(&strong, lost.clone(), is_first).await {
             Ok(connection) => {
+                is_first = false;
                 strong.queue.current.send_replace(Some(connection));
                 drop(strong);
                 lost.notified().await;
@@ -58,7 +60,11 @@ pub(super) async fn keep(shared: Weak<Shared>) {
     }
 }
 
-async fn connect(shared: &Arc<Shared>, lost: Arc<tokio::sync::Notify>) -> Result<Connection> {
+async fn connect(
+    shared: &Arc<Shared>,
+    lost: Arc<tokio::sync::Notify>,
+    is_first: bool,
+) -> Result<Connection> {
     let stream = shared.surroundings.connect.connect().await?;
     let weak = Arc::downgrade(shared);
     let handler = move |event| {
@@ -84,7 +90,8 @@ async fn connect(shared: &Arc<Shared>, lost: Arc<tokio::sync::Notify>) -> Result
         ));
     }
     Connection::expect(connection.call(Request::Follow { record, result }).await?)?;
-    if shared.surroundings.access != Access::Look {
+    // At first there is nothing that this client has found.
+    if !is_first {
         shared.store_again(&connection).await?;
     }
     Ok(connection)
