@@ -1,9 +1,10 @@
 //! Building a generation from its inputs: which bytes are read and written follows from the schedule
 //! alone; which item comes where follows from the keys, anew for each generation.
 //!
-//! A build is a function of its inputs: whoever repeats it writes the same bytes, and whoever goes on with
-//! another's leaves out what is there. Small generations are built at once (`one_pass`); large ones in two passes over parts that
-//! fit in memory (`two_pass`), so that an item's new place has nothing to do with its old one.
+//! A build is a function of its inputs: whoever repeats it writes the same bytes, and whoever goes on
+//! with another's leaves out what is there. Small generations are built at once (`one_pass`); large
+//! ones in two passes over parts that fit in memory (`two_pass`), so that an item's new place has nothing
+//! to do with its old one.
 //!
 //! Note: oram.md 1.9, completion.
 
