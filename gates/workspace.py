@@ -98,6 +98,10 @@ def is_used(dependency, code):
     return re.search(rf"(?<![\w:]){name}(\s*::|\s+as\b|\s*;)", code) is not None
 
 
+# Asked for by crates/cli and fuzz for their features alone, so that libraries are not built twice.
+SHARED_BUILDS = {"num-traits", "serde_core", "tokio"}
+
+
 def unused_dependencies():
     """Dependencies that no code names, or that tests alone name and all builds have."""
     asked = set()
@@ -115,6 +119,9 @@ def unused_dependencies():
         usual, of_tests = manifest.get("dependencies", {}), manifest.get("dev-dependencies", {})
         asked |= {*usual, *of_tests}
         place = f"{folder.relative_to(ROOT)}/Cargo.toml"
+        if folder.name in ("cli", "fuzz"):
+            usual = {name: how for name, how in usual.items() if name not in SHARED_BUILDS}
+            of_tests = {name: how for name, how in of_tests.items() if name not in SHARED_BUILDS}
         for name in usual:
             if not is_used(name, shipped):
                 where = "tests alone use" if is_used(name, tests) else "nothing uses"
