@@ -4,9 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tacita_oram::Kind;
+use tacita_oram::agreement::Agreement;
+use tacita_oram::anchor::Mark;
 use tacita_oram::blob::{BlobStore, MemoryStore};
 use tacita_oram::engine::message;
 use tacita_oram::geometry::{Generation, Geometry};
+use tacita_oram::keys::Keys;
 use tacita_oram::link::{Connection, Options};
 use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
@@ -30,7 +33,7 @@ fn codec() -> Codec {
 }
 
 fn root() -> Bytes {
-    let root = Root { geometry: geometry(), store_id: [7; 16], fence: 0 };
+    let root = Root { geometry: geometry(), store_id: [7; 16], fence: 0, group: [0; 16] };
     Bytes::copy_from_slice(&root.encode(&[0; 32]))
 }
 
@@ -198,6 +201,14 @@ pub fn trace(bytes: &[u8]) {
     }
 }
 
+/// What whoever keeps a shared anchor may show for it: what is understood is encoded as it came.
+pub fn agreement(bytes: &[u8]) {
+    let keys = Keys::new(&Key::take(&mut [1; 32]), &[7; 16]);
+    if let Ok(agreement) = Agreement::decode(&keys, &[7; 16], bytes) {
+        assert_eq!(agreement.encode(&keys)[..], *bytes);
+    }
+}
+
 /// A corpus for all to begin with: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
@@ -217,12 +228,21 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut wrong = answer(2, Answer::Refused(Refusal::Storage));
     wrong[HEADER_LEN] = 99;
     let push = codec().encode_push(&Push::Record { sequence: 0, record }).unwrap().to_vec();
-    let (session, root_is) = ([4; 16], Root { geometry: geometry(), store_id: [7; 16], fence: 0 });
+    let (session, root_is) =
+        ([4; 16], Root { geometry: geometry(), store_id: [7; 16], fence: 0, group: [0; 16] });
     let asked = message::Asked::Query([2; 32], Operation::Write(Bytes::from(vec![5; 512])));
     let asked = message::Request { number: 1, received: 1, asked_since: Some(7), asked };
     let told = message::Told::Failed(Kind::Storage, "the disk is full".to_owned());
     let told = message::Answer { number: 1, records: 9, told };
+    let mark = Mark { store_id: [7; 16], sequence: 9, head: [6; 32] };
+    let keys = Keys::new(&Key::take(&mut [1; 32]), &[7; 16]);
+    let agreed = Agreement::new([4; 16], mark).encode(&keys);
+    let elsewhere = Agreement::new([4; 16], Mark { store_id: [8; 16], ..mark }).encode(&keys);
     vec![
+        ("oram_agreement", "a-new-group", agreed.to_vec()),
+        ("oram_agreement", "another-stores", elsewhere.to_vec()),
+        ("oram_agreement", "its-beginning", agreed[..100].to_vec()),
+        ("oram_agreement", "without-a-tag", [&agreed[..128], &[0; 32]].concat()),
         ("oram_engine", "a-hello", message::hello(&session).to_vec()),
         ("oram_engine", "a-welcome", message::welcome(&root_is, 9).to_vec()),
         ("oram_engine", "a-write-asked-again", asked.encode(&geometry())),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 19] = [
+const TARGETS: [(&str, fn(&[u8])); 20] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -17,6 +17,7 @@ const TARGETS: [(&str, fn(&[u8])); 19] = [
     ("nbd_requests", tacita_fuzz::nbd::requests),
     ("oram_requests", tacita_fuzz::oram::requests),
     ("oram_replies", tacita_fuzz::oram::replies),
+    ("oram_agreement", tacita_fuzz::oram::agreement),
     ("oram_engine", tacita_fuzz::oram::engine),
     ("oram_trace", tacita_fuzz::oram::trace),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),

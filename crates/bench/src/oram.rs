@@ -19,7 +19,7 @@ use tacita_oram::keys::Id;
 use tacita_oram::link::Delay;
 use tacita_oram::load::{Amount, Load};
 use tacita_oram::record::Operation;
-use tacita_oram::{Options, Store, Way};
+use tacita_oram::{AnchorAt, Options, Store, Way};
 use tacita_secret::Key;
 
 use crate::arguments::OramOptions;
@@ -68,7 +68,7 @@ impl Bench {
         let place = tacita_oram::server::Place::Folder(folder.join("store"));
         Store::init(&place, &key, geometry)?;
         let served = Served::start(folder)?;
-        let anchor = folder.join("anchor");
+        let anchor = AnchorAt::File(folder.join("anchor"));
         // Filled without the delay.
         let store = Store::open(Way::Server(served.address()), &key, &anchor, &Options::default())?;
         if round_trip.is_zero() {

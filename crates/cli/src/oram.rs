@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tacita_oram::geometry::Geometry;
 use tacita_oram::server::Place;
-use tacita_oram::{Error, Kind, Options, Store, Way, key_file};
+use tacita_oram::{AnchorAt, Error, Kind, Options, Store, Way, key_file};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
@@ -68,15 +68,24 @@ fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
 fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
     let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
     let options = Options { roots: client.server.tls_root.clone(), ..options.clone() };
-    Store::open(way.clone(), &key, &anchor_of(client), &options).map_err(|e| failure(&e))
+    Store::open(way.clone(), &key, &anchor_of(client)?, &options).map_err(|e| failure(&e))
 }
 
-fn anchor_of(client: &OramClient) -> PathBuf {
-    client.anchor.clone().unwrap_or_else(|| {
+fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
+    if let Some(place) = &client.shared_anchor {
+        if *place == Place::Memory {
+            let nobody =
+                "a shared anchor in memory is nobody else's: name a folder, Redis or a bucket";
+            return Err(Failure::usage(nobody.to_owned()));
+        }
+        return Ok(AnchorAt::Shared(place.clone()));
+    }
+    let beside_key = || {
         let mut name = client.key.clone().into_os_string();
         name.push(".anchor");
         PathBuf::from(name)
-    })
+    };
+    Ok(AnchorAt::File(client.anchor.clone().unwrap_or_else(beside_key)))
 }
 
 /// A failure with a store.
@@ -95,7 +104,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
         ),
         Kind::NoSpace => Failure::new(exit::NO_SPACE, text),
         Kind::Busy => Failure::new(exit::BUSY, text)
-            .with_remedy("one client writes at a time: close the other one, or --take-over from one that is gone"),
+            .with_remedy("one client writes at a time: close the other one, or --take-over from one that is gone; several write with \
+                 --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
         _ => Failure::new(exit::DEVICE, text),

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::anchor::Anchor;
+use crate::blob::BlobStore;
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::keys::{GenerationKeys, Id, Keys};
@@ -24,6 +25,7 @@ use crate::manifest::Manifest;
 use crate::record::{Operation, RequestId};
 use crate::root::Root;
 
+mod agreeing;
 mod builder;
 mod checking;
 mod confirming;
@@ -38,6 +40,7 @@ pub use checking::Checked;
 pub use joining::init;
 pub use meter::Progress;
 
+use agreeing::Agreeing;
 use confirming::Confirming;
 use line::Line;
 use meter::Meter;
@@ -113,12 +116,22 @@ pub struct Status {
     pub builds: Vec<Progress>,
 }
 
+/// Where it is remembered what the log was, so that a server that shows another one is found out.
+#[derive(Debug, Clone)]
+pub enum Anchorage {
+    /// By this client for itself: it is the only one that writes.
+    Own(Arc<dyn Anchor>),
+    /// By all clients that write, together, in the root of a store of its own, whose owner does not act
+    /// together with the server's. See [`crate::agreement`].
+    Shared(Arc<dyn BlobStore>),
+}
+
 /// What a client needs besides the key.
 pub struct Surroundings {
     /// The way to the server.
     pub connect: Arc<dyn Connect>,
-    /// What the client remembers.
-    pub anchor: Arc<dyn Anchor>,
+    /// Where it is remembered what the log was.
+    pub anchor: Anchorage,
     /// Sixteen random bytes at a time.
     pub random: Arc<dyn Fn() -> std::io::Result<[u8; 16]> + Send + Sync>,
     /// How patient it is.
@@ -161,7 +174,10 @@ struct Shared {
     bulk: Line,
     /// Builds that are due soon, and what opens periods: they do not wait behind the large ones.
     short: Line,
+    /// With an anchor of its own.
     confirming: Confirming,
+    /// With a shared anchor, unless this client only looks.
+    agreeing: Option<Agreeing>,
     meter: Meter,
     /// With a constant rate only.
     turns: Option<Turns>,
@@ -180,6 +196,12 @@ struct State {
     appending: u64,
     /// Queries that this client looks up at the moment.
     mine: HashSet<u64>,
+    /// Whether this client builds: always, with an anchor of its own.
+    builds: bool,
+    /// Queries from this one on have to wait until whoever builds is further, as far as it has told.
+    limit: u64,
+    /// Queries that wait for that.
+    held_back: u64,
     /// Why nothing goes any more.
     failed: Option<Error>,
     /// Why builds do not go on at the moment.
@@ -252,6 +274,15 @@ impl Client {
         Status { queries, present, builds: self.shared.meter.progress(queries) }
     }
 
+    /// Leaves what others can do to them, if there are any that share its anchor; otherwise they notice some
+    /// time after it has gone.
+    ///
+    /// # Errors
+    /// Errors of the shared anchor.
+    pub async fn leave(&self) -> Result<()> {
+        self.shared.leave().await
+    }
+
     /// Waits until nothing is being built that could be finished without further queries.
     ///
     /// # Errors
@@ -306,8 +337,7 @@ impl Shared {
 
     /// Random bytes that nothing else has.
     fn salt(&self) -> Result<[u8; 16]> {
-        (self.surroundings.random)()
-            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))
+        self.surroundings.salt()
     }
 
     /// What keeps a query from ending.

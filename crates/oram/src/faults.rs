@@ -15,6 +15,8 @@ tacita_faults::plantable! {
         FilterByNumber,
         /// What authors of records have seen is not compared with the log.
         ChainUnchecked,
+        /// Clients that share an anchor do not compare the log with it.
+        AgreementIgnored,
         /// Whoever finishes another's query asks for labels of its own.
         FreshOnReplay,
         /// A build leaves what nobody asked for where it was.

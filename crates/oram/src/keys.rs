@@ -27,6 +27,7 @@ const ITEMS: u8 = 8;
 const CHAIN: u8 = 9;
 const MANIFEST_SALT: u8 = 10;
 const ENGINE: u8 = 11;
+const AGREEMENT: u8 = 12;
 const FORMAT_VERSION: u8 = 1;
 
 /// What an engine and its users know each other by.
@@ -52,6 +53,11 @@ impl Keys {
     /// What authenticates the root.
     pub fn root_mac(&self, root: &[u8]) -> Digest {
         self.store.value(ROOT, &[root])
+    }
+
+    /// What authenticates what clients have agreed on.
+    pub fn agreement_mac(&self, agreement: &[u8]) -> Digest {
+        self.store.value(AGREEMENT, &[agreement])
     }
 
     /// The head before the first record.

@@ -8,6 +8,7 @@
 //! Paper: Williams, Sion, Tomescu, "`PrivateFS`: a parallel oblivious file system" (CCS 2012), of
 //! which docs/design/oram.md tells what is held and what is completed.
 
+pub mod agreement;
 pub mod anchor;
 pub mod blob;
 pub mod build;
@@ -45,4 +46,4 @@ pub mod wire;
 pub use client::{Access, Checked, Patience, Progress, Status};
 pub use device::Device;
 pub use error::{Error, Kind, Result};
-pub use store::{Hosted, Options, Store, Way};
+pub use store::{AnchorAt, Hosted, Options, Store, Way};

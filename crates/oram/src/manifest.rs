@@ -3,12 +3,14 @@
 //! A manifest follows from the one before and from the log, so all who could write one write the same
 //! bytes, and the first is kept.
 
+use std::sync::Arc;
+
 use tacita_secret::{Digest, TAG_LEN, digest};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::item::forged;
-use crate::keys::{Head, Keys};
+use crate::keys::{GenerationKeys, Head, Keys};
 use crate::schedule::Build;
 
 /// Bytes of a head that the history keeps.
@@ -48,6 +50,22 @@ impl Manifest {
             generations: Vec::new(),
             history: Vec::new(),
         }
+    }
+
+    /// Keys of `generation`, which lives in this manifest's period.
+    ///
+    /// # Errors
+    /// [`Kind::Hostile`] if the manifest does not know it.
+    pub fn keys_of(
+        &self,
+        generation: Generation,
+        keys: &Keys,
+        geometry: &Geometry,
+    ) -> Result<Arc<GenerationKeys>> {
+        let head = self.head_of(generation).ok_or_else(|| {
+            Error::new(Kind::Hostile, "a manifest does not know what lives in its period")
+        })?;
+        Ok(Arc::new(keys.generation(generation, geometry.shape(generation), &head)))
     }
 
     /// The manifest of the next period. `sealed` is this one as it is stored, `present` and `history`

@@ -14,6 +14,8 @@ pub const TAGGED_LEN: usize = 96;
 pub const TAG_LEN: usize = 32;
 /// Bytes of the store's identity.
 pub const STORE_ID_LEN: usize = 16;
+/// Bytes of the name of those who share an anchor.
+pub const GROUP_LEN: usize = 16;
 /// Version of the format.
 pub const VERSION: u16 = 1;
 const MAGIC: &[u8; 8] = b"TACITORM";
@@ -28,6 +30,8 @@ pub struct Root {
     pub store_id: [u8; STORE_ID_LEN],
     /// Which takeover of the store this is: records of clients with another fence are refused.
     pub fence: u64,
+    /// Who shares an anchor and writes under this fence, by a random name; zeros: one client alone.
+    pub group: [u8; GROUP_LEN],
 }
 
 impl Root {
@@ -46,6 +50,7 @@ impl Root {
         bytes[24..32].copy_from_slice(&geometry.capacity().to_le_bytes());
         bytes[32..48].copy_from_slice(&self.store_id);
         bytes[48..56].copy_from_slice(&self.fence.to_le_bytes());
+        bytes[56..72].copy_from_slice(&self.group);
         bytes
     }
 
@@ -83,6 +88,7 @@ impl Root {
             .map_err(|_| refuse("the root tells of shapes that no store has"))?,
             store_id: array(&bytes[32..48]),
             fence: u64::from_le_bytes(array(&bytes[48..56])),
+            group: array(&bytes[56..72]),
         };
         let tag = array(&bytes[TAGGED_LEN..]);
         if root.encode(&tag) != *bytes {
@@ -102,7 +108,7 @@ mod tests {
 
     fn root() -> Root {
         let geometry = Geometry::new(4096, 256, 4, 1 << 20).unwrap();
-        Root { geometry, store_id: *b"sixteen bytes id", fence: 7 }
+        Root { geometry, store_id: *b"sixteen bytes id", fence: 7, group: [8; 16] }
     }
 
     #[test]

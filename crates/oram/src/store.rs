@@ -1,6 +1,6 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,10 @@ use tacita_secret::{Digest, Key};
 use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::anchor::{Anchor, FileAnchor, MemoryAnchor};
-use crate::client::{self, Access, Checked, Client, Connect, Patience, Status, Surroundings};
+use crate::anchor::{FileAnchor, MemoryAnchor};
+use crate::client::{
+    self, Access, Anchorage, Checked, Client, Connect, Patience, Status, Surroundings,
+};
 use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
@@ -23,6 +25,8 @@ use crate::server::{Limits, Place, Server};
 
 /// Threads that serve one open store.
 const THREADS: usize = 2;
+/// How long a store that is closed waits for the shared anchor.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +41,16 @@ pub struct Options {
     pub delay: Option<Delay>,
     /// A file of certificates that vouch for a server with TLS; `None`: whom the system believes.
     pub roots: Option<PathBuf>,
+}
+
+/// Where it is remembered what the log was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnchorAt {
+    /// In a file of the only client that writes.
+    File(PathBuf),
+    /// By all clients that write, together, as the root of a store that is kept by somebody else than the
+    /// server.
+    Shared(Place),
 }
 
 /// Who asks the server.
@@ -76,13 +90,13 @@ impl Store {
         })
     }
 
-    /// Opens the store that `way` leads to. What a client of a server has seen is remembered in the file
-    /// `anchor`, which is only read by whoever looks.
+    /// Opens the store that `way` leads to. What a client of a server has seen is remembered at `anchor`,
+    /// which is only read by whoever looks.
     ///
     /// # Errors
     /// As [`Client::open`]; [`Kind::Busy`] if another process has the anchor; [`Kind::Parameters`] if an
     /// engine is asked for what is its own to decide: a rate, or taking over.
-    pub fn open(way: Way, key: &Key, anchor: &Path, options: &Options) -> Result<Self> {
+    pub fn open(way: Way, key: &Key, anchor: &AnchorAt, options: &Options) -> Result<Self> {
         let (address, is_engine) = match way {
             Way::Server(address) => (address, false),
             Way::Engine(address) => (address, true),
@@ -95,11 +109,17 @@ impl Store {
         if is_engine {
             return Self::open_engine(connect, key, options);
         }
-        let anchor: Arc<dyn Anchor> = match options.access {
-            Access::Look => Arc::new(MemoryAnchor::of(FileAnchor::look(anchor)?)),
-            Access::Write | Access::TakeOver => Arc::new(FileAnchor::open(anchor)?),
+        let runtime = runtime()?;
+        let anchor = match (anchor, options.access) {
+            (AnchorAt::File(path), Access::Look) => {
+                Anchorage::Own(Arc::new(MemoryAnchor::of(FileAnchor::look(path)?)))
+            }
+            (AnchorAt::File(path), _) => Anchorage::Own(Arc::new(FileAnchor::open(path)?)),
+            (AnchorAt::Shared(place), _) => {
+                Anchorage::Shared(in_time(&runtime, options, place.open())?)
+            }
         };
-        Self::open_with(connect, key, anchor, options)
+        Self::open_on(runtime, connect, key, anchor, options)
     }
 
     /// Opens the store that `connect` leads to.
@@ -109,10 +129,19 @@ impl Store {
     pub fn open_with(
         connect: Arc<dyn Connect>,
         key: &Key,
-        anchor: Arc<dyn Anchor>,
+        anchor: Anchorage,
         options: &Options,
     ) -> Result<Self> {
-        let runtime = runtime()?;
+        Self::open_on(runtime()?, connect, key, anchor, options)
+    }
+
+    fn open_on(
+        runtime: Runtime,
+        connect: Arc<dyn Connect>,
+        key: &Key,
+        anchor: Anchorage,
+        options: &Options,
+    ) -> Result<Self> {
         let surroundings = Surroundings {
             connect,
             anchor,
@@ -303,6 +332,16 @@ impl Store {
                 ))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Others would notice by themselves, later.
+        if let Asking::Client(client) = &*self.asking {
+            let leaving = async { tokio::time::timeout(LEAVING, client.leave()).await };
+            let _ = self.runtime.block_on(leaving);
         }
     }
 }

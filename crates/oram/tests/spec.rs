@@ -35,7 +35,7 @@ fn session() -> Vec<(bool, Vec<u8>)> {
 async fn the_example_is_what_happens() {
     let store = Arc::new(MemoryStore::new());
     let geometry = Geometry::new(512, 16, 2, 100).unwrap();
-    let root = Root { geometry, store_id: [7; 16], fence: 0 };
+    let root = Root { geometry, store_id: [7; 16], fence: 0, group: [0; 16] };
     let root = Bytes::copy_from_slice(&root.encode(&[0; 32]));
     store.put_if_absent(Object::Manifest { period: 0 }, Bytes::new()).await.unwrap();
     store.swap_root(None, root).await.unwrap();

@@ -233,6 +233,10 @@ pub(crate) struct Client {
     /// name with .anchor behind it
     #[arg(long, value_name = "FILE")]
     pub(crate) anchor: Option<PathBuf>,
+    /// Remember it together with other clients that write at the same time, at this place: a folder, Redis
+    /// or a bucket as `serve` takes them, which the server's owner cannot write to; the same for all
+    #[arg(long, value_name = "STORE", conflicts_with = "anchor")]
+    pub(crate) shared_anchor: Option<Place>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

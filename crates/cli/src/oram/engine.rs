@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use serde_json::Value;
 use tacita_daemon::control::{Control, Identity};
 use tacita_oram::link::Address;
-use tacita_oram::{Hosted, Kind, Store, Way, key_file};
+use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way, key_file};
 
 use super::export::Asked;
 use super::serve::{End, when_to_end};
@@ -48,10 +48,11 @@ fn start(command: &Command) -> Outcome<Running> {
         Address::Unix(path) => Some(path.canonicalize()),
         Address::Tcp(_) | Address::Tls(_) => None,
     });
-    // It is asked by its socket, or by its anchor, which no other one has.
-    let at: PathBuf = match socket {
-        Some(socket) => socket?,
-        None => anchor_of(client).canonicalize()?,
+    // It is asked by its socket, or by its anchor, which no other one has, or by its key.
+    let at: PathBuf = match (socket, anchor_of(client)?) {
+        (Some(socket), _) => socket?,
+        (None, AnchorAt::File(anchor)) => anchor.canonicalize()?,
+        (None, AnchorAt::Shared(_)) => client.key.canonicalize()?,
     };
     let identity = Identity { system: "oram", at, device: None, source: None };
     let asked = Asked { store: Arc::clone(&store), ends: caller };

@@ -15,7 +15,7 @@ use tacita_oram::log_view::Outcome as Answer;
 use tacita_oram::record::Operation;
 use tacita_oram::server::{Limits, Listening, Place, Running};
 use tacita_oram::trace::{Comparison, Event, Recorder, Totals, compare, text};
-use tacita_oram::{Options, Store, Way};
+use tacita_oram::{AnchorAt, Options, Store, Way};
 use tacita_secret::Key;
 
 use super::progress::{Curves, Sample};
@@ -121,7 +121,7 @@ impl Watched {
         (queries, evening): (u64, Evening),
     ) -> Outcome<Self> {
         let key = Key::take(&mut tacita_secret::random::<32>()?);
-        let anchor = folder.with_extension("anchor");
+        let anchor = AnchorAt::File(folder.with_extension("anchor"));
         let place = Place::Folder(folder);
         Store::init(&place, &key, geometry).map_err(|e| failure(&e))?;
         let sockets = tempfile::tempdir()?;

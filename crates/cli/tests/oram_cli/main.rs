@@ -350,6 +350,60 @@ fn many_ask_through_one_engine() {
 }
 
 #[test]
+fn several_clients_write_at_once_by_a_shared_anchor() {
+    let test = "several_clients_write_at_once_by_a_shared_anchor";
+    if tacita_testkit::skip_without(test, &["nbdcopy"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.serve();
+    let shared = format!("--shared-anchor {}", bench.path("together"));
+    let second = bench.path("disk-2");
+    bench.ends(&format!("export SERVER --key KEY {shared} --nbd DISK"), 0);
+    bench.ends(&format!("export SERVER --key KEY {shared} --nbd {second}"), 0);
+    let (there, back) = (bench.path("there"), bench.path("back"));
+    let written = content(300 * 4096, 7);
+    std::fs::write(&there, &written).unwrap();
+    let other = format!("nbd+unix:///oram?socket={second}");
+    run("nbdcopy", &[&there, &bench.uri()]);
+    run("nbdcopy", &[&other, &back]);
+    assert!(std::fs::read(&back).unwrap()[..written.len()] == written);
+
+    // Who does not share it is refused, and so is a wish that cannot be.
+    let alone = format!("export SERVER --key KEY --nbd {}", bench.path("disk-3"));
+    bench.ends(&alone, 5);
+    bench.ends(&format!("{alone} --shared-anchor memory:"), 2);
+    bench.ends(&format!("{alone} {shared} --anchor {}", bench.path("own")), 2);
+
+    // Whoever builds is killed in the middle of a copy; the other one goes on, and the store is whole.
+    let changed = content(300 * 4096, 8);
+    std::fs::write(&there, &changed).unwrap();
+    let mut copying = Command::new("nbdcopy").args([&there, &other]).spawn().unwrap();
+    bench.kill("disk");
+    assert!(copying.wait().unwrap().success());
+    bench.ends(&format!("export SERVER --key KEY {shared} --nbd DISK"), 0);
+    run("nbdcopy", &[&bench.uri(), &back]);
+    assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
+    bench.ends("close DISK", 0);
+    bench.ends(&format!("close {second}"), 0);
+    bench.ends(&format!("check SERVER --key KEY {shared}"), 0);
+
+    // The server is set back: no member believes it.
+    bench.ends(&format!("bench SERVER --key KEY {shared} --queries 20"), 0);
+    bench.kill("server");
+    let (store, copy) = (bench.path("store"), bench.path("copy"));
+    run("cp", &["-a", &store, &copy]);
+    bench.serve();
+    bench.ends(&format!("bench SERVER --key KEY {shared} --queries 20"), 0);
+    bench.kill("server");
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::rename(&copy, &store).unwrap();
+    bench.serve();
+    bench.ends(&format!("status SERVER --key KEY {shared}"), 1);
+    bench.ends(&format!("export SERVER --key KEY {shared} --nbd DISK"), 1);
+}
+
+#[test]
 fn a_store_that_was_set_back_or_altered_is_not_believed() {
     let test = "a_store_that_was_set_back_or_altered_is_not_believed";
     if tacita_testkit::skip_without(test, &["nbdcopy"]) {

@@ -35,11 +35,23 @@ impl Pace for WithQueries<'_> {
     }
 }
 
+/// Builds that have begun, and who measures them.
+pub(super) type Begun = Vec<(Build, Arc<Metered>)>;
+
 impl Shared {
-    /// Begins `builds`, each a task of its own.
-    pub(super) fn begin_builds(self: &Arc<Self>, builds: impl IntoIterator<Item = Build>) {
-        for build in builds {
-            let metered = self.meter.begin(build, self.lock().view.records());
+    /// Queries are held back for `builds` from now on, which are to be run.
+    pub(super) fn begin_builds(
+        &self,
+        state: &State,
+        builds: impl IntoIterator<Item = Build>,
+    ) -> Begun {
+        let queries = state.view.records();
+        builds.into_iter().map(|build| (build, self.meter.begin(build, queries))).collect()
+    }
+
+    /// Runs builds, each a task of its own.
+    pub(super) fn run_builds(self: &Arc<Self>, begun: Begun) {
+        for (build, metered) in begun {
             let weak = Arc::downgrade(self);
             tokio::spawn(async move {
                 let Some(shared) = weak.upgrade() else { return };
@@ -103,7 +115,8 @@ impl Shared {
         let queries = state.view.records();
         let due = |build: &Build| build.from <= queries && !state.built.contains(&build.generation);
         let settled = state.view.settled() == queries;
-        settled && state.under_way == 0 && !self.geometry.builds(state.period()).iter().any(due)
+        let is_built = !state.builds || !self.geometry.builds(state.period()).iter().any(due);
+        settled && state.under_way == 0 && is_built
     }
 
     /// Opens one period after the other.
@@ -112,11 +125,11 @@ impl Shared {
             let (manifest, sealed) = self.when(|state| self.next_manifest(state)).await?;
             let period = manifest.period;
             let object = Object::Manifest { period };
-            self.keep_trying(object, Bytes::from(sealed.clone())).await?;
-            let dead = self.change(|state| self.opened(state, manifest, sealed))?;
-            let now = period * self.geometry.period();
-            let begins = self.geometry.builds(period).into_iter();
-            self.begin_builds(begins.filter(|build| build.from == now));
+            if self.lock().builds {
+                self.keep_trying(object, Bytes::from(sealed.clone())).await?;
+            }
+            let (dead, begun) = self.change(|state| self.opened(state, manifest, sealed))?;
+            self.run_builds(begun);
             let weak = Arc::downgrade(&self);
             tokio::spawn(async move {
                 for generation in dead {
@@ -140,20 +153,21 @@ impl Shared {
         }
     }
 
-    /// The manifest of the next period, once it can open.
+    /// The manifest of the next period, once it can open: when what this client builds is complete, or when
+    /// another one has let queries into that period.
     fn next_manifest(&self, state: &State) -> Option<(Manifest, Vec<u8>)> {
         let (manifest, sealed) = state.manifest();
         let period = manifest.period;
         let next_begins = (period + 1) * self.geometry.period();
         let is_due = |build: &Build| build.until == next_begins;
         let start = state.view.head_after(period * self.geometry.period())?;
-        if !self
-            .geometry
-            .builds(period)
-            .iter()
-            .filter(|build| is_due(build))
-            .all(|build| state.built.contains(&build.generation))
-        {
+        let is_built = |build: &Build| state.built.contains(&build.generation);
+        let may_open = if state.builds {
+            self.geometry.builds(period).iter().filter(|build| is_due(build)).all(is_built)
+        } else {
+            state.limit > next_begins || state.view.records() > next_begins
+        };
+        if !may_open {
             return None;
         }
         let Some(before) = period.checked_sub(1) else {
@@ -175,15 +189,20 @@ impl Shared {
         Some((next, sealed))
     }
 
-    /// A period has opened; returns the generations that nobody asks any more.
+    /// A period has opened; returns the generations that nobody asks any more and the builds that begin, if
+    /// this client sees to them.
     fn opened(
         &self,
         state: &mut State,
         manifest: Manifest,
         sealed: Vec<u8>,
-    ) -> Result<Vec<Generation>> {
+    ) -> Result<(Vec<Generation>, Begun)> {
         let (period, present) = (manifest.period, manifest.present);
         let geometry = &self.geometry;
+        for generation in geometry.live(period) {
+            let keys = manifest.keys_of(generation, &self.keys, geometry)?;
+            state.generations.entry(generation).or_insert(keys);
+        }
         state.manifests.insert(period, (manifest, sealed));
         state.manifests.retain(|&other, _| other + 1 >= period);
         state.view.opened(period, present)?;
@@ -191,10 +210,15 @@ impl Shared {
         let needed = needed(geometry, period);
         state.generations.retain(|generation, _| needed.contains(generation));
         state.built.retain(|generation| needed.contains(generation));
+        if !state.builds {
+            return Ok((Vec::new(), Vec::new()));
+        }
         let before = period.saturating_sub(2);
         let mut dead = geometry.live(before);
         dead.retain(|generation| !needed.contains(generation));
-        Ok(dead)
+        let now = period * geometry.period();
+        let begins = geometry.builds(period).into_iter().filter(|build| build.from == now);
+        Ok((dead, self.begin_builds(state, begins)))
     }
 
     /// Removes all objects of a generation.

@@ -10,12 +10,16 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::agreeing::{self, Agreeing};
 use super::builder::needed;
 use super::line::options;
 use super::{
-    Access, Client, Confirming, Line, Meter, Patience, Queue, Shared, State, Surroundings, Turns,
-    queue,
+    Access, Anchorage, Client, Confirming, Line, Meter, Patience, Queue, Shared, State,
+    Surroundings, Turns, queue,
 };
+use crate::agreement::Agreement;
+use crate::anchor::Mark;
+use crate::blob::BlobStore;
 use crate::build::{Objects, Pace, can_build, items};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
@@ -24,7 +28,7 @@ use crate::link::Connection;
 use crate::log_view::{LogView, Past};
 use crate::manifest::Manifest;
 use crate::object::Object;
-use crate::root::Root;
+use crate::root::{GROUP_LEN, Root};
 use crate::wire::{Answer, Request};
 
 /// Makes a store of these shapes whose id is `store_id`, random, on the server at the other end.
@@ -52,13 +56,30 @@ pub async fn init(
     // Left by an init that was interrupted: no store has it, since there is no root.
     Connection::expect(connection.call(Request::Delete { object }).await?)?;
     connection.put(object, Bytes::from(Manifest::first(&keys).seal(&keys))).await?;
-    let root = Root { geometry, store_id, fence: 0 };
+    let root = Root { geometry, store_id, fence: 0, group: [0; 16] };
     let new = Bytes::copy_from_slice(&root.encode(&keys.root_mac(&root.tagged())));
     let swap = Request::SwapRoot { expected: Bytes::new(), new };
     match Connection::expect(connection.call(swap).await?)? {
         Answer::Swapped { swapped: true, .. } => Ok(()),
         _ => Err(exists()),
     }
+}
+
+/// How a client came to the server.
+struct First {
+    connection: Connection,
+    root: Bytes,
+    /// Whether nobody else writes to the store from now on.
+    is_alone: bool,
+}
+
+/// A store that has been opened.
+struct Opened {
+    root: Root,
+    keys: Keys,
+    agreeing: Option<Agreeing>,
+    /// What the log has to begin with.
+    mark: Option<Mark>,
 }
 
 /// Nobody waits for the reading of a level.
@@ -80,11 +101,9 @@ impl Client {
     /// [`Kind::Unreachable`].
     pub async fn open(key: &Key, surroundings: Surroundings) -> Result<Self> {
         let patience = surroundings.patience;
-        let (connection, root) = surroundings.first_connection().await?;
-        let (root, keys) = match surroundings.access {
-            Access::Look => opened(key, &root)?,
-            Access::Write | Access::TakeOver => fenced(&connection, key, root).await?,
-        };
+        let First { connection, root, is_alone } = surroundings.first_connection(key).await?;
+        let Opened { root, keys, agreeing, mark } =
+            surroundings.opened(&connection, key, root).await?;
         let geometry = root.geometry;
         // The period may have been opened since the welcome.
         let (_, welcome) = {
@@ -104,7 +123,8 @@ impl Client {
             lookups: Line::new(surroundings.connect.clone(), patience),
             bulk,
             short: Line::new(surroundings.connect.clone(), patience),
-            confirming: Confirming::new(surroundings.anchor.clone()),
+            confirming: Confirming::default(),
+            agreeing,
             meter: Meter::new(geometry),
             turns: surroundings.between.map(|_| Turns::default()),
             surroundings,
@@ -112,14 +132,25 @@ impl Client {
         let mut tasks = JoinSet::new();
         tasks.spawn(queue::keep(Arc::downgrade(&shared)));
         let client = Self { shared: shared.clone(), tasks };
-        shared.when(|state| (state.view.records() >= welcome.records).then_some(())).await?;
-        client.compare_with_anchor(&connection, welcome.period).await?;
+        let has_joined = |state: &mut State| {
+            let is_there = shared.queue.is_there() && state.view.records() >= welcome.records;
+            is_there.then_some(())
+        };
+        shared.when(has_joined).await?;
+        if let Some(mark) = mark {
+            client.compare_with_anchor(&connection, welcome.period, mark).await?;
+        }
+        if let Some(agreeing) = &shared.agreeing {
+            agreeing.compared().await;
+        }
         if shared.surroundings.access == Access::Look {
             return Ok(client.at_rest());
         }
         shared.results_come().await?;
-        shared.remove_leftovers(welcome.period).await?;
-        Ok(client.begin(welcome.period))
+        if shared.agreeing.is_none() {
+            shared.remove_leftovers(welcome.period).await?;
+        }
+        Ok(client.begin(is_alone))
     }
 
     /// Follows the log no further: it is looked at as it was.
@@ -129,17 +160,29 @@ impl Client {
         self
     }
 
-    /// Begins all that goes on in the background.
-    fn begin(mut self, period: u64) -> Self {
+    /// Begins all that goes on in the background. `is_alone`: nobody else writes.
+    fn begin(mut self, is_alone: bool) -> Self {
         let shared = &self.shared;
-        shared.begin_builds(shared.geometry.builds(period));
-        // Nobody else writes any more, so whatever has no result gets none from elsewhere.
-        let unfinished = {
-            let state = shared.lock();
-            state.view.settled()..state.view.records()
+        let (begun, unfinished) = {
+            let mut state = shared.lock();
+            let begun = if shared.agreeing.is_none() {
+                state.builds = true;
+                shared.begin_builds(&state, shared.geometry.builds(state.period()))
+            } else {
+                Vec::new()
+            };
+            (begun, state.view.settled()..state.view.records())
         };
-        for sequence in unfinished {
-            self.background(move |shared| async move { shared.look_up(sequence).await });
+        shared.run_builds(begun);
+        // Whatever has no result gets none from elsewhere if nobody else is there.
+        if is_alone {
+            for sequence in unfinished {
+                self.background(move |shared| async move { shared.look_up(sequence).await });
+            }
+        }
+        if self.shared.agreeing.is_some() {
+            self.background(move |shared| shared.share_building(is_alone));
+            self.background(Shared::share_progress);
         }
         self.background(Shared::open_periods);
         self.background(Shared::take_over);
@@ -162,9 +205,13 @@ impl Client {
     }
 
     /// The log begins as this client has seen it.
-    async fn compare_with_anchor(&self, connection: &Connection, period: u64) -> Result<()> {
+    async fn compare_with_anchor(
+        &self,
+        connection: &Connection,
+        period: u64,
+        mark: Mark,
+    ) -> Result<()> {
         let shared = &self.shared;
-        let Some(mark) = shared.surroundings.anchor.load().await? else { return Ok(()) };
         let behind = |what: &str| Err(Error::new(Kind::RolledBack, what.to_owned()));
         if mark.store_id != shared.root.store_id {
             return behind("the anchor belongs to another store than the server shows");
@@ -206,7 +253,7 @@ impl Client {
 
 impl Surroundings {
     /// A connection, and the root, once the store is free for this access.
-    async fn first_connection(&self) -> Result<(Connection, Bytes)> {
+    async fn first_connection(&self, key: &Key) -> Result<First> {
         let until = Instant::now() + self.patience.take_over;
         loop {
             let stream = self.connect.connect().await?;
@@ -214,14 +261,62 @@ impl Surroundings {
                 Connection::open(stream, options(&self.patience), |_| ()).await?;
             let none = || Error::new(Kind::NotAStore, "there is no store yet: make one by init");
             let root = welcome.root.ok_or_else(none)?;
-            if self.access != Access::Write || welcome.followers == 0 {
-                return Ok((connection, root));
+            let is_alone = welcome.followers == 0 || matches!(self.anchor, Anchorage::Own(_));
+            if self.access != Access::Write
+                || welcome.followers == 0
+                || self.is_member(key, &root).await?
+            {
+                return Ok(First { connection, root, is_alone });
             }
             if Instant::now() >= until {
                 return Err(Error::new(Kind::Busy, "another client has the store open"));
             }
             sleep(self.patience.again).await;
         }
+    }
+}
+
+impl Surroundings {
+    /// Opens the store as whoever may write to it with this anchor, or only looks.
+    async fn opened(&self, connection: &Connection, key: &Key, root: Bytes) -> Result<Opened> {
+        let (root, keys, agreeing) = match (self.access, &self.anchor) {
+            (Access::Look, _) => {
+                let (root, keys) = opened(key, &root)?;
+                (root, keys, None)
+            }
+            (_, Anchorage::Own(_)) => {
+                let (root, keys) = fenced(connection, key, root).await?;
+                (root, keys, None)
+            }
+            (_, Anchorage::Shared(place)) => {
+                let random = || self.salt();
+                let (root, keys, agreement) = joining(connection, key, root, place, random).await?;
+                let agreeing = Agreeing::new(place.clone(), keys.clone(), self.salt()?, agreement);
+                (root, keys, Some(agreeing))
+            }
+        };
+        let mark = match (&agreeing, &self.anchor) {
+            (Some(agreeing), _) => Some(agreeing.known().await.mark),
+            (None, Anchorage::Own(anchor)) => anchor.load().await?,
+            (None, Anchorage::Shared(place)) => {
+                let kept = agreeing::kept(&**place, &keys, &root.store_id).await?;
+                kept.map(|agreement| agreement.mark)
+            }
+        };
+        Ok(Opened { root, keys, agreeing, mark })
+    }
+
+    /// Whether those who write to the store share this client's anchor.
+    async fn is_member(&self, key: &Key, root: &Bytes) -> Result<bool> {
+        let Anchorage::Shared(place) = &self.anchor else { return Ok(false) };
+        let (root, keys) = opened(key, root)?;
+        let kept = agreeing::kept(&**place, &keys, &root.store_id).await?;
+        Ok(kept.is_some_and(|agreement| agreement.group == root.group))
+    }
+
+    /// Random bytes that nothing else has.
+    pub(super) fn salt(&self) -> Result<[u8; 16]> {
+        (self.random)().map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))
     }
 }
 
@@ -247,7 +342,7 @@ impl Shared {
     }
 
     /// Removes what clients that ended in the middle have left.
-    async fn remove_leftovers(&self, period: u64) -> Result<()> {
+    pub(super) async fn remove_leftovers(&self, period: u64) -> Result<()> {
         let needed = needed(&self.geometry, period);
         for object in self.bulk.names("generation/").await? {
             if object.generation().is_some_and(|generation| !needed.contains(&generation)) {
@@ -273,14 +368,50 @@ async fn fenced(connection: &Connection, key: &Key, root: Bytes) -> Result<(Root
     let mut expected = root;
     loop {
         let (root, keys) = opened(key, &expected)?;
-        let root = Root { fence: root.fence + 1, ..root };
-        let new = Bytes::copy_from_slice(&root.encode(&keys.root_mac(&root.tagged())));
-        let swap = Request::SwapRoot { expected: expected.clone(), new };
-        match Connection::expect(connection.call(swap).await?)? {
-            Answer::Swapped { swapped: true, .. } => return Ok((root, keys)),
-            Answer::Swapped { root, .. } => expected = root,
-            _ => return Err(Error::new(Kind::Protocol, "the server answers something else")),
+        let root = Root { fence: root.fence + 1, group: [0; GROUP_LEN], ..root };
+        match swapped(connection, &keys, &expected, &root).await? {
+            None => return Ok((root, keys)),
+            Some(other) => expected = other,
         }
+    }
+}
+
+/// The root with the fence of those who share the anchor at `place`, the keys, and what they have agreed on.
+async fn joining(
+    connection: &Connection,
+    key: &Key,
+    root: Bytes,
+    place: &Arc<dyn BlobStore>,
+    random: impl Fn() -> Result<[u8; 16]>,
+) -> Result<(Root, Keys, Agreement)> {
+    let mut expected = root;
+    loop {
+        let (root, keys) = opened(key, &expected)?;
+        let agreement = agreeing::kept_or_made(&**place, &keys, root.store_id, random()?).await?;
+        if agreement.group == root.group {
+            return Ok((root, keys, agreement));
+        }
+        let root = Root { fence: root.fence + 1, group: agreement.group, ..root };
+        match swapped(connection, &keys, &expected, &root).await? {
+            None => return Ok((root, keys, agreement)),
+            Some(other) => expected = other,
+        }
+    }
+}
+
+/// Makes `root` the root if it is `expected`; otherwise says what it is.
+async fn swapped(
+    connection: &Connection,
+    keys: &Keys,
+    expected: &Bytes,
+    root: &Root,
+) -> Result<Option<Bytes>> {
+    let new = Bytes::copy_from_slice(&root.encode(&keys.root_mac(&root.tagged())));
+    let swap = Request::SwapRoot { expected: expected.clone(), new };
+    match Connection::expect(connection.call(swap).await?)? {
+        Answer::Swapped { swapped: true, .. } => Ok(None),
+        Answer::Swapped { root, .. } => Ok(Some(root)),
+        _ => Err(Error::new(Kind::Protocol, "the server answers something else")),
     }
 }
 
@@ -329,11 +460,7 @@ async fn joined(
     for (asking, manifest) in manifests.range(before..).map(|(asking, (known, _))| (asking, known))
     {
         for generation in geometry.live(*asking) {
-            let head = manifest.head_of(generation).ok_or_else(|| {
-                Error::new(Kind::Hostile, "a manifest does not know what lives in its period")
-            })?;
-            let keys = keys.generation(generation, geometry.shape(generation), &head);
-            generations.insert(generation, Arc::new(keys));
+            generations.insert(generation, manifest.keys_of(generation, keys, &geometry)?);
         }
     }
     let mut past = Past::none(keys);
@@ -361,6 +488,9 @@ async fn joined(
         appending: 0,
         under_way: 0,
         mine: HashSet::new(),
+        builds: false,
+        limit: 0,
+        held_back: 0,
         failed: None,
         trouble: None,
     })

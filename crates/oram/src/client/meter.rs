@@ -67,6 +67,11 @@ impl Meter {
         self.lock().iter().all(|build| build.reported() >= build.enforced(queries))
     }
 
+    /// The first query that may not be let in as far as builds are; as large as there is if none waits.
+    pub(super) fn limit(&self) -> u64 {
+        self.lock().iter().map(|build| build.limit()).min().unwrap_or(u64::MAX)
+    }
+
     pub(super) fn progress(&self, queries: u64) -> Vec<Progress> {
         self.lock()
             .iter()
@@ -113,6 +118,17 @@ impl Metered {
 
     fn reported(&self) -> u64 {
         portion(self.done.load(Ordering::Relaxed), self.work)
+    }
+
+    /// The first number of queries for which more is asked than there is.
+    fn limit(&self) -> u64 {
+        let reported = self.reported();
+        if reported >= NEARLY {
+            return u64::MAX;
+        }
+        let line = u128::from(reported + 1) * u128::from(self.to - self.from);
+        let queries = line.div_ceil(u128::from(WHOLE));
+        self.from + u64::try_from(queries).expect("at most the line's length")
     }
 
     /// In a straight line, up to all but complete.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Access, Shared, State};
+use super::{Access, Anchorage, Shared, State};
 use crate::anchor::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -30,6 +30,29 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.change(|state| state.under_way -= 1);
+    }
+}
+
+/// Counts a query as one that waits until builds are further.
+struct HeldBack<'a> {
+    shared: &'a Shared,
+    is_counted: bool,
+}
+
+impl HeldBack<'_> {
+    fn count(&mut self, state: &mut State) {
+        if !self.is_counted {
+            self.is_counted = true;
+            state.held_back += 1;
+        }
+    }
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.shared.lock().held_back -= 1;
+        }
     }
 }
 
@@ -68,13 +91,17 @@ impl Shared {
 
     /// Waits until all builds are as far as they have to be, and the period is open.
     async fn admitted(&self) -> Result<()> {
+        let mut held_back = HeldBack { shared: self, is_counted: false };
         self.when(|state| {
             let queries = state.view.records() + state.appending;
             let is_open = queries < (state.period() + 1) * self.geometry.period();
-            if is_open && self.meter.admits(queries) {
+            let is_paced =
+                if state.builds { self.meter.admits(queries) } else { queries < state.limit };
+            if is_open && is_paced {
                 state.appending += 1;
                 return Some(());
             }
+            held_back.count(state);
             None
         })
         .await
@@ -152,7 +179,21 @@ impl Shared {
             let store_id = self.root.store_id;
             Mark { store_id, sequence: state.view.records(), head: state.view.head() }
         };
-        self.confirming.confirm(sequence + 1, newest).await?;
+        match (&self.agreeing, &self.surroundings.anchor) {
+            (Some(agreeing), _) => {
+                agreeing
+                    .confirm(self, sequence + 1, newest)
+                    .await
+                    .inspect_err(|e| self.fail(e.clone()))?;
+                // Others may have opened the period that the query is in.
+                let period = sequence / self.geometry.period();
+                self.when(|state| (state.period() >= period).then_some(())).await?;
+            }
+            (None, Anchorage::Own(anchor)) => {
+                self.confirming.confirm(&**anchor, sequence + 1, newest).await?;
+            }
+            (None, Anchorage::Shared(_)) => unreachable!("who only looks asks nothing"),
+        }
         let fresh = planted(Fault::FreshOnReplay).then(|| self.salt()).transpose()?;
         let begun = {
             let mut state = self.lock();
@@ -180,6 +221,12 @@ impl Shared {
                 _ => Err(Error::new(Kind::Protocol, "the server answers something else")),
             });
             if let Err(error) = taken {
+                // Who builds may have removed what others no longer need, since somebody else has finished
+                // this query.
+                if self.agreeing.is_some() && self.settles(sequence).await? {
+                    self.lock().mine.remove(&sequence);
+                    return Ok(());
+                }
                 self.fail(error.clone());
                 return Err(error);
             }
@@ -200,6 +247,15 @@ impl Shared {
         })
     }
 
+    /// Whether the query has its result, or gets it from others in time.
+    async fn settles(&self, sequence: u64) -> Result<bool> {
+        let settled = self.when(|state| (state.view.settled() > sequence).then_some(()));
+        match tokio::time::timeout(self.surroundings.patience.take_over, settled).await {
+            Ok(settled) => settled.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Takes over queries that get no result.
     pub(super) async fn take_over(self: Arc<Self>) -> Result<()> {
         loop {
@@ -207,10 +263,7 @@ impl Shared {
                 state.view.oldest_unsettled().filter(|oldest| !state.mine.contains(oldest))
             };
             let waiting = self.when(oldest).await?;
-            let settled = self.when(|state| (state.view.settled() > waiting).then_some(()));
-            if tokio::time::timeout(self.surroundings.patience.take_over, settled).await.is_err()
-                && !self.lock().mine.contains(&waiting)
-            {
+            if !self.settles(waiting).await? && !self.lock().mine.contains(&waiting) {
                 self.look_up(waiting).await?;
             }
         }

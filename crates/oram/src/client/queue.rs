@@ -29,6 +29,11 @@ impl Queue {
         self.current.send_replace(None);
     }
 
+    /// Whether there is a connection: others find that this client is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.current.borrow().is_some()
+    }
+
     /// The connection, as soon as there is one.
     pub(super) async fn connection(&self) -> Connection {
         let mut current = self.current.subscribe();
@@ -48,6 +53,7 @@ pub(super) async fn keep(shared: Weak<Shared>) {
             Ok(connection) => {
                 is_first = false;
                 strong.queue.current.send_replace(Some(connection));
+                strong.changed.notify_waiters();
                 drop(strong);
                 lost.notified().await;
                 let Some(strong) = shared.upgrade() else { return };

@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn greetings_come_back() {
-        let root = Root { geometry: geometry(), store_id: [3; 16], fence: 9 };
+        let root = Root { geometry: geometry(), store_id: [3; 16], fence: 9, group: [0; 16] };
         assert_eq!(open_welcome(&welcome(&root, 77)).unwrap(), (root, 77));
         assert_eq!(open_hello(&hello(&[4; 16])).unwrap(), [4; 16]);
         for len in 0..HELLO_LEN {

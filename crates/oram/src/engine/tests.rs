@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::anchor::MemoryAnchor;
 use crate::blob::MemoryStore;
-use crate::client::{self, Access, Client, Connect, Patience, Surroundings};
+use crate::client::{self, Access, Anchorage, Client, Connect, Patience, Surroundings};
 use crate::geometry::Geometry;
 use crate::keys::Id;
 use crate::link::{Delay, Stream};
@@ -117,7 +117,7 @@ impl World {
     async fn client(&self) -> Arc<Client> {
         let surroundings = Surroundings {
             connect: self.server.clone(),
-            anchor: self.anchor.clone(),
+            anchor: Anchorage::Own(self.anchor.clone()),
             random: Arc::new(tacita_secret::random::<16>),
             patience: Patience::default(),
             access: Access::TakeOver,

@@ -66,7 +66,7 @@ async fn connected(options: Options) -> (Connection, Peer, Seen) {
     let (opened, ()) = tokio::join!(Connection::open(ours, options, handler), async {
         let (number, request) = peer.request().await;
         assert_eq!(request, Request::Hello { version: VERSION });
-        let root = Root { geometry: geometry(), store_id: [1; 16], fence: 0 };
+        let root = Root { geometry: geometry(), store_id: [1; 16], fence: 0, group: [0; 16] };
         let root = Bytes::copy_from_slice(&root.encode(&[0; 32]));
         let welcome =
             Answer::Welcome { version: VERSION, root, records: 3, period: 0, followers: 0 };

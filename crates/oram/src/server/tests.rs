@@ -25,7 +25,7 @@ fn geometry() -> Geometry {
 }
 
 fn root(fence: u64) -> Bytes {
-    let root = Root { geometry: geometry(), store_id: [7; 16], fence };
+    let root = Root { geometry: geometry(), store_id: [7; 16], fence, group: [0; 16] };
     Bytes::copy_from_slice(&root.encode(&[0; 32]))
 }
 
@@ -279,7 +279,7 @@ async fn an_old_fence_is_refused() {
     assert_eq!(new.call(append).await, appended(1));
     let malformed = Answer::Refused(Refusal::Malformed);
     assert_eq!(new.call(swap(root(1), Bytes::from_static(b"none"))).await, malformed);
-    let other = Root { geometry: geometry(), store_id: [8; 16], fence: 2 };
+    let other = Root { geometry: geometry(), store_id: [8; 16], fence: 2, group: [0; 16] };
     let other = Bytes::copy_from_slice(&other.encode(&[0; 32]));
     assert_eq!(new.call(swap(root(1), other)).await, malformed);
 }

@@ -19,7 +19,7 @@ fn geometry() -> Geometry {
 }
 
 fn root() -> Bytes {
-    let root = Root { geometry: geometry(), store_id: [7; 16], fence: 0 };
+    let root = Root { geometry: geometry(), store_id: [7; 16], fence: 0, group: [0; 16] };
     Bytes::copy_from_slice(&root.encode(&[0; 32]))
 }
 
@@ -226,7 +226,7 @@ fn a_recorder_hands_on_what_it_tells() {
     let recorder = Recorder::start(&server, &listen, tell).unwrap();
     assert_ne!(*recorder.address(), listen);
 
-    let anchor = folder.path().join("anchor");
+    let anchor = crate::AnchorAt::File(folder.path().join("anchor"));
     let address = recorder.address().clone();
     let store =
         Store::open(crate::Way::Server(address), &key, &anchor, &Options::default()).unwrap();

@@ -23,21 +23,26 @@ pub(crate) fn geometry() -> Geometry {
 /// What was asked about one block: when it began and ended (never, if the client was gone), what was
 /// written if anything, and what it was told, 0 for a block that was not there.
 #[derive(Debug, Clone)]
-struct Call {
+pub(crate) struct Call {
     begin: u64,
     end: Option<u64>,
     written: Option<u64>,
     told: Option<u64>,
 }
 
-type History = Arc<Mutex<HashMap<u64, Vec<Call>>>>;
+pub(crate) type History = Arc<Mutex<HashMap<u64, Vec<Call>>>>;
 
 fn number(block: &Bytes) -> u64 {
     u64::from_le_bytes(block[..8].try_into().unwrap())
 }
 
 /// Asks one thing about one of few blocks and writes it down; whether it ended.
-async fn ask(client: &Client, history: &History, clock: &Mutex<u64>, state: &mut u64) -> bool {
+pub(crate) async fn ask(
+    client: &Client,
+    history: &History,
+    clock: &Mutex<u64>,
+    state: &mut u64,
+) -> bool {
     let tick = || {
         let mut clock = clock.lock().unwrap();
         *clock += 1;
@@ -138,11 +143,15 @@ pub(crate) async fn have_one_history(seed: u64, world: &World, haste: u64) {
     for state in 0..40 {
         assert!(ask(&client, &history, &clock, &mut (state * 77)).await);
     }
+    judge(&history, seed);
+}
+
+/// Enough was answered, and each block went through one history.
+pub(crate) fn judge(history: &History, seed: u64) {
     let history = history.lock().unwrap();
     let ended: usize = history.values().flatten().filter(|call| call.end.is_some()).count();
     assert!(ended > 50, "{ended}");
     for (which, calls) in &*history {
-        // In pieces that quiet moments separate, for the search is exponential in what overlaps.
         assert!(is_linear(calls), "seed {seed}, block {which}: {calls:?}");
     }
 }

@@ -12,5 +12,6 @@ mod proxy;
 mod redis_server;
 mod shapes;
 mod stores;
+mod together;
 mod uniform;
 mod world;

@@ -1,16 +1,17 @@
 //! The shape of what the server sees is the same for all workloads of the same number and times of
 //! queries: exactly, to the byte count, the order and the microsecond.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tacita_oram::blob::{BlobStore, FolderStore, MemoryStore};
+use tacita_oram::client::{Access, Anchorage, Client};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::record::{Operation, digest_of};
 
 use super::proxy::Trace;
-use super::world::{World, block, id};
+use super::world::{World, block, id, key};
 
 const TASKS: u64 = 6;
 const ROUNDS: u64 = 40;
@@ -32,13 +33,34 @@ async fn play_over(
     store: Arc<dyn BlobStore>,
     workload: Workload,
 ) -> Result<Trace, tacita_oram::Error> {
-    let geometry = geometry();
-    let world = World::over(store, geometry, 30).await;
+    let world = World::over(store, geometry(), 30).await;
     world.prepare(100).await;
     let trace = world.watch();
-    let client = Arc::new(world.open().await?);
+    let client = world.open().await?;
+    ask(workload, vec![client]).await?;
+    Ok(ended(&trace))
+}
+
+/// The trace of a workload that several clients with one anchor share.
+async fn play_together(workload: Workload) -> Result<Trace, tacita_oram::Error> {
+    let world = World::new(geometry(), 30).await;
+    world.prepare(100).await;
+    let trace = world.watch();
+    let anchor = Anchorage::Shared(Arc::new(MemoryStore::new()));
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(world.open_at(anchor.clone(), key(), Access::Write).await?);
+    }
+    ask(workload, clients).await?;
+    Ok(ended(&trace))
+}
+
+/// All tasks ask, each one of the clients.
+async fn ask(workload: Workload, clients: Vec<Client>) -> Result<(), tacita_oram::Error> {
+    let geometry = geometry();
+    let clients: Vec<_> = clients.into_iter().map(Arc::new).collect();
     let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..TASKS {
+    for (task, client) in (0..TASKS).zip(clients.iter().cycle()) {
         let client = client.clone();
         tasks.spawn(async move {
             for round in 0..ROUNDS {
@@ -51,12 +73,17 @@ async fn play_over(
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap()?;
     }
-    client.idle().await?;
-    drop(client);
+    for client in clients {
+        client.idle().await?;
+    }
+    Ok(())
+}
+
+fn ended(trace: &Mutex<Trace>) -> Trace {
     let mut trace = std::mem::take(&mut *trace.lock().unwrap());
     // What passes in the same instant has no order: which task runs first is drawn by the runtime.
     trace.frames.sort();
-    Ok(trace)
+    trace
 }
 
 const WORKLOADS: [(&str, Workload); 9] = [
@@ -116,6 +143,17 @@ async fn all_workloads_have_the_same() {
     }
     let trace = play(WORKLOADS[3].1).await.unwrap();
     assert!(trace.labels.len() > 500 && trace.frames.len() > 2500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_workloads_of_several_clients_have_the_same() {
+    let first = play_together(WORKLOADS[0].1).await.unwrap();
+    assert!(first.labels.len() > 500 && first.most_of_one_label() == 1);
+    for (name, workload) in &WORKLOADS[1..] {
+        let trace = play_together(*workload).await.unwrap();
+        assert_eq!(difference(&first, &trace), None, "{name}");
+        assert_eq!(trace.most_of_one_label(), 1, "{name}");
+    }
 }
 
 /// A folder takes no simulated time: not even that may be seen of what is in it.

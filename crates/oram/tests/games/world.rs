@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tacita_oram::anchor::{Anchor, MemoryAnchor};
 use tacita_oram::blob::{BlobStore, MemoryStore};
-use tacita_oram::client::{self, Access, Client, Connect, Patience, Surroundings};
+use tacita_oram::client::{self, Access, Anchorage, Client, Connect, Patience, Surroundings};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::link::{Delay, Stream};
@@ -111,6 +111,29 @@ impl World {
         world
     }
 
+    /// Another server, which goes on from what this one's store holds now.
+    pub(crate) async fn forked(&self) -> Self {
+        let memory = Arc::new(MemoryStore::new());
+        memory.restore(self.memory.snapshot());
+        let way = Way {
+            server: Mutex::default(),
+            served: Mutex::default(),
+            delay: self.way.delay,
+            geometry: self.way.geometry,
+            watched: Mutex::default(),
+            lie: Mutex::default(),
+        };
+        let world = Self {
+            memory: memory.clone(),
+            store: memory,
+            anchor: self.anchor.clone(),
+            way: Arc::new(way),
+            seed: self.seed.clone(),
+        };
+        world.start().await;
+        world
+    }
+
     pub(crate) async fn start(&self) {
         let server = Server::open(self.store.clone(), Limits::default()).await.unwrap();
         *self.way.server.lock().unwrap() = Some(server);
@@ -166,6 +189,15 @@ impl World {
         key: Key,
         access: Access,
     ) -> Result<Client> {
+        self.open_at(Anchorage::Own(anchor), key, access).await
+    }
+
+    pub(crate) async fn open_at(
+        &self,
+        anchor: Anchorage,
+        key: Key,
+        access: Access,
+    ) -> Result<Client> {
         let seed = self.seed.clone();
         let random = move || {
             let mut seed = seed.lock().unwrap();
@@ -177,7 +209,8 @@ impl World {
             connect: self.way.clone(),
             anchor,
             random: Arc::new(random),
-            patience: Patience::default(),
+            // Nothing else happens in the same instant: what comes first then is drawn by the runtime.
+            patience: Patience { again: Duration::from_micros(100_007), ..Patience::default() },
             access,
             between: None,
         };
