@@ -223,6 +223,11 @@ impl LogView {
         self.requests.get(request).copied()
     }
 
+    /// Whether query `sequence` has a result, settled or not; one that is forgotten has.
+    pub fn is_found(&self, sequence: u64) -> bool {
+        self.entry(sequence).is_none_or(|entry| entry.found.is_some() || entry.settled.is_some())
+    }
+
     /// What query `sequence` found, sealed once more under `salt`.
     pub fn sealed_result(&self, sequence: u64, salt: [u8; 16]) -> Option<Vec<u8>> {
         let found = self.entry(sequence)?.found.as_ref()?;

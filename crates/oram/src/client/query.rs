@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Access, Anchorage, Shared, State};
@@ -256,15 +257,31 @@ impl Shared {
         }
     }
 
-    /// Takes over queries that get no result.
+    /// Takes over queries that get no result: when the oldest has waited long enough, all that had come
+    /// when it began to wait.
     pub(super) async fn take_over(self: Arc<Self>) -> Result<()> {
         loop {
-            let oldest = |state: &mut State| {
-                state.view.oldest_unsettled().filter(|oldest| !state.mine.contains(oldest))
+            let waiting = |state: &mut State| {
+                let oldest = state.view.oldest_unsettled();
+                oldest
+                    .filter(|oldest| !state.mine.contains(oldest))
+                    .map(|n| n..state.view.records())
             };
-            let waiting = self.when(oldest).await?;
-            if !self.settles(waiting).await? && !self.lock().mine.contains(&waiting) {
-                self.look_up(waiting).await?;
+            let waiting = self.when(waiting).await?;
+            if self.settles(waiting.start).await? {
+                continue;
+            }
+            let mut lookups = JoinSet::new();
+            {
+                let state = self.lock();
+                let open = |n: &u64| !state.mine.contains(n) && !state.view.is_found(*n);
+                for sequence in waiting.filter(open) {
+                    let shared = self.clone();
+                    lookups.spawn(async move { shared.look_up(sequence).await });
+                }
+            }
+            while let Some(ended) = lookups.join_next().await {
+                ended.expect("lookups do not panic")?;
             }
         }
     }
