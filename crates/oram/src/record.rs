@@ -64,20 +64,44 @@ const COMPARE_ABSENT: u8 = 4;
 const COMPARE_DIGEST: u8 = 5;
 const DUMMY: u8 = 6;
 
+impl Operation {
+    /// As records and messages have it: its code, what it expects, what it writes.
+    pub(crate) const fn parts(&self) -> (u8, Option<Digest>, Option<&Bytes>) {
+        match self {
+            Self::Read => (READ, None, None),
+            Self::Write(block) => (WRITE, None, Some(block)),
+            Self::Free => (FREE, None, None),
+            Self::CompareAndWrite { expected: None, new } => (COMPARE_ABSENT, None, Some(new)),
+            Self::CompareAndWrite { expected, new } => (COMPARE_DIGEST, *expected, Some(new)),
+            Self::Dummy => (DUMMY, None, None),
+        }
+    }
+
+    /// The operation of these parts; `None` if no operation has this code.
+    pub(crate) fn of_parts(
+        code: u8,
+        expected: Digest,
+        block: impl FnOnce() -> Bytes,
+    ) -> Option<Self> {
+        Some(match code {
+            READ => Self::Read,
+            WRITE => Self::Write(block()),
+            FREE => Self::Free,
+            COMPARE_ABSENT => Self::CompareAndWrite { expected: None, new: block() },
+            COMPARE_DIGEST => Self::CompareAndWrite { expected: Some(expected), new: block() },
+            DUMMY => Self::Dummy,
+            _ => return None,
+        })
+    }
+}
+
 impl Record {
     /// The record, sealed under a key that follows from `salt`, which no other record has.
     pub fn seal(&self, keys: &Keys, salt: [u8; SALT_LEN], block_len: usize) -> Vec<u8> {
         let mut sealed = vec![0; RECORD_OVERHEAD + block_len];
         sealed[..SALT_LEN].copy_from_slice(&salt);
         let content = &mut sealed[SALT_LEN..RECORD_OVERHEAD - TAG_LEN + block_len];
-        let (code, expected, block) = match &self.operation {
-            Operation::Read => (READ, None, None),
-            Operation::Write(block) => (WRITE, None, Some(block)),
-            Operation::Free => (FREE, None, None),
-            Operation::CompareAndWrite { expected: None, new } => (COMPARE_ABSENT, None, Some(new)),
-            Operation::CompareAndWrite { expected, new } => (COMPARE_DIGEST, *expected, Some(new)),
-            Operation::Dummy => (DUMMY, None, None),
-        };
+        let (code, expected, block) = self.operation.parts();
         content[..16].copy_from_slice(&self.request);
         content[16..48].copy_from_slice(&self.id);
         content[48..80].copy_from_slice(&expected.unwrap_or_default());
@@ -110,15 +134,7 @@ impl Record {
         let content = Bytes::from(content);
         let block = || content.slice(FIELDS_LEN..);
         let expected: Digest = content[48..80].try_into().expect("a digest");
-        let operation = match content[120] {
-            READ => Operation::Read,
-            WRITE => Operation::Write(block()),
-            FREE => Operation::Free,
-            COMPARE_ABSENT => Operation::CompareAndWrite { expected: None, new: block() },
-            COMPARE_DIGEST => Operation::CompareAndWrite { expected: Some(expected), new: block() },
-            DUMMY => Operation::Dummy,
-            _ => return Err(damaged()),
-        };
+        let operation = Operation::of_parts(content[120], expected, block).ok_or_else(damaged)?;
         Ok(Self {
             request: content[..16].try_into().expect("an identifier"),
             id: content[16..48].try_into().expect("an id"),

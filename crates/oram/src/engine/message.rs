@@ -27,13 +27,8 @@ const BUILD_LEN: usize = 1 + 8 + 8 + 8;
 /// Builds that a status tells of.
 const BUILDS_MAX: usize = 19;
 
+/// Of requests that are no operation; operations have the codes of records.
 const STATUS: u8 = 0;
-const READ: u8 = 1;
-const WRITE: u8 = 2;
-const FREE: u8 = 3;
-const COMPARE_ABSENT: u8 = 4;
-const COMPARE_DIGEST: u8 = 5;
-const DUMMY: u8 = 6;
 
 const STATUS_IS: u8 = 0;
 const WAS_ABSENT: u8 = 1;
@@ -151,18 +146,10 @@ impl Request {
         let mut bytes = vec![0; request_len(geometry)];
         let (code, id, expected, block) = match &self.asked {
             Asked::Status => (STATUS, None, None, None),
-            Asked::Query(id, operation) => match operation {
-                Operation::Read => (READ, Some(id), None, None),
-                Operation::Write(block) => (WRITE, Some(id), None, Some(block)),
-                Operation::Free => (FREE, Some(id), None, None),
-                Operation::CompareAndWrite { expected: None, new } => {
-                    (COMPARE_ABSENT, Some(id), None, Some(new))
-                }
-                Operation::CompareAndWrite { expected: Some(expected), new } => {
-                    (COMPARE_DIGEST, Some(id), Some(expected), Some(new))
-                }
-                Operation::Dummy => (DUMMY, Some(id), None, None),
-            },
+            Asked::Query(id, operation) => {
+                let (code, expected, block) = operation.parts();
+                (code, Some(id), expected, block)
+            }
         };
         bytes[0] = code;
         bytes[1] = u8::from(self.asked_since.is_some());
@@ -170,7 +157,7 @@ impl Request {
         bytes[16..24].copy_from_slice(&self.received.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.asked_since.unwrap_or_default().to_le_bytes());
         bytes[32..64].copy_from_slice(id.unwrap_or(&Id::default()));
-        bytes[64..96].copy_from_slice(expected.unwrap_or(&[0; 32]));
+        bytes[64..96].copy_from_slice(&expected.unwrap_or_default());
         if let Some(block) = block {
             bytes[REQUEST_LEN..].copy_from_slice(block);
         }
@@ -187,24 +174,17 @@ impl Request {
         }
         let block = || bytes.slice(REQUEST_LEN..);
         let id: Id = field(bytes, 32);
-        let operation = match bytes[0] {
-            STATUS => None,
-            READ => Some(Operation::Read),
-            WRITE => Some(Operation::Write(block())),
-            FREE => Some(Operation::Free),
-            COMPARE_ABSENT => Some(Operation::CompareAndWrite { expected: None, new: block() }),
-            COMPARE_DIGEST => {
-                let expected = Some(field(bytes, 64));
-                Some(Operation::CompareAndWrite { expected, new: block() })
-            }
-            DUMMY => Some(Operation::Dummy),
-            _ => return Err(malformed()),
+        let asked = if bytes[0] == STATUS {
+            Asked::Status
+        } else {
+            let operation = Operation::of_parts(bytes[0], field(bytes, 64), block);
+            Asked::Query(id, operation.ok_or_else(malformed)?)
         };
         let request = Self {
             number: u64::from_le_bytes(field(bytes, 8)),
             received: u64::from_le_bytes(field(bytes, 16)),
             asked_since: (bytes[1] == 1).then(|| u64::from_le_bytes(field(bytes, 24))),
-            asked: operation.map_or(Asked::Status, |operation| Asked::Query(id, operation)),
+            asked,
         };
         if request.number == 0 || request.encode(geometry) != *bytes {
             return Err(malformed());
