@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::Result;
 use crate::geometry::{Generation, Geometry};
@@ -68,6 +69,33 @@ pub trait Pace: Send + Sync {
     /// # Errors
     /// Whatever ends the build.
     async fn moved(&self, items: u64) -> Result<()>;
+
+    /// Waits until there is room in memory for a part of a large build: a few buckets.
+    ///
+    /// # Errors
+    /// Whatever ends the build.
+    async fn room(&self) -> Result<Room>;
+}
+
+/// Parts of large builds that a client has in memory at once: as many as threads work on them.
+pub const ROOMS: usize = 2;
+
+/// Room in memory, until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Room {
+    /// One of those that there are.
+    pub const fn one(permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: Some(permit) }
+    }
+
+    /// There is enough, whoever else needs some.
+    pub const fn unbounded() -> Self {
+        Self { _permit: None }
+    }
 }
 
 /// What comes from above.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::anchor::Anchor;
@@ -179,6 +179,8 @@ struct Shared {
     /// With a shared anchor, unless this client only looks.
     agreeing: Option<Agreeing>,
     meter: Meter,
+    /// Memory for parts of large builds.
+    rooms: Arc<Semaphore>,
     /// With a constant rate only.
     turns: Option<Turns>,
 }
@@ -193,6 +195,8 @@ struct State {
     built: Vec<Generation>,
     /// Queries of this client that are under way, and those of them whose records are.
     under_way: u64,
+    /// Builds that wait for room in memory.
+    waiting_for_room: u64,
     appending: u64,
     /// Queries that this client looks up at the moment.
     mine: HashSet<u64>,

@@ -1,6 +1,8 @@
 //! What a store of given shapes costs: steps, bytes, room.
 
+use crate::build::ROOMS;
 use crate::geometry::{Generation, Geometry, PAGE_LEN};
+use crate::schedule::Build;
 use crate::wire::HEADER_LEN;
 
 /// What a store costs once it has been used long enough that all levels are there.
@@ -18,12 +20,24 @@ pub struct Plan {
     pub build_bytes: u64,
     /// Bytes on the server, at most.
     pub server_bytes: u64,
-    /// Bytes of memory that a client needs for the largest build.
+    /// Bytes of memory that a client needs for builds, at most.
     pub client_bytes: u64,
 }
 
-/// Buckets that a build has in memory at once: what is read, what waits, what is written.
-const BUCKETS_IN_MEMORY: u64 = 3;
+/// Buckets that a part of a large build has in memory at once: what is read, what waits, what is written.
+const BUCKETS_OF_A_PART: u64 = 3;
+/// Buckets that the build of a generation of one bucket has in memory: what is read, what is written.
+const BUCKETS_AT_ONCE: u64 = 2;
+
+/// Bytes of memory that these builds take while all are under way.
+fn memory(geometry: &Geometry, builds: &[Build]) -> u64 {
+    let shapes = builds.iter().map(|build| geometry.shape(build.generation));
+    let (small, large): (Vec<_>, Vec<_>) = shapes.partition(|shape| shape.buckets == 1);
+    let small: u64 = small.iter().map(|shape| BUCKETS_AT_ONCE * u64::from(shape.slots)).sum();
+    let parts = large.len().min(ROOMS) as u64;
+    let large = parts * BUCKETS_OF_A_PART * u64::from(geometry.bucket_slots());
+    (small + large) * geometry.item_len() as u64
+}
 
 /// What a store of these shapes costs.
 pub fn plan(geometry: &Geometry) -> Plan {
@@ -45,7 +59,7 @@ pub fn plan(geometry: &Geometry) -> Plan {
         query_bytes: 0,
         build_bytes: 0,
         server_bytes: 0,
-        client_bytes: u64::from(geometry.bucket_slots()) * item_len * BUCKETS_IN_MEMORY,
+        client_bytes: 0,
     };
     let mut moved = 0;
     let step = (end - begin).div_ceil(4096).max(1);
@@ -56,6 +70,7 @@ pub fn plan(geometry: &Geometry) -> Plan {
         let kept: u64 = live.iter().map(|&generation| bytes_of(generation)).sum();
         let made: u64 = builds.iter().map(|build| bytes_of(build.generation)).sum();
         plan.server_bytes = plan.server_bytes.max(kept + 2 * made);
+        plan.client_bytes = plan.client_bytes.max(memory(geometry, &builds));
         for build in &builds {
             let share = period * item_len * crate::build::work(geometry, build);
             moved += share / (build.until - build.from) * step;

@@ -10,11 +10,12 @@ use crate::keys::Label;
 use crate::object::Object;
 
 /// Puts `bucket` with `reals` and the labels of its `fakes`, and tells `pace` of half of its items: when the
-/// rest is as good as moved depends on what else there is to do.
+/// rest is as good as moved depends on what else there is to do. Items are sealed and given back one by one:
+/// there is never more than one bucket of them in memory, sealed or not.
 pub(super) async fn put(
     job: &Job,
     bucket: u32,
-    reals: &[(Label, Item)],
+    reals: Vec<(Label, Item)>,
     fakes: &[Label],
     objects: &dyn Objects,
     pace: &dyn Pace,
@@ -24,8 +25,8 @@ pub(super) async fn put(
     let Some(padding) = slots.checked_sub(reals.len() + fakes.len()) else {
         return Err(overfull());
     };
-    let mut all: Vec<(Label, Option<&Item>)> = Vec::with_capacity(slots);
-    all.extend(reals.iter().map(|(label, item)| (*label, Some(item))));
+    let mut all: Vec<(Label, Option<Item>)> = Vec::with_capacity(slots);
+    all.extend(reals.into_iter().map(|(label, item)| (label, Some(item))));
     all.extend(fakes.iter().map(|label| (*label, None)));
     let padding = u32::try_from(padding).expect("slots are numbered by 32 bits");
     all.extend((0..padding).map(|index| (job.keys.padding_label(bucket, index), None)));
@@ -36,9 +37,9 @@ pub(super) async fn put(
     object.extend_from_slice(&items_header(shape.slots, item_len));
     object.extend(all.iter().flat_map(|(label, _)| label));
     let mut sealed = 0;
-    for (slot, (label, item)) in (0..).zip(&all) {
+    for (slot, (label, item)) in (0..).zip(all) {
         let block_len = job.geometry.block_len();
-        seal_item(&job.keys, (bucket, slot), label, *item, block_len, &mut object);
+        seal_item(&job.keys, (bucket, slot), &label, item.as_ref(), block_len, &mut object);
         sealed += 1;
         if sealed == ITEMS_AT_ONCE {
             pace.moved(std::mem::take(&mut sealed) / 2).await?;

@@ -13,6 +13,13 @@ use crate::object::Object;
 /// Parts of a filter that are made at once: 32 MiB.
 const PARTS_AT_ONCE: u32 = 4;
 
+/// Some parts, whose pages have no memory yet.
+pub(super) struct Turn {
+    parts: Range<u32>,
+    first: u32,
+    count: u32,
+}
+
 /// Pages of some parts, under construction.
 pub(super) struct Pages {
     parts: Range<u32>,
@@ -21,14 +28,22 @@ pub(super) struct Pages {
 }
 
 /// All pages of the filter, in turns that fit in memory.
-pub(super) fn turns(job: &Job) -> impl Iterator<Item = Pages> {
+pub(super) fn turns(job: &Job) -> impl Iterator<Item = Turn> {
     let shape = *job.keys.shape();
     (0..shape.parts).step_by(PARTS_AT_ONCE as usize).map(move |part| {
         let parts = part..(part + PARTS_AT_ONCE).min(shape.parts);
         let first = (0..part).map(|part| shape.pages_in(part)).sum();
         let count: u32 = parts.clone().map(|part| shape.pages_in(part)).sum();
-        Pages { parts, first, made: (0..count).map(|_| Page::empty()).collect() }
+        Turn { parts, first, count }
     })
+}
+
+impl Turn {
+    /// The pages, empty.
+    pub(super) fn begin(self) -> Pages {
+        let made = (0..self.count).map(|_| Page::empty()).collect();
+        Pages { parts: self.parts, first: self.first, made }
+    }
 }
 
 impl Pages {

@@ -17,15 +17,17 @@ pub(super) async fn run(job: &Job, objects: &dyn Objects, pace: &dyn Pace) -> Re
     }
     let reals: Vec<(Label, Item)> =
         newest.into_iter().filter(|(_, item)| job.keeps(item)).collect();
+    let entries: Vec<_> = reals.iter().map(|(_, item)| job.keys.filter_entry(&item.id)).collect();
     let fakes: Vec<Label> =
         (0..job.keys.shape().fakes).map(|index| job.keys.fake_label(index)).collect();
-    bucket::put(job, 0, &reals, &fakes, objects, pace).await?;
+    bucket::put(job, 0, reals, &fakes, objects, pace).await?;
     // Not so near the end as it looks: the filter, and what follows on the build, take their time.
     let left = slots(&job.geometry, job.build.generation).div_ceil(2);
     pace.moved(left / 2).await?;
-    for mut pages in filter_parts::turns(job) {
-        for (_, item) in &reals {
-            pages.insert(job, &job.keys.filter_entry(&item.id));
+    for turn in filter_parts::turns(job) {
+        let mut pages = turn.begin();
+        for entry in &entries {
+            pages.insert(job, entry);
         }
         pages.put(job, objects).await?;
     }

@@ -7,6 +7,9 @@ use crate::item::{Item, open_item_at};
 use crate::keys::GenerationKeys;
 use crate::object::Object;
 
+/// Items of a bucket that are read at once.
+const ITEMS_READ: u64 = 1024;
+
 /// What is read at once.
 pub(super) enum Chunk<'a> {
     /// A bucket of a generation.
@@ -59,21 +62,28 @@ pub(crate) async fn items(
     pace: &dyn Pace,
 ) -> Result<Vec<Item>> {
     let shape = keys.shape();
-    let begin = ITEMS_HEADER_LEN as u64;
-    let len = shape.items_len(geometry.item_len()) - begin;
-    let bytes = objects.get(Object::Items { generation, bucket }, begin, len).await?;
-    let slots = shape.slots as usize;
-    let (labels, sealed) = bytes.split_at(slots * LABEL_LEN);
+    let object = Object::Items { generation, bucket };
+    let (slots, item_len) = (u64::from(shape.slots), geometry.item_len() as u64);
+    let labels_at = ITEMS_HEADER_LEN as u64;
+    let items_at = labels_at + slots * LABEL_LEN as u64;
+    let labels = objects.get(object, labels_at, items_at - labels_at).await?;
+    let mut labels = labels.as_chunks().0.iter();
     let mut items = Vec::new();
-    let mut opened = 0;
-    let pairs = labels.as_chunks().0.iter().zip(sealed.chunks_exact(geometry.item_len()));
-    for (slot, (label, sealed)) in (0..).zip(pairs) {
-        items.extend(open_item_at(keys, (bucket, slot), label, sealed)?);
-        opened += 1;
-        if opened == ITEMS_AT_ONCE {
-            pace.moved(std::mem::take(&mut opened)).await?;
+    let mut slot = 0;
+    while u64::from(slot) < slots {
+        let count = (slots - u64::from(slot)).min(ITEMS_READ);
+        let offset = items_at + u64::from(slot) * item_len;
+        let piece = objects.get(object, offset, count * item_len).await?;
+        let mut opened = 0;
+        for (sealed, label) in piece.chunks_exact(geometry.item_len()).zip(&mut labels) {
+            items.extend(open_item_at(keys, (bucket, slot), label, sealed)?);
+            slot += 1;
+            opened += 1;
+            if opened == ITEMS_AT_ONCE {
+                pace.moved(std::mem::take(&mut opened)).await?;
+            }
         }
+        pace.moved(opened).await?;
     }
-    pace.moved(opened).await?;
     Ok(items)
 }

@@ -129,6 +129,10 @@ impl Pace for Counted {
         *self.0.lock().unwrap() += items;
         Ok(())
     }
+
+    async fn room(&self) -> Result<Room> {
+        Ok(Room::unbounded())
+    }
 }
 
 /// A store whose queries come one at a time.

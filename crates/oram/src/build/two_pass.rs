@@ -101,10 +101,13 @@ pub(super) async fn run(
             let gathered = u64::from(cells.chunks) * u64::from(cells.len);
             pace.moved(gathered + u64::from(job.keys.shape().slots)).await?;
         } else {
+            let _room = pace.room().await?;
             gather(job, cells, (bucket, fakes), objects, pace).await?;
         }
     }
-    for mut pages in filter_parts::turns(job) {
+    for turn in filter_parts::turns(job) {
+        let _room = pace.room().await?;
+        let mut pages = turn.begin();
         for bucket in 0..cells.buckets {
             for entry in entries(job, bucket, objects).await? {
                 pages.insert(job, &entry);
@@ -141,11 +144,13 @@ async fn spread(job: &Job, cells: &Cells, objects: &dyn Objects, pace: &dyn Pace
         }
     };
     for (input, age) in source::chunks(job) {
+        let _room = pace.room().await?;
         route(&mut waiting, input.items(job, objects, pace).await?, age);
         put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
         chunk += 1;
     }
     while chunk < cells.chunks {
+        let _room = pace.room().await?;
         put_cells(job, cells, (chunk, &mut waiting), objects, pace).await?;
         chunk += 1;
     }
@@ -209,8 +214,9 @@ async fn gather(
         .map(|(label, (item, _))| (label, item))
         .filter(|(_, item)| job.keeps(item))
         .collect();
-    bucket::put(job, bucket, &reals, fakes, objects, pace).await?;
-    put_entries(job, bucket, &reals, objects).await?;
+    let entries: Vec<_> = reals.iter().map(|(_, item)| job.keys.filter_entry(&item.id)).collect();
+    bucket::put(job, bucket, reals, fakes, objects, pace).await?;
+    put_entries(job, bucket, &entries, objects).await?;
     pace.moved(u64::from(job.keys.shape().slots).div_ceil(2)).await
 }
 
@@ -218,14 +224,14 @@ async fn gather(
 async fn put_entries(
     job: &Job,
     bucket: u32,
-    reals: &[(Label, Item)],
+    entries: &[Entry],
     objects: &dyn Objects,
 ) -> Result<()> {
     let slots = job.keys.shape().slots as usize;
     let mut object = Vec::with_capacity(4 + slots * 16 + TAG_LEN);
-    let count = u32::try_from(reals.len()).expect("a bucket has fewer");
+    let count = u32::try_from(entries.len()).expect("a bucket has fewer");
     object.extend_from_slice(&count.to_le_bytes());
-    object.extend(reals.iter().flat_map(|(_, item)| job.keys.filter_entry(&item.id)));
+    object.extend(entries.iter().flatten());
     object.resize(4 + slots * 16, 0);
     let place = keys::place(keys::Kind::Entries, bucket, 0);
     let tag = job.keys.places().seal(&place, &[], &mut object);

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::meter::Metered;
 use super::{Shared, State};
-use crate::build::{Input, Job, Objects, Pace};
+use crate::build::{Input, Job, Objects, Pace, Room};
 use crate::error::{Kind, Result};
 use crate::geometry::Generation;
 use crate::manifest::Manifest;
@@ -21,17 +21,46 @@ struct WithQueries<'a> {
     metered: &'a Metered,
 }
 
+impl WithQueries<'_> {
+    /// Whether the build is not to wait for queries.
+    fn is_behind(&self, state: &State) -> bool {
+        !self.metered.is_ahead(state.view.records() + state.appending) || state.under_way == 0
+    }
+}
+
 #[async_trait]
 impl Pace for WithQueries<'_> {
     async fn moved(&self, items: u64) -> Result<()> {
         self.metered.moved(items);
         self.shared.changed.notify_waiters();
         tokio::task::yield_now().await;
-        let is_behind = |state: &mut State| {
-            let ahead = self.metered.is_ahead(state.view.records() + state.appending);
-            (!ahead || state.under_way == 0).then_some(())
-        };
-        self.shared.when(is_behind).await
+        // Who holds room does not wait while another build waits for it.
+        let goes_on =
+            |state: &mut State| (self.is_behind(state) || state.waiting_for_room > 0).then_some(());
+        self.shared.when(goes_on).await
+    }
+
+    async fn room(&self) -> Result<Room> {
+        self.shared.when(|state| self.is_behind(state).then_some(())).await?;
+        let _waits = Waits::begin(self.shared);
+        let permit = self.shared.rooms.clone().acquire_owned().await;
+        Ok(Room::one(permit.expect("nobody closes them")))
+    }
+}
+
+/// Counts a build as one that waits for room.
+struct Waits<'a>(&'a Shared);
+
+impl<'a> Waits<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.change(|state| state.waiting_for_room += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.waiting_for_room -= 1);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tacita_secret::{Key, digest};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +20,7 @@ use super::{
 use crate::agreement::Agreement;
 use crate::anchor::Mark;
 use crate::blob::BlobStore;
-use crate::build::{Objects, Pace, can_build, items};
+use crate::build::{Objects, Pace, ROOMS, Room, can_build, items};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::keys::Keys;
@@ -90,6 +90,10 @@ impl Pace for AtOnce {
     async fn moved(&self, _: u64) -> Result<()> {
         Ok(())
     }
+
+    async fn room(&self) -> Result<Room> {
+        Ok(Room::unbounded())
+    }
 }
 
 impl Client {
@@ -125,6 +129,7 @@ impl Client {
             short: Line::new(surroundings.connect.clone(), patience),
             confirming: Confirming::default(),
             agreeing,
+            rooms: Arc::new(Semaphore::new(ROOMS)),
             meter: Meter::new(geometry),
             turns: surroundings.between.map(|_| Turns::default()),
             surroundings,
@@ -487,6 +492,7 @@ async fn joined(
         built: Vec::new(),
         appending: 0,
         under_way: 0,
+        waiting_for_room: 0,
         mine: HashSet::new(),
         builds: false,
         limit: 0,
