@@ -1,0 +1,30 @@
+//! Extensions that come with the program.
+
+/// Their names and texts.
+pub const SHIPPED: [(&str, &str); 3] = [
+    ("trace", include_str!("../extensions/trace.fist")),
+    ("purge", include_str!("../extensions/purge.fist")),
+    ("readonly", include_str!("../extensions/readonly.fist")),
+];
+
+/// The text of the one of this name.
+pub fn shipped(name: &str) -> Option<&'static str> {
+    SHIPPED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_extensions() {
+        for (name, text) in SHIPPED {
+            let file = format!("{name}.fist");
+            let read = crate::Extension::parse(file.as_ref(), text.as_bytes().to_vec());
+            let extension = read.unwrap_or_else(|error| panic!("{error}"));
+            assert!(!extension.is_empty());
+            assert_eq!(extension.name(), name);
+        }
+        assert_eq!(shipped("none"), None);
+    }
+}
