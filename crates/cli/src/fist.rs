@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 }
 
 /// An error of the instrumenter; the source or the extension is what was given wrong.
-pub(crate) fn of_fist(error: &Error) -> Failure {
+fn of_fist(error: &Error) -> Failure {
     let code = match error.kind() {
         Kind::Headers => exit::NOT_HERE,
         Kind::Io => exit::DEVICE,
@@ -123,7 +123,7 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
 }
 
 /// Writes all files, which are there when all of them are.
-pub(crate) fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
+fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
     let failed = |error: std::io::Error| {
         let text = format!("{}: {error}", out.display());
         match error.kind() {

@@ -40,5 +40,5 @@ pub use extension::Extension;
 pub use folder::Folder;
 pub use instrument::{Instrumented, Report, instrument};
 pub use kernel::Kernel;
-pub use shipped::{SHIPPED, shipped};
+pub use shipped::{EXAMPLE, SHIPPED, shipped};
 pub use survey::{Owner, Understanding, Vector};

@@ -1,4 +1,4 @@
-//! Extensions that come with the program.
+//! Extensions that come with the program, and a file system that is small enough to be shown.
 
 /// Their names and texts.
 pub const SHIPPED: [(&str, &str); 3] = [
@@ -6,6 +6,10 @@ pub const SHIPPED: [(&str, &str); 3] = [
     ("purge", include_str!("../extensions/purge.fist")),
     ("readonly", include_str!("../extensions/readonly.fist")),
 ];
+
+/// A source of a file system, and the kernel's header for it: `sample.c` and `include/linux/fs.h`.
+pub const EXAMPLE: (&str, &str) =
+    (include_str!("../example/sample.c"), include_str!("../example/include/linux/fs.h"));
 
 /// The text of the one of this name.
 pub fn shipped(name: &str) -> Option<&'static str> {

@@ -21,12 +21,13 @@ pub(crate) enum Fist {
     Instrument {
         /// Folder of the file system in a kernel's source, or one file of C
         source: PathBuf,
-        /// The extension: a file in FiST, or one that comes with the program: trace, purge, readonly
+        /// The extension: a file, or one that comes with the program: trace, purge, readonly
         extension: PathBuf,
         /// Where the new source is put; there is nothing yet
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,
-        /// Name of the new file system, or what its names begin with if there are several; EXTENSION_OLD by default
+        /// Name of the new file system, or what its names begin with if there are several; that of the
+        /// extension and the old one by default
         #[arg(long)]
         name: Option<String>,
         /// Write what differs from the source as a patch
