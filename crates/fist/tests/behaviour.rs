@@ -91,6 +91,43 @@ fn run(work: &Path, source: &Path, calls: &str, counted: bool) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+/// Operations that are replaced or added, and errors that are set.
+#[test]
+fn operations_can_be_refused_replaced_and_added() {
+    let text = "%%\n%op:unlink:call { if (!%2) fistReturnErr(-7); fistCall(); fistSetErr(fistLastErr() - 100); }\n\
+                %op:lookup:precall { if (%3 == 5) fistReturnErr(-55); }\n\
+                %op:lookup:postcall { if (%3 == 6) fistSetErr(-66); }\n\
+                %add:super_operations:sync_fs { fistSetErr(%2 + 1); }\n";
+    let extension = Extension::parse(Path::new("e.fist"), text.as_bytes().to_vec()).unwrap();
+    let kernel = Kernel::read(&folder().join("kernel")).unwrap();
+    for (name, calls, wanted) in [
+        (
+            "macros",
+            "struct holder h = { .inode = { .i_nlink = 2 } };\nstruct dentry dentry = { 0 };\n\
+             SHOW(sample_inode_operations.unlink(&h.inode, &dentry), r);\n\
+             SHOW(sample_inode_operations.unlink(&h.inode, NULL), r);\n",
+            "-98\n-7\n",
+        ),
+        (
+            "types",
+            "SHOW(sample_inode_operations.lookup(NULL, NULL, 5), r);\n\
+             SHOW(sample_inode_operations.lookup(NULL, NULL, 6), r);\n\
+             SHOW(sample_inode_operations.lookup(NULL, NULL, 0), r);\n\
+             SHOW(sample_sops.sync_fs(NULL, 41), r);\n",
+            "-55\n-66\n0\n42\n",
+        ),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        let file = folder().join("pitfalls").join(format!("{name}.c"));
+        let made = instrument(&Folder::read(&file).unwrap(), &extension, &kernel, None).unwrap();
+        for (path, bytes) in &made.files {
+            fs::write(work.path().join(path), bytes).unwrap();
+        }
+        let source = work.path().join(format!("{name}.c"));
+        assert_eq!(run(work.path(), &source, calls, false), wanted, "{name}");
+    }
+}
+
 /// What differs between a source and its instrumented form, as people would see it; empty if nothing.
 fn differs(name: &str, calls: &str) -> Result<String, tacita_fist::Error> {
     let work = tempfile::tempdir().unwrap();
