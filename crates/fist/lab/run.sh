@@ -80,7 +80,7 @@ for file_system in ext2 fat ramfs; do
     image "$name"
     run "$file_system" trace "$name" ""
     if [ "$name" = ramfs ]; then
-        run ramfs purge ramfs ""
+        run ramfs purge ramfs purge_triple,purge_async
         continue
     fi
     whole "$name"
