@@ -92,4 +92,14 @@ for file_system in ext2 fat ramfs; do
         python3 judge.py "$work/image" purged
     done
 done
+if [[ " $file_systems " == *" ext2 "* ]]; then
+    echo "== blocks written"
+    for load in build mail; do
+        for case in "trace " "purge " "purge purge_triple"; do
+            image ext2
+            guest --share "$work/${case%% *}/ext2=/k:ro" --modules mbcache --timeout 900 --disk "$work/image" \
+                -- written.sh "${case%% *}_ext2" "${case#* }" "$load"
+        done
+    done
+fi
 echo "file systems instrumented by FiST: ok"
