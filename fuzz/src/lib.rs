@@ -1,6 +1,7 @@
 //! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
 //! hostile NBD clients ([`nbd`]), PD-DM devices ([`pddm`]) images of flash memory ([`flash`]),
-//! what is in a DNEFS volume ([`dnefs`]), and both sides of the oblivious store ([`oram`]).
+//! what is in a DNEFS volume ([`dnefs`]), both sides of the oblivious store ([`oram`]), and what the
+//! instrumenter reads ([`fist`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -15,6 +16,7 @@ use tacita_testkit::history::{Limits, Rng, step};
 use tacita_vfs::FileSystem;
 
 pub mod dnefs;
+pub mod fist;
 pub mod flash;
 pub mod nbd;
 pub mod oram;

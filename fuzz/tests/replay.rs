@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 20] = [
+const TARGETS: [(&str, fn(&[u8])); 22] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -22,6 +22,8 @@ const TARGETS: [(&str, fn(&[u8])); 20] = [
     ("oram_trace", tacita_fuzz::oram::trace),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
+    ("fist_extension", tacita_fuzz::fist::extension),
+    ("fist_source", tacita_fuzz::fist::source),
     ("flash_image", tacita_fuzz::flash::image),
     ("dnefs_record", tacita_fuzz::dnefs::record),
     ("dnefs_dump", tacita_fuzz::dnefs::dump),

@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod dnefs;
+mod fist;
 mod hifs;
 mod oram;
 mod pddm;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
+pub(crate) use fist::Fist;
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
 pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
 pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
@@ -75,6 +77,9 @@ pub(crate) enum Command {
     /// An oblivious block store: its server does not learn which blocks are read or written
     #[command(subcommand)]
     Oram(Oram),
+    /// Purging and more built into file systems of the kernel: their source instrumented by a page of extension
+    #[command(subcommand)]
+    Fist(Fist),
     /// Write man pages and shell completions into DIR
     #[command(hide = true)]
     Manual {

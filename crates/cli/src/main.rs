@@ -5,6 +5,7 @@
 mod arguments;
 mod dnefs;
 mod exit;
+mod fist;
 mod hifs;
 mod manual;
 mod new_folder;
@@ -64,6 +65,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Pddm(command) => pddm::run(command),
         Command::Dnefs(command) => dnefs::run(command),
         Command::Oram(command) => oram::run(command),
+        Command::Fist(command) => fist::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

@@ -4,6 +4,7 @@ mod border;
 mod deleted;
 mod evening;
 mod ext4;
+mod figure;
 mod flash;
 mod progress;
 mod ward;
@@ -120,5 +121,6 @@ fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
         border::chapter(&folder.join("pddm"))?,
         flash::chapter(&folder.join("dnefs"))?,
         evening::chapter(&folder.join("oram"))?,
+        figure::chapter(&folder.join("fist"))?,
     ])
 }

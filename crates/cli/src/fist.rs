@@ -1,0 +1,161 @@
+//! `tacita fist ...`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tacita_fist::{Error, Extension, Folder, Instrumented, Kernel, Kind, Owner, difference};
+
+use crate::arguments::Fist as Command;
+use crate::exit::{self, Failure, Outcome};
+use crate::new_folder::NewFolder;
+use crate::output;
+
+/// Places that are listed where a source is not understood.
+const LISTED: usize = 20;
+
+pub(crate) fn run(command: &Command) -> Outcome<()> {
+    match command {
+        Command::Vectors { source, json } => vectors(source, *json),
+        Command::Instrument { source, extension, out, name, diff, headers, json } => {
+            let made = make(source, extension, name.as_deref(), headers.as_deref())?;
+            write(&made.1, out)?;
+            let patch = difference(&made.0, &made.1.files);
+            if let Some(file) = diff {
+                output::picture(file, &patch)?;
+            }
+            tell(&made.1, out, *json)
+        }
+    }
+}
+
+/// An error of the instrumenter; the source or the extension is what was given wrong.
+fn of_fist(error: &Error) -> Failure {
+    let code = match error.kind() {
+        Kind::Headers => exit::NOT_HERE,
+        Kind::Io => exit::DEVICE,
+        Kind::Check => exit::WRONG,
+        _ => exit::USAGE,
+    };
+    let failure = Failure::new(code, error.to_string());
+    match error.remedy() {
+        Some(remedy) => failure.with_remedy(remedy),
+        None => failure,
+    }
+}
+
+fn vectors(source: &Path, as_json: bool) -> Outcome<()> {
+    let folder = Folder::read(source).map_err(|e| of_fist(&e))?;
+    let (vectors, understood) = (folder.vectors(), folder.understanding());
+    let owner = |owner| match owner {
+        Owner::FileSystem => "own",
+        Owner::Kernel => "kernel",
+        Owner::Expression => "expression",
+    };
+    let mut text = String::new();
+    let mut facts = Vec::new();
+    for vector in &vectors {
+        let place = format!("{}:{}", vector.file.display(), vector.line);
+        let _ = writeln!(text, "{} {}  {place}", vector.type_name, vector.name);
+        let mut entries = Vec::new();
+        for (entry, handler, of) in &vector.entries {
+            let _ = writeln!(text, "    {entry:24} {handler:36} {}", owner(*of));
+            entries.push(json!({ "entry": entry, "handler": handler, "owner": owner(*of) }));
+        }
+        facts.push(json!({ "type": vector.type_name, "name": vector.name,
+            "file": vector.file.display().to_string(), "line": vector.line, "entries": entries }));
+    }
+    let doubtful: Vec<&String> = understood.doubtful.iter().take(LISTED).collect();
+    let _ = writeln!(
+        text,
+        "\n{} vectors; {} functions with {} returns, {} of them not understood",
+        vectors.len(),
+        understood.functions,
+        understood.returns,
+        understood.doubtful.len()
+    );
+    for place in &doubtful {
+        let _ = writeln!(text, "    {place}");
+    }
+    let facts = json!({ "vectors": facts, "functions": understood.functions, "returns": understood.returns,
+        "not_understood_count": understood.doubtful.len(), "not_understood": doubtful });
+    output::facts(as_json, &facts, &text)
+}
+
+/// Files as they were, and the new file system.
+pub(crate) type Made = (std::collections::BTreeMap<PathBuf, Vec<u8>>, Instrumented);
+
+/// Instruments a source; nothing is written.
+pub(crate) fn make(
+    source: &Path,
+    extension: &Path,
+    name: Option<&str>,
+    headers: Option<&Path>,
+) -> Outcome<Made> {
+    let extension = read_extension(extension)?;
+    let folder = Folder::read(source).map_err(|e| of_fist(&e))?;
+    let headers = headers.map(Path::to_owned).or_else(|| Kernel::around(source)).ok_or_else(|| {
+        Failure::new(exit::NOT_HERE, format!("{}: lies in no kernel's source", source.display()))
+            .with_remedy("name the headers of its kernel with --headers /usr/src/linux-headers-VERSION-common")
+    })?;
+    let kernel = Kernel::read(&headers).map_err(|e| of_fist(&e))?;
+    let made =
+        tacita_fist::instrument(&folder, &extension, &kernel, name).map_err(|e| of_fist(&e))?;
+    Ok((folder.into_files(), made))
+}
+
+/// An extension from a file; without one of this name, the one that comes with the program.
+fn read_extension(file: &Path) -> Outcome<Extension> {
+    let bytes = match (fs::read(file), file.to_str().and_then(tacita_fist::shipped)) {
+        (Ok(bytes), _) => bytes,
+        (Err(_), Some(text)) => text.as_bytes().to_vec(),
+        (Err(error), None) => {
+            let known: Vec<&str> = tacita_fist::SHIPPED.iter().map(|(name, _)| *name).collect();
+            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", file.display()))
+                .with_remedy(format!(
+                    "name a file, or an extension of the program: {}",
+                    known.join(", ")
+                )));
+        }
+    };
+    Extension::parse(file, bytes).map_err(|e| of_fist(&e))
+}
+
+/// Writes all files, which are there when all of them are.
+fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
+    let failed = |error: std::io::Error| {
+        let text = format!("{}: {error}", out.display());
+        match error.kind() {
+            std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotADirectory => {
+                Failure::usage(text).with_remedy("name a folder that does not exist yet")
+            }
+            _ => Failure::new(exit::DEVICE, text),
+        }
+    };
+    let new = NewFolder::prepare(out).map_err(failed)?;
+    for (path, bytes) in &made.files {
+        let file = new.path().join(path);
+        if let Some(above) = file.parent() {
+            fs::create_dir_all(above).map_err(failed)?;
+        }
+        fs::write(file, bytes).map_err(failed)?;
+    }
+    new.publish().map_err(failed)
+}
+
+fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
+    let report = &made.report;
+    let facts: Value = json!({
+        "folder": out.display().to_string(),
+        "file_systems": made.file_systems,
+        "vectors": report.vectors,
+        "functions_edited": report.functions,
+        "returns_covered": report.returns,
+        "handlers_wrapped": report.wrappers - report.additions,
+        "entries_added": report.additions,
+        "files_changed": report.changed,
+        "build": format!("make -C /lib/modules/$(uname -r)/build M={} modules", out.display()),
+    });
+    output::facts(json, &facts, &output::lines(&facts))
+}

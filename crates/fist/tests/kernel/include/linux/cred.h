@@ -1,0 +1,1 @@
+/* cred: nothing of it is needed. */

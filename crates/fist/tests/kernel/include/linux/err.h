@@ -1,0 +1,1 @@
+/* err: nothing of it is needed. */

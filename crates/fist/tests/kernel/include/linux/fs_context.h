@@ -1,0 +1,1 @@
+/* fs_context: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* fs_parser: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* kernel: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* module: nothing of it is needed. */

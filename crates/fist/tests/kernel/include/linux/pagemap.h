@@ -1,0 +1,1 @@
+/* pagemap: nothing of it is needed. */

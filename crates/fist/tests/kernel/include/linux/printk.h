@@ -1,0 +1,1 @@
+/* printk: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* sched: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* slab: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* timekeeping: nothing of it is needed. */

@@ -1,0 +1,1 @@
+/* uidgid: nothing of it is needed. */
