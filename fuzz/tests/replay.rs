@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 19] = [
+const TARGETS: [(&str, fn(&[u8])); 20] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -19,6 +19,7 @@ const TARGETS: [(&str, fn(&[u8])); 19] = [
     ("oram_replies", tacita_fuzz::oram::replies),
     ("oram_engine", tacita_fuzz::oram::engine),
     ("oram_trace", tacita_fuzz::oram::trace),
+    ("privatefs_block", tacita_fuzz::privatefs::block),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
     ("flash_image", tacita_fuzz::flash::image),

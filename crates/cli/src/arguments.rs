@@ -4,6 +4,7 @@ mod dnefs;
 mod hifs;
 mod oram;
 mod pddm;
+mod privatefs;
 mod purge;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
 pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
 pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
+pub(crate) use privatefs::{At as PrivateFsAt, Mount as PrivateFsMount, PrivateFs};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 
 /// Storage that keeps silent.
@@ -75,6 +77,9 @@ pub(crate) enum Command {
     /// An oblivious block store: its server does not learn which blocks are read or written
     #[command(subcommand)]
     Oram(Oram),
+    /// A file system in an oblivious store: its server does not learn which file is read or written
+    #[command(subcommand)]
+    Privatefs(PrivateFs),
     /// Write man pages and shell completions into DIR
     #[command(hide = true)]
     Manual {

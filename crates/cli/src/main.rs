@@ -12,6 +12,7 @@ mod oram;
 mod output;
 mod passwords;
 mod pddm;
+mod privatefs;
 mod purge;
 mod status;
 mod tour;
@@ -64,6 +65,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Pddm(command) => pddm::run(command),
         Command::Dnefs(command) => dnefs::run(command),
         Command::Oram(command) => oram::run(command),
+        Command::Privatefs(command) => privatefs::run(command),
         Command::Manual { dir } => manual::write(dir),
     }
 }

@@ -71,7 +71,7 @@ fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
     Store::open(way.clone(), &key, &anchor_of(client), &options).map_err(|e| failure(&e))
 }
 
-fn anchor_of(client: &OramClient) -> PathBuf {
+pub(crate) fn anchor_of(client: &OramClient) -> PathBuf {
     client.anchor.clone().unwrap_or_else(|| {
         let mut name = client.key.clone().into_os_string();
         name.push(".anchor");
