@@ -143,6 +143,11 @@ impl Cache {
         entry.now = now;
     }
 
+    /// Whether somebody is fetching a block.
+    pub(crate) fn is_fetched(&self, id: &Id) -> bool {
+        self.fetching.contains_key(id)
+    }
+
     /// Somebody fetches these blocks.
     pub(crate) fn begin_fetch(&mut self, ids: &[Id]) {
         for id in ids {

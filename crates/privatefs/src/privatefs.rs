@@ -32,6 +32,7 @@ const PADDED_META: usize = 8;
 
 /// How a file system is mounted.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a mount")]
 pub struct Options {
     /// Blocks in memory besides those that wait for a commit.
     pub cache_blocks: usize,
@@ -46,9 +47,11 @@ pub struct Options {
     pub shared: bool,
     /// Nothing is changed by programs.
     pub read_only: bool,
+    /// What has no name any more is freed also when nobody asks for durability.
+    pub frees_by_itself: bool,
     /// How often a mount that takes turns looks whose turn it is.
     pub poll: Duration,
-    /// How long a turn lasts at least, while others wait.
+    /// How long a turn lasts at least, while others wait and there is something to do in it.
     pub slice: Duration,
     /// After how long without a sign of life a mount is taken over from.
     pub take_over: Duration,
@@ -65,7 +68,8 @@ impl Default for Options {
             pad: false,
             shared: false,
             read_only: false,
-            poll: Duration::from_millis(200),
+            frees_by_itself: true,
+            poll: Duration::from_millis(50),
             slice: Duration::from_millis(500),
             take_over: Duration::from_secs(30),
             patience: Duration::from_mins(2),
@@ -83,6 +87,8 @@ pub(crate) struct State {
     pub(crate) epoch: u64,
     /// Until when it may be believed that it still is its turn.
     pub(crate) hold_until: Duration,
+    /// When an operation was begun last.
+    pub(crate) worked: Duration,
     /// Operations that wait for their turn.
     pub(crate) waiting: usize,
     /// It can do no more.
@@ -104,7 +110,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: Mutex<State>,
-    /// Happens when the turn changes.
+    /// Happens when the turn changes, and when blocks have come.
     pub(crate) turned: Condvar,
     pub(crate) turn: Turn,
     /// The commit that is under way, or was when the store failed.
@@ -190,6 +196,7 @@ impl PrivateFs {
             status: Status::Other,
             epoch: 0,
             hold_until: Duration::ZERO,
+            worked: Duration::ZERO,
             waiting: 0,
             failed: None,
             usage: Usage::new(room),
@@ -235,9 +242,8 @@ impl PrivateFs {
         if self.core.is_closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let done = self.core.settle();
-        let left = self.core.leave();
-        done.and(left)
+        self.core.settle()?;
+        self.core.leave()
     }
 
     /// Whether this mount has the turn.
@@ -292,6 +298,7 @@ impl Core {
         let result = loop {
             let mut guard = self.enter()?;
             let state = &mut *guard;
+            state.worked = self.clock.monotonic();
             let mut view = View::new(&self.ids, &mut state.cache);
             let missing = match step(&mut view) {
                 Ok(value) => {
@@ -313,11 +320,19 @@ impl Core {
                 Err(Stop::Fail(error)) => break Err(error),
                 Err(Stop::Missing(missing)) => missing,
             };
+            // What somebody else is fetching is not asked for again.
+            let missing: Vec<Id> =
+                missing.into_iter().filter(|id| !state.cache.is_fetched(id)).collect();
+            if missing.is_empty() {
+                drop(self.turned.wait_timeout(guard, WAIT_MAX));
+                continue;
+            }
             state.cache.begin_fetch(&missing);
             drop(guard);
             asked += missing.len();
             let found = self.read(&missing);
             let mut state = self.lock();
+            self.turned.notify_all();
             match found {
                 Ok(found) => state.cache.end_fetch(&missing, Some(found)),
                 Err(error) => {
@@ -495,7 +510,9 @@ impl Background {
         if fs.core.options.shared {
             start("pfs-turn", fs.core.options.poll, Core::tick)?;
         }
-        start("pfs-reap", REAP_EVERY, Core::reap_if_any)?;
+        if fs.core.options.frees_by_itself {
+            start("pfs-reap", REAP_EVERY, Core::reap_if_any)?;
+        }
         Ok(Self { cancelled, threads })
     }
 }

@@ -274,13 +274,18 @@ impl Core {
 
     fn tick_holding(&self) -> Result<()> {
         let now = self.clock.monotonic();
-        let (is_alone, is_quiet) = {
+        let is_early = {
             let known = self.turn.lock();
             let register = Register::decode(&known.block)?;
             let quiet = now.saturating_sub(known.beaten);
-            (register.slots.len() < 2, quiet < self.options.take_over / 8)
+            let wanted = if register.slots.len() < 2 {
+                self.options.take_over / 8
+            } else {
+                2 * self.options.poll
+            };
+            quiet < wanted
         };
-        if is_alone && is_quiet {
+        if is_early {
             return Ok(());
         }
         self.renew()?;
@@ -298,7 +303,11 @@ impl Core {
             let waits = |slot: &Slot| slot.waits_since != 0 && slot.mount != self.mount;
             (register.slots.iter().any(waits), known.begun)
         };
-        if others_wait && self.clock.elapsed(begun) >= self.options.slice {
+        let is_idle = {
+            let state = self.lock();
+            state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
+        };
+        if others_wait && (is_idle || self.clock.elapsed(begun) >= self.options.slice) {
             return self.end_turn();
         }
         Ok(())
@@ -326,6 +335,10 @@ impl Core {
     fn tick_waiting(&self, is_wanted: bool) -> Result<()> {
         let now = self.clock.monotonic();
         let mut known = self.turn.lock();
+        let is_due = now.saturating_sub(known.beaten) >= self.options.take_over / 8;
+        if !is_wanted && !is_due {
+            return Ok(());
+        }
         let read = self.blocks.all(vec![(self.ids.register(), Operation::Read)])?;
         let [Outcome::Was(Some(block))] = &read[..] else {
             return Err(Error::damaged("the register is gone"));
@@ -349,7 +362,6 @@ impl Core {
             self.have_left(left);
             return Ok(());
         }
-        let is_due = now.saturating_sub(known.beaten) >= self.options.take_over / 8;
         let is_new = is_wanted && own.waits_since == 0;
         if is_due || is_new {
             update(&mut known, &*self.blocks, &self.ids, |register| {

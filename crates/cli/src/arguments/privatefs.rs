@@ -76,6 +76,9 @@ pub(crate) struct Mount {
     /// Blocks that are read at once, whether the file goes on so far or not: a power of two
     #[arg(long, value_name = "BLOCKS", default_value_t = 8, value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) read_ahead: u16,
+    /// Seconds after which everything is durable by itself; 0: only when it is asked for
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) sync_every: u16,
     /// Make each way to the server take so many milliseconds longer, to see what it is like far from it
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
     pub(crate) latency: u64,

@@ -16,9 +16,6 @@ use crate::arguments::PrivateFsMount as Command;
 use crate::exit::{self, Outcome};
 use crate::status;
 
-/// Everything is durable after so long.
-const SYNC_EVERY: Duration = Duration::from_secs(5);
-
 /// Threads that serve requests: those that wait for the store keep others from nothing.
 const THREADS: std::ops::RangeInclusive<usize> = 4..=64;
 
@@ -71,7 +68,8 @@ impl Service for Mounted {
 }
 
 fn start(command: &Command) -> Outcome<Serving> {
-    let Command { at, dir, clients, pad, rate, read_ahead, latency, options, .. } = command;
+    let Command { at, dir, clients, pad, rate, read_ahead, latency, sync_every, options, .. } =
+        command;
     let given = |name: &str| options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let interrupts = Interrupts::watch()?;
     let (blocks, key) = open(at, *clients, *rate, *latency)?;
@@ -81,6 +79,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         shared: is_shared,
         read_only: given("ro"),
         read_ahead: u64::from(*read_ahead),
+        frees_by_itself: *sync_every > 0,
         ..Options::default()
     };
     let clock = Arc::new(System);
@@ -92,7 +91,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         subtype: "privatefs".to_owned(),
         extra: options.clone(),
         threads: usize::from(*clients).clamp(*THREADS.start(), *THREADS.end()),
-        sync_interval: SYNC_EVERY,
+        sync_interval: Duration::from_secs(u64::from(*sync_every)),
         ..MountOptions::default()
     };
     if is_shared || *pad {

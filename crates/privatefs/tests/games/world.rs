@@ -60,6 +60,7 @@ impl World {
     pub(crate) fn share(&self, seed: u64) -> (PrivateFs, Arc<Way>) {
         let options = Options {
             shared: true,
+            poll: Duration::ZERO,
             slice: Duration::ZERO,
             take_over: TAKE_OVER,
             ..Options::default()
