@@ -229,7 +229,8 @@ impl FileSystem for PrivateFs {
             })?;
             for (place, entry) in listed {
                 let ino = Inode::number(&entry.inode);
-                let node = self.number(&entry.inode);
+                // Whoever wants to use it looks it up.
+                let node = tree::node_id(&entry.inode);
                 let name = OsString::from_vec(entry.name);
                 let cookie = place + COOKIES_FROM;
                 if !each(Entry { name: &name, node, ino, kind: entry.kind, attr: None, cookie }) {
