@@ -52,6 +52,9 @@ fn main() -> std::io::Result<()> {
     for (target, name, bytes) in tacita_fuzz::dnefs::seeds() {
         write_all(target, &[(name, &bytes)])?;
     }
+    for (target, name, bytes) in tacita_fuzz::privatefs::seeds() {
+        write_all(target, &[(name, &bytes)])?;
+    }
     for (target, name, bytes) in tacita_fuzz::oram::seeds() {
         write_all(target, &[(name, &bytes)])?;
     }

@@ -1,7 +1,7 @@
 //! Hostile HIFS images from bytes that a fuzzer chooses; what opens must serve every request. And
 //! hostile NBD clients ([`nbd`]), PD-DM devices ([`pddm`]) images of flash memory ([`flash`]),
-//! what is in a DNEFS volume ([`dnefs`]), both sides of the oblivious store ([`oram`]), and what the
-//! instrumenter reads ([`fist`]).
+//! what is in a DNEFS volume ([`dnefs`]), both sides of the oblivious store ([`oram`]), the file
+//! system in it ([`privatefs`]), and what the instrumenter reads ([`fist`]).
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer=none TARGET` with stable Rust.
 
@@ -21,6 +21,7 @@ pub mod flash;
 pub mod nbd;
 pub mod oram;
 pub mod pddm;
+pub mod privatefs;
 
 #[path = "../../crates/hifs/tests/proof/hostile.rs"]
 mod hostile;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 22] = [
+const TARGETS: [(&str, fn(&[u8])); 23] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -20,6 +20,7 @@ const TARGETS: [(&str, fn(&[u8])); 22] = [
     ("oram_agreement", tacita_fuzz::oram::agreement),
     ("oram_engine", tacita_fuzz::oram::engine),
     ("oram_trace", tacita_fuzz::oram::trace),
+    ("privatefs_block", tacita_fuzz::privatefs::block),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
     ("pddm_units", tacita_fuzz::pddm::units),
     ("fist_extension", tacita_fuzz::fist::extension),

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Dnefs(DnefsOptions),
     /// PD-ORAM beside plain stores of blobs: queries by clients and latency, growth, builds, memory
     Oram(OramOptions),
+    /// `PrivateFS` beside its store, a plain one, and gocryptfs: files by clients and latency, memory
+    Privatefs(PrivatefsOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
 }
@@ -230,6 +232,26 @@ pub(crate) struct OramOptions {
     /// Seconds of each number of clients, and of each peer there, in each round
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrivatefsOptions {
+    /// What is measured: files at a round trip of so many milliseconds; memory of a mount
+    #[arg(long, value_delimiter = ',', default_value = "0ms,40ms,80ms,160ms,memory")]
+    pub(crate) parts: Vec<String>,
+    /// Blocks of 4 KiB in the stores
+    #[arg(long, default_value_t = 1 << 16, value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
+    pub(crate) blocks: u64,
+    /// Blocks in the store of the part memory
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(131_072..=1 << 32))]
+    pub(crate) memory_blocks: u64,
+    /// Clients: queries under way at once
+    #[arg(long, value_delimiter = ',', default_value = "1,10,20,40,80",
+        value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) clients: Vec<u32>,
+    /// Interleaved rounds; medians are shown
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
 }
 
 #[derive(Debug, Args)]

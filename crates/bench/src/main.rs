@@ -14,6 +14,7 @@ mod mount_cost;
 mod nbd;
 mod oram;
 mod pddm;
+mod privatefs;
 mod purge;
 mod ram_limit;
 
@@ -64,8 +65,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             report(&records, &origin, out, "purge")?;
         }
         Command::Deleting(options) => {
-            let records = purge::deleting::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "deleting")?;
+            report(&purge::deleting::run(options, &arguments.scratch)?, &origin, out, "deleting")?;
         }
         Command::Nbd(options) => {
             let records = nbd::run(options, &arguments.scratch)?;
@@ -101,6 +101,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             }
             print!("{}", oram::targets::verdicts(&records));
         }
+        Command::Privatefs(options) => privatefs::report_all(options, arguments, &origin)?,
         Command::Plot => {
             for name in ["results", "model"] {
                 redraw(out, name)?;

@@ -6,7 +6,7 @@
 mod growth;
 mod memory;
 mod rival;
-mod served;
+pub(crate) mod served;
 pub(crate) mod targets;
 mod under_load;
 

@@ -5,6 +5,7 @@ mod fist;
 mod hifs;
 mod oram;
 mod pddm;
+mod privatefs;
 mod purge;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub(crate) use fist::Fist;
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
 pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
 pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
+pub(crate) use privatefs::{At as PrivateFsAt, Mount as PrivateFsMount, PrivateFs};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 
 /// Storage that keeps silent.
@@ -77,6 +79,9 @@ pub(crate) enum Command {
     /// An oblivious block store: its server does not learn which blocks are read or written
     #[command(subcommand)]
     Oram(Oram),
+    /// A file system in an oblivious store: its server does not learn which file is read or written
+    #[command(subcommand)]
+    Privatefs(PrivateFs),
     /// Purging and more built into file systems of the kernel: their source instrumented by a page of extension
     #[command(subcommand)]
     Fist(Fist),

@@ -13,6 +13,7 @@ mod oram;
 mod output;
 mod passwords;
 mod pddm;
+mod privatefs;
 mod purge;
 mod status;
 mod tour;
@@ -65,6 +66,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
         Command::Pddm(command) => pddm::run(command),
         Command::Dnefs(command) => dnefs::run(command),
         Command::Oram(command) => oram::run(command),
+        Command::Privatefs(command) => privatefs::run(command),
         Command::Fist(command) => fist::run(command),
         Command::Manual { dir } => manual::write(dir),
     }

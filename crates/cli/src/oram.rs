@@ -71,7 +71,7 @@ fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
     Store::open(way.clone(), &key, &anchor_of(client)?, &options).map_err(|e| failure(&e))
 }
 
-fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
+pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
     if let Some(place) = &client.shared_anchor {
         if *place == Place::Memory {
             let nobody =

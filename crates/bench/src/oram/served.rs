@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A server in the foreground, ended with this.
-pub(super) struct Served {
+pub(crate) struct Served {
     process: Child,
     socket: PathBuf,
     metrics: String,
@@ -35,7 +35,7 @@ pub(super) struct Counts {
 
 impl Served {
     /// Serves the store in `folder`, at a socket there.
-    pub(super) fn start(folder: &Path) -> Result<Self> {
+    pub(crate) fn start(folder: &Path) -> Result<Self> {
         let (store, socket) = (folder.join("store"), folder.join("socket"));
         let mut command = Command::new(runner::tacita()?);
         command.args(["oram", "serve", "--foreground", "--metrics", "127.0.0.1:0"]).arg(store);
@@ -58,7 +58,7 @@ impl Served {
         &self.socket
     }
 
-    pub(super) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> Address {
         Address::Unix(self.socket.clone())
     }
 
@@ -110,7 +110,7 @@ impl Counts {
 }
 
 /// The most memory that a process has had, in KiB.
-pub(super) fn memory_kib(pid: u32) -> Option<f64> {
+pub(crate) fn memory_kib(pid: u32) -> Option<f64> {
     let field = runner::status_field(pid, "VmHWM")?;
     field.split_whitespace().next()?.parse().ok()
 }

@@ -1,0 +1,119 @@
+//! `tacita privatefs mount`.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tacita_clock::System;
+use tacita_daemon::Interrupts;
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_privatefs::{Background, Options, PrivateFs};
+use tacita_vfs::Posix;
+use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+
+use super::{failure, is_shared, open};
+use crate::arguments::PrivateFsMount as Command;
+use crate::exit::{self, Outcome};
+use crate::status;
+
+/// Threads that serve requests: those that wait for the store keep others from nothing.
+const THREADS: std::ops::RangeInclusive<usize> = 4..=64;
+
+/// What a mount consists of.
+struct Serving {
+    fs: PrivateFs,
+    mount: Mount,
+    interrupts: Interrupts,
+    background: Background,
+    _control: Control,
+}
+
+pub(super) fn run(command: &Command) -> Outcome<()> {
+    tacita_daemon::serve(
+        command.foreground,
+        || start(command),
+        |serving: Serving| {
+            let Serving { fs, mount, interrupts, background, _control } = serving;
+            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
+            let closed = fs.close().map_err(|e| failure(&e));
+            drop(background);
+            served.and(closed)
+        },
+    )
+}
+
+/// What a mount is asked from outside.
+struct Mounted {
+    posix: Weak<Posix<PrivateFs>>,
+    fs: PrivateFs,
+}
+
+impl Service for Mounted {
+    fn status(&self) -> Value {
+        json!({
+            "operations": self.fs.operations(),
+            "blocks_to_commit": self.fs.waiting(),
+            "has_turn": self.fs.has_turn(),
+            "failure": self.fs.failure().map(|failure| failure.to_string()),
+        })
+    }
+
+    fn serve(&self, request: &Request, reply: Reply) {
+        let Some(posix) = self.posix.upgrade() else { return };
+        match request.word.as_str() {
+            "sync" => reply.answer(status::synced(posix.sync())),
+            _ => reply.unknown(request),
+        }
+    }
+}
+
+fn start(command: &Command) -> Outcome<Serving> {
+    let Command { at, dir, clients, pad, rate, read_ahead, latency, sync_every, options, .. } =
+        command;
+    let given = |name: &str| options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
+    let interrupts = Interrupts::watch()?;
+    let (blocks, key) = open(at, *clients, *rate, *latency)?;
+    let is_shared = is_shared(at);
+    let own = Options {
+        pad: *pad,
+        shared: is_shared,
+        read_only: given("ro"),
+        read_ahead: u64::from(*read_ahead),
+        frees_by_itself: *sync_every > 0,
+        ..Options::default()
+    };
+    let clock = Arc::new(System);
+    let fs = PrivateFs::open(blocks, &key, clock, &own).map_err(|e| failure(&e))?;
+    let background = Background::start(&fs)?;
+    let mut mount_options = MountOptions {
+        read_only: given("ro"),
+        fs_name: "tacita-privatefs".to_owned(),
+        subtype: "privatefs".to_owned(),
+        extra: options.clone(),
+        threads: usize::from(*clients).clamp(*THREADS.start(), *THREADS.end()),
+        sync_interval: Duration::from_secs(u64::from(*sync_every)),
+        ..MountOptions::default()
+    };
+    if is_shared || *pad {
+        // Others change it, too; or every operation is to be seen.
+        mount_options.ttl = Duration::ZERO;
+    }
+    let posix = Arc::new(Posix::new(fs.clone(), Arc::new(System)));
+    let mounted = match mount(Arc::clone(&posix), dir, &mount_options) {
+        Ok(mounted) => mounted,
+        Err(e) => {
+            // Nobody is to wait for a mount that never was.
+            let _ = fs.close();
+            return Err(exit::of_mount(&e));
+        }
+    };
+    let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), fs: fs.clone() });
+    let identity = Identity {
+        system: "privatefs",
+        at: mounted.dir().to_owned(),
+        device: mounted.device(),
+        source: None,
+    };
+    let control = Control::start(identity, service)?;
+    Ok(Serving { fs, mount: mounted, interrupts, background, _control: control })
+}

@@ -1,0 +1,122 @@
+//! The server or a mount is killed in the middle.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tacita_clock::{Clock, System};
+
+use crate::bench::{Bench, content};
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_writes_loses_nothing() {
+    let test = "a_server_that_is_killed_in_the_middle_of_writes_loses_nothing";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "");
+    let writing = {
+        let dir = dir.clone();
+        std::thread::spawn(move || {
+            for n in 0..20 {
+                let file = dir.join(format!("file-{n}"));
+                fs::write(&file, content(100_000, n)).unwrap();
+                fs::File::open(&file).unwrap().sync_all().unwrap();
+            }
+        })
+    };
+    for wait in [150, 300] {
+        System.wait(Duration::from_millis(wait));
+        bench.kill(&bench.path("server"));
+        bench.serve();
+    }
+    writing.join().unwrap();
+    bench.umount(&dir);
+    bench.mount_at(&dir, "SERVER", "");
+    for n in 0..20 {
+        assert!(fs::read(dir.join(format!("file-{n}"))).unwrap() == content(100_000, n));
+    }
+    bench.umount(&dir);
+    bench.check("SERVER");
+}
+
+/// Programs hear of it in the time that was asked for, the mount can be taken away, and what was written
+/// meanwhile is not lost when the server comes back.
+#[test]
+fn a_server_that_is_away_is_waited_for_so_long() {
+    let test = "a_server_that_is_away_is_waited_for_so_long";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "--timeout 2 --sync-every 0");
+    fs::write(dir.join("before"), b"before").unwrap();
+    bench.kill(&bench.path("server"));
+    // Nothing has to be asked for that.
+    fs::write(dir.join("before"), b"while it is away").unwrap();
+    let file = fs::File::open(dir.join("before")).unwrap();
+    let error = file.sync_all().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT, not {error}");
+    bench.serve();
+    file.sync_all().unwrap();
+    drop(file);
+    bench.kill(&bench.path("server"));
+    fs::write(dir.join("lost"), b"never synced").unwrap();
+    // It says that something was lost, and is gone all the same.
+    let unmounted = bench.tacita(&format!("umount {}", dir.display()));
+    assert_ne!(unmounted.status.code(), None, "{unmounted:?}");
+    assert!(fs::read_dir(&dir).unwrap().next().is_none(), "it is still mounted");
+    bench.serve();
+    // Its last try to make that durable may not have ended.
+    let again = format!("privatefs mount SERVER {} --key KEY", dir.display());
+    while bench.tacita(&again).status.code() == Some(5) {
+        System.wait(Duration::from_millis(100));
+    }
+    assert_eq!(fs::read(dir.join("before")).unwrap(), b"while it is away");
+    bench.umount(&dir);
+    bench.check("SERVER");
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).collect()
+}
+
+/// A mount is killed while a file goes from folder to folder, and another one goes over it: it is in one of
+/// them, and whole. The games stop at every query; this is the program.
+#[test]
+fn a_mount_that_is_killed_in_the_middle_of_renames_leaves_each_file_once() {
+    let test = "a_mount_that_is_killed_in_the_middle_of_renames_leaves_each_file_once";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "--sync-every 1");
+    for folder in ["one", "two"] {
+        fs::create_dir(dir.join(folder)).unwrap();
+    }
+    fs::write(dir.join("one/file"), content(9000, 1)).unwrap();
+    bench.ends(&format!("sync {}", dir.display()), 0);
+    for round in 0..4 {
+        let moving = {
+            let dir = dir.clone();
+            std::thread::spawn(move || {
+                let file = fs::File::open(dir.join("one")).unwrap();
+                // Until the mount is gone.
+                for _ in 0..100_000 {
+                    for (from, to) in [("one", "two"), ("two", "one")] {
+                        let (from, to) = (dir.join(from).join("file"), dir.join(to).join("file"));
+                        if fs::rename(from, to).is_err() || file.sync_all().is_err() {
+                            return;
+                        }
+                    }
+                }
+            })
+        };
+        System.wait(Duration::from_millis(170 + 53 * round));
+        bench.kill(dir.to_str().unwrap());
+        moving.join().unwrap();
+        rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).unwrap();
+        bench.mount_at(&dir, "SERVER", "--sync-every 1");
+        let found = [names(&dir.join("one")), names(&dir.join("two"))].concat();
+        assert_eq!(found, ["file"], "round {round}");
+        // It begins in the first folder again.
+        let _ = fs::rename(dir.join("two/file"), dir.join("one/file"));
+        assert!(fs::read(dir.join("one/file")).unwrap() == content(9000, 1), "round {round}");
+        bench.ends(&format!("sync {}", dir.display()), 0);
+    }
+    bench.umount(&dir);
+    bench.check("SERVER");
+}

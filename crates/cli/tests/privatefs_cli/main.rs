@@ -1,0 +1,10 @@
+//! `tacita privatefs`, as it is typed: real mounts over a server on this machine.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+mod bench;
+mod killed;
+mod programs;
+mod stores;
+mod traces;
+mod two;

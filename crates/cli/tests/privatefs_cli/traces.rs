@@ -1,0 +1,174 @@
+//! What the server sees of real mounts, recorded between them: scripts on this file or that one have one
+//! shape, to the byte; where operations are padded, so have different ones of a class.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tacita_clock::{Clock, System};
+use tacita_oram::link::Address;
+use tacita_oram::trace::{Comparison, Event, Recorder, Totals, compare};
+use tacita_testkit::MountGuard;
+
+use crate::bench::{Bench, content, run};
+
+/// How long it may take until what was begun has passed.
+const SETTLING: Duration = Duration::from_mins(1);
+
+/// How long the kernel may take to forget a file.
+const FORGETTING: Duration = Duration::from_secs(4);
+
+/// Queries that the log holds: more than a script asks, so that nothing is built, which takes as long as
+/// the machine wants.
+const PERIOD: u64 = 1024;
+
+/// A file system with folders of old and new files; its server has been closed.
+fn base(test: &str) -> Option<Bench> {
+    let mut bench = Bench::at(test, None, &[])?;
+    bench.make(4096, PERIOD);
+    let dir = bench.mount("SERVER", "--sync-every 0");
+    for folder in ["here", "there"] {
+        fs::create_dir(dir.join(folder)).unwrap();
+    }
+    for age in ["old", "new"] {
+        for folder in ["here", "there"] {
+            for len in [90_usize, 20_000, 30_000] {
+                let file = dir.join(folder).join(format!("{age}-{len}"));
+                fs::write(file, content(len, 1)).unwrap();
+            }
+        }
+        bench.ends(&format!("sync {}", dir.display()), 0);
+    }
+    bench.umount(&dir);
+    bench.ends(&format!("oram close {}", bench.path("server")), 0);
+    Some(bench)
+}
+
+/// A mount of a copy of the store, and what the server sees of it.
+struct Watched<'a> {
+    bench: &'a Bench,
+    guard: MountGuard,
+    server: String,
+    told: Arc<Mutex<Vec<Event>>>,
+    _recorder: Recorder,
+}
+
+impl<'a> Watched<'a> {
+    fn new(bench: &'a Bench, name: &str, options: &str) -> Self {
+        let path = |what: &str| bench.path(&format!("{name}-{what}"));
+        run("cp", &["-a", &bench.path("store"), &path("store")]);
+        run("cp", &[&bench.path("key"), &path("key")]);
+        run("cp", &[&bench.path("key.anchor"), &path("key.anchor")]);
+        let (server, seen) = (path("server"), path("seen"));
+        bench.ends(&format!("oram serve {} --listen unix:{server}", path("store")), 0);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let tell = move |event: &Event| telling.lock().unwrap().push(event.clone());
+        let at = |path: &str| Address::Unix(path.into());
+        let recorder = Recorder::start(&at(&server), &at(&seen), tell).unwrap();
+        let guard = MountGuard::new().unwrap();
+        let (dir, key) = (guard.path().display(), path("key"));
+        bench.ends(
+            &format!("privatefs mount unix:{seen} {dir} --key {key} --sync-every 0{options}"),
+            0,
+        );
+        Self { bench, guard, server, told, _recorder: recorder }
+    }
+
+    fn play(&self, script: fn(&Path)) {
+        script(self.guard.path());
+        self.bench.ends(&format!("sync {}", self.guard.path().display()), 0);
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        let _ = self.bench.tacita(&format!("umount {}", self.guard.path().display()));
+        let _ = self.bench.tacita(&format!("oram close {}", self.server));
+    }
+}
+
+/// Whether two scripts have one shape, when all has passed that they have begun.
+fn is_alike(bench: &Bench, options: &str, one: Script, two: Script) -> Result<(), String> {
+    let watched = [one, two].map(|(name, script)| {
+        let watched = Watched::new(bench, name, options);
+        watched.play(script);
+        watched
+    });
+    let begin = System.monotonic();
+    loop {
+        let events = watched.each_ref().map(Watched::events);
+        let Comparison { shape, .. } = compare(&events[0], &events[1]);
+        let totals = events.map(|events| Totals::of(&events));
+        let queries = totals.each_ref().map(|totals| totals.queries);
+        assert!(queries.iter().all(|count| (10..PERIOD / 2).contains(count)), "{queries:?}");
+        assert!(totals.iter().all(|totals| totals.labels_again == 0));
+        match shape {
+            None => return Ok(()),
+            Some(shape) => {
+                let is_done = queries[0] == queries[1];
+                if System.elapsed(begin) > if is_done { SETTLING } else { FORGETTING } {
+                    return Err(format!("{queries:?}: {shape}"));
+                }
+                // The kernel may not have forgotten a file yet that was deleted.
+                for watched in &watched {
+                    watched.play(|_| ());
+                }
+                System.wait(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// Some time.
+const TIME: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+
+const AT: rustix::fs::AtFlags = rustix::fs::AtFlags::empty();
+
+type Script = (&'static str, fn(&Path));
+
+#[test]
+fn which_file_is_used_has_no_shape() {
+    let Some(bench) = base("which_file_is_used_has_no_shape") else { return };
+    let one: Script = ("one", |dir| {
+        assert_eq!(fs::read(dir.join("here/old-20000")).unwrap().len(), 20_000);
+        fs::write(dir.join("here/made"), b"made").unwrap();
+        fs::rename(dir.join("here/old-90"), dir.join("there/moved")).unwrap();
+        fs::remove_file(dir.join("here/new-30000")).unwrap();
+    });
+    let two: Script = ("two", |dir| {
+        assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
+        fs::write(dir.join("there/other"), b"text").unwrap();
+        fs::rename(dir.join("there/new-90"), dir.join("here/moved")).unwrap();
+        fs::remove_file(dir.join("there/old-30000")).unwrap();
+    });
+    assert_eq!(is_alike(&bench, "", one, two), Ok(()));
+    let less: Script = ("less", |dir| {
+        assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
+    });
+    let other = is_alike(&bench, "", ("again", one.1), less);
+    assert!(other.is_err(), "the number of operations is seen");
+}
+
+#[test]
+fn padded_operations_of_one_class_have_one_shape() {
+    let Some(bench) = base("padded_operations_of_one_class_have_one_shape") else { return };
+    let one: Script = ("one", |dir| {
+        fs::create_dir(dir.join("new")).unwrap();
+        fs::set_permissions(dir.join("here"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(fs::read(dir.join("here/old-20000")).unwrap().len(), 20_000);
+    });
+    let two: Script = ("two", |dir| {
+        std::os::unix::fs::symlink("target", dir.join("link")).unwrap();
+        let times = rustix::fs::Timestamps { last_access: TIME, last_modification: TIME };
+        rustix::fs::utimensat(rustix::fs::CWD, dir.join("here"), &times, AT).unwrap();
+        assert_eq!(fs::read(dir.join("here/new-20000")).unwrap().len(), 20_000);
+    });
+    assert_eq!(is_alike(&bench, " --pad", one, two), Ok(()));
+}

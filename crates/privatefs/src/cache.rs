@@ -1,0 +1,251 @@
+//! Blocks in memory: those that were read, and those that were changed and wait for a commit.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+use crate::fields::Stamp;
+use crate::ids::Id;
+
+/// A block is not in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NotHere;
+
+/// What a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// An inode or a bucket: it changes with a commit, and carries its stamp.
+    Meta,
+    /// Content of a file.
+    Content,
+}
+
+/// What the store has instead of a block that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nobody has looked.
+    Unknown,
+    /// This.
+    Known(Option<Bytes>),
+}
+
+/// A change that waits for a commit.
+#[derive(Debug, Clone)]
+pub(crate) struct Changed {
+    pub(crate) id: Id,
+    pub(crate) class: Class,
+    pub(crate) before: Before,
+    pub(crate) now: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    class: Class,
+    now: Option<Bytes>,
+    /// What the store has, if that is something else.
+    before: Option<Before>,
+    /// It is in a commit that is under way.
+    is_flushing: bool,
+    used: u64,
+}
+
+impl Entry {
+    const fn is_pinned(&self) -> bool {
+        self.before.is_some() || self.is_flushing
+    }
+}
+
+/// Somebody is fetching a block.
+#[derive(Debug, Default)]
+struct Fetch {
+    count: u32,
+    /// The block has been changed meanwhile.
+    is_spoiled: bool,
+}
+
+/// Blocks in memory, so many at most besides those that wait for a commit.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: HashMap<Id, Entry>,
+    /// Those that can go, the one that was not used for longest first.
+    order: BTreeMap<u64, Id>,
+    fetching: HashMap<Id, Fetch>,
+    used: u64,
+    changed: usize,
+    len_max: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            order: BTreeMap::new(),
+            fetching: HashMap::new(),
+            used: 0,
+            changed: 0,
+            len_max,
+        }
+    }
+
+    /// A block, if it is here; `Ok(None)` if it is known that there is none.
+    pub(crate) fn get(&mut self, id: &Id) -> Result<Option<Bytes>, NotHere> {
+        self.used += 1;
+        let entry = self.entries.get_mut(id).ok_or(NotHere)?;
+        if !entry.is_pinned() {
+            self.order.remove(&entry.used);
+            self.order.insert(self.used, *id);
+        }
+        entry.used = self.used;
+        Ok(entry.now.clone())
+    }
+
+    /// Changes that wait for a commit.
+    pub(crate) const fn changed(&self) -> usize {
+        self.changed
+    }
+
+    /// Whether the store has it, as far as is known here.
+    pub(crate) fn is_new(&self, id: &Id) -> bool {
+        !matches!(
+            self.entries.get(id),
+            Some(
+                Entry { before: None, now: Some(_), .. }
+                    | Entry { before: Some(Before::Known(Some(_))), .. }
+            )
+        )
+    }
+
+    /// A block is changed.
+    pub(crate) fn put(&mut self, id: Id, now: Option<Bytes>, class: Class) {
+        if let Some(fetch) = self.fetching.get_mut(&id) {
+            fetch.is_spoiled = true;
+        }
+        self.used += 1;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            let before = Some(Before::Unknown);
+            let entry = Entry { class, now, before, is_flushing: false, used: self.used };
+            self.entries.insert(id, entry);
+            self.changed += 1;
+            return;
+        };
+        if class == Class::Meta
+            && let (Some(old), Some(new)) = (&entry.now, &now)
+            && Stamp::is_all_that_differs(old, new)
+        {
+            return;
+        }
+        if entry.before.is_none() {
+            self.order.remove(&entry.used);
+            entry.before = Some(Before::Known(entry.now.take()));
+            self.changed += 1;
+        }
+        entry.class = class;
+        entry.now = now;
+    }
+
+    /// Whether somebody is fetching a block.
+    pub(crate) fn is_fetched(&self, id: &Id) -> bool {
+        self.fetching.contains_key(id)
+    }
+
+    /// Somebody fetches these blocks.
+    pub(crate) fn begin_fetch(&mut self, ids: &[Id]) {
+        for id in ids {
+            self.fetching.entry(*id).or_default().count += 1;
+        }
+    }
+
+    /// What was fetched, if it was. What was changed meanwhile is left out.
+    pub(crate) fn end_fetch(&mut self, ids: &[Id], mut found: Option<Vec<Option<Bytes>>>) {
+        for (number, id) in ids.iter().enumerate() {
+            let Some(fetch) = self.fetching.get_mut(id) else { continue };
+            let is_spoiled = fetch.is_spoiled;
+            fetch.count -= 1;
+            if fetch.count == 0 {
+                self.fetching.remove(id);
+            }
+            if is_spoiled || self.entries.contains_key(id) {
+                continue;
+            }
+            if let Some(found) = &mut found {
+                self.used += 1;
+                let now = found[number].take();
+                let class = Class::Content;
+                let entry = Entry { class, now, before: None, is_flushing: false, used: self.used };
+                self.entries.insert(*id, entry);
+                self.order.insert(self.used, *id);
+            }
+        }
+        self.shrink();
+    }
+
+    /// All changes, which from now on are in a commit that is under way.
+    pub(crate) fn take_changes(&mut self) -> Vec<Changed> {
+        let mut changes = Vec::with_capacity(self.changed);
+        for (id, entry) in &mut self.entries {
+            if let Some(before) = entry.before.take() {
+                entry.is_flushing = true;
+                changes.push(Changed {
+                    id: *id,
+                    class: entry.class,
+                    before,
+                    now: entry.now.clone(),
+                });
+            }
+        }
+        self.changed = 0;
+        // Runs that begin alike go on alike.
+        changes.sort_unstable_by_key(|change| change.id);
+        changes
+    }
+
+    /// Metadata in a commit has this content there: the same, and its stamp.
+    pub(crate) fn stamped(&mut self, id: &Id, now: &Bytes) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && entry.before.is_none()
+        {
+            entry.now = Some(now.clone());
+        }
+    }
+
+    /// The commit with these blocks is done.
+    pub(crate) fn flushed(&mut self, ids: impl Iterator<Item = Id>) {
+        for id in ids {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.is_flushing = false;
+                if !entry.is_pinned() {
+                    self.order.insert(entry.used, id);
+                }
+            }
+        }
+        self.shrink();
+    }
+
+    /// What these blocks are does not matter any more: what waits for a commit need not wait.
+    pub(crate) fn discard(&mut self, ids: impl Iterator<Item = Id>) {
+        for id in ids {
+            let Some(entry) = self.entries.get(&id) else { continue };
+            if entry.before.is_some() && !entry.is_flushing {
+                self.entries.remove(&id);
+                self.changed -= 1;
+            }
+        }
+    }
+
+    /// Others may have changed everything; nothing waits for a commit.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
+        self.changed = 0;
+        for fetch in self.fetching.values_mut() {
+            fetch.is_spoiled = true;
+        }
+    }
+
+    fn shrink(&mut self) {
+        while self.entries.len() > self.len_max {
+            let Some((_, id)) = self.order.pop_first() else { break };
+            self.entries.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The one error of the file system.
+
+use std::borrow::Cow;
+
+/// Result of an operation on the file system.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for `match`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The store cannot hold this file system.
+    Parameters,
+    /// There is no file system in the store.
+    NotFormatted,
+    /// There is a file system in the store already.
+    Exists,
+    /// It was made by a version that this program does not know.
+    Version,
+    /// A block is not what any mount has written.
+    Damaged,
+    /// As many mounts as can be.
+    Busy,
+    /// No room in the store.
+    NoSpace,
+    /// Another mount has taken over: this one can do no more.
+    Fenced,
+    /// The store did not answer in time, or no turn came.
+    TimedOut,
+    /// The store failed.
+    Store,
+}
+
+/// Kind, and what was being done.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{context}")]
+pub struct Error {
+    kind: Kind,
+    context: Cow<'static, str>,
+    store: Option<tacita_oram::Kind>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` names the operation and the cause.
+    pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, context: context.into(), store: None }
+    }
+
+    /// What went wrong, for `match`.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the store says, if it is the store that failed.
+    pub const fn store(&self) -> Option<tacita_oram::Kind> {
+        self.store
+    }
+
+    pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Damaged, what)
+    }
+
+    pub(crate) fn fenced() -> Self {
+        let text = "another mount has taken over from this one, which did not answer for long: mount again";
+        Self::new(Kind::Fenced, text)
+    }
+}
+
+impl From<tacita_oram::Error> for Error {
+    fn from(error: tacita_oram::Error) -> Self {
+        let kind = match error.kind() {
+            tacita_oram::Kind::NoSpace => Kind::NoSpace,
+            tacita_oram::Kind::Unreachable => Kind::TimedOut,
+            _ => Kind::Store,
+        };
+        Self { kind, context: error.to_string().into(), store: Some(error.kind()) }
+    }
+}
+
+impl From<Error> for tacita_vfs::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            Kind::NoSpace => tacita_vfs::Kind::NoSpace,
+            Kind::TimedOut => tacita_vfs::Kind::TimedOut,
+            Kind::Damaged => tacita_vfs::Kind::Corrupt,
+            Kind::Busy => tacita_vfs::Kind::Busy,
+            _ => tacita_vfs::Kind::Io,
+        };
+        Self::new(kind, error.context.clone()).because(error)
+    }
+}

@@ -1,0 +1,99 @@
+//! Which blocks of a content there may be: few ranges that cover all that are there, and perhaps some
+//! that are not. Freeing a content means freeing these.
+
+/// Ranges that an inode holds.
+pub const RANGES: usize = 32;
+
+/// Blocks from `start` to before `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The first.
+    pub start: u64,
+    /// The first after it.
+    pub end: u64,
+}
+
+/// Ranges in order, apart from one another.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ranges(Vec<Range>);
+
+impl Ranges {
+    /// From a list; `None` unless it is in order.
+    pub fn from_all(all: Vec<Range>) -> Option<Self> {
+        let is_sound = all.iter().all(|range| range.start < range.end)
+            && all.windows(2).all(|pair| pair[0].end < pair[1].start)
+            && all.len() <= RANGES;
+        is_sound.then_some(Self(all))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Range] {
+        &self.0
+    }
+
+    /// Blocks in them.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Blocks in them from `start` on.
+    pub fn count_from(&self, start: u64) -> u64 {
+        self.0.iter().map(|range| range.end.saturating_sub(range.start.max(start))).sum()
+    }
+
+    /// Whether a block is in one.
+    pub fn has(&self, index: u64) -> bool {
+        self.0.iter().any(|range| (range.start..range.end).contains(&index))
+    }
+
+    /// These blocks are covered from now on.
+    pub fn add(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        self.0.push(Range { start, end });
+        self.0.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range> = Vec::with_capacity(self.0.len());
+        for range in self.0.drain(..) {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        while merged.len() > RANGES {
+            // The gap that covers least when it is closed.
+            let gap = |at: &usize| merged[at + 1].start - merged[*at].end;
+            let at = (0..merged.len() - 1).min_by_key(gap).unwrap_or(0);
+            merged[at].end = merged[at + 1].end;
+            merged.remove(at + 1);
+        }
+        self.0 = merged;
+    }
+
+    /// There are no blocks from `end` on.
+    pub fn cut(&mut self, end: u64) {
+        self.0.retain(|range| range.start < end);
+        if let Some(last) = self.0.last_mut() {
+            last.end = last.end.min(end);
+        }
+    }
+
+    /// Those of `start..end` that are covered.
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().flat_map(move |range| range.start.max(start)..range.end.min(end))
+    }
+
+    /// The first covered block from `index` on.
+    pub fn next(&self, index: u64) -> Option<u64> {
+        let range = self.0.iter().find(|range| range.end > index)?;
+        Some(range.start.max(index))
+    }
+
+    /// The first block from `index` on that is not covered.
+    pub fn next_gap(&self, index: u64) -> u64 {
+        match self.0.iter().find(|range| (range.start..range.end).contains(&index)) {
+            Some(range) => range.end,
+            None => index,
+        }
+    }
+}

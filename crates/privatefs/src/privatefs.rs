@@ -1,0 +1,528 @@
+//! A mount: what it holds in memory, and how operations are done on it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tacita_clock::{Cancellation, Clock};
+use tacita_oram::log_view::Outcome;
+use tacita_oram::record::Operation;
+use tacita_secret::Key;
+use tacita_vfs::Kind as VfsKind;
+
+use crate::blocks::{Blocks, Room};
+use crate::cache::Cache;
+use crate::commit::Plan;
+use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
+use crate::ids::{Id, Ids, MountId};
+use crate::nodes::Nodes;
+use crate::reaper::Grave;
+use crate::turn::{Left, Status, Turn};
+use crate::view::{Step, Stop, View};
+
+/// Blocks that an operation may add besides what it writes itself.
+const SLACK: u64 = 24;
+
+/// What is asked of each operation on names and attributes where operations are padded.
+const PADDED_META: usize = 8;
+
+/// How a file system is mounted.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a mount")]
+pub struct Options {
+    /// Blocks in memory besides those that wait for a commit.
+    pub cache_blocks: usize,
+    /// Blocks that wait for a commit, at most.
+    pub changed_max: usize,
+    /// Blocks that are read at once, a power of two.
+    pub read_ahead: u64,
+    /// Operations are rounded up to fixed numbers of queries.
+    pub pad: bool,
+    /// Other mounts may be there: they take turns. Otherwise this is the only one, and takes over from
+    /// any that was left.
+    pub shared: bool,
+    /// Nothing is changed by programs.
+    pub read_only: bool,
+    /// What has no name any more is freed also when nobody asks for durability.
+    pub frees_by_itself: bool,
+    /// How often a mount that takes turns looks whose turn it is.
+    pub poll: Duration,
+    /// How long a turn lasts at least, while others wait and there is something to do in it.
+    pub slice: Duration,
+    /// After how long without a sign of life a mount is taken over from.
+    pub take_over: Duration,
+    /// How long an operation waits for its turn.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_blocks: 16 << 10,
+            changed_max: 4 << 10,
+            read_ahead: 8,
+            pad: false,
+            shared: false,
+            read_only: false,
+            frees_by_itself: true,
+            poll: Duration::from_millis(50),
+            slice: Duration::from_millis(500),
+            take_over: Duration::from_secs(30),
+            patience: Duration::from_mins(2),
+        }
+    }
+}
+
+/// What changes while it is mounted; never locked while the store is asked.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) cache: Cache,
+    pub(crate) nodes: Nodes,
+    pub(crate) status: Status,
+    /// The turn that this mount has, or had last.
+    pub(crate) epoch: u64,
+    /// Until when it may be believed that it still is its turn.
+    pub(crate) hold_until: Duration,
+    /// When an operation was begun last.
+    pub(crate) worked: Duration,
+    /// Operations that wait for their turn.
+    pub(crate) waiting: usize,
+    /// It can do no more.
+    pub(crate) failed: Option<Error>,
+    pub(crate) usage: Usage,
+    /// Inodes without names that nobody has open.
+    pub(crate) graves: Vec<Grave>,
+    /// Others may have left some.
+    pub(crate) look_for_graves: bool,
+    /// Journals of mounts that are gone.
+    pub(crate) journals: Vec<Left>,
+}
+
+/// What all threads of a mount share.
+pub(crate) struct Core {
+    pub(crate) blocks: Arc<dyn Blocks>,
+    pub(crate) ids: Ids,
+    pub(crate) mount: MountId,
+    pub(crate) options: Options,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) state: Mutex<State>,
+    /// Happens when the turn changes, and when blocks have come.
+    pub(crate) turned: Condvar,
+    pub(crate) turn: Turn,
+    /// The commit that is under way, or was when the store failed.
+    pub(crate) plan: Mutex<Option<Plan>>,
+    pub(crate) reaping: Mutex<()>,
+    pub(crate) is_closed: AtomicBool,
+    /// Operations of programs that were done.
+    pub(crate) operations: AtomicUsize,
+}
+
+/// A mounted file system; [`tacita_vfs::FileSystem`] is how files in it are used.
+#[derive(Clone)]
+pub struct PrivateFs {
+    pub(crate) core: Arc<Core>,
+}
+
+impl fmt::Debug for PrivateFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrivateFs").finish_non_exhaustive()
+    }
+}
+
+/// What an operation does to the room in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It changes nothing.
+    Nothing,
+    /// It may take room.
+    Room,
+    /// It gives room back in the end.
+    Less,
+}
+
+/// How many queries an operation is rounded up to where that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pad {
+    /// Not at all: it is part of another one.
+    No,
+    /// As all operations on names and attributes.
+    Meta,
+    /// As all on so many blocks of content.
+    Content(u64),
+}
+
+impl Pad {
+    fn queries(self, read_ahead: u64) -> usize {
+        match self {
+            Self::No => 0,
+            Self::Meta => PADDED_META,
+            Self::Content(blocks) => {
+                let windows = blocks.div_ceil(read_ahead) + 1;
+                let blocks = (windows * read_ahead).next_power_of_two();
+                PADDED_META + usize::try_from(blocks).unwrap_or(usize::MAX / 2)
+            }
+        }
+    }
+}
+
+impl PrivateFs {
+    /// Mounts the file system in a store.
+    ///
+    /// # Errors
+    /// [`Kind::NotFormatted`]; [`Kind::Version`]; [`Kind::Busy`]; [`Kind::Damaged`]; as the store has them.
+    pub fn open(
+        blocks: Arc<dyn Blocks>,
+        key: &Key,
+        clock: Arc<dyn Clock>,
+        options: &Options,
+    ) -> Result<Self> {
+        let room = blocks.room()?;
+        let changed_max = usize::try_from(room.capacity / 16).unwrap_or(usize::MAX);
+        let options = Options {
+            changed_max: options.changed_max.min(changed_max).max(8),
+            read_ahead: options.read_ahead.max(1).next_power_of_two(),
+            ..options.clone()
+        };
+        let mount = random()?;
+        let ids = Ids::new(key);
+        let (turn, journals) = Turn::join(&*blocks, &ids, &mount, options.shared)?;
+        let state = State {
+            cache: Cache::new(options.cache_blocks),
+            nodes: Nodes::new(&ids.root()),
+            status: Status::Other,
+            epoch: 0,
+            hold_until: Duration::ZERO,
+            worked: Duration::ZERO,
+            waiting: 0,
+            failed: None,
+            usage: Usage::new(room),
+            graves: Vec::new(),
+            look_for_graves: false,
+            journals,
+        };
+        let core = Core {
+            blocks,
+            ids,
+            mount,
+            options,
+            clock,
+            state: Mutex::new(state),
+            turned: Condvar::new(),
+            turn,
+            plan: Mutex::new(None),
+            reaping: Mutex::new(()),
+            is_closed: AtomicBool::new(false),
+            operations: AtomicUsize::new(0),
+        };
+        let fs = Self { core: Arc::new(core) };
+        if !fs.core.options.shared {
+            fs.core.begin_turn()?;
+        }
+        Ok(fs)
+    }
+
+    /// One look at whose turn it is, and what follows from that. Somebody has to call it again and again
+    /// where mounts take turns: [`Background`] does.
+    ///
+    /// # Errors
+    /// As the store has them; [`Kind::Fenced`].
+    pub fn tick(&self) -> Result<()> {
+        self.core.tick()
+    }
+
+    /// Makes everything durable, frees what has no name any more, and leaves.
+    ///
+    /// # Errors
+    /// As the store has them: what was not durable is lost then.
+    pub fn close(&self) -> Result<()> {
+        if self.core.is_closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.core.settle()?;
+        self.core.leave()
+    }
+
+    /// Whether this mount has the turn.
+    pub fn has_turn(&self) -> bool {
+        self.core.lock().status == Status::Held
+    }
+
+    /// Whether it can do no more, and why.
+    pub fn failure(&self) -> Option<Error> {
+        self.core.lock().failed.clone()
+    }
+
+    /// Blocks that wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.core.lock().cache.changed()
+    }
+
+    /// Requests of programs so far.
+    pub fn operations(&self) -> usize {
+        self.core.operations.load(Ordering::Relaxed)
+    }
+}
+
+/// Random bytes.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    tacita_secret::random().map_err(|e| Error::new(Kind::Store, format!("no random bytes: {e}")))
+}
+
+impl Core {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does an operation: it begins anew as often as blocks are missing, which are fetched meanwhile.
+    pub(crate) fn operate<T>(
+        &self,
+        need: Need,
+        pad: Pad,
+        mut step: impl FnMut(&mut View<'_>) -> Step<T>,
+    ) -> tacita_vfs::Result<T> {
+        if need != Need::Nothing && self.options.read_only {
+            return Err(VfsKind::ReadOnly.into());
+        }
+        if pad != Pad::No {
+            self.operations.fetch_add(1, Ordering::Relaxed);
+        }
+        if need == Need::Room && self.lock().cache.changed() >= self.options.changed_max {
+            self.flush()?;
+        }
+        let mut asked = 0;
+        let mut room_asked = false;
+        let result = loop {
+            let mut guard = self.enter()?;
+            let state = &mut *guard;
+            state.worked = self.clock.monotonic();
+            let mut view = View::new(&self.ids, &mut state.cache);
+            let missing = match step(&mut view) {
+                Ok(value) => {
+                    let added = view.added();
+                    if added > 0 && !state.usage.has_room(added, need, &self.options) {
+                        if room_asked {
+                            break Err(VfsKind::NoSpace.into());
+                        }
+                        room_asked = true;
+                        drop(guard);
+                        self.flush()?;
+                        self.count_what_was_freed()?;
+                        continue;
+                    }
+                    view.finish();
+                    state.usage.added += added;
+                    break Ok(value);
+                }
+                Err(Stop::Fail(error)) => break Err(error),
+                Err(Stop::Missing(missing)) => missing,
+            };
+            // What somebody else is fetching is not asked for again.
+            let missing: Vec<Id> =
+                missing.into_iter().filter(|id| !state.cache.is_fetched(id)).collect();
+            if missing.is_empty() {
+                drop(self.turned.wait_timeout(guard, WAIT_MAX));
+                continue;
+            }
+            state.cache.begin_fetch(&missing);
+            drop(guard);
+            asked += missing.len();
+            let found = self.read(&missing);
+            let mut state = self.lock();
+            self.turned.notify_all();
+            match found {
+                Ok(found) => state.cache.end_fetch(&missing, Some(found)),
+                Err(error) => {
+                    state.cache.end_fetch(&missing, None);
+                    return Err(error.into());
+                }
+            }
+        };
+        if self.options.pad {
+            self.pad(pad, asked)?;
+        }
+        result
+    }
+
+    /// Asks for nothing as often as it takes until nobody can tell how much there was to ask for.
+    fn pad(&self, pad: Pad, asked: usize) -> Result<()> {
+        let whole = pad.queries(self.options.read_ahead);
+        if whole == 0 || (asked == 0 && planted(Fault::HitUnpadded)) {
+            return Ok(());
+        }
+        let dummies = asked.div_ceil(whole).max(1) * whole - asked;
+        self.dummies(dummies)
+    }
+
+    /// Queries for nothing.
+    pub(crate) fn dummies(&self, count: usize) -> Result<()> {
+        let dummies = (0..count).map(|_| Ok((random()?, Operation::Read)));
+        self.blocks.all(dummies.collect::<Result<_>>()?).map(drop)
+    }
+
+    /// Reads blocks at once.
+    pub(crate) fn read(&self, ids: &[Id]) -> Result<Vec<Option<bytes::Bytes>>> {
+        let reads = ids.iter().map(|id| (*id, Operation::Read)).collect();
+        let outcomes = self.blocks.all(reads)?;
+        Ok(outcomes
+            .into_iter()
+            .map(|outcome| match outcome {
+                Outcome::Was(block) | Outcome::Compared { was: block, .. } => block,
+                Outcome::Full | Outcome::Void => None,
+            })
+            .collect())
+    }
+
+    pub(crate) fn ask_for_room(&self) -> Result<()> {
+        let room = self.blocks.room()?;
+        self.lock().usage.told(room);
+        Ok(())
+    }
+
+    /// The store counts its blocks late. What was freed is counted when as many queries have passed as
+    /// that takes, if need be for nothing.
+    fn count_what_was_freed(&self) -> Result<()> {
+        if std::mem::take(&mut self.lock().usage.has_freed) {
+            let room = self.blocks.room()?;
+            let late = usize::try_from(room.queries - room.counted).unwrap_or(0);
+            self.dummies(2 * late)?;
+        }
+        self.ask_for_room()
+    }
+
+    /// As [`Core::ask_for_room`], if what is known here is not newer.
+    pub(crate) fn ask_for_room_unless_changed(&self) -> Result<()> {
+        if self.lock().cache.changed() > 0 { Ok(()) } else { self.ask_for_room() }
+    }
+
+    /// Waits until it is this mount's turn.
+    pub(crate) fn enter(&self) -> Result<MutexGuard<'_, State>> {
+        let begin = self.clock.monotonic();
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.status == Status::Held {
+                if self.clock.monotonic() <= state.hold_until {
+                    return Ok(state);
+                }
+                drop(state);
+                self.renew()?;
+                state = self.lock();
+                continue;
+            }
+            if self.clock.elapsed(begin) > self.options.patience {
+                return Err(Error::new(Kind::TimedOut, "no turn came: another mount keeps it"));
+            }
+            state.waiting += 1;
+            let waited = self.turned.wait_timeout(state, WAIT_MAX);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+        }
+    }
+}
+
+/// How long an operation waits before it looks at the time again.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// How many blocks there are in the store, as far as is known.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    pub(crate) room: Room,
+    /// Blocks that were added since the store was asked.
+    pub(crate) added: u64,
+    /// Blocks that were added before, after how many queries: the store may not count them yet.
+    uncounted: VecDeque<(u64, u64)>,
+    /// Something was freed that the store may not count yet.
+    pub(crate) has_freed: bool,
+}
+
+impl Usage {
+    const fn new(room: Room) -> Self {
+        Self { room, added: 0, uncounted: VecDeque::new(), has_freed: false }
+    }
+
+    /// The store says how much room there is.
+    pub(crate) fn told(&mut self, room: Room) {
+        self.uncounted.push_back((room.queries, std::mem::take(&mut self.added)));
+        self.uncounted.retain(|(queries, added)| *added > 0 && *queries > room.counted);
+        self.room = room;
+    }
+
+    /// Blocks that there are, or a few more.
+    pub(crate) fn used(&self) -> u64 {
+        let uncounted: u64 = self.uncounted.iter().map(|(_, added)| added).sum();
+        self.room.present + uncounted + self.added
+    }
+
+    /// Whether so many blocks can be added and a commit still has room.
+    fn has_room(&self, added: u64, need: Need, options: &Options) -> bool {
+        let kept = match need {
+            Need::Nothing => return true,
+            Need::Room => options.changed_max as u64 + 2 * SLACK,
+            Need::Less => options.changed_max as u64 / 2 + SLACK,
+        };
+        self.used().saturating_add(added).saturating_add(kept) <= self.room.capacity
+    }
+}
+
+/// Threads that look whose turn it is, and free what has no name any more, until this is dropped.
+#[derive(Debug)]
+pub struct Background {
+    cancelled: Arc<Cancellation>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How often it is looked whether anything is to be freed.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+
+impl Background {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// As the system has them.
+    pub fn start(fs: &PrivateFs) -> std::io::Result<Self> {
+        let cancelled = Arc::new(Cancellation::default());
+        let mut threads = Vec::new();
+        let mut start = |name: &str, every: Duration, work: fn(&Core) -> Result<()>| {
+            let (core, cancelled) = (Arc::clone(&fs.core), Arc::clone(&cancelled));
+            let work = move || {
+                let mut told = false;
+                while !core.clock.wait_or(&cancelled, every) {
+                    match work(&core) {
+                        Ok(()) => told = false,
+                        // Once, until it is better.
+                        Err(e) if !told => {
+                            log::error!("{e}");
+                            told = true;
+                        }
+                        Err(_) => {}
+                    }
+                }
+            };
+            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+            Ok::<(), std::io::Error>(())
+        };
+        if fs.core.options.shared {
+            start("pfs-turn", fs.core.options.poll, Core::tick)?;
+        }
+        if fs.core.options.frees_by_itself {
+            start("pfs-reap", REAP_EVERY, Core::reap_if_any)?;
+        }
+        Ok(Self { cancelled, threads })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.cancelled.cancel();
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}

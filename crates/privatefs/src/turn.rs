@@ -1,0 +1,442 @@
+//! Whose turn it is. Mounts of one store take turns: who has the turn may read and change everything, and
+//! keeps what it has read in memory; who waits says so in the register, and gets the turn when the one
+//! before has made all its changes durable. Who shows no sign of life for long is taken over from: its
+//! commit is finished, and whatever it tries to commit from then on fails.
+//!
+//! Signs of life are counters that grow, and each mount looks at its own clock for how long one has not:
+//! what the clocks of two machines say need not agree.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tacita_oram::log_view::Outcome;
+use tacita_oram::record::{Operation, digest_of};
+
+use crate::blocks::Blocks;
+use crate::commit;
+use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
+use crate::ids::{Ids, MountId};
+use crate::privatefs::Core;
+use crate::register::{Register, SLOTS, Slot};
+
+/// Whether it is this mount's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It is.
+    Held,
+    /// It is ending.
+    Leaving,
+    /// It is another's, or nobody's.
+    Other,
+}
+
+/// The register as it was seen last, and how long nothing has been heard of others.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    known: Mutex<Known>,
+}
+
+/// The journal of a mount that is gone, with so many blocks.
+pub(crate) type Left = (MountId, u32);
+
+#[derive(Debug)]
+struct Known {
+    block: Bytes,
+    /// The counter of each other mount, and since when it is that.
+    beats: HashMap<MountId, (u64, Duration)>,
+    /// When the register was changed last, and when the turn began.
+    beaten: Duration,
+    begun: Duration,
+}
+
+impl Turn {
+    /// Takes a slot.
+    pub(crate) fn join(
+        blocks: &dyn Blocks,
+        ids: &Ids,
+        mount: &MountId,
+        is_shared: bool,
+    ) -> Result<(Self, Vec<Left>)> {
+        let read = blocks.all(vec![(ids.register(), Operation::Read)])?;
+        let [Outcome::Was(Some(block))] = &read[..] else {
+            let text = "there is no file system in the store; `tacita privatefs format` makes one";
+            return Err(Error::new(Kind::NotFormatted, text));
+        };
+        let mut known = Known {
+            block: block.clone(),
+            beats: HashMap::new(),
+            beaten: Duration::ZERO,
+            begun: Duration::ZERO,
+        };
+        let mut left = Vec::new();
+        update(&mut known, blocks, ids, |register| {
+            if !is_shared {
+                // Nobody else is at the store.
+                let gone = register.slots.iter().filter(|slot| slot.mount != *mount);
+                left.extend(gone.map(|slot| (slot.mount, slot.journal)));
+                register.slots.clear();
+                register.owner = None;
+            }
+            if register.slot(mount).is_some() {
+                return Ok(());
+            }
+            if register.slots.len() >= SLOTS {
+                let text = format!("{SLOTS} mounts are there, and no more can be: unmount one");
+                return Err(Error::new(Kind::Busy, text));
+            }
+            register.slots.push(Slot { mount: *mount, beat: 1, ..Slot::default() });
+            Ok(())
+        })?;
+        Ok((Self { known: Mutex::new(known) }, left))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Changes the register, whatever others have made of it meanwhile.
+fn update(
+    known: &mut Known,
+    blocks: &dyn Blocks,
+    ids: &Ids,
+    mut change: impl FnMut(&mut Register) -> Result<()>,
+) -> Result<Register> {
+    loop {
+        let mut register = Register::decode(&known.block)?;
+        change(&mut register)?;
+        register.writes += 1;
+        let new = Bytes::from(register.encode());
+        let expected = Some(digest_of(&known.block));
+        let swap = Operation::CompareAndWrite { expected, new: new.clone() };
+        match &blocks.all(vec![(ids.register(), swap)])?[..] {
+            [Outcome::Compared { written: true, .. }] => {
+                known.block = new;
+                return Ok(register);
+            }
+            // An answer that was lost.
+            [Outcome::Compared { was: Some(was), .. }] if *was == new => {
+                known.block = new;
+                return Ok(register);
+            }
+            [Outcome::Compared { was: Some(was), .. }] => known.block = was.clone(),
+            [Outcome::Full] => return Err(full()),
+            _ => return Err(Error::damaged("the register is gone")),
+        }
+    }
+}
+
+/// A mount, and the counter that it had.
+type Beat = (MountId, u64);
+
+/// Takes mounts out of the register that have given no sign of life since. What they leave.
+fn bury(register: &mut Register, dead: &[Beat]) -> Vec<Left> {
+    let is_dead = |slot: &&Slot| dead.contains(&(slot.mount, slot.beat));
+    let dead: Vec<Slot> = register.slots.iter().filter(is_dead).copied().collect();
+    for slot in &dead {
+        register.remove(&slot.mount);
+    }
+    dead.iter().map(|slot| (slot.mount, slot.journal)).collect()
+}
+
+pub(crate) fn full() -> Error {
+    Error::new(Kind::NoSpace, "the store has as many blocks as it was made for")
+}
+
+impl Core {
+    /// Changes the register as one whose turn it is.
+    pub(crate) fn update_as_owner(
+        &self,
+        mut change: impl FnMut(&mut Register),
+    ) -> Result<Register> {
+        let epoch = self.lock().epoch;
+        let mut known = self.turn.lock();
+        let begin = self.clock.monotonic();
+        let updated = update(&mut known, &*self.blocks, &self.ids, |register| {
+            let is_own = register.owner == Some(self.mount) && register.epoch == epoch;
+            if !is_own && !planted(Fault::TurnUnchecked) {
+                return Err(Error::fenced());
+            }
+            change(register);
+            Ok(())
+        });
+        if updated.is_ok() {
+            known.beaten = begin;
+        }
+        drop(known);
+        let mut state = self.lock();
+        match &updated {
+            Ok(_) if self.options.shared => state.hold_until = begin + self.options.take_over / 2,
+            Ok(_) => state.hold_until = Duration::MAX,
+            Err(error) if error.kind() == Kind::Fenced => {
+                state.failed = Some(error.clone());
+                state.status = Status::Other;
+                self.turned.notify_all();
+            }
+            Err(_) => {}
+        }
+        updated
+    }
+
+    /// The register as it was seen last.
+    pub(crate) fn register(&self) -> Result<Register> {
+        Register::decode(&self.turn.lock().block)
+    }
+
+    /// Gives a sign of life, and so makes sure that it still is this mount's turn.
+    pub(crate) fn renew(&self) -> Result<()> {
+        self.update_as_owner(|register| {
+            if let Some(slot) = register.slot_mut(&self.mount) {
+                slot.beat += 1;
+            }
+        })
+        .map(drop)
+    }
+
+    /// Makes sure that it still is this mount's turn, if that was not seen for long.
+    pub(crate) fn hold(&self) -> Result<()> {
+        let state = self.lock();
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        let until = state.hold_until;
+        drop(state);
+        if self.clock.monotonic() <= until { Ok(()) } else { self.renew() }
+    }
+
+    /// It is this mount's turn from now on.
+    pub(crate) fn begin_turn(&self) -> Result<()> {
+        let mut known = self.turn.lock();
+        let begin = self.clock.monotonic();
+        let mut before = 0;
+        let mut pending = None;
+        let register = update(&mut known, &*self.blocks, &self.ids, |register| {
+            if register.owner.is_some_and(|owner| owner != self.mount) {
+                return Err(Error::new(Kind::Busy, "it is another mount's turn"));
+            }
+            let slot = register.slot_mut(&self.mount).ok_or_else(Error::fenced)?;
+            slot.beat += 1;
+            slot.waits_since = 0;
+            before = register.epoch;
+            pending = register.pending;
+            register.owner = Some(self.mount);
+            register.epoch += 1;
+            Ok(())
+        })?;
+        known.beaten = begin;
+        known.begun = begin;
+        drop(known);
+        let is_next = before == self.lock().epoch && before != 0;
+        if let Some(pending) = pending
+            && pending.mount != self.mount
+            && !planted(Fault::ReplaySkipped)
+        {
+            commit::replay(self, pending, register.commit)?;
+            self.lock().epoch = register.epoch;
+            self.update_as_owner(|register| register.pending = None)?;
+        }
+        let room = self.blocks.room()?;
+        let mut state = self.lock();
+        if !is_next && !planted(Fault::CacheKept) {
+            state.cache.clear();
+            state.look_for_graves = true;
+        }
+        state.epoch = register.epoch;
+        state.usage.told(room);
+        state.hold_until =
+            if self.options.shared { begin + self.options.take_over / 2 } else { Duration::MAX };
+        state.status = Status::Held;
+        self.turned.notify_all();
+        Ok(())
+    }
+
+    /// One look at the register, and what follows from it.
+    pub(crate) fn tick(&self) -> Result<()> {
+        if !self.options.shared {
+            return Ok(());
+        }
+        let (status, is_wanted) = {
+            let state = self.lock();
+            if state.failed.is_some() {
+                return Ok(());
+            }
+            (state.status, state.waiting > 0)
+        };
+        match status {
+            Status::Held => self.tick_holding(),
+            Status::Leaving => Ok(()),
+            Status::Other => self.tick_waiting(is_wanted),
+        }
+    }
+
+    fn tick_holding(&self) -> Result<()> {
+        let now = self.clock.monotonic();
+        let is_early = {
+            let known = self.turn.lock();
+            let register = Register::decode(&known.block)?;
+            let quiet = now.saturating_sub(known.beaten);
+            let wanted = if register.slots.len() < 2 {
+                self.options.take_over / 8
+            } else {
+                2 * self.options.poll
+            };
+            quiet < wanted
+        };
+        if is_early {
+            return Ok(());
+        }
+        self.renew()?;
+        let (others_wait, begun) = {
+            let mut known = self.turn.lock();
+            let register = Register::decode(&known.block)?;
+            let dead = self.look_at_others(&mut known, &register, now);
+            if !dead.is_empty() {
+                drop(known);
+                let mut left = Vec::new();
+                self.update_as_owner(|register| left = bury(register, &dead))?;
+                self.have_left(left);
+                return Ok(());
+            }
+            let waits = |slot: &Slot| slot.waits_since != 0 && slot.mount != self.mount;
+            (register.slots.iter().any(waits), known.begun)
+        };
+        let is_idle = {
+            let state = self.lock();
+            state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
+        };
+        if others_wait && (is_idle || self.clock.elapsed(begun) >= self.options.slice) {
+            return self.end_turn();
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and lets others have the turn.
+    pub(crate) fn end_turn(&self) -> Result<()> {
+        self.lock().status = Status::Leaving;
+        let ended = self.flush().and_then(|()| {
+            self.update_as_owner(|register| {
+                register.pending = None;
+                register.owner = None;
+            })
+        });
+        let mut state = self.lock();
+        if ended.is_ok() {
+            state.status = Status::Other;
+        } else if state.failed.is_none() {
+            state.status = Status::Held;
+        }
+        self.turned.notify_all();
+        ended.map(drop)
+    }
+
+    fn tick_waiting(&self, is_wanted: bool) -> Result<()> {
+        let now = self.clock.monotonic();
+        let mut known = self.turn.lock();
+        let is_due = now.saturating_sub(known.beaten) >= self.options.take_over / 8;
+        if !is_wanted && !is_due {
+            return Ok(());
+        }
+        let read = self.blocks.all(vec![(self.ids.register(), Operation::Read)])?;
+        let [Outcome::Was(Some(block))] = &read[..] else {
+            return Err(Error::damaged("the register is gone"));
+        };
+        known.block = block.clone();
+        let register = Register::decode(block)?;
+        let Some(own) = register.slot(&self.mount) else {
+            drop(known);
+            let error = Error::fenced();
+            self.lock().failed = Some(error.clone());
+            self.turned.notify_all();
+            return Err(error);
+        };
+        let dead = self.look_at_others(&mut known, &register, now);
+        if !dead.is_empty() {
+            let mut left = Vec::new();
+            update(&mut known, &*self.blocks, &self.ids, |register| {
+                left = bury(register, &dead);
+                Ok(())
+            })?;
+            self.have_left(left);
+            return Ok(());
+        }
+        let is_new = is_wanted && own.waits_since == 0;
+        if is_due || is_new {
+            update(&mut known, &*self.blocks, &self.ids, |register| {
+                let writes = register.writes + 1;
+                let slot = register.slot_mut(&self.mount).ok_or_else(Error::fenced)?;
+                slot.beat += 1;
+                if is_wanted && slot.waits_since == 0 {
+                    slot.waits_since = writes;
+                }
+                Ok(())
+            })?;
+            known.beaten = now;
+        }
+        let register = Register::decode(&known.block)?;
+        let own = register.slot(&self.mount).map_or(0, |slot| slot.waits_since);
+        let is_first = own != 0
+            && register.slots.iter().all(|slot| slot.waits_since == 0 || slot.waits_since >= own);
+        drop(known);
+        let is_free = is_first && register.owner.is_none();
+        // The owner is this mount where beginning a turn has failed.
+        if !is_free && register.owner != Some(self.mount) {
+            return Ok(());
+        }
+        match self.begin_turn() {
+            Err(error) if error.kind() == Kind::Busy => Ok(()),
+            begun => begun,
+        }
+    }
+
+    /// Mounts are gone, and these journals are left.
+    fn have_left(&self, left: Vec<Left>) {
+        let mut state = self.lock();
+        state.look_for_graves = true;
+        state.journals.extend(left);
+    }
+
+    /// The mounts of which nothing has been heard for too long.
+    fn look_at_others(&self, known: &mut Known, register: &Register, now: Duration) -> Vec<Beat> {
+        known.beats.retain(|mount, _| register.slot(mount).is_some());
+        let others = register.slots.iter().filter(|slot| slot.mount != self.mount);
+        let mut dead = Vec::new();
+        for slot in others {
+            let seen = known.beats.entry(slot.mount).or_insert((slot.beat, now));
+            if seen.0 != slot.beat {
+                *seen = (slot.beat, now);
+            }
+            if now.saturating_sub(seen.1) > self.options.take_over {
+                dead.push((slot.mount, slot.beat));
+            }
+        }
+        dead
+    }
+
+    /// Gives the slot back.
+    pub(crate) fn leave(&self) -> Result<()> {
+        {
+            let mut state = self.lock();
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state.failed = Some(Error::new(Kind::Fenced, "it is unmounted"));
+            state.status = Status::Other;
+            self.turned.notify_all();
+        }
+        let mut known = self.turn.lock();
+        let mut journal = 0;
+        update(&mut known, &*self.blocks, &self.ids, |register| {
+            if register.owner == Some(self.mount) {
+                register.pending = None;
+            }
+            journal = register.slot(&self.mount).map_or(0, |slot| slot.journal);
+            register.remove(&self.mount);
+            Ok(())
+        })?;
+        drop(known);
+        self.free_journal((self.mount, journal))
+    }
+}

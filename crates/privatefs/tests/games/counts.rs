@@ -1,0 +1,185 @@
+//! How much is asked: the only thing that the server sees.
+
+use tacita_privatefs::{Options, PrivateFs};
+use tacita_testkit::by_name;
+use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp};
+
+use crate::world::World;
+
+fn new(kind: FileType) -> NewNode {
+    NewNode::new(kind, 0o700, Timestamp::default())
+}
+
+/// Folders with files: `here` and `there`, each with an old and a new file of each size.
+fn fill(fs: &PrivateFs) {
+    for folder in ["here", "there"] {
+        let (dir, _) = fs.create(fs.root(), folder.as_ref(), &new(FileType::Directory)).unwrap();
+        for age in ["old", "new"] {
+            for len in [100, 5_000, 20_000, 30_000] {
+                let name = format!("{age}-{len}");
+                let (file, _) = fs.create(dir, name.as_ref(), &new(FileType::File)).unwrap();
+                fs.write(file, 0, &vec![1; len], Stamps::NONE).unwrap();
+            }
+            fs.sync().unwrap();
+        }
+    }
+}
+
+fn dir(fs: &PrivateFs, name: &str) -> NodeId {
+    fs.lookup(fs.root(), name.as_ref()).unwrap().0
+}
+
+fn find(fs: &PrivateFs, folder: &str, name: &str) -> NodeId {
+    fs.lookup(dir(fs, folder), name.as_ref()).unwrap().0
+}
+
+/// What a new mount asks for while it does something and leaves.
+pub(crate) fn asked(options: &Options, script: &dyn Fn(&PrivateFs)) -> u64 {
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    fill(&fs);
+    fs.close().unwrap();
+    let (fs, way) = world.mount_with(2, options);
+    let before = way.asked();
+    script(&fs);
+    fs.sync().unwrap();
+    way.asked() - before
+}
+
+type Script = Box<dyn Fn(&PrivateFs)>;
+
+fn read(folder: &'static str, name: &'static str, len: usize) -> Script {
+    Box::new(move |fs| {
+        fs.read(find(fs, folder, name), 0, &mut vec![0; len]).unwrap();
+    })
+}
+
+fn write(folder: &'static str, name: &'static str) -> Script {
+    Box::new(move |fs| fs.write(find(fs, folder, name), 4096, &[2; 4096], Stamps::NONE).unwrap())
+}
+
+fn create(folder: &'static str, name: &'static str) -> Script {
+    Box::new(move |fs| {
+        fs.create(dir(fs, folder), name.as_ref(), &new(FileType::File)).unwrap();
+    })
+}
+
+fn unlink(folder: &'static str, name: &'static str) -> Script {
+    Box::new(move |fs| {
+        let dir = dir(fs, folder);
+        let node = by_name::remove(fs, dir, name.as_ref(), Timestamp::default()).unwrap();
+        fs.forget(node);
+    })
+}
+
+fn rename(from: &'static str, name: &'static str, to: &'static str) -> Script {
+    Box::new(move |fs| {
+        let (from, to) = (dir(fs, from), dir(fs, to));
+        let now = Timestamp::default();
+        let no = tacita_vfs::Exchange::No;
+        by_name::rename(fs, (from, name.as_ref()), (to, "moved".as_ref()), no, now).unwrap();
+    })
+}
+
+/// Operations of one kind on whatever: the same is asked, although nothing is padded.
+pub(crate) fn of_one_kind() -> Vec<(&'static str, Vec<Script>)> {
+    vec![
+        (
+            "a read",
+            vec![
+                read("here", "old-20000", 4096),
+                read("there", "new-20000", 4096),
+                read("here", "new-30000", 4096),
+                // It ends sooner than what is read ahead.
+                read("there", "old-5000", 4096),
+            ],
+        ),
+        ("a write", vec![write("here", "old-20000"), write("there", "new-30000")]),
+        ("a new file", vec![create("here", "a"), create("there", "another")]),
+        (
+            "a file is deleted",
+            vec![
+                unlink("here", "old-20000"),
+                unlink("there", "new-20000"),
+                // As many blocks, rounded up.
+                unlink("here", "new-30000"),
+            ],
+        ),
+        (
+            "a name moves",
+            vec![rename("here", "old-100", "there"), rename("there", "new-30000", "here")],
+        ),
+    ]
+}
+
+/// Operations of one class: names and attributes, or as many blocks of content.
+pub(crate) fn of_one_class() -> Vec<(&'static str, Vec<Script>)> {
+    let is_there = |fs: &PrivateFs| assert!(fs.lookup(dir(fs, "here"), "old-100".as_ref()).is_ok());
+    let is_not = |fs: &PrivateFs| assert!(fs.lookup(dir(fs, "here"), "no".as_ref()).is_err());
+    let twice = |fs: &PrivateFs| {
+        fs.read(find(fs, "here", "old-20000"), 0, &mut [0; 4096]).unwrap();
+        fs.read(find(fs, "here", "old-20000"), 0, &mut [0; 4096]).unwrap();
+    };
+    let each = |fs: &PrivateFs| {
+        fs.read(find(fs, "here", "old-20000"), 0, &mut [0; 4096]).unwrap();
+        fs.read(find(fs, "there", "new-30000"), 0, &mut [0; 4096]).unwrap();
+    };
+    let change = |fs: &PrivateFs| {
+        let change = Change { perm: Some(0o600), ..Change::default() };
+        fs.change(dir(fs, "here"), &change).unwrap();
+    };
+    let attribute = |fs: &PrivateFs| {
+        let mode = tacita_vfs::XattrMode::Any;
+        fs.set_xattr(dir(fs, "there"), "user.a".as_ref(), b"value", mode).unwrap();
+    };
+    vec![
+        ("a name that is there or not", vec![Box::new(is_there), Box::new(is_not)]),
+        ("the same again or another", vec![Box::new(twice), Box::new(each)]),
+        (
+            "names and attributes change",
+            vec![
+                Box::new(change),
+                Box::new(attribute),
+                Box::new(|fs| {
+                    fs.create(fs.root(), "f".as_ref(), &new(FileType::File)).unwrap();
+                    fs.attr(fs.root()).unwrap();
+                }),
+                Box::new(|fs| {
+                    fs.create(fs.root(), "d".as_ref(), &new(FileType::Directory)).unwrap();
+                    fs.attr(fs.root()).unwrap();
+                }),
+            ],
+        ),
+    ]
+}
+
+/// Whether all scripts of each kind ask for as much.
+pub(crate) fn are_equal(
+    options: &Options,
+    kinds: Vec<(&'static str, Vec<Script>)>,
+) -> Result<(), String> {
+    for (what, scripts) in kinds {
+        let asked: Vec<u64> = scripts.iter().map(|script| asked(options, script)).collect();
+        if asked.iter().any(|count| *count != asked[0] || *count == 0) {
+            return Err(format!("{what}: {asked:?}"));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn padded() -> Options {
+    Options { pad: true, ..Options::default() }
+}
+
+#[test]
+fn which_file_it_is_shows_nowhere() {
+    assert_eq!(are_equal(&Options::default(), of_one_kind()), Ok(()));
+    assert_eq!(are_equal(&padded(), of_one_kind()), Ok(()));
+}
+
+#[test]
+fn padded_operations_of_one_class_are_equal() {
+    assert_eq!(are_equal(&padded(), of_one_class()), Ok(()));
+    // They are not where nothing is padded, which the threat model says.
+    assert!(are_equal(&Options::default(), of_one_class()).is_err());
+}

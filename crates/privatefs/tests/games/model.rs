@@ -1,0 +1,104 @@
+//! Beside a file system in memory: the same operations, the same tree.
+
+use std::ffi::OsString;
+
+use tacita_privatefs::Options;
+use tacita_testkit::history::{Rng, step, tree};
+use tacita_testkit::{MemoryFs, by_name, env_number};
+use tacita_vfs::{FileSystem, FileType, NewNode, Timestamp};
+
+use crate::world::{LIMITS, World};
+
+/// Plays a history; the mount is ended and begun anew now and then.
+fn play(seed: u64, steps: u32, options: &Options) {
+    let mut rng = Rng::new(seed);
+    let world = World::new();
+    let (mut fs, _) = world.mount_with(seed, options);
+    let model = MemoryFs::default();
+    for number in 0..steps {
+        let what = format!("seed {seed}, step {number}");
+        step(&model, &mut rng.clone(), &LIMITS);
+        step(&fs, &mut rng, &LIMITS);
+        match rng.below(40) {
+            0..3 => fs.sync().unwrap(),
+            3 => {
+                fs.close().unwrap();
+                fs = world.mount_with(seed + u64::from(number), options).0;
+            }
+            4 => fs.sync_node(fs.root()).unwrap(),
+            _ => continue,
+        }
+        assert!(tree(&fs) == tree(&model), "{what}");
+    }
+    assert!(tree(&fs) == tree(&model), "seed {seed}");
+    fs.close().unwrap();
+    world.check(&format!("seed {seed}"));
+}
+
+#[test]
+fn does_what_a_file_system_in_memory_does() {
+    for seed in 0..env_number("TACITA_GAMES", 8) {
+        play(seed, 300, &Options::default());
+    }
+}
+
+#[test]
+fn does_so_with_next_to_nothing_in_memory() {
+    let options = Options { cache_blocks: 24, changed_max: 8, read_ahead: 1, ..Options::default() };
+    for seed in 100..100 + env_number("TACITA_GAMES", 4) {
+        play(seed, 200, &options);
+    }
+}
+
+#[test]
+fn does_so_where_operations_are_padded() {
+    let options = Options { pad: true, ..Options::default() };
+    play(200, 120, &options);
+}
+
+/// A directory with many names, listed in parts while names come and go.
+#[test]
+fn large_directories_are_listed_whole_and_leave_nothing() {
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    let now = Timestamp::default();
+    let names: Vec<OsString> =
+        (0..3000).map(|n| OsString::from(format!("{n}-{}", "x".repeat(n % 200)))).collect();
+    for name in &names {
+        fs.create(fs.root(), name, &NewNode::new(FileType::Fifo, 0o600, now)).unwrap();
+    }
+    fs.sync().unwrap();
+    let (mut listed, mut from) = (Vec::new(), 0);
+    loop {
+        let mut some = Vec::new();
+        fs.list(fs.root(), from, &mut |entry| {
+            some.push((entry.name.to_owned(), entry.cookie));
+            some.len() < 100
+        })
+        .unwrap();
+        let Some((_, cookie)) = some.last() else { break };
+        assert!(*cookie > from);
+        from = *cookie;
+        // What comes in between moves nothing.
+        let extra = OsString::from(format!("extra {from}"));
+        fs.create(fs.root(), &extra, &NewNode::new(FileType::Fifo, 0o600, now)).unwrap();
+        listed.extend(some.into_iter().map(|(name, _)| name));
+    }
+    for name in &names {
+        assert_eq!(listed.iter().filter(|other| *other == name).count(), 1);
+    }
+    let mut all = Vec::new();
+    fs.list(fs.root(), 0, &mut |entry| {
+        all.push(entry.name.to_owned());
+        true
+    })
+    .unwrap();
+    for name in &all {
+        let node = by_name::remove(&fs, fs.root(), name, now).unwrap();
+        fs.forget(node);
+    }
+    fs.close().unwrap();
+    world.check("emptied");
+    // The register, the root, and what remembers the nameless with its buckets.
+    assert!(world.store.count() <= 3, "{} blocks are left", world.store.count());
+}

@@ -1,0 +1,108 @@
+//! Full stores, and limits.
+
+use std::ffi::OsString;
+
+use tacita_privatefs::{Kind, Options, PrivateFs};
+use tacita_testkit::by_name;
+use tacita_testkit::history::read_all;
+use tacita_vfs::{Change, FileSystem, FileType, NewNode, Reserve, Stamps, Timestamp, XattrMode};
+
+use crate::world::{World, key};
+
+fn file(fs: &PrivateFs, name: &str) -> tacita_vfs::Result<tacita_vfs::NodeId> {
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    Ok(fs.create(fs.root(), name.as_ref(), &new)?.0)
+}
+
+/// Writes until there is no room, then deletes, again and again.
+#[test]
+fn a_full_store_says_so_and_is_of_use_again_when_something_is_deleted() {
+    let world = World::of(512);
+    let (fs, _) = world.mount(1);
+    for round in 0..4 {
+        let node = file(&fs, "large").unwrap();
+        let mut written = 0_u64;
+        let error = loop {
+            if let Err(error) = fs.write(node, written * 4096, &[7; 4096], Stamps::NONE) {
+                break error;
+            }
+            written += 1;
+            assert!(written < 600, "a store of 512 blocks");
+        };
+        assert_eq!(error.kind(), tacita_vfs::Kind::NoSpace, "round {round}");
+        assert!(written > 200, "round {round}: {written}");
+        fs.sync().unwrap();
+        assert!(read_all(&fs, node).iter().all(|byte| *byte == 7));
+        let stats = fs.stats().unwrap();
+        assert!(stats.blocks_available < 60 && stats.blocks == 512, "{stats:?}");
+        let node = by_name::remove(&fs, fs.root(), "large".as_ref(), Timestamp::default()).unwrap();
+        fs.forget(node);
+        fs.sync().unwrap();
+    }
+    fs.close().unwrap();
+    world.check("emptied");
+    assert!(world.store.count() <= 4, "{}", world.store.count());
+}
+
+#[test]
+fn names_sizes_and_attributes_have_limits() {
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    let node = file(&fs, &"n".repeat(255)).unwrap();
+    let kind = |result: tacita_vfs::Result<()>| result.unwrap_err().kind();
+    let end = 1_u64 << 60;
+    let too_far = fs.write(node, end, b"x", Stamps::NONE);
+    assert_eq!(kind(too_far), tacita_vfs::Kind::FileTooBig);
+    let change = |size| Change { size: Some(size), ..Change::default() };
+    let too_far = fs.change(node, &change(end + 1)).map(drop);
+    assert_eq!(kind(too_far), tacita_vfs::Kind::FileTooBig);
+    // The last byte that can be.
+    fs.write(node, end - 1, b"x", Stamps::NONE).unwrap();
+    assert_eq!(fs.attr(node).unwrap().size, end);
+    fs.reserve(node, 0..end, Reserve::Punch).unwrap();
+    fs.change(node, &change(5)).unwrap();
+    assert_eq!(read_all(&fs, node), [0; 5]);
+    // Holes in more places than are remembered are too many.
+    let sparse = file(&fs, "sparse").unwrap();
+    let mut scattered = (0..200_u64).map(|n| fs.write(sparse, n << 40, b"x", Stamps::NONE));
+    let refused = scattered.find_map(Result::err).unwrap();
+    assert_eq!(refused.kind(), tacita_vfs::Kind::FileTooBig);
+    let set = |name: &str, len| fs.set_xattr(node, name.as_ref(), &vec![1; len], XattrMode::Any);
+    set("user.a", 900).unwrap();
+    assert_eq!(kind(set("user.b", 900)), tacita_vfs::Kind::NoSpace);
+    assert_eq!(kind(set(&format!("user.{}", "c".repeat(300)), 1)), tacita_vfs::Kind::NoSpace);
+    let target = OsString::from("t".repeat(4095));
+    let new = NewNode { target, ..NewNode::new(FileType::Symlink, 0o777, Timestamp::default()) };
+    let (link, _) = fs.create(fs.root(), "link".as_ref(), &new).unwrap();
+    assert_eq!(fs.read_link(link).unwrap(), new.target);
+    fs.close().unwrap();
+    world.check("limits");
+}
+
+#[test]
+fn what_is_no_file_system_is_refused() {
+    let world = World::new();
+    let way = world.store.way(1);
+    let clock: std::sync::Arc<dyn tacita_clock::Clock> = std::sync::Arc::new(tacita_clock::System);
+    let again = tacita_privatefs::format(&*way, &key(), &clock, (0, 0)).unwrap_err();
+    assert_eq!(again.kind(), Kind::Exists);
+    let other = tacita_secret::Key::take(&mut [8; 32]);
+    let open = PrivateFs::open(way, &other, clock, &Options::default());
+    assert_eq!(open.unwrap_err().kind(), Kind::NotFormatted);
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    let node = file(&fs, "file").unwrap();
+    fs.write(node, 0, b"content", Stamps::NONE).unwrap();
+    fs.close().unwrap();
+    let (fs, _) = world.mount_with(1, &Options { read_only: true, ..Options::default() });
+    let (node, _) = fs.lookup(fs.root(), "file".as_ref()).unwrap();
+    assert_eq!(read_all(&fs, node), b"content");
+    let error = fs.write(node, 0, b"other", Stamps::NONE).unwrap_err();
+    assert_eq!(error.kind(), tacita_vfs::Kind::ReadOnly);
+    assert_eq!(file(&fs, "more").unwrap_err().kind(), tacita_vfs::Kind::ReadOnly);
+    fs.close().unwrap();
+}

@@ -1,0 +1,233 @@
+//! Several mounts of one store: they see one file system, whoever ends or stands still in the middle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tacita_clock::Simulated;
+use tacita_privatefs::PrivateFs;
+use tacita_testkit::history::{Rng, Tree, step, tree};
+use tacita_testkit::{MemoryFs, env_number};
+use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
+
+use crate::world::{LIMITS, World};
+
+/// What a ticking thread does at its beginning: the place to plant a fault in it.
+pub(crate) type Begin<'a> = &'a (dyn Fn() -> Box<dyn std::any::Any> + Sync);
+
+pub(crate) const NOTHING: Begin<'static> = &|| Box::new(());
+
+/// Does something while mounts look whose turn it is, and time passes so fast.
+pub(crate) fn ticking<T>(
+    mounts: &[&PrivateFs],
+    (clock, time): (&Arc<Simulated>, Duration),
+    begin: Begin<'_>,
+    game: impl FnOnce() -> T,
+) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _begun = begin();
+            while !is_over.load(Ordering::SeqCst) {
+                for mount in mounts {
+                    // What it cannot do shows in what is asked of it.
+                    let _ = mount.tick();
+                }
+                clock.advance(time);
+                std::thread::yield_now();
+            }
+        });
+        let done = catch_unwind(AssertUnwindSafe(game));
+        is_over.store(true, Ordering::SeqCst);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Mounts work in one tree, in any order; each sees at once what the others do.
+pub(crate) fn fight(seed: u64, mounts: u64, steps: u32, begin: Begin<'_>) {
+    let world = World::new();
+    let all: Vec<PrivateFs> = (0..mounts).map(|n| world.share(seed + n).0).collect();
+    let model = MemoryFs::default();
+    let mut rng = Rng::new(seed);
+    let refs: Vec<&PrivateFs> = all.iter().collect();
+    ticking(&refs, (&world.clock, Duration::ZERO), begin, || {
+        for number in 0..steps {
+            let fs = *rng.pick(&refs).unwrap();
+            step(&model, &mut rng.clone(), &LIMITS);
+            step(fs, &mut rng, &LIMITS);
+            if rng.below(4) == 0 {
+                let other = *rng.pick(&refs).unwrap();
+                assert!(tree(other) == tree(&model), "seed {seed}, step {number}");
+            }
+        }
+        for fs in &refs {
+            assert!(tree(*fs) == tree(&model), "seed {seed}, at the end");
+            fs.sync().unwrap();
+        }
+    });
+    for fs in &all {
+        fs.close().unwrap();
+    }
+    world.check(&format!("seed {seed}"));
+}
+
+#[test]
+fn mounts_that_work_in_one_tree_see_one_file_system() {
+    for seed in 0..env_number("TACITA_GAMES", 3) {
+        fight(seed, 2 + seed % 2, 60, NOTHING);
+    }
+}
+
+/// Threads of two mounts add to one directory at the same time; nobody's names are lost.
+#[test]
+fn mounts_at_work_at_once_lose_nothing() {
+    let world = World::new();
+    let (one, two) = (world.share(1).0, world.share(2).0);
+    let now = Timestamp::default();
+    ticking(&[&one, &two], (&world.clock, Duration::ZERO), NOTHING, || {
+        std::thread::scope(|scope| {
+            for (which, fs) in [("one", &one), ("two", &two)] {
+                for thread in 0..3 {
+                    scope.spawn(move || {
+                        for number in 0..15 {
+                            let name = format!("{which}-{thread}-{number}");
+                            let new = NewNode::new(FileType::File, 0o600, now);
+                            let (node, _) = fs.create(fs.root(), name.as_ref(), &new).unwrap();
+                            fs.write(node, 0, name.as_bytes(), Stamps::NONE).unwrap();
+                            // The same name, by everybody: one has it.
+                            let same = format!("same-{number}");
+                            let _ = fs.create(fs.root(), same.as_ref(), &new);
+                        }
+                    });
+                }
+            }
+        });
+        let found = tree(&two);
+        assert_eq!(found.len(), 1 + 2 * 3 * 15 + 15);
+        assert!(found.contains_key(&b"/one-2-14"[..]) && tree(&one) == found);
+    });
+    one.close().unwrap();
+    two.close().unwrap();
+    world.check("two at once");
+}
+
+/// A mount whose way is cut in the middle is taken over from: what it synced is there, what it was about
+/// to commit is there or not, and when its way is mended it can do nothing.
+#[test]
+fn a_mount_that_is_gone_is_taken_over_from() {
+    for seed in 0..env_number("TACITA_GAMES", 6) {
+        let world = World::new();
+        let (one, way) = world.share(seed);
+        let (two, _) = world.share(seed + 1);
+        let model = MemoryFs::default();
+        let mut rng = Rng::new(seed);
+        let mut allowed: Vec<Tree> = Vec::new();
+        ticking(&[&one, &two], (&world.clock, Duration::ZERO), NOTHING, || {
+            for _ in 0..20 {
+                step(&model, &mut rng.clone(), &LIMITS);
+                step(&one, &mut rng, &LIMITS);
+            }
+            one.sync().unwrap();
+        });
+        // Files that come whole with their names.
+        allowed.push(tree(&one));
+        for number in 0..3 {
+            let now = Timestamp::default();
+            let name = format!("late {number}");
+            let new = NewNode::new(FileType::File, 0o600, now);
+            let (node, _) = one.create(one.root(), name.as_ref(), &new).unwrap();
+            one.write(node, 0, &rng.bytes(10_000), Stamps::NONE).unwrap();
+        }
+        allowed.push(tree(&one));
+        way.cut_at(way.asked() + rng.below(30));
+        let synced = one.sync().is_ok();
+        way.cut_at(0);
+        let seconds = Duration::from_secs(1);
+        let found = ticking(&[&two], (&world.clock, seconds), NOTHING, || tree(&two));
+        if synced {
+            allowed.remove(0);
+        }
+        assert!(allowed.contains(&found), "seed {seed}: half of a commit");
+        way.mend();
+        assert!(one.attr(one.root()).is_err() && one.sync().is_err(), "seed {seed}");
+        ticking(&[&two], (&world.clock, Duration::ZERO), NOTHING, || {
+            step(&two, &mut rng, &LIMITS);
+            assert!(one.failure().is_some());
+        });
+        two.close().unwrap();
+        world.check(&format!("seed {seed}"));
+    }
+}
+
+/// A mount that stands still at any query of a commit, and goes on when another has taken over, changes
+/// nothing any more. Whether it does as told after that.
+pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> u32 {
+    let now = Timestamp::default();
+    let new = NewNode::new(FileType::File, 0o600, now);
+    let mut stops = 0;
+    for stop in 0.. {
+        let world = World::new();
+        let (one, way) = world.share(stop);
+        let (two, _) = world.share(stop + 1);
+        ticking(&[&one], (&world.clock, Duration::ZERO), NOTHING, || {
+            for number in 0..4 {
+                let name = format!("before {number}");
+                let (node, _) = one.create(one.root(), name.as_ref(), &new).unwrap();
+                one.write(node, 0, name.as_bytes(), Stamps::NONE).unwrap();
+            }
+            one.sync().unwrap();
+            for number in 0..4 {
+                let name = format!("while {number}");
+                let (node, _) = one.create(one.root(), name.as_ref(), &new).unwrap();
+                one.write(node, 0, name.as_bytes(), Stamps::NONE).unwrap();
+            }
+        });
+        way.hold_at(way.asked() + stop);
+        let was_held = std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| {
+                let _begun = begin();
+                one.sync_node(one.root()).is_ok()
+            });
+            while !way.has_held() && !syncing.is_finished() {
+                std::thread::yield_now();
+            }
+            if !way.has_held() {
+                assert!(syncing.join().unwrap());
+                return false;
+            }
+            let seconds = (&world.clock, Duration::from_secs(1));
+            let seen = ticking(&[&two], seconds, NOTHING, || {
+                for number in 0..4 {
+                    let name = format!("after {number}");
+                    let (node, _) = two.create(two.root(), name.as_ref(), &new).unwrap();
+                    two.write(node, 0, name.as_bytes(), Stamps::NONE).unwrap();
+                }
+                two.sync().unwrap();
+                tree(&two)
+            });
+            way.let_go();
+            let is_told_done = syncing.join().unwrap();
+            // What it was told to be durable has to be.
+            assert!(!is_told_done || seen.contains_key(&b"/while 3"[..]), "stop {stop}: lost");
+            let (three, _) = world.share(stop + 2);
+            let found = ticking(&[&two, &three], seconds, NOTHING, || tree(&three));
+            assert!(found == seen, "stop {stop}: changed by a mount whose turn was over");
+            three.close().unwrap();
+            two.close().unwrap();
+            true
+        });
+        if !was_held {
+            return stops;
+        }
+        world.check(&format!("stop {stop}"));
+        stops += 1;
+    }
+    stops
+}
+
+#[test]
+fn a_mount_that_stood_still_changes_nothing_when_it_goes_on() {
+    let stops = stand_still(|| Box::new(()));
+    assert!(stops > 8, "{stops}");
+}

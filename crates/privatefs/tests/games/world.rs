@@ -1,0 +1,79 @@
+//! A store in memory with a file system, and mounts of it on simulated time.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tacita_clock::{Clock, Simulated};
+use tacita_privatefs::blocks::{Memory, Way};
+use tacita_privatefs::{Options, PrivateFs, check, format};
+use tacita_secret::Key;
+use tacita_testkit::history::Limits;
+
+/// Shape of histories: names that fill more than an inode, files of some blocks.
+pub(crate) const LIMITS: Limits = Limits { names: 14, size_max: 40_000, write_max: 12_000 };
+
+/// Blocks of stores of these games.
+pub(crate) const CAPACITY: u64 = 1 << 14;
+
+/// After how long a mount is taken over from.
+pub(crate) const TAKE_OVER: Duration = Duration::from_secs(30);
+
+pub(crate) struct World {
+    pub(crate) store: Arc<Memory>,
+    pub(crate) clock: Arc<Simulated>,
+}
+
+pub(crate) fn key() -> Key {
+    Key::take(&mut [7; 32])
+}
+
+impl World {
+    /// A new file system.
+    pub(crate) fn new() -> Self {
+        Self::of(CAPACITY)
+    }
+
+    /// A new file system in a store of so many blocks.
+    pub(crate) fn of(capacity: u64) -> Self {
+        let world = Self {
+            store: Memory::new(capacity),
+            clock: Arc::new(Simulated::at(SystemTime::UNIX_EPOCH)),
+        };
+        let clock: Arc<dyn Clock> = Arc::<Simulated>::clone(&world.clock);
+        format(&*world.store.way(0), &key(), &clock, (0, 0)).unwrap();
+        world
+    }
+
+    /// The only mount.
+    pub(crate) fn mount(&self, seed: u64) -> (PrivateFs, Arc<Way>) {
+        self.mount_with(seed, &Options::default())
+    }
+
+    pub(crate) fn mount_with(&self, seed: u64, options: &Options) -> (PrivateFs, Arc<Way>) {
+        let way = self.store.way(seed);
+        let clock: Arc<dyn Clock> = Arc::<Simulated>::clone(&self.clock);
+        let blocks = Arc::<Way>::clone(&way);
+        (PrivateFs::open(blocks, &key(), clock, options).unwrap(), way)
+    }
+
+    /// One of several mounts.
+    pub(crate) fn share(&self, seed: u64) -> (PrivateFs, Arc<Way>) {
+        let options = Options {
+            shared: true,
+            poll: Duration::ZERO,
+            slice: Duration::ZERO,
+            take_over: TAKE_OVER,
+            ..Options::default()
+        };
+        self.mount_with(seed, &options)
+    }
+
+    /// Nothing is wrong with what is in the store.
+    pub(crate) fn check(&self, what: &str) {
+        let (fs, _) = self.mount(1);
+        let found = check(&fs, true, &mut |_| ()).unwrap();
+        assert!(found.wrong.is_empty(), "{what}: {:?}", found.wrong);
+        assert_eq!(found.nameless, 0, "{what}: something has not been freed");
+        fs.close().unwrap();
+    }
+}
