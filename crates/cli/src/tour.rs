@@ -6,6 +6,7 @@ mod evening;
 mod ext4;
 mod figure;
 mod flash;
+mod letters;
 mod progress;
 mod ward;
 
@@ -121,6 +122,7 @@ fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
         border::chapter(&folder.join("pddm"))?,
         flash::chapter(&folder.join("dnefs"))?,
         evening::chapter(&folder.join("oram"))?,
+        letters::chapter(&folder.join("privatefs"))?,
         figure::chapter(&folder.join("fist"))?,
     ])
 }

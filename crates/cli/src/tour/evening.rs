@@ -37,8 +37,8 @@ const WATCHED: u64 = 7;
 /// What all records begin with.
 const MARKER: &str = "RECORD OF PATIENT";
 /// How long what goes on when an evening is over may take: objects are removed that nobody needs any more.
-const SETTLING: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
+pub(super) const SETTLING: Duration = Duration::from_secs(30);
+pub(super) const POLL: Duration = Duration::from_millis(10);
 
 /// The n-th query of an evening.
 type Evening = fn(u64) -> (u64, Operation);
@@ -63,7 +63,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
         watched.push(Watched::spend(store, geometry, patients, (queries, evening))?);
     }
     let (compared, traces) = settled(&watched);
-    drawn(folder, &compared, &traces)?;
+    drawn(folder, EVENINGS.map(|(name, title, _)| (name, title)), &compared, &traces)?;
     let curves = &watched[0].curves;
     output::picture(&folder.join("progress.svg"), &progress::picture(curves))?;
 
@@ -178,12 +178,17 @@ fn settled(watched: &[Watched]) -> (Comparison, Vec<Vec<Event>>) {
 }
 
 /// Keeps both traces, and draws them side by side.
-fn drawn(folder: &Path, compared: &Comparison, traces: &[Vec<Event>]) -> Outcome<()> {
+pub(super) fn drawn(
+    folder: &Path,
+    evenings: [(&str, &str); 2],
+    compared: &Comparison,
+    traces: &[Vec<Event>],
+) -> Outcome<()> {
     let mut both = Vec::new();
-    for ((name, title, _), events) in EVENINGS.iter().zip(traces) {
+    for ((name, title), events) in evenings.into_iter().zip(traces) {
         let lines: String = events.iter().map(text::line).collect();
         fs::write(folder.join(name).with_extension("trace"), text::HEAD.to_owned() + &lines)?;
-        both.push(trace::Trace { name: (*title).to_owned(), events, totals: Totals::of(events) });
+        both.push(trace::Trace { name: title.to_owned(), events, totals: Totals::of(events) });
     }
     output::picture(&folder.join("evenings.svg"), &trace::draw(&both, Some(compared)))
 }
@@ -193,7 +198,7 @@ fn unread(folder: &Path, watched: &Watched) -> Outcome<Evidence> {
     let right = Answer::Was(Some(record(WATCHED, 1).into()));
     let found = watched.answers.iter().filter(|answer| **answer == right).count();
     let (name, ..) = EVENINGS[0];
-    let clear = in_clear(&folder.join(name))?;
+    let clear = in_clear(&folder.join(name), MARKER)?;
     Ok(Evidence::new(
         "the client reads the record, and nothing of it stands in what the server keeps",
         format!(
@@ -204,21 +209,21 @@ fn unread(folder: &Path, watched: &Watched) -> Outcome<Evidence> {
     ))
 }
 
-/// How often records stand in the files of a folder.
-fn in_clear(folder: &Path) -> Outcome<usize> {
+/// How often `marker` stands in the files of a folder.
+pub(super) fn in_clear(folder: &Path, marker: &str) -> Outcome<usize> {
     let mut found = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         found += if entry.file_type()?.is_dir() {
-            in_clear(&entry.path())?
+            in_clear(&entry.path(), marker)?
         } else {
-            super::ward::count(&fs::read(entry.path())?, MARKER)
+            super::ward::count(&fs::read(entry.path())?, marker)
         };
     }
     Ok(found)
 }
 
-fn shapes(compared: &Comparison, traces: &[Vec<Event>]) -> [Evidence; 2] {
+pub(super) fn shapes(compared: &Comparison, traces: &[Vec<Event>]) -> [Evidence; 2] {
     let totals: Vec<Totals> = traces.iter().map(|events| Totals::of(events)).collect();
     let seen = |of: fn(&Totals) -> u64| format!("{} and {}", of(&totals[0]), of(&totals[1]));
     let said = |difference: &Option<String>| match difference {
@@ -238,7 +243,7 @@ fn shapes(compared: &Comparison, traces: &[Vec<Event>]) -> [Evidence; 2] {
             compared.is_equal(),
         ),
         Evidence::new(
-            "no label is asked for twice, in the evening of one record neither",
+            "no label is asked for twice, where one thing is read over and over neither",
             format!(
                 "{} labels, {} of them again",
                 seen(|totals| totals.labels),
@@ -250,7 +255,7 @@ fn shapes(compared: &Comparison, traces: &[Vec<Event>]) -> [Evidence; 2] {
 }
 
 /// One request less is another shape: otherwise equal shapes would prove nothing.
-fn control(traces: &[Vec<Event>]) -> Evidence {
+pub(super) fn control(traces: &[Vec<Event>]) -> Evidence {
     let mut less = traces[1].clone();
     if let Some(fetch) = less.iter().rposition(|event| event.frame.kind == "fetch") {
         less.remove(fetch);

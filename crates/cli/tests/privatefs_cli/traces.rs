@@ -14,15 +14,15 @@ use tacita_testkit::MountGuard;
 
 use crate::bench::{Bench, content, run};
 
-/// How long it may take until what was begun has passed.
+/// How long it may take until what was begun has passed, and the kernel has forgotten what was deleted.
 const SETTLING: Duration = Duration::from_mins(1);
 
-/// How long the kernel may take to forget a file.
-const FORGETTING: Duration = Duration::from_secs(4);
+/// How long two scripts may stay different until they are held for it: longer than the kernel takes to
+/// forget a file.
+const DIFFERENT: Duration = Duration::from_secs(4);
 
-/// Queries that the log holds: more than a script asks, so that nothing is built, which takes as long as
-/// the machine wants.
-const PERIOD: u64 = 1024;
+/// Queries that the log holds: few, so that there soon are levels, in which blocks are looked up.
+const PERIOD: u64 = 64;
 
 /// A file system with folders of old and new files; its server has been closed.
 fn base(test: &str) -> Option<Bench> {
@@ -95,7 +95,12 @@ impl Drop for Watched<'_> {
 }
 
 /// Whether two scripts have one shape, when all has passed that they have begun.
-fn is_alike(bench: &Bench, options: &str, one: Script, two: Script) -> Result<(), String> {
+fn is_alike(
+    bench: &Bench,
+    options: &str,
+    (one, two): (Script, Script),
+    patience: Duration,
+) -> Result<(), String> {
     let watched = [one, two].map(|(name, script)| {
         let watched = Watched::new(bench, name, options);
         watched.play(script);
@@ -107,13 +112,12 @@ fn is_alike(bench: &Bench, options: &str, one: Script, two: Script) -> Result<()
         let Comparison { shape, .. } = compare(&events[0], &events[1]);
         let totals = events.map(|events| Totals::of(&events));
         let queries = totals.each_ref().map(|totals| totals.queries);
-        assert!(queries.iter().all(|count| (10..PERIOD / 2).contains(count)), "{queries:?}");
-        assert!(totals.iter().all(|totals| totals.labels_again == 0));
+        assert!(queries.iter().all(|count| *count >= 10), "{queries:?}");
+        assert!(totals.iter().all(|totals| totals.labels > 0 && totals.labels_again == 0));
         match shape {
             None => return Ok(()),
             Some(shape) => {
-                let is_done = queries[0] == queries[1];
-                if System.elapsed(begin) > if is_done { SETTLING } else { FORGETTING } {
+                if System.elapsed(begin) > patience {
                     return Err(format!("{queries:?}: {shape}"));
                 }
                 // The kernel may not have forgotten a file yet that was deleted.
@@ -148,11 +152,11 @@ fn which_file_is_used_has_no_shape() {
         fs::rename(dir.join("there/new-90"), dir.join("here/moved")).unwrap();
         fs::remove_file(dir.join("there/old-30000")).unwrap();
     });
-    assert_eq!(is_alike(&bench, "", one, two), Ok(()));
+    assert_eq!(is_alike(&bench, "", (one, two), SETTLING), Ok(()));
     let less: Script = ("less", |dir| {
         assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
     });
-    let other = is_alike(&bench, "", ("again", one.1), less);
+    let other = is_alike(&bench, "", (("again", one.1), less), DIFFERENT);
     assert!(other.is_err(), "the number of operations is seen");
 }
 
@@ -170,5 +174,5 @@ fn padded_operations_of_one_class_have_one_shape() {
         rustix::fs::utimensat(rustix::fs::CWD, dir.join("here"), &times, AT).unwrap();
         assert_eq!(fs::read(dir.join("here/new-20000")).unwrap().len(), 20_000);
     });
-    assert_eq!(is_alike(&bench, " --pad", one, two), Ok(()));
+    assert_eq!(is_alike(&bench, " --pad", (one, two), SETTLING), Ok(()));
 }
