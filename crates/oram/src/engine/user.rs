@@ -7,7 +7,7 @@ use std::time::Duration;
 use tacita_secret::Key;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::channel::{Receiver, Sender, open};
 use super::message::{
@@ -21,6 +21,9 @@ use crate::link::Stream;
 use crate::log_view::Outcome;
 use crate::record::Operation;
 use crate::root::Root;
+
+/// For how long what was heard of the log is good enough to ask something: others may go on with it.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// Requests under way at once; others wait.
 const IN_FLIGHT_MAX: u64 = 128;
@@ -51,16 +54,25 @@ struct Asking {
     unsent: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     last: u64,
-    /// Records in the log, as far as was heard.
+    /// Records in the log, as far as was heard, and when that was.
     records: u64,
+    heard: Instant,
     waiting: BTreeMap<u64, Waiting>,
     /// Why nothing goes any more.
     failed: Option<Error>,
     /// Why nothing goes at the moment.
     trouble: Option<Error>,
+}
+
+impl State {
+    /// The log has so many records now.
+    fn hear(&mut self, records: u64) {
+        self.records = records;
+        self.heard = Instant::now();
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +115,14 @@ impl User {
             session,
             root,
             in_flight: Semaphore::new(in_flight_max(&root.geometry)),
-            state: Mutex::new(State { records, ..State::default() }),
+            state: Mutex::new(State {
+                last: 0,
+                records,
+                heard: Instant::now(),
+                waiting: BTreeMap::new(),
+                failed: None,
+                trouble: None,
+            }),
             unsent: Notify::new(),
         });
         let keeping = tokio::spawn(asking.clone().keep(channel));
@@ -115,6 +134,9 @@ impl User {
     }
 
     pub(crate) async fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
+        if self.asking.is_stale() {
+            self.asking.ask(Asked::Status).await?;
+        }
         match self.asking.ask(Asked::Query(id, operation)).await? {
             Told::Outcome(outcome) => Ok(outcome),
             Told::Failed(kind, text) => Err(Error::new(kind, text)),
@@ -155,6 +177,12 @@ async fn greeted(
 impl Asking {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the log may have gone on so far since an answer came that an engine which begins anew would
+    /// not know of what is asked now whether it was done.
+    fn is_stale(&self) -> bool {
+        self.lock().heard.elapsed() > FRESH
     }
 
     async fn ask(&self, asked: Asked) -> Result<Told> {
@@ -203,7 +231,7 @@ impl Asking {
                 let greeted = greeted(&*self.connect, &self.key, &self.session);
                 match timeout(self.patience.query, greeted).await {
                     Ok(Ok((channel, root, records))) if root.store_id == self.root.store_id => {
-                        self.lock().records = records;
+                        self.lock().hear(records);
                         break channel;
                     }
                     Ok(Ok(_)) => {
@@ -242,7 +270,10 @@ impl Asking {
         let (&number, waiting) = state.waiting.iter_mut().find(|(_, waiting)| !waiting.is_sent)?;
         waiting.is_sent = true;
         waiting.sent_at.get_or_insert(records);
-        let (asked, asked_since) = (waiting.asked.clone(), waiting.asked_since);
+        // A read may be done again, whether it was or not.
+        let is_read = matches!(waiting.asked, Asked::Query(_, Operation::Read));
+        let (asked, asked_since) =
+            (waiting.asked.clone(), waiting.asked_since.filter(|_| !is_read));
         let request = Request { number, received, asked_since, asked };
         Some(request.encode(&self.root.geometry))
     }
@@ -264,7 +295,7 @@ impl Asking {
             let answer = answer.await.map_err(silent)??;
             let Answer { number, records, told } = Answer::decode(geometry, &answer)?;
             let mut state = self.lock();
-            state.records = records;
+            state.hear(records);
             state.trouble = None;
             if let Some(waiting) = state.waiting.remove(&number) {
                 // Who asked may have given up.
