@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tacita_block::BlockNo;
 
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{BLOCK_LEN, Geometry};
+use crate::geometry::{BLOCK_LEN, Geometry, Seq};
 
 /// Runs on their way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -14,6 +14,7 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Adjacent units, sealed.
 #[derive(Debug)]
 pub(crate) struct Run {
+    pub(crate) first: Seq,
     pub(crate) start: BlockNo,
     pub(crate) bytes: Vec<u8>,
 }

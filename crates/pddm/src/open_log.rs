@@ -39,6 +39,8 @@ pub(crate) struct OpenLog {
     progressed: Condvar,
     /// Number of the unit to be written next.
     emitted: AtomicU64,
+    /// The first unit that did not get to the device: nothing is written from there on.
+    failed_at: AtomicU64,
     /// What may wait on a hidden volume before its writers are held up.
     queue_max: usize,
     pub(crate) clock: Arc<dyn Clock>,
@@ -85,6 +87,7 @@ impl OpenLog {
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next.0),
+            failed_at: AtomicU64::new(u64::MAX),
             queue_max,
             clock,
             hidden_closed: AtomicBool::new(false),
@@ -122,7 +125,7 @@ impl OpenLog {
     }
 
     /// The units before `next` can be read from now on.
-    pub(crate) fn note_written(&self, next: Seq) {
+    pub(crate) fn note_emitted(&self, next: Seq) {
         let before = self.emitted.swap(next.0, Ordering::AcqRel);
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.monotonic();
@@ -138,7 +141,7 @@ impl OpenLog {
     pub(crate) fn units_last_minute(&self) -> u64 {
         let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let first = marks.iter().find(|(then, _)| self.clock.elapsed(*then) <= MINUTE);
-        first.map_or(0, |(_, seq)| self.emitted() - seq.0)
+        first.map_or(0, |(_, seq)| self.written().saturating_sub(seq.0))
     }
 
     /// All units before `next` hold what has been taken from the stages until now.
@@ -223,6 +226,18 @@ impl OpenLog {
     /// Number of the unit to be written next.
     pub(crate) fn emitted(&self) -> u64 {
         self.emitted.load(Ordering::Acquire)
+    }
+
+    /// A run of units did not get to the device.
+    pub(crate) fn note_unwritten(&self, first: Seq) {
+        self.failed_at.store(first.0, Ordering::Release);
+        self.poison();
+    }
+
+    /// Number of the unit to be written next, or of the one whose write failed. How many more were
+    /// on their way behind it is a matter of time, so it is not told.
+    pub(crate) fn written(&self) -> u64 {
+        self.emitted().min(self.failed_at.load(Ordering::Acquire))
     }
 
     /// Whether a hidden volume holds up its writers: only planted faults may ask.

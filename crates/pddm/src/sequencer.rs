@@ -172,7 +172,6 @@ impl Sequencer {
     fn seal_and_hand_over(&mut self, plans: &[Plan], moved: &Moved) -> Result<()> {
         let (shared, sealer) = (&*self.shared, Sealer::new(&self.shared));
         let geometry = &shared.log.geometry;
-        let first = geometry.unit_of(self.next);
         let next = Seq(self.next.0 + plans.len() as u64);
         let mut bytes = shared.buffers.take(plans.len() * geometry.unit_len());
         let to_read = self.ahead.to_read(shared, next);
@@ -182,12 +181,13 @@ impl Sequencer {
         for ((plan, unit), bytes) in plans.iter().zip(&mut units).zip(unit_bytes) {
             sealer.seal_head(&mut self.before, &mut self.levels, plan, unit, bytes);
         }
-        let run = Run { start: geometry.unit_start(first), bytes };
-        shared.in_flight.announce(first, run);
+        let unit = geometry.unit_of(self.next);
+        let run = Run { first: self.next, start: geometry.unit_start(unit), bytes };
+        shared.in_flight.announce(unit, run);
         self.next = next;
         self.unflushed = true;
         // First their numbers, then their places.
-        shared.note_written(next);
+        shared.note_emitted(next);
         for (plan, unit) in plans.iter().zip(units) {
             sealer.publish(plan, unit, moved);
         }

@@ -185,9 +185,10 @@ impl Session {
         }
     }
 
-    /// Number of the unit to be written next: it grows with every unit.
+    /// Number of the unit to be written next: it grows with every unit. After a failed write, that of
+    /// the unit that was not written.
     pub fn written_units(&self) -> u64 {
-        self.engine.shared.emitted()
+        self.engine.shared.written()
     }
 
     /// Units written in the last minute: what waits on hidden volumes leaves with units.

@@ -37,13 +37,15 @@ fn write_all(shared: &OpenLog) {
     while let Some(run) = shared.in_flight.next_run() {
         let written = shared.log.device.write(run.start, &run.bytes);
         let failed = written.is_err();
+        if failed {
+            shared.note_unwritten(run.first);
+        }
         shared.in_flight.note_written(written);
         // Unless somebody still reads it.
         if let Some(run) = Arc::into_inner(run) {
             shared.buffers.give(run.bytes);
         }
         if failed {
-            shared.poison();
             return;
         }
     }

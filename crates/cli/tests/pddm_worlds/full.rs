@@ -31,16 +31,15 @@ fn story(world: &mut World, seed: u64) {
     let (endpoint, public, own) = (world.endpoint(), world.path("public"), world.own());
     world.init(&device);
     let mut open = world.open_under(&[], &device, &own, &[]);
-    // A megabyte has room; what comes after has not.
+    // A megabyte has room; what comes after has not. Each write is flushed, since when a client hears
+    // of a failure otherwise is a matter of time.
     let writes = |first: u64| -> Vec<String> {
         let write = |at: u64| format!("write -P {} {}k 128k", 1 + (at + seed) % 200, at * 128);
-        let mut writes: Vec<String> = (first..first + 8).map(write).collect();
-        writes.push("flush".to_owned());
-        writes
+        (first..first + 8).flat_map(|at| [write(at), "flush".to_owned()]).collect()
     };
     assert!(world.client("public", &writes(0)).status().unwrap().success());
     for export in world.hidden.busy() {
-        open.clients.push(world.client(export, &writes(0)[..3]).spawn().unwrap());
+        open.clients.push(world.client(export, &writes(0)[..6]).spawn().unwrap());
     }
     let mut failed = false;
     for part in 1..4 {

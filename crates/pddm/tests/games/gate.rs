@@ -6,23 +6,31 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use tacita_block::{BlockDevice, BlockNo, BlockRange, Geometry, MemoryDevice, Result};
+use tacita_block::{
+    BlockDevice, BlockNo, BlockRange, Fault as DeviceFault, FaultDevice, Geometry, Kind, Result,
+};
 #[cfg(feature = "faults")]
 use tacita_pddm::faults::{Fault, look_on, plant};
 
-use crate::devices::{BLOCK, blocks, content, entropy, make, memory, open, parameters, volume};
+use crate::devices::{
+    BLOCK, blocks, content, entropy, make, memory, open, parameters, shape, volume,
+};
 
 /// As long as nothing else can be the reason.
 const LONG: Duration = Duration::from_mins(2);
 
 struct Gate {
-    inner: Arc<MemoryDevice>,
+    inner: Arc<dyn BlockDevice>,
     /// Whether it is closed, and how many writes wait at it.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
 impl Gate {
+    fn new(inner: Arc<dyn BlockDevice>) -> Arc<Self> {
+        Arc::new(Self { inner, state: Mutex::new((false, 0)), changed: Condvar::new() })
+    }
+
     fn set(&self, closed: bool) {
         self.state.lock().unwrap().0 = closed;
         self.changed.notify_all();
@@ -64,8 +72,7 @@ impl BlockDevice for Gate {
 
 /// Whether all that a hidden volume is asked for is done while a public flush waits for the device.
 fn hidden_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
-    let inner = memory(blocks(60));
-    let gate = Arc::new(Gate { inner, state: Mutex::new((false, 0)), changed: Condvar::new() });
+    let gate = Gate::new(memory(blocks(60)));
     let device: Arc<dyn BlockDevice> = gate.clone();
     make(&device, &parameters(1), 1, entropy(1, 1));
     let session = open(&device, 1, entropy(2, 2));
@@ -95,6 +102,43 @@ fn hidden_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> 
         gate.set(false);
         went_on
     })
+}
+
+/// A write fails while so many more units are on their way behind it: how many are said to be
+/// written, in all and in the last minute, before and after.
+fn failure(behind: u64) -> [(u64, u64); 2] {
+    let inner = Arc::new(FaultDevice::new(shape(blocks(60))));
+    let gate = Gate::new(inner.clone());
+    let device: Arc<dyn BlockDevice> = gate.clone();
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let public = volume(&session, 0);
+    (0..9).for_each(|_| session.beat().unwrap());
+    let said = || (session.written_units(), session.units_last_minute());
+    let before = said();
+    inner.restart_recording();
+    inner.inject(DeviceFault::FailWrite { write: 0, kind: Kind::Io });
+    gate.set(true);
+    let mut id = 0;
+    for unit in 1..=1 + behind {
+        while session.written_units() < before.0 + unit {
+            public.write(BlockNo(id), &content(id, 1)).unwrap();
+            id += 1;
+        }
+        gate.await_waiting();
+    }
+    gate.set(false);
+    public.flush().unwrap_err();
+    [before, said()]
+}
+
+/// How far the writer had come is a matter of time, and public commands tell nothing of it.
+#[test]
+fn units_behind_a_failed_write_are_not_counted() {
+    for behind in 0..3 {
+        let [before, after] = failure(behind);
+        assert_eq!(before, after, "{behind} units behind it");
+    }
 }
 
 #[test]
