@@ -8,9 +8,12 @@ mod pddm;
 mod privatefs;
 mod purge;
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::passwords;
 
 pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use fist::Fist;
@@ -61,6 +64,24 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Check whatever Tacita made: an image, a device, a volume
+    Check {
+        /// What to check
+        file: PathBuf,
+        #[command(flatten)]
+        from: passwords::From,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what something is that Tacita made
+    Info {
+        /// What to look at
+        file: PathBuf,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The history-independent file system
     #[command(subcommand)]
     Hifs(Hifs),
@@ -95,12 +116,37 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tour {
+    /// Show this system alone
+    #[arg(value_name = "SYSTEM")]
+    pub(crate) system: Option<SystemName>,
     /// Keep what the tour makes in this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// Write the evidence as a page with pictures, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print the evidence as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The systems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SystemName {
+    Hifs,
+    Purge,
+    Pddm,
+    Dnefs,
+    Oram,
+    Privatefs,
+    Fist,
+}
+
+impl Display for SystemName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
 }
 
 /// How much a daemon tells.

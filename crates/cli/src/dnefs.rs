@@ -19,6 +19,8 @@ use crate::arguments::Dnefs as Command;
 use crate::exit::{self, Outcome};
 use crate::passwords;
 
+pub(crate) use chip::is_device;
+
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Format { .. } => create::format(command),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tacita_daemon::control::path_to_json;
 use tacita_fist::{Error, Extension, Folder, Instrumented, Kernel, Kind, Owner, difference};
 
 use crate::arguments::Fist as Command;
@@ -23,7 +24,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
             write(&made.1, out)?;
             let patch = difference(&made.0, &made.1.files);
             if let Some(file) = diff {
-                output::picture(file, &patch)?;
+                output::new_file(file, &patch)?;
             }
             tell(&made.1, out, *json)
         }
@@ -64,7 +65,7 @@ fn vectors(source: &Path, as_json: bool) -> Outcome<()> {
             entries.push(json!({ "entry": entry, "handler": handler, "owner": owner(*of) }));
         }
         facts.push(json!({ "type": vector.type_name, "name": vector.name,
-            "file": vector.file.display().to_string(), "line": vector.line, "entries": entries }));
+            "file": path_to_json(&vector.file), "line": vector.line, "entries": entries }));
     }
     let doubtful: Vec<&String> = understood.doubtful.iter().take(LISTED).collect();
     let _ = writeln!(
@@ -147,7 +148,7 @@ fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
 fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
     let report = &made.report;
     let facts: Value = json!({
-        "folder": out.display().to_string(),
+        "folder": path_to_json(out),
         "file_systems": made.file_systems,
         "vectors": report.vectors,
         "functions_edited": report.functions,

@@ -6,6 +6,7 @@ mod arguments;
 mod dnefs;
 mod exit;
 mod fist;
+mod helper;
 mod hifs;
 mod manual;
 mod new_folder;
@@ -15,6 +16,7 @@ mod passwords;
 mod pddm;
 mod privatefs;
 mod purge;
+mod recognise;
 mod status;
 mod tour;
 
@@ -23,51 +25,66 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use arguments::{Arguments, Command};
-use exit::Outcome;
+use exit::{Failure, Outcome};
 
 fn main() -> ExitCode {
     tacita_daemon::voice::start();
-    let arguments = match Arguments::try_parse() {
+    // Known before the arguments are, since what is wrong with them is said so, too.
+    let json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
+    let arguments = match Arguments::try_parse_from(helper::words(std::env::args_os().collect())) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version are no errors; a closed pipe is nobody's business.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::DONE });
-        }
+        Err(error) => return ExitCode::from(refused(&error, json)),
     };
     if !tacita_secret::ENCRYPTS {
         eprintln!("tacita: this program was built for measuring: DNEFS encrypts nothing");
     }
-    match run(&arguments) {
+    match run(arguments) {
         Ok(()) => ExitCode::from(exit::DONE),
         Err(failure) => {
-            eprintln!("tacita: {}", failure.text());
+            output::failure(json, &failure);
             ExitCode::from(failure.code)
         }
     }
 }
 
-fn run(arguments: &Arguments) -> Outcome<()> {
-    match &arguments.command {
-        Command::Tour(tour) => tour::run(tour),
+/// Prints why arguments were not taken, and tells the exit code.
+fn refused(error: &clap::Error, json: bool) -> u8 {
+    // Help and version are no errors.
+    if json && error.use_stderr() {
+        let text = error.to_string();
+        let text = text.trim_end().trim_start_matches("error: ");
+        output::failure(true, &Failure::usage(text));
+        return exit::USAGE;
+    }
+    // A closed pipe is nobody's business.
+    let _ = error.print();
+    if error.use_stderr() { exit::USAGE } else { exit::DONE }
+}
+
+fn run(arguments: Arguments) -> Outcome<()> {
+    match arguments.command {
+        Command::Tour(tour) => tour::run(&tour),
         Command::Umount { dir } => {
             // A folder of a device that is hidden perhaps is closed, not unmounted: what the kernel
             // says of who uses it would tell.
-            if let Some(closed) = pddm::close_folder(dir) {
+            if let Some(closed) = pddm::close_folder(&dir) {
                 return closed;
             }
             let mut tell = |text: &str| eprintln!("tacita: {text}");
-            Ok(tacita_vfs::fuse::unmount_telling(dir, &mut tell).map_err(|e| exit::of_mount(&e))?)
+            Ok(tacita_vfs::fuse::unmount_telling(&dir, &mut tell)
+                .map_err(|e| exit::of_mount(&e))?)
         }
-        Command::Sync { target } => status::sync(target),
-        Command::Status { target, log, json } => status::run(target, *log, *json),
-        Command::Hifs(command) => hifs::run(command),
-        Command::Purge(command) => purge::run(command),
-        Command::Pddm(command) => pddm::run(command),
-        Command::Dnefs(command) => dnefs::run(command),
-        Command::Oram(command) => oram::run(command),
-        Command::Privatefs(command) => privatefs::run(command),
-        Command::Fist(command) => fist::run(command),
-        Command::Manual { dir } => manual::write(dir),
+        Command::Sync { target } => status::sync(&target),
+        Command::Status { target, log, json } => status::run(&target, log, json),
+        Command::Check { file, from, json } => recognise::check(file, from, json),
+        Command::Info { file, json } => recognise::info(file, json),
+        Command::Hifs(command) => hifs::run(&command),
+        Command::Purge(command) => purge::run(&command),
+        Command::Pddm(command) => pddm::run(&command),
+        Command::Dnefs(command) => dnefs::run(&command),
+        Command::Oram(command) => oram::run(&command),
+        Command::Privatefs(command) => privatefs::run(&command),
+        Command::Fist(command) => fist::run(&command),
+        Command::Manual { dir } => manual::write(&dir),
     }
 }

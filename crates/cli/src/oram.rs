@@ -10,6 +10,7 @@ pub(crate) mod trace;
 use std::path::PathBuf;
 
 use serde_json::json;
+use tacita_daemon::control::path_to_json;
 use tacita_oram::geometry::Geometry;
 use tacita_oram::server::Place;
 use tacita_oram::{AnchorAt, Error, Kind, Options, Store, Way, key_file};
@@ -50,7 +51,7 @@ fn init(store: &Place, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()
         return Err(failure(&error));
     }
     let facts = json!({
-        "key": key.display().to_string(),
+        "key": path_to_json(key),
         "new_key": is_new,
         "blocks": geometry.capacity(),
         "block_bytes": geometry.block_len(),

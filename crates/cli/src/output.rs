@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 use tacita_block::NewFile;
 
 use crate::exit::{Failure, Outcome};
@@ -19,17 +20,49 @@ pub(crate) fn print(text: &str) -> Outcome<()> {
     }
 }
 
+/// The version of what is said in JSON: it grows when a field changes its meaning or goes, and stays
+/// when one is added.
+const SCHEMA: u32 = 1;
+
+/// A value with the version, as text; of a list each part has it.
+pub(crate) fn json(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut fields = fields.clone();
+            fields.insert("schema".to_owned(), SCHEMA.into());
+            Value::Object(fields)
+        }
+        Value::Array(parts) => parts.iter().map(json).collect(),
+        _ => value.clone(),
+    }
+}
+
 /// Prints facts in the form asked for.
-pub(crate) fn facts(json: bool, value: &serde_json::Value, text: &str) -> Outcome<()> {
-    if json { print(&format!("{value:#}\n")) } else { print(text) }
+pub(crate) fn facts(as_json: bool, value: &Value, text: &str) -> Outcome<()> {
+    if as_json { print(&format!("{:#}\n", json(value))) } else { print(text) }
+}
+
+/// Tells on stderr why a command has failed, in the form asked for.
+pub(crate) fn failure(as_json: bool, failure: &Failure) {
+    if as_json {
+        let Failure { code, cause, remedy } = failure;
+        let error = json!({ "code": code, "cause": cause, "remedy": remedy });
+        eprintln!("{:#}", json(&json!({ "error": error })));
+    } else {
+        eprintln!("tacita: {}", failure.text());
+    }
 }
 
 /// Facts as lines of a name and a value, a line for each part of an array.
-pub(crate) fn lines(facts: &serde_json::Value) -> String {
+pub(crate) fn lines(facts: &Value) -> String {
     let mut text = String::new();
     for (name, value) in facts.as_object().into_iter().flatten() {
         for part in value.as_array().unwrap_or(&vec![value.clone()]) {
-            let part = part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+            // A path that is not UTF-8 is shown as well as it can be.
+            let part = part
+                .as_str()
+                .or_else(|| part["shown"].as_str())
+                .map_or_else(|| part.to_string(), str::to_owned);
             let _ = writeln!(text, "{:18} {part}", name.replace('_', " "));
         }
     }
@@ -42,11 +75,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Writes a picture, which is there when it is whole.
-pub(crate) fn picture(path: &Path, svg: &str) -> Outcome<()> {
+/// Writes a file, which is there when it is whole.
+pub(crate) fn new_file(path: &Path, text: &str) -> Outcome<()> {
     let write = || -> std::io::Result<()> {
         let new = NewFile::create(path)?;
-        new.file().write_all(svg.as_bytes())?;
+        new.file().write_all(text.as_bytes())?;
         new.file().set_permissions(Permissions::from_mode(0o644))?;
         new.publish()
     };
@@ -54,6 +87,12 @@ pub(crate) fn picture(path: &Path, svg: &str) -> Outcome<()> {
         let Failure { code, cause, .. } = Failure::from(e);
         Failure::new(code, format!("{}: {cause}", path.display()))
     })
+}
+
+/// How it looks when something is at work, nobody knows for how long.
+pub(crate) fn spinner() -> ProgressStyle {
+    let style = ProgressStyle::with_template("   {spinner} {msg}, {elapsed}");
+    style.unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 /// A progress bar over bytes.

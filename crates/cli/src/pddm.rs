@@ -15,11 +15,12 @@ use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_daemon::control::Client;
 use tacita_pddm::{
     CLASSES_MAX, Entropy, Kind, Level, Session, Unlock, change_password, check_new_password,
+    examine,
 };
 
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::passwords;
+use crate::{output, passwords};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
@@ -33,6 +34,22 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         }
         Command::Check { .. } => check::run(command),
     }
+}
+
+/// Whether a superblock or a copy of it is there.
+pub(crate) fn has_superblock(path: &Path) -> bool {
+    open_device(path, Access::ReadOnly)
+        .is_ok_and(|device| examine::geometry(&*device).is_ok_and(|found| found.is_some()))
+}
+
+/// What a device says without a password.
+pub(crate) fn info(path: &Path, json: bool) -> Outcome<()> {
+    let device = open_device(path, Access::ReadOnly)?;
+    let geometry = examine::geometry(&*device).map_err(|e| failure(path, &e))?;
+    let damaged =
+        || Failure::new(exit::DEVICE, format!("{}: no superblock is left", path.display()));
+    let facts = control::shapes(&geometry.ok_or_else(damaged)?);
+    output::facts(json, &facts, &output::lines(&facts))
 }
 
 /// `tacita umount` of a folder is `close --drop`; `None` where no device is open.

@@ -35,7 +35,7 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     }
     let verdicts = removal.finish().map_err(|e| of_purge(&e))?;
     for verdict in &verdicts {
-        let line = if json { verdict.json().to_string() } else { verdict.text() };
+        let line = if json { output::json(&verdict.json()).to_string() } else { verdict.text() };
         output::print(&format!("{line}\n"))?;
     }
     let broken = verdicts.iter().filter(|verdict| !verdict.holds()).count();

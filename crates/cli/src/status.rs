@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
-use tacita_daemon::control::{Client, Request};
+use tacita_daemon::control::{Client, Request, path_of_json};
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
@@ -16,7 +16,7 @@ pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
     Client::find(target).map_err(|e| {
         Failure::new(code, e.to_string()).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
-             `findmnt -t fuse.hifs,fuse.purge,fuse.pddm,fuse.dnefs` lists mounts",
+             `findmnt | grep fuse.tacita` lists mounts",
         )
     })
 }
@@ -50,7 +50,8 @@ pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<(
 }
 
 fn text(status: &Value) -> String {
-    let word = |key: &str| status[key].as_str().unwrap_or("-").to_owned();
+    let path = |key: &str| path_of_json(&status[key]).map(|path| path.display().to_string());
+    let word = |key: &str| path(key).unwrap_or_else(|| "-".to_owned());
     let mut text = String::new();
     let _ = writeln!(text, "{} on {}", word("system"), word("at"));
     let _ = writeln!(text, "{:18} {}", "source", word("source"));

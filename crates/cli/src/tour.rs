@@ -1,5 +1,6 @@
 //! `tacita tour`: every built system at work on sample files, with the evidence.
 
+mod blocks;
 mod border;
 mod deleted;
 mod evening;
@@ -7,25 +8,74 @@ mod ext4;
 mod figure;
 mod flash;
 mod letters;
+mod page;
 mod progress;
 mod ward;
 
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
-use crate::arguments::Tour;
+use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
+/// What a system shows.
+struct Stop {
+    system: SystemName,
+    title: &'static str,
+    play: fn(&Path) -> Outcome<Chapter>,
+}
+
+const STOPS: [Stop; 7] = [
+    Stop {
+        system: SystemName::Hifs,
+        title: "HIFS: an image that is a function of its files alone",
+        play: ward::chapter,
+    },
+    Stop {
+        system: SystemName::Purge,
+        title: "Purgefs: what programs delete is overwritten, on ext4",
+        play: deleted::chapter,
+    },
+    Stop {
+        system: SystemName::Pddm,
+        title: "PD-DM: is there anything else on this device?",
+        play: border::chapter,
+    },
+    Stop {
+        system: SystemName::Dnefs,
+        title: "DNEFS: what is deleted on flash cannot be decrypted, although it is still there",
+        play: flash::chapter,
+    },
+    Stop {
+        system: SystemName::Oram,
+        title: "PD-ORAM: a server that sees every request, and not what it is for",
+        play: evening::chapter,
+    },
+    Stop {
+        system: SystemName::Privatefs,
+        title: "PrivateFS: a folder on a server that does not learn which file is read",
+        play: letters::chapter,
+    },
+    Stop {
+        system: SystemName::Fist,
+        title: "FiST: code put into a kernel's file system by a page of extension",
+        play: figure::chapter,
+    },
+];
+
 /// One chapter: what was done, what was seen, what it means.
+#[derive(Default)]
 pub(crate) struct Chapter {
-    pub(crate) title: &'static str,
-    pub(crate) done: Vec<String>,
+    pub(crate) done: String,
     /// Drawn in characters, a line each.
     pub(crate) drawn: Vec<String>,
+    /// Pictures, by the names of their files.
+    pub(crate) pictures: Vec<(&'static str, String)>,
     pub(crate) evidence: Vec<Evidence>,
 }
 
@@ -52,17 +102,14 @@ impl Chapter {
         self.evidence.iter().all(|evidence| evidence.holds != Some(false))
     }
 
-    fn text(&self, number: usize) -> String {
-        let mut text = format!("{number}. {}\n\n", self.title);
-        for line in &self.done {
-            let _ = writeln!(text, "   {line}");
-        }
-        let _ = writeln!(text);
+    /// As text of this width, but for what is drawn.
+    fn text(&self, width: usize) -> String {
+        let mut text = wrapped(&self.done, "   ", width) + "\n";
         for line in &self.drawn {
-            let _ = writeln!(text, "   {line}");
+            text.extend(["   ", line, "\n"]);
         }
         if !self.drawn.is_empty() {
-            let _ = writeln!(text);
+            text += "\n";
         }
         for evidence in &self.evidence {
             let mark = match evidence.holds {
@@ -70,22 +117,31 @@ impl Chapter {
                 Some(false) => "NO ",
                 None => "-  ",
             };
-            let _ = writeln!(text, "   [{mark}] {}\n         {}", evidence.what, evidence.seen);
+            let options = textwrap::Options::new(width);
+            let (first, rest) = (format!("   [{mark}] "), "         ");
+            let options = options.initial_indent(&first).subsequent_indent(rest);
+            text.extend([&textwrap::fill(&evidence.what, options), "\n"]);
+            text += &wrapped(&evidence.seen, rest, width);
         }
         let verdict = if self.holds() { "holds" } else { "DOES NOT HOLD" };
-        let _ = writeln!(text, "\n   Verdict: {verdict}.\n");
-        text
+        text + "\n   Verdict: " + verdict + ".\n\n"
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, stop: &Stop) -> Value {
         let evidence: Vec<Value> = self
             .evidence
             .iter()
             .map(|e| json!({ "what": e.what, "seen": e.seen, "holds": e.holds }))
             .collect();
-        json!({ "title": self.title, "done": self.done, "drawn": self.drawn, "evidence": evidence,
-            "holds": self.holds() })
+        json!({ "system": stop.system.to_string(), "title": stop.title, "done": [self.done],
+            "drawn": self.drawn, "evidence": evidence, "holds": self.holds() })
     }
+}
+
+/// Lines of a paragraph, each ended.
+fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let options = textwrap::Options::new(width).initial_indent(indent).subsequent_indent(indent);
+    textwrap::fill(text, options) + "\n"
 }
 
 pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
@@ -97,32 +153,43 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
         scratch = tempfile::Builder::new().prefix("tacita-tour-").tempdir()?;
         scratch.path().to_owned()
     };
-    let chapters = chapters(&folder)?;
-    let holds = chapters.iter().all(Chapter::holds);
+    let tell = |text: &str| if arguments.json { Ok(()) } else { output::print(text) };
+    let width = textwrap::termwidth().clamp(40, 100);
+    tell("Tacita: storage that keeps silent\n\n")?;
+    let wanted = |stop: &&Stop| arguments.system.is_none_or(|system| system == stop.system);
+    let mut chapters = Vec::new();
+    for (number, stop) in (1..).zip(STOPS.iter().filter(wanted)) {
+        tell(&format!("{number}. {}\n\n", stop.title))?;
+        let chapter = played(stop, &folder.join(stop.system.to_string()))?;
+        tell(&chapter.text(width))?;
+        chapters.push((stop, chapter));
+    }
+    let holds = chapters.iter().all(|(_, chapter)| chapter.holds());
     if arguments.json {
-        let chapters: Vec<Value> = chapters.iter().map(Chapter::json).collect();
-        output::print(&format!("{:#}\n", json!({ "chapters": chapters, "holds": holds })))?;
-    } else {
-        let mut text = String::from("Tacita: storage that keeps silent\n\n");
-        for (number, chapter) in (1..).zip(&chapters) {
-            text += &chapter.text(number);
-        }
-        if let Some(keep) = &arguments.keep {
-            let _ = writeln!(text, "Everything is kept in {}.", keep.display());
-        }
-        output::print(&text)?;
+        let chapters: Vec<Value> = chapters.iter().map(|(stop, c)| c.json(stop)).collect();
+        output::facts(true, &json!({ "chapters": chapters, "holds": holds }), "")?;
+    }
+    if let Some(path) = &arguments.html {
+        output::new_file(path, &page::page(&chapters))?;
+        tell(&format!("The page is {}.\n", path.display()))?;
+    }
+    if let Some(keep) = &arguments.keep {
+        tell(&format!("Everything is kept in {}.\n", keep.display()))?;
     }
     if holds { Ok(()) } else { Err(Failure::new(exit::WRONG, "the tour found a promise broken")) }
 }
 
-fn chapters(folder: &Path) -> Outcome<Vec<Chapter>> {
-    Ok(vec![
-        ward::chapter(&folder.join("hifs"))?,
-        deleted::chapter(&folder.join("purge"))?,
-        border::chapter(&folder.join("pddm"))?,
-        flash::chapter(&folder.join("dnefs"))?,
-        evening::chapter(&folder.join("oram"))?,
-        letters::chapter(&folder.join("privatefs"))?,
-        figure::chapter(&folder.join("fist"))?,
-    ])
+/// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.
+fn played(stop: &Stop, folder: &Path) -> Outcome<Chapter> {
+    let moving = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    moving.set_message(format!("{} at work", stop.system));
+    moving.set_style(output::spinner());
+    moving.enable_steady_tick(Duration::from_millis(100));
+    let chapter = (stop.play)(folder);
+    moving.finish_and_clear();
+    let chapter = chapter?;
+    for (name, svg) in &chapter.pictures {
+        output::new_file(&folder.join(name), svg)?;
+    }
+    Ok(chapter)
 }

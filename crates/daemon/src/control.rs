@@ -4,9 +4,11 @@
 //! Every daemon answers `status` and `log`; what else it does is its [`Service`].
 
 mod client;
+mod paths;
 mod protocol;
 mod server;
 
 pub use client::{Answer, Client};
+pub use paths::{path_of_json, path_to_json};
 pub use protocol::Request;
 pub use server::{Control, Identity, Reply, Service};

@@ -1,5 +1,6 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -60,6 +61,15 @@ pub enum Way {
     Server(Address),
     /// An engine, which others may use too.
     Engine(Address),
+}
+
+impl Display for Way {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(address) => write!(f, "{address}"),
+            Self::Engine(address) => write!(f, "engine:{address}"),
+        }
+    }
 }
 
 /// An open store. Whatever is asked is one query, and the server sees no more than that there was one.

@@ -11,7 +11,15 @@ use crate::keys::HiddenKeys;
 use crate::keys::unit_opening;
 use crate::log::Log;
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
-use crate::unlock::{Unlock, unlock_log};
+use crate::unlock::{Unlock, read_superblock, unlock_log};
+
+/// The shapes of a device, which need no password; `None` if it has no superblock.
+///
+/// # Errors
+/// The device's.
+pub fn geometry(device: &dyn BlockDevice) -> Result<Option<Geometry>> {
+    Ok(read_superblock(device)?.map(|superblock| superblock.geometry))
+}
 
 /// A unit that the public key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]

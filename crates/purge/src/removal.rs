@@ -127,7 +127,7 @@ impl Removal {
         self.failure.get_or_insert(error.kind());
         let (inode, size) = stat.map_or((0, 0), |s| (s.stx_ino, s.stx_size));
         let method = self.options.method.to_string();
-        let mut verdict = Verdict::new(Some(path.display().to_string()), inode, size, method);
+        let mut verdict = Verdict::new(Some(path.to_owned()), inode, size, method);
         verdict.content = Content::Kept(error.to_string());
         let device = stat.map_or((0, 0), device);
         self.verdicts.push(Told { device, folder: 0, name: OsString::new(), verdict });
@@ -254,9 +254,9 @@ impl Removal {
         path: &Path,
         stat: &Statx,
     ) -> Result<Verdict> {
-        let shown = Some(path.display().to_string());
         let method = &self.options.method;
-        let mut verdict = Verdict::new(shown, stat.stx_ino, stat.stx_size, method.to_string());
+        let mut verdict =
+            Verdict::new(Some(path.to_owned()), stat.stx_ino, stat.stx_size, method.to_string());
         verdict.content = match FileType::from_raw_mode(stat.stx_mode.into()) {
             FileType::RegularFile => self.overwrite(lower, entry, stat, &mut verdict)?,
             FileType::Symlink => judge_target(lower, stat),
@@ -298,7 +298,7 @@ impl Removal {
             let text = "another program has it open; nothing was overwritten";
             return Err(Error::new(Kind::InUse, text));
         }
-        witness::show(&file, stat.stx_ino, verdict.path.as_deref().and_then(last_name), None);
+        witness::show(&file, stat.stx_ino, verdict.path.as_deref().and_then(Path::file_name), None);
         let mut erasure = Erasure::prepare(lower, &file, &Fate::Dies, method)?;
         if erasure.shared() > 0 && !self.options.anyway {
             let text = "it shares blocks with another file, which would stay";
@@ -423,7 +423,7 @@ impl Removal {
             return Ok(());
         }
         let folder = self.touch(&emptied.parent, &emptied.name, &emptied.stat)?;
-        let shown = Some(emptied.path.display().to_string());
+        let shown = Some(emptied.path.clone());
         let method = self.options.method.to_string();
         let mut verdict = Verdict::new(shown, emptied.stat.stx_ino, 0, method);
         verdict.content = match left {
@@ -479,11 +479,6 @@ fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Opt
     };
     let settle = || lower.flush_journal(folder);
     fillers::clear(&volume, folder, wanted, &mut source, &settle)
-}
-
-/// The name at the end of a path.
-fn last_name(path: &str) -> Option<&OsStr> {
-    Path::new(path).file_name()
 }
 
 /// What becomes of the target of a symbolic link, which no call can overwrite.

@@ -5,8 +5,10 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tacita_daemon::control::path_to_json;
 
 use crate::ext4::folder::Left;
 use crate::ext4::journal::Erased;
@@ -59,7 +61,7 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Its path as it was given; the overlay keeps none.
-    pub path: Option<String>,
+    pub path: Option<PathBuf>,
     /// Its inode number.
     pub inode: u64,
     /// Its size in bytes.
@@ -90,7 +92,7 @@ const FLASH: &str = "flash: the device may keep old copies that cannot be addres
 
 impl Verdict {
     /// A verdict with nothing done yet.
-    pub fn new(path: Option<String>, inode: u64, size: u64, method: String) -> Self {
+    pub fn new(path: Option<PathBuf>, inode: u64, size: u64, method: String) -> Self {
         Self {
             path,
             inode,
@@ -128,7 +130,7 @@ impl Verdict {
     /// One line for people.
     pub fn text(&self) -> String {
         let mut text = match &self.path {
-            Some(path) => format!("{path}: "),
+            Some(path) => format!("{}: ", path.display()),
             None => format!("inode {}: ", self.inode),
         };
         text += &self.content.text(&self.method);
@@ -161,7 +163,7 @@ impl Verdict {
             _ => None,
         };
         json!({
-            "path": self.path,
+            "path": self.path.as_deref().map(path_to_json),
             "inode": self.inode,
             "size": self.size,
             "method": self.method,

@@ -18,7 +18,7 @@ pub(super) enum Chip {
 }
 
 /// Whether this is a device, not a file.
-pub(super) fn is_device(path: &Path) -> bool {
+pub(crate) fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
 

@@ -39,7 +39,7 @@ pub(super) fn run(
         tacita_dnefs::map(&volume, password.as_ref()).map_err(|e| exit::of_dnefs(path, &e))?;
     let view = View { map, wear };
     if let Some(svg) = svg {
-        output::picture(svg, &picture::draw(&view))?;
+        output::new_file(svg, &picture::draw(&view))?;
     }
     match (json, svg) {
         (true, _) => output::facts(true, &view.as_json(), ""),

@@ -126,8 +126,8 @@ fn start(command: &Command) -> Outcome<Serving> {
     }
     let due = dnefs.due_by(&policy);
     let mount_options = MountOptions {
-        fs_name: "tacita-dnefs".to_owned(),
-        subtype: "dnefs".to_owned(),
+        fs_name: MountOptions::source(&std::path::absolute(path)?, "tacita-dnefs"),
+        subtype: "tacita-dnefs".to_owned(),
         extra: options.clone(),
         sync_interval: SYNC_EVERY,
         ..MountOptions::default()

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, FileDevice, FileOptions, size};
+use tacita_daemon::control::path_to_json;
 use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
 use tacita_hifs::pack::{Carried, PackError};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
@@ -27,7 +28,7 @@ pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool)
     let geometry = superblock.geometry;
     let data = u64::from(geometry.buckets.cells()) * geometry.bucket_len_bytes();
     let facts = json!({
-        "image": image.display().to_string(),
+        "image": path_to_json(image),
         "size": parameters.len_bytes,
         "layout": super::facts::layout_name(parameters.layout),
         "groups": geometry.buckets.groups,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tacita_block::{Access, FileDevice, size};
+use tacita_daemon::control::path_to_json;
 use tacita_hifs::geometry::{Ids, Layout, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, Superblock, Survey};
 
@@ -39,7 +40,7 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
     };
     let hidden = count - findings.len() as u64;
     let value = json!({
-        "image": image.display().to_string(),
+        "image": path_to_json(image),
         "canonical": count == 0,
         "blocks": blocks,
         "count": count,
@@ -97,7 +98,7 @@ fn ratio(used: u64, all: u64) -> f64 {
 fn as_json(image: &Path, superblock: &Superblock, survey: &Survey) -> Value {
     let geometry = superblock.geometry;
     json!({
-        "image": image.display().to_string(),
+        "image": path_to_json(image),
         "size": geometry.image_blocks << 12,
         "layout": layout_name(superblock.layout),
         "ids": ids_name(superblock.ids),

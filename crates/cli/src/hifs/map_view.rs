@@ -22,7 +22,7 @@ pub(super) fn run(image: &Path, svg: Option<&Path>, json: bool) -> Outcome<()> {
     let hifs = super::open_to_read(image)?;
     let groups = hifs.map();
     if let Some(path) = svg {
-        output::picture(path, &picture(&groups))?;
+        output::new_file(path, &picture(&groups))?;
         if !json {
             return output::print(&format!("{}\n", path.display()));
         }

@@ -91,8 +91,8 @@ fn start(
     }
     let mount_options = MountOptions {
         read_only: hifs.is_read_only(),
-        fs_name: "tacita-hifs".to_owned(),
-        subtype: "hifs".to_owned(),
+        fs_name: MountOptions::source(&std::path::absolute(image)?, "tacita-hifs"),
+        subtype: "tacita-hifs".to_owned(),
         extra: options.to_vec(),
         sync_interval: sync.1,
         sync_when_quiet: Some(QUIET),

@@ -112,7 +112,7 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
     let totals = recording.tally.totals();
     if let (Some(svg), Some(kept)) = (&arguments.svg, &recording.kept) {
         let name = address.to_string();
-        output::picture(svg, &draw(&[Trace { name, events: kept, totals }], None))?;
+        output::new_file(svg, &draw(&[Trace { name, events: kept, totals }], None))?;
     }
     let facts = of_totals(&totals);
     output::facts(arguments.json, &facts, &output::lines(&facts))
@@ -123,7 +123,7 @@ fn one_of(path: &Path, arguments: &Arguments) -> Outcome<()> {
     let totals = Totals::of(&events);
     if let Some(svg) = &arguments.svg {
         let name = path.display().to_string();
-        output::picture(svg, &draw(&[Trace { name, events: &events, totals }], None))?;
+        output::new_file(svg, &draw(&[Trace { name, events: &events, totals }], None))?;
     }
     let facts = of_totals(&totals);
     output::facts(arguments.json, &facts, &output::lines(&facts))
@@ -142,7 +142,7 @@ fn two_of((one, two): (&Path, &Path), arguments: &Arguments) -> Outcome<()> {
         })
         .collect();
     if let Some(svg) = &arguments.svg {
-        output::picture(svg, &draw(&traces, Some(&compared)))?;
+        output::new_file(svg, &draw(&traces, Some(&compared)))?;
     }
     let facts = json!({
         "traces": traces.iter().map(|trace| of_totals(&trace.totals)).collect::<Vec<_>>(),

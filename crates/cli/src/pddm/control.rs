@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tacita_block::BlockDevice;
 use tacita_clock::System;
 use tacita_daemon::control::{Client, Reply, Request, Service};
-use tacita_pddm::{Level, Session};
+use tacita_pddm::{Geometry, Level, Session};
 
 use super::serving::Call;
 use super::sweep::{RateLimit, verdict};
@@ -126,15 +126,21 @@ pub(super) fn hidden_facts(session: &Session) -> Value {
 }
 
 fn facts(session: &Session) -> Value {
-    let geometry = session.geometry();
+    let mut facts = shapes(session.geometry());
+    facts["written_units"] = session.written_units().into();
+    let lost = session.volume(Level::PUBLIC).map_or(0, |volume| volume.lost_blocks());
+    facts["lost_blocks"] = lost.into();
+    facts
+}
+
+/// What the superblock says to everybody.
+pub(super) fn shapes(geometry: &Geometry) -> Value {
     let p = geometry.parameters();
     json!({
         "device_bytes": geometry.device_blocks() * 4096,
         "public_bytes": u64::from(geometry.volume_blocks(Level::PUBLIC)) * 4096,
         "units": geometry.units(),
         "unit_bytes": u64::from(geometry.unit_blocks()) * 4096,
-        "written_units": session.written_units(),
-        "lost_blocks": session.volume(Level::PUBLIC).map_or(0, |volume| volume.lost_blocks()),
         "classes": p.classes,
         "heartbeat_seconds": f64::from(p.heartbeat_ms) / 1000.0,
     })

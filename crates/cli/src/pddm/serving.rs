@@ -84,7 +84,7 @@ impl Serving {
         let mount_options = MountOptions {
             read_only,
             fs_name: "tacita-pddm".to_owned(),
-            subtype: "pddm".to_owned(),
+            subtype: "tacita-pddm".to_owned(),
             ..DeviceFiles::mount_options()
         };
         let (public, _) = files.lookup(files.root(), OsStr::new(PUBLIC))?;

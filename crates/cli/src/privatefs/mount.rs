@@ -1,5 +1,6 @@
 //! `tacita privatefs mount`.
 
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -87,8 +88,8 @@ fn start(command: &Command) -> Outcome<Serving> {
     let background = Background::start(&fs)?;
     let mut mount_options = MountOptions {
         read_only: given("ro"),
-        fs_name: "tacita-privatefs".to_owned(),
-        subtype: "privatefs".to_owned(),
+        fs_name: MountOptions::source(Path::new(&at.address.to_string()), "tacita-privatefs"),
+        subtype: "tacita-privatefs".to_owned(),
         extra: options.clone(),
         threads: usize::from(*clients).clamp(*THREADS.start(), *THREADS.end()),
         sync_interval: Duration::from_secs(u64::from(*sync_every)),

@@ -118,8 +118,8 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     let given = |name: &str| arguments.options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let mount_options = MountOptions {
         read_only: given("ro"),
-        fs_name: "tacita-purge".to_owned(),
-        subtype: "purge".to_owned(),
+        fs_name: MountOptions::source(&std::path::absolute(&arguments.lower)?, "tacita-purge"),
+        subtype: "tacita-purge".to_owned(),
         passthrough: !arguments.no_passthrough,
         callers_room: given("allow_other"),
         extra: arguments.options.clone(),

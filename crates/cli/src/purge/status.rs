@@ -16,7 +16,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
         let mut status = ask(daemon()?, "status", Value::Null)?;
         if status["system"] != "purge" {
             return Err(Failure::usage(format!("{}: not a purge mount", dir.display()))
-                .with_remedy("`findmnt -t fuse.purge` lists the mounts of purge"));
+                .with_remedy("`findmnt -t fuse.tacita-purge` lists the mounts of purge"));
         }
         Ok(status["facts"].take())
     };

@@ -13,11 +13,13 @@ use tacita_pddm::examine::{UnitView, View, examine};
 use tacita_pddm::{Entropy, Level, Options, Parameters, Session, Source, Unlock, Volume, init};
 use tacita_secret::{Password, digest};
 
+use super::blocks::{self, Class, Device};
 use super::{Chapter, Evidence};
 use crate::exit::{self, Failure, Outcome};
 
 const DEVICE_LEN: u64 = 24 << 20;
 const DAYS: u64 = 4;
+const CHANGED: Class = ("changed since the evening before", "#e69f00");
 /// Blocks of pictures a day.
 const PICTURE_BLOCKS: u64 = 900;
 /// What nobody is to find.
@@ -56,22 +58,35 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     evidence.extend(guesses(&views));
     evidence.push(back_home(&worlds)?);
     Ok(Chapter {
-        title: "PD-DM: is there anything else on this device?",
-        done: vec![
-            format!("Made two devices of {} MiB, one with a hidden volume.", DEVICE_LEN >> 20),
-            format!(
-                "Wrote the same {} pictures a day to both public volumes, for {DAYS} days.",
-                PICTURE_BLOCKS / 30
-            ),
-            "On the second, also kept a HIFS file system on the hidden volume, with a file."
-                .to_owned(),
-            "Took a copy of both devices every evening, and examined all of them with the public \
-             password."
-                .to_owned(),
-        ],
-        drawn: Vec::new(),
+        done: format!(
+            "Made two devices of {} MiB, one with a hidden volume. Wrote the same {} pictures a day \
+             to both public volumes, for {DAYS} days. On the second, also kept a HIFS file system \
+             on the hidden volume, with a file. Took a copy of both devices every evening, and \
+             examined all of them with the public password.",
+            DEVICE_LEN >> 20,
+            PICTURE_BLOCKS / 30
+        ),
+        pictures: vec![("copies.svg", copies_drawn(&worlds))],
         evidence,
+        ..Chapter::default()
     })
+}
+
+/// What has changed on both devices between two evenings, block by block.
+fn copies_drawn(worlds: &[World]) -> String {
+    let device = |world: &World| {
+        let [.., (before, _), (after, _)] = &world.copies[..] else {
+            unreachable!("there are {DAYS} copies")
+        };
+        let class = |at: usize, block: &[u8]| match &before[at * 4096..][..block.len()] {
+            before if before == block => blocks::IN_USE,
+            _ => CHANGED,
+        };
+        let hidden = if world.has_hidden { "a hidden volume" } else { "no hidden volume" };
+        Device::new(format!("{}: {hidden}", world.name), after, 4096, class)
+    };
+    let devices: Vec<Device> = worlds.iter().map(device).collect();
+    blocks::picture("Two devices, and what a day has changed on them", &devices)
 }
 
 /// Random bytes that are the same in both worlds, so that all that is public can be compared.

@@ -5,10 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::blocks::{self, Class, Device};
 use super::{Chapter, Evidence};
 use crate::exit::Outcome;
 
 const IMAGE_LEN: u64 = 48 << 20;
+
+const OVERWRITTEN: Class = ("overwritten", "#a6d854");
 
 /// Files that are made and deleted.
 const FILE_COUNT: usize = 100;
@@ -23,17 +26,12 @@ const KEPT: &str = "LETTER TO EVERYBODY";
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     fs::create_dir_all(folder)?;
     let mut chapter = Chapter {
-        title: "Purgefs: what programs delete is overwritten, on ext4",
-        done: vec![
-            format!(
-                "{FILE_COUNT} files are written to an ext4 image and synced. Later they are deleted by"
-            ),
-            "ordinary programs: rm, mv over them, a truncation, rm -r of a folder.".into(),
-            "Once plainly, once through `tacita purge mount`; then the raw images are searched."
-                .into(),
-        ],
-        drawn: Vec::new(),
-        evidence: Vec::new(),
+        done: format!(
+            "{FILE_COUNT} files are written to an ext4 image and synced. Later they are deleted by \
+             ordinary programs: rm, mv over them, a truncation, rm -r of a folder. Once plainly, \
+             once through `tacita purge mount`; then the raw images are searched."
+        ),
+        ..Chapter::default()
     };
     let (plain, purged) = (folder.join("plain.img"), folder.join("purged.img"));
     for (image, under_purge) in [(&plain, false), (&purged, true)] {
@@ -58,6 +56,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
             after == 0,
         ));
     }
+    chapter.pictures = vec![("disks.svg", disks_drawn(&plain, &purged))];
     let kept = pages(&purged, KEPT);
     chapter.evidence.push(Evidence::new(
         "what was not deleted is still there",
@@ -65,6 +64,21 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
         kept > 0,
     ));
     Ok(chapter)
+}
+
+/// Both disks, block by block.
+fn disks_drawn(plain: &[u8], purged: &[u8]) -> String {
+    let holds = |block: &[u8], mark: &str| super::ward::count(block, mark) > 0;
+    let class = |_: usize, block: &[u8]| match block {
+        block if holds(block, CONTENT) || holds(block, NAME) => blocks::DELETED,
+        block if block.iter().all(|byte| *byte == 0) => blocks::EMPTY,
+        // By a pass of zeros, which begins with a mark by which the block is known again.
+        block if block[16..].iter().all(|byte| *byte == 0) => OVERWRITTEN,
+        _ => blocks::IN_USE,
+    };
+    let devices = [("deleted plainly", plain), ("deleted under Purgefs", purged)];
+    let devices = devices.map(|(name, image)| Device::new(name, image, 4096, class));
+    blocks::picture("ext4 after 100 files have been deleted", &devices)
 }
 
 /// Makes an image, fills it, and has it deleted from; why not, where the machine cannot.

@@ -22,7 +22,6 @@ use super::progress::{Curves, Sample};
 use super::{Chapter, Evidence, progress};
 use crate::exit::Outcome;
 use crate::oram::{failure, trace};
-use crate::output;
 
 /// Blocks of 512 bytes, a log of 64 queries, levels that double, short buckets: small, so that there is much
 /// to be built in little time.
@@ -63,26 +62,23 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
         watched.push(Watched::spend(store, geometry, patients, (queries, evening))?);
     }
     let (compared, traces) = settled(&watched);
-    drawn(folder, EVENINGS.map(|(name, title, _)| (name, title)), &compared, &traces)?;
+    let titles = EVENINGS.map(|(name, title, _)| (name, title));
+    let evenings = drawn(folder, titles, &compared, &traces)?;
     let curves = &watched[0].curves;
-    output::picture(&folder.join("progress.svg"), &progress::picture(curves))?;
 
     let mut evidence = vec![unread(folder, &watched[0])?];
     evidence.extend(shapes(&compared, &traces));
     evidence.push(control(&traces));
     evidence.push(keeps_ahead(curves));
     Ok(Chapter {
-        title: "PD-ORAM: a server that sees every request, and not what it is for",
-        done: vec![
-            format!(
-                "Two stores get the records of {patients} patients each; then each is used for an evening of"
-            ),
-            format!(
-                "{queries} queries. A recorder writes down all that their servers see. Evening A: one patient's"
-            ),
-            "record is read over and over. Evening B: the records of many are written anew.".into(),
-        ],
+        done: format!(
+            "Two stores get the records of {patients} patients each; then each is used for an \
+             evening of {queries} queries. A recorder writes down all that their servers see. \
+             Evening A: one patient's record is read over and over. Evening B: the records of many \
+             are written anew."
+        ),
         drawn: progress::drawing(curves),
+        pictures: vec![("evenings.svg", evenings), ("progress.svg", progress::picture(curves))],
         evidence,
     })
 }
@@ -177,20 +173,20 @@ fn settled(watched: &[Watched]) -> (Comparison, Vec<Vec<Event>>) {
     }
 }
 
-/// Keeps both traces, and draws them side by side.
+/// Keeps both traces, and draws them side by side as SVG.
 pub(super) fn drawn(
     folder: &Path,
     evenings: [(&str, &str); 2],
     compared: &Comparison,
     traces: &[Vec<Event>],
-) -> Outcome<()> {
+) -> Outcome<String> {
     let mut both = Vec::new();
     for ((name, title), events) in evenings.into_iter().zip(traces) {
         let lines: String = events.iter().map(text::line).collect();
         fs::write(folder.join(name).with_extension("trace"), text::HEAD.to_owned() + &lines)?;
         both.push(trace::Trace { name: title.to_owned(), events, totals: Totals::of(events) });
     }
-    output::picture(&folder.join("evenings.svg"), &trace::draw(&both, Some(compared)))
+    Ok(trace::draw(&both, Some(compared)))
 }
 
 /// The client has found what was written, and nobody finds it in what the server has.

@@ -12,37 +12,39 @@ const IMAGE_LEN: u64 = 16 << 20;
 /// Both images get the same identity, so that they differ by their stories alone.
 const UUID: &str = "7ac17a00-0000-4000-8000-000000000000";
 
+/// What is seen, and the images.
+type Control = (Vec<Evidence>, Option<[Vec<u8>; 2]>);
+
 /// Tells both stories on ext4, where the machine can make one.
-pub(super) fn control(folder: &Path, a: &[Event], b: &[Event]) -> Outcome<Vec<Evidence>> {
+pub(super) fn control(folder: &Path, a: &[Event], b: &[Event]) -> Outcome<Control> {
     let what = "ordinary ext4 images of the same two stories give them away";
     let images = [(folder.join("ext4-a.img"), a), (folder.join("ext4-b.img"), b)];
     let mut way = "";
     for (image, events) in &images {
         if !make(image)? {
-            return Ok(vec![Evidence::skipped(
-                what,
-                "mkfs.ext4 is not installed (package e2fsprogs)",
-            )]);
+            let why = "mkfs.ext4 is not installed (package e2fsprogs)";
+            return Ok((vec![Evidence::skipped(what, why)], None));
         }
         way = if let Some(way) = tell(folder, image, events)? {
             way
         } else {
             let why = "neither a loop mount nor debugfs works here";
-            return Ok(vec![Evidence::skipped(what, why)]);
+            return Ok((vec![Evidence::skipped(what, why)], None));
         };
     }
     let (image_a, image_b) = (fs::read(&images[0].0)?, fs::read(&images[1].0)?);
     let blocks = image_a.chunks(4096).zip(image_b.chunks(4096));
     let differing = blocks.filter(|(a, b)| a != b).count();
     let kept = count(&image_a, &marker("special", "rick"));
-    Ok(vec![
+    let seen = vec![
         Evidence::new(
             "ordinary ext4 images of the same two stories differ",
             format!("{differing} blocks differ ({way})"),
             differing > 0 && kept > 0,
         ),
         search(&image_a, "the ext4 image of story A", 1),
-    ])
+    ];
+    Ok((seen, Some([image_a, image_b])))
 }
 
 pub(super) fn quiet(program: &str, arguments: &[&str]) -> std::io::Result<bool> {

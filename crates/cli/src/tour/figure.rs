@@ -36,12 +36,12 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     let understood = words.is_ok_and(|words| words.doubtful.is_empty());
     let report = &made.report;
     Ok(Chapter {
-        title: "FiST: code put into a kernel's file system by a page of extension",
-        done: vec![
-            format!("{what} was instrumented with the paper's figure 3,"),
-            "which prints the result of every operation. The patch begins:".into(),
-        ],
+        done: format!(
+            "{what} was instrumented with the paper's figure 3, which prints the result of every \
+             operation. The patch begins:"
+        ),
         drawn: shown(&patch),
+        pictures: Vec::new(),
         evidence: vec![
             Evidence::new(
                 "every function is understood: returns by the grammar are as many as words",

@@ -11,10 +11,15 @@ use tacita_dnefs_audit::{Report, audit};
 use tacita_flash::{Emulator, EmulatorOptions, Volume};
 use tacita_vfs::{FileSystem, FileType, Link, NewNode, NodeId, Stamps, Timestamp};
 
+use super::blocks::{self, Class, Device};
 use super::{Chapter, Evidence};
 use crate::exit::{self, Failure, Outcome};
 
 const CHIP_LEN: u64 = 16 << 20;
+/// Bytes of a dump that are drawn as one square.
+const DRAWN_LEN: usize = 2048;
+const CHANGED: Class = ("changed since before the deletion", "#e69f00");
+const ERASED: Class = ("erased", "#eeeeee");
 /// What is deleted, and what stays.
 const SECRET: &str = "LEDGER OF NOBODY, ";
 const NAME: &str = "ledger-of-nobody";
@@ -51,20 +56,30 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     let judge = |dump: &[u8]| {
         audit(&before, dump, &[]).map_err(|e| Failure::new(exit::DEVICE, e.to_string()))
     };
+    let dumps = [("after the deletion", &unpurged), ("after the purge", &after)];
+    let pictures = vec![("dumps.svg", dumps_drawn(&before, dumps))];
     // What is in use is known by the dump of after.
     let (unpurged, purged) = (judge(&[unpurged, after.clone()].concat())?, judge(&after)?);
     Ok(Chapter {
-        title: "DNEFS: what is deleted on flash cannot be decrypted, although it is still there",
-        done: vec![
-            "Two files are written to an emulated NAND chip, where every node has a key of its own."
-                .into(),
-            "One is deleted; then the keys that no node has are purged. Raw dumps of all blocks are"
-                .into(),
-            "taken before the deletion, after it, and after the purge.".into(),
-        ],
-        drawn: Vec::new(),
+        done: "Two files are written to an emulated NAND chip, where every node has a key of its own. \
+               One is deleted; then the keys that no node has are purged. Raw dumps of all blocks \
+               are taken before the deletion, after it, and after the purge."
+            .to_owned(),
+        pictures,
         evidence: evidence(&after, &unpurged, &purged, purge.keys),
+        ..Chapter::default()
     })
+}
+
+/// Dumps, page by page, and what has changed in them since the one before the deletion.
+fn dumps_drawn(before: &[u8], dumps: [(&str, &Vec<u8>); 2]) -> String {
+    let class = |at: usize, page: &[u8]| match &before[at * DRAWN_LEN..][..page.len()] {
+        before if before != page => CHANGED,
+        _ if page.iter().all(|byte| *byte == 0xff) => ERASED,
+        _ => blocks::IN_USE,
+    };
+    let devices = dumps.map(|(name, dump)| Device::new(name, dump, DRAWN_LEN, class));
+    blocks::picture("Raw dumps of a chip: the deleted file is not touched, its keys are", &devices)
 }
 
 fn evidence(after: &[u8], unpurged: &Report, purged: &Report, keys: u64) -> Vec<Evidence> {

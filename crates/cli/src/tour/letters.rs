@@ -51,15 +51,13 @@ const EVENINGS: [(&str, &str, Evening); 2] = [
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     fs::create_dir_all(folder)?;
     let mut chapter = Chapter {
-        title: "PrivateFS: a folder on a server that does not learn which file is read",
-        done: vec![
-            format!("A folder on a server gets {LETTERS} letters from a source and as many recipes. Then two copies"),
-            "of it are mounted for an evening each, and a recorder writes down what their servers see. Evening"
-                .into(),
-            "A: a letter is read, one answered, one deleted. Evening B: the same with recipes.".into(),
-        ],
-        drawn: Vec::new(),
-        evidence: Vec::new(),
+        done: format!(
+            "A folder on a server gets {LETTERS} letters from a source and as many recipes. Then two \
+             copies of it are mounted for an evening each, and a recorder writes down what their \
+             servers see. Evening A: a letter is read, one answered, one deleted. Evening B: the \
+             same with recipes."
+        ),
+        ..Chapter::default()
     };
     if let Some(why) = filled(folder)? {
         let what = "two evenings in a mounted folder have one shape to its server";
@@ -78,7 +76,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     }
     let (compared, traces) = settled(&watched)?;
     let titles = EVENINGS.map(|(name, title, _)| (name, title));
-    drawn(folder, titles, &compared, &traces)?;
+    chapter.pictures = vec![("evenings.svg", drawn(folder, titles, &compared, &traces)?)];
     chapter.evidence.extend(shapes(&compared, &traces));
     chapter.evidence.push(control(&traces));
     Ok(chapter)

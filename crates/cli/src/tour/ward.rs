@@ -13,6 +13,7 @@ use tacita_block::{Access, FileDevice};
 use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, RootOwner};
 
+use super::blocks::{self, Device};
 use super::{Chapter, Evidence, ext4};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -89,21 +90,19 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     fs::create_dir_all(folder)?;
     let (a, b) = (folder.join("story-a.img"), folder.join("story-b.img"));
     let mounted = tell_both(folder, &a, &b)?;
+    let way = if mounted {
+        "mounted and used with ordinary file operations"
+    } else {
+        "without a mount (no FUSE here)"
+    };
     let mut chapter = Chapter {
-        title: "HIFS: an image that is a function of its files alone",
-        done: vec![
-            "Story A: Katy, Chad and Rick are admitted to the general ward, Adam, Jane and Rick".into(),
-            "to the special one; then Rick is discharged from the general ward: his record is deleted."
-                .into(),
-            "Story B: the same patients in another order, and Rick was never in the general ward."
-                .into(),
-            format!(
-                "Each story went into a HIFS image of its own, {}, synced after every step.",
-                if mounted { "mounted and used with ordinary file operations" } else { "without a mount (no FUSE here)" }
-            ),
-        ],
-        drawn: Vec::new(),
-        evidence: Vec::new(),
+        done: format!(
+            "Story A: Katy, Chad and Rick are admitted to the general ward, Adam, Jane and Rick to \
+             the special one; then Rick is discharged from the general ward: his record is deleted. \
+             Story B: the same patients in another order, and Rick was never in the general ward. \
+             Each story went into a HIFS image of its own, {way}, synced after every step."
+        ),
+        ..Chapter::default()
     };
     let (image_a, image_b) = (fs::read(&a)?, fs::read(&b)?);
     let (sum_a, sum_b) = (sum(&image_a), sum(&image_b));
@@ -116,8 +115,31 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     chapter.evidence.push(kept_records(&image_a));
     chapter.evidence.push(canonical(&a)?);
     chapter.evidence.push(planted_residue(&a, &folder.join("planted.img"))?);
-    chapter.evidence.extend(ext4::control(folder, &STORY_A, &STORY_B)?);
+    let (control, plain) = ext4::control(folder, &STORY_A, &STORY_B)?;
+    chapter.evidence.extend(control);
+    let mut devices = Vec::from(pair("HIFS", &image_a, &image_b));
+    if let Some([plain_a, plain_b]) = plain {
+        devices.extend(pair("ext4", &plain_a, &plain_b));
+    }
+    let title = "The same files, by two histories";
+    chapter.pictures = vec![("images.svg", blocks::picture(title, &devices))];
     Ok(chapter)
+}
+
+/// The images of both stories, block by block.
+fn pair(what: &str, a: &[u8], b: &[u8]) -> [Device; 2] {
+    let deleted = marker(DELETED.0, DELETED.1);
+    let class = |other: &[u8], at: usize, block: &[u8]| match block {
+        block if count(block, &deleted) > 0 => blocks::DELETED,
+        block if block != &other[at * 4096..][..4096] => blocks::DIFFERENT,
+        block if block.iter().all(|byte| *byte == 0) => blocks::EMPTY,
+        _ => blocks::IN_USE,
+    };
+    [("A", a, b), ("B", b, a)].map(|(story, image, other)| {
+        Device::new(format!("{what}, story {story}"), image, 4096, |at, block| {
+            class(other, at, block)
+        })
+    })
 }
 
 fn sum(image: &[u8]) -> String {

@@ -14,6 +14,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 use serde_json::{Value, json};
 
+use super::paths::path_of_json;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::socket_name;
 use crate::runtime_folder::{folders_below, folders_of_all};
@@ -184,7 +185,7 @@ impl Wanted {
 
     fn is(&self, status: &Value) -> bool {
         let same_device = self.device.as_deref().is_some_and(|d| status["device"] == json!(d));
-        let source = status["source"].as_str().and_then(|path| fs::metadata(path).ok());
+        let source = path_of_json(&status["source"]).and_then(|path| fs::metadata(path).ok());
         let source = source.map(|found| (found.dev(), found.ino()));
         same_device || source.is_some() && source == self.source
     }

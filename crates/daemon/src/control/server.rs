@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 
+use super::paths::path_to_json;
 use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
 use crate::runtime_folder::{file_name, private_folder};
 use crate::{Error, Failure, Result, exit, voice};
@@ -182,9 +183,9 @@ impl Daemon {
         json!({
             "version": VERSION,
             "system": self.identity.system,
-            "at": self.identity.at.to_string_lossy(),
+            "at": path_to_json(&self.identity.at),
             "device": self.identity.device,
-            "source": self.identity.source.as_ref().map(|path| path.to_string_lossy()),
+            "source": self.identity.source.as_deref().map(path_to_json),
             "pid": std::process::id(),
             "since": self.since,
             "facts": self.service.status(),

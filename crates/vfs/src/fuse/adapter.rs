@@ -9,6 +9,7 @@ use fuser::{FopenFlags, InitFlags, KernelConfig, Request, Version};
 use super::backing::Backings;
 use super::hands::Hands;
 use super::invalidator::Invalidator;
+use super::mount_options::Shown;
 use super::node_table::NodeTable;
 use crate::credentials::{Acting, act_for};
 use crate::{FileSystem, NodeId, Opened, Posix, Result};
@@ -31,6 +32,7 @@ pub(super) struct Behaviour {
     pub(super) passthrough: bool,
     pub(super) callers_room: bool,
     pub(super) background_max: u16,
+    pub(super) shown: Shown,
 }
 
 /// What outlives the session: how its last sync went.

@@ -3,11 +3,10 @@
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fuser::{Errno, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyXattr, Request};
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, Behaviour};
 use super::convert;
 use super::convert::{caller, fail};
 use crate::credentials::{NOBODY, act_for};
@@ -74,11 +73,19 @@ impl<F: FileSystem> Adapter<F> {
     }
 }
 
-pub(super) fn reply_attr(operation: &str, ttl: Duration, attr: Result<Attr>, reply: ReplyAttr) {
+pub(super) fn reply_attr(
+    operation: &str,
+    behaviour: &Behaviour,
+    attr: Result<Attr>,
+    reply: ReplyAttr,
+) {
     match attr {
         // This reply alone may carry another number than the kernel's own: it is what stat shows.
         // Kept it may be as well; a rename that changes it says so.
-        Ok(attr) => reply.attr(&ttl, &convert::attr(&attr, attr.ino)),
+        Ok(attr) => {
+            let shown = convert::attr(&attr, attr.ino, behaviour.shown);
+            reply.attr(&behaviour.ttl, &shown);
+        }
         Err(e) => reply.error(fail(operation, &e)),
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, INodeNo, Request, TimeOrNow};
 
+use super::mount_options::Shown;
 use crate::posix::{Caller, SetTime};
 use crate::{Attr, Error, FileType, Kind, Timestamp};
 
@@ -69,7 +70,7 @@ pub(super) const fn kind_of_mode(mode: u32) -> Option<FileType> {
 }
 
 /// Attributes under the number that the reply must carry.
-pub(super) fn attr(attr: &Attr, number: u64) -> FileAttr {
+pub(super) fn attr(attr: &Attr, number: u64, shown: Shown) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
         size: attr.size,
@@ -79,10 +80,10 @@ pub(super) fn attr(attr: &Attr, number: u64) -> FileAttr {
         ctime: to_system_time(attr.ctime),
         crtime: UNIX_EPOCH,
         kind: file_type(attr.kind),
-        perm: attr.perm,
+        perm: shown.umask.map_or(attr.perm, |umask| 0o777 & !umask),
         nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
+        uid: shown.uid.unwrap_or(attr.uid),
+        gid: shown.gid.unwrap_or(attr.gid),
         rdev: attr.rdev,
         blksize: attr.block_len_bytes,
         flags: 0,

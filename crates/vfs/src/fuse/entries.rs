@@ -47,7 +47,7 @@ impl<F: FileSystem> Adapter<F> {
                 reply.entry_with_ttls(
                     &self.attr_ttl(number, attr.ino),
                     &self.behaviour.ttl,
-                    &convert::attr(&attr, number),
+                    &convert::attr(&attr, number, self.behaviour.shown),
                     GENERATION,
                 );
             }
@@ -134,7 +134,7 @@ impl<F: FileSystem> Adapter<F> {
     fn add_entry(&self, entry: &ListedEntry, reply: &mut ReplyDirectoryPlus) -> bool {
         let ino = entry.attr.ino;
         let mut add = |name: &OsStr, ttl: Duration, attr: &Attr| {
-            let attr = convert::attr(attr, ino);
+            let attr = convert::attr(attr, ino, self.behaviour.shown);
             reply.add(INodeNo(ino), entry.cookie, name, &ttl, &attr, GENERATION)
         };
         if !entry.referenced {

@@ -58,6 +58,7 @@ pub fn mount<F: FileSystem>(
             passthrough: options.passthrough,
             callers_room: options.callers_room,
             background_max: options.background_max,
+            shown: options.shown()?,
         },
         config.n_threads.unwrap_or(1),
     );

@@ -1,5 +1,6 @@
 //! Options of a mount, and what they are called by the library and the kernel.
 
+use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -72,10 +73,16 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// What the mount table shows as the source: its path, or `instead` where that is not fit for it.
+    pub fn source(path: &Path, instead: &str) -> String {
+        let text = path.to_str().filter(|text| is_fit(text));
+        text.unwrap_or(instead).to_owned()
+    }
+
     /// The settings of the library that stand for these options.
     pub(super) fn config(&self) -> Result<Config> {
         for name in [&self.fs_name, &self.subtype] {
-            if name.is_empty() || name.contains([',', '\\', '\0']) {
+            if !is_fit(name) {
                 let text = format!("{name}: not fit for the mount table");
                 return Err(Error::new(Kind::Invalid, text));
             }
@@ -107,6 +114,22 @@ impl MountOptions {
         Ok(config)
     }
 
+    /// Owners and permission bits that are shown instead of those of the files.
+    pub(super) fn shown(&self) -> Result<Shown> {
+        let mut shown = Shown::default();
+        for option in self.extras() {
+            let Some((name, value)) = option.split_once('=') else { continue };
+            let wrong = |_| Error::new(Kind::Invalid, format!("{option}: this is no number"));
+            match name {
+                "uid" => shown.uid = Some(value.parse().map_err(wrong)?),
+                "gid" => shown.gid = Some(value.parse().map_err(wrong)?),
+                "umask" => shown.umask = Some(u16::from_str_radix(value, 8).map_err(wrong)?),
+                _ => {}
+            }
+        }
+        Ok(shown)
+    }
+
     fn extras(&self) -> impl Iterator<Item = &str> {
         let options = self.extra.iter().flat_map(|extra| extra.split(','));
         options.filter(|option| !option.is_empty())
@@ -117,12 +140,68 @@ impl MountOptions {
     }
 }
 
-/// An option as after `-o`; none for those that are settled elsewhere.
+/// Whether the library and the mount table can take a name.
+fn is_fit(name: &str) -> bool {
+    !name.is_empty() && !name.contains([',', '\\', '\0', '\n'])
+}
+
+/// What is shown of every file instead of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) umask: Option<u16>,
+}
+
+/// Options that are settled elsewhere, or by whoever reads /etc/fstab, or that say what is done anyway.
+const NO_MATTER: [&str; 33] = [
+    "allow_other",
+    "ro",
+    "rw",
+    "defaults",
+    "default_permissions",
+    "noatime",
+    "atime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "diratime",
+    "nodiratime",
+    "auto",
+    "noauto",
+    "fail",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "_netdev",
+    "mand",
+    "nomand",
+    "silent",
+    "loud",
+    "nonempty",
+];
+
+/// The same, with a value behind them.
+const NO_MATTER_EITHER: [&str; 9] =
+    ["x-", "X-", "comment=", "uid=", "gid=", "umask=", "user=", "fsname=", "subtype="];
+
+/// An option as after `-o`; none for those that change nothing here.
 fn parse_option(option: &str) -> Result<Option<MountOption>> {
+    let is_no_matter = NO_MATTER.contains(&option)
+        || NO_MATTER_EITHER.iter().any(|beginning| option.starts_with(beginning));
+    if is_no_matter {
+        return Ok(None);
+    }
     Ok(Some(match option {
-        "allow_other" | "ro" | "rw" | "defaults" | "default_permissions" | "noatime" => {
-            return Ok(None);
-        }
         "dev" => MountOption::Dev,
         "nodev" => MountOption::NoDev,
         "suid" => MountOption::Suid,
@@ -143,6 +222,9 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn options(extra: &str) -> Result<Config> {
@@ -161,6 +243,31 @@ mod tests {
         assert!(plain.mount_options.contains(&MountOption::DefaultPermissions));
         assert_eq!(plain.acl, SessionACL::Owner);
         assert_eq!(options("nonsense").unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn options_of_fstab_are_taken() {
+        let of = |extra: &str| {
+            MountOptions { extra: vec![extra.to_owned()], ..MountOptions::default() }.shown()
+        };
+        let line = "noauto,nofail,user,x-systemd.automount,_netdev,uid=1000,gid=100,umask=027,ro";
+        let config = options(line).unwrap();
+        assert!(config.mount_options.contains(&MountOption::RO));
+        let shown = Shown { uid: Some(1000), gid: Some(100), umask: Some(0o27) };
+        assert_eq!(of(line).unwrap(), shown);
+        assert_eq!(of("rw").unwrap(), Shown::default());
+        for wrong in ["uid=me", "gid=", "umask=9", "umask=-1"] {
+            assert_eq!(of(wrong).unwrap_err().kind(), Kind::Invalid, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_source_is_named_where_it_can_be() {
+        let named = |name: &[u8]| MountOptions::source(Path::new(OsStr::from_bytes(name)), "x");
+        assert_eq!(named(b"/srv/my images/a.img"), "/srv/my images/a.img");
+        for odd in [&b"/srv/a,b"[..], b"/srv/a\\b", b"/srv/\xff", b""] {
+            assert_eq!(named(odd), "x");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let attr = self.node(ino).and_then(|node| self.posix.attr(node));
-        reply_attr("getattr", self.behaviour.ttl, attr, reply);
+        reply_attr("getattr", &self.behaviour, attr, reply);
     }
 
     fn setattr(
@@ -98,9 +98,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(node) => node,
             Err(e) => return reply.error(fail("setattr", &e)),
         };
-        let (caller, ttl) = (caller(req, 0), self.behaviour.ttl);
+        let (caller, behaviour) = (caller(req, 0), self.behaviour);
         let Some(size) = size else {
-            return reply_attr("setattr", ttl, self.posix.change(caller, node, &set), reply);
+            let changed = self.posix.change(caller, node, &set);
+            return reply_attr("setattr", &behaviour, changed, reply);
         };
         let invalidator = Arc::clone(&self.invalidator);
         self.serve(ino.0, Demand::Resize, move |posix| {
@@ -108,7 +109,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             if changed.is_ok() {
                 invalidator.pages(ino.0, size);
             }
-            reply_attr("setattr", ttl, changed, reply);
+            reply_attr("setattr", &behaviour, changed, reply);
         });
     }
 
@@ -461,7 +462,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let number = self.nodes.tell(node, attr.ino);
         // One time for both: where the number may not be kept, the name is asked for again too.
         let ttl: Duration = self.attr_ttl(number, attr.ino);
-        let attr = convert::attr(&attr, number);
+        let attr = convert::attr(&attr, number, self.behaviour.shown);
         let by_root = open.write && req.uid() == 0;
         let backing =
             self.backing((node, handle), &opened, by_root, |file| reply.open_backing(file));

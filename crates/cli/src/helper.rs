@@ -1,0 +1,96 @@
+//! Called by mount(8) and umount(8), as the helper of a type of file system: for a line of /etc/fstab
+//! with the type `fuse.tacita-hifs` they call `mount.fuse.tacita-hifs`, a link to this program.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// What helpers are called, before the name of the system.
+const MOUNT: &str = "mount.fuse.tacita-";
+const UNMOUNT: &str = "umount.fuse.tacita-";
+/// What options begin with that are the command's own: `tacita.key=FILE` is `--key=FILE`.
+const OWN: &[u8] = b"tacita.";
+
+/// The words of a command line as this program understands them. Other words than a helper's are
+/// handed on as they are.
+pub(crate) fn words(words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|word| Path::new(word).file_name()?.to_str());
+    let name = name.unwrap_or_default().to_owned();
+    if let Some(system) = name.strip_prefix(MOUNT) {
+        let (places, options) = taken_apart(&words[1..]);
+        let mut made = ["tacita", system, "mount"].map(OsString::from).to_vec();
+        made.extend(own(&options));
+        made.extend(handed_on(&options));
+        made.push("--".into());
+        made.extend(places);
+        return made;
+    }
+    if name.starts_with(UNMOUNT) {
+        let (places, _) = taken_apart(&words[1..]);
+        let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
+        made.extend(places.into_iter().take(1));
+        return made;
+    }
+    words
+}
+
+/// The words that name something, and the options behind `-o`. What else there may be, mount(8) has
+/// seen to: to be sloppy, to tell more, not to write a table, the type, a namespace.
+fn taken_apart(words: &[OsString]) -> (Vec<OsString>, Vec<Vec<u8>>) {
+    let (mut places, mut options) = (Vec::new(), Vec::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_bytes() {
+            b"-o" => {
+                let given = words.next().map(|word| word.as_bytes()).unwrap_or_default();
+                options.extend(given.split(|byte| *byte == b',').map(<[u8]>::to_vec));
+            }
+            b"-t" | b"-N" => drop(words.next()),
+            [b'-', ..] => {}
+            _ => places.push(word.clone()),
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    (places, options)
+}
+
+/// Options of the command itself.
+fn own(options: &[Vec<u8>]) -> impl Iterator<Item = OsString> {
+    let own = options.iter().filter_map(|option| option.strip_prefix(OWN));
+    own.map(|option| OsString::from_vec([b"--", option].concat()))
+}
+
+/// Options of the mount.
+fn handed_on(options: &[Vec<u8>]) -> Vec<OsString> {
+    let rest: Vec<&[u8]> =
+        options.iter().map(Vec::as_slice).filter(|option| !option.starts_with(OWN)).collect();
+    if rest.is_empty() {
+        return Vec::new();
+    }
+    vec!["-o".into(), OsString::from_vec(rest.join(&b','))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> String {
+        let words = words(line.split(' ').map(OsString::from).collect());
+        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn helpers_are_commands() {
+        let called = "/sbin/mount.fuse.tacita-hifs /srv/a.img /mnt -o rw,noauto,user";
+        assert_eq!(of(called), "tacita hifs mount -o rw,noauto,user -- /srv/a.img /mnt");
+        let called =
+            "mount.fuse.tacita-privatefs host:7 /mnt -n -o ro,tacita.key=/k,tacita.pad -t x -s";
+        assert_eq!(of(called), "tacita privatefs mount --key=/k --pad -o ro -- host:7 /mnt");
+        assert_eq!(of("mount.fuse.tacita-dnefs /v /mnt"), "tacita dnefs mount -- /v /mnt");
+        assert_eq!(of("/sbin/umount.fuse.tacita-purge /mnt -r -t x"), "tacita umount -- /mnt");
+        for other in ["tacita hifs mount a b -o ro", "/usr/bin/tacita", "mount.fuse a b"] {
+            assert_eq!(of(other), other);
+        }
+        assert_eq!(words(Vec::new()), Vec::<OsString>::new());
+    }
+}

@@ -1,0 +1,138 @@
+//! `tacita check` and `tacita info`: whatever Tacita made is known by how it begins. What is hidden is
+//! never looked for.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tacita_daemon::control::Client;
+
+use crate::arguments::{Dnefs, Hifs, Pddm};
+use crate::exit::{self, Failure, Outcome};
+use crate::{dnefs, hifs, output, passwords, pddm, status};
+
+/// What a file, device or folder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Hifs,
+    Pddm,
+    Dnefs,
+    /// Something that no command checks by itself: what it is, and what reads it.
+    Other(&'static str, &'static str),
+}
+
+/// How things begin.
+const BEGINNINGS: [(&[u8], Made); 7] = [
+    (b"TACITAHI", Made::Hifs),
+    (b"TACITAPD", Made::Pddm),
+    (b"TACITAFL", Made::Dnefs),
+    (b"UBI#", Made::Other("raw dump of flash", "tacita dnefs audit")),
+    (
+        b"TACITANC",
+        Made::Other("anchor of an oblivious store", "tacita oram check ADDRESS --key FILE"),
+    ),
+    (
+        b"tacita-oram-key",
+        Made::Other("key of an oblivious store", "tacita oram check ADDRESS --key FILE"),
+    ),
+    (
+        b"tacita oram trace",
+        Made::Other("trace of an oblivious store", "tacita oram trace --from FILE"),
+    ),
+];
+
+/// The file of a store's folder that holds its root, and how that begins.
+const STORE_ROOT: (&str, &[u8]) = ("root", b"TACITORM");
+const STORE: Made = Made::Other("folder of an oblivious store", "tacita oram serve FOLDER");
+
+/// As many bytes as the longest beginning has.
+const LOOKED_AT: u64 = 32;
+
+pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome<()> {
+    match recognised(&file)? {
+        Made::Hifs => hifs::run(&Hifs::Check { image: file, json }),
+        Made::Dnefs => dnefs::run(&Dnefs::Check { volume: file, from, json }),
+        Made::Pddm => pddm::run(&Pddm::Check {
+            device: file,
+            password: from,
+            repair: false,
+            public_only: false,
+            json,
+        }),
+        Made::Other(what, by) => Err(Failure::usage(format!("{}: {what}", file.display()))
+            .with_remedy(format!("it is read by `{by}`"))),
+    }
+}
+
+pub(crate) fn info(file: PathBuf, json: bool) -> Outcome<()> {
+    if file.is_dir() && Client::find(&file).is_ok() {
+        return status::run(&file, None, json);
+    }
+    match recognised(&file)? {
+        Made::Hifs => hifs::run(&Hifs::Info { image: file, json }),
+        Made::Dnefs => dnefs::run(&Dnefs::Info { volume: file, json }),
+        Made::Pddm => pddm::info(&file, json),
+        Made::Other(what, by) => {
+            let facts = json!({ "what": what, "read_by": by });
+            output::facts(json, &facts, &output::lines(&facts))
+        }
+    }
+}
+
+fn recognised(path: &Path) -> Outcome<Made> {
+    if dnefs::is_device(path) {
+        return Ok(Made::Dnefs);
+    }
+    if path.is_dir() {
+        let (name, beginning) = STORE_ROOT;
+        let found = begins(&path.join(name)).is_ok_and(|bytes| bytes.starts_with(beginning));
+        return if found { Ok(STORE) } else { Err(unknown(path)) };
+    }
+    let bytes =
+        begins(path).map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))?;
+    let known = BEGINNINGS.iter().find(|(beginning, _)| bytes.starts_with(beginning));
+    if let Some((_, made)) = known {
+        return Ok(*made);
+    }
+    // Its first block may be damaged: there are copies elsewhere.
+    if pddm::has_superblock(path) { Ok(Made::Pddm) } else { Err(unknown(path)) }
+}
+
+fn begins(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LOOKED_AT).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unknown(path: &Path) -> Failure {
+    let text = format!("{}: this is nothing that Tacita makes", path.display());
+    Failure::new(exit::DEVICE, text).with_remedy(
+        "images, devices, volumes, stores, keys, anchors, traces and dumps are recognised; \
+         what is mounted or served answers `tacita status`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_tell_things_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("thing");
+        for (beginning, made) in BEGINNINGS {
+            std::fs::write(&path, [beginning, &[0; 9000]].concat()).unwrap();
+            assert_eq!(recognised(&path).unwrap(), made);
+        }
+        assert!(BEGINNINGS.iter().all(|(beginning, _)| beginning.len() as u64 <= LOOKED_AT));
+        for bytes in [&b""[..], b"TACITA", b"tacita", &[0; 5000]] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(recognised(&path).unwrap_err().code, exit::DEVICE);
+        }
+        assert_eq!(recognised(folder.path()).unwrap_err().code, exit::DEVICE);
+        std::fs::write(folder.path().join("root"), b"TACITORM and more").unwrap();
+        assert_eq!(recognised(folder.path()).unwrap(), STORE);
+        assert_eq!(recognised(&folder.path().join("none")).unwrap_err().code, exit::DEVICE);
+    }
+}

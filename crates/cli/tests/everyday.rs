@@ -1,0 +1,209 @@
+//! What people expect of any tool: fstab, files that are recognised, JSON, a tour that talks.
+
+#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+
+const TIME_MAX: Duration = Duration::from_mins(8);
+const TACITA: &str = env!("CARGO_BIN_EXE_tacita");
+
+fn tacita<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    Command::new(TACITA).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn expect<S: AsRef<OsStr>>(code: i32, arguments: &[S]) -> (String, String) {
+    let output = tacita(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let words: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    (String::from_utf8(output.stdout).unwrap(), said)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A folder with an image of each kind in it.
+fn made() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    fs::write(at("password"), "open\n").unwrap();
+    expect(0, &["hifs", "format", &at("hifs"), "--size", "4M"]);
+    expect(0, &["dnefs", "format", &at("dnefs"), "--size", "16M"]);
+    let password = at("password");
+    expect(0, &["pddm", "init", &at("pddm"), "--size", "12M", "--password-file", &password]);
+    expect(0, &["oram", "init", &at("store"), "--key", &at("key"), "--blocks", "64"]);
+    folder
+}
+
+#[test]
+fn whatever_was_made_is_recognised() {
+    let _watchdog = Watchdog::start("whatever_was_made_is_recognised", TIME_MAX);
+    let folder = made();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    let (checked, _) = expect(0, &["check", &at("hifs")]);
+    assert!(checked.contains("canonical"), "{checked}");
+    let facts = json(&expect(0, &["check", &at("dnefs"), "--json"]).0);
+    assert_eq!(facts["whole"], true);
+    let password = at("password");
+    let (checked, _) = expect(0, &["check", &at("pddm"), "--password-file", &password]);
+    assert!(checked.contains("intact"), "{checked}");
+    for (name, field) in
+        [("hifs", "layout"), ("dnefs", "erase_blocks"), ("pddm", "units"), ("store", "what")]
+    {
+        let facts = json(&expect(0, &["info", &at(name), "--json"]).0);
+        assert!(!facts[field].is_null() && facts["schema"] == 1, "{name}: {facts}");
+    }
+    // Nothing is said of a device that its superblock does not say to everybody.
+    let facts = json(&expect(0, &["info", &at("pddm"), "--json"]).0);
+    let fields: Vec<&String> = facts.as_object().unwrap().keys().collect();
+    let public = [
+        "classes",
+        "device_bytes",
+        "heartbeat_seconds",
+        "public_bytes",
+        "schema",
+        "unit_bytes",
+        "units",
+    ];
+    assert_eq!(fields, public);
+    assert!(expect(0, &["info", &at("key")]).0.contains("key of an oblivious store"));
+    assert!(expect(2, &["check", &at("key")]).1.contains("tacita oram check"));
+    // Its first block is gone, and the copy tells.
+    let device = fs::OpenOptions::new().write(true).open(at("pddm")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&device, &[0; 4096], 0).unwrap();
+    drop(device);
+    assert_eq!(json(&expect(0, &["info", &at("pddm"), "--json"]).0), facts);
+    for what in [at("password"), at(""), at("none")] {
+        expect(4, &["info", &what]);
+        expect(4, &["check", &what]);
+    }
+}
+
+#[test]
+fn json_has_a_version_also_where_it_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("i");
+    for (code, arguments) in [
+        (4, vec!["hifs", "info", text(&image), "--json"]),
+        (2, vec!["hifs", "format", text(&image), "--size", "1", "--json"]),
+        (2, vec!["hifs", "check", "--json"]),
+        (2, vec!["nonsense", "--json"]),
+        (7, vec!["purge", "probe", "/dev/shm", "--json"]),
+        (4, vec!["pddm", "status", text(&image), "--json"]),
+    ] {
+        let output = tacita(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let error = json(&said);
+        assert_eq!((&error["schema"], &error["error"]["code"]), (&1.into(), &code.into()));
+        assert!(!error["error"]["cause"].as_str().unwrap().is_empty(), "{said}");
+    }
+    // Behind "--" it is a name.
+    let (_, said) = expect(4, &["hifs", "info", "--", "--json"]);
+    assert!(said.starts_with("tacita: "), "{said}");
+}
+
+#[test]
+fn names_that_are_no_text_are_kept() {
+    let test = "names_that_are_no_text_are_kept";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let (guard, folder) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+    let image = folder.path().join(OsString::from_vec(b"im\xffage".to_vec()));
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let with = |before: &[&str], after: &[&str]| {
+        [words(before), vec![image.clone().into_os_string()], words(after)].concat()
+    };
+    expect(0, &with(&["hifs", "format"], &["--size", "4M"]));
+    let facts = json(&expect(0, &with(&["info"], &["--json"])).0);
+    assert!(facts["image"]["bytes"].as_str().unwrap().ends_with("696dff616765"), "{facts}");
+    expect(0, &with(&["hifs", "mount"], &[text(guard.path())]));
+    // Its daemon is found by it.
+    let status = json(&expect(0, &with(&["status"], &["--json"])).0);
+    assert_eq!(status["source"], facts["image"]);
+    expect(0, &["umount", text(guard.path())]);
+}
+
+/// What mount(8) does with a line of /etc/fstab, its helper being there.
+const BY_FSTAB: &str = r#"
+    mount --bind "$1" "$(readlink -f /sbin)"
+    mount -T "$2" "$3"
+    echo kept > "$3/file"
+    findmnt -n -o SOURCE,FSTYPE "$3"
+    stat -c "%u %g %a" "$3/file"
+    mount -a -T "$2"
+    umount "$3"
+    "$4" hifs check "$5" > /dev/null
+    mount -T "$2" "$3" -o ro
+    cat "$3/file"
+    ! touch "$3/file"
+    umount "$3"
+"#;
+
+#[test]
+fn a_line_of_fstab() {
+    let test = "a_line_of_fstab";
+    if skip_without_fuse(test) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can make a mount namespace");
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    let (image, dir, table) = (at("my image"), at("mnt"), at("fstab"));
+    expect(0, &["hifs", "format", &image, "--size", "4M"]);
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(at("sbin")).unwrap();
+    for helper in ["mount", "umount"] {
+        symlink(TACITA, at(&format!("sbin/{helper}.fuse.tacita-hifs"))).unwrap();
+    }
+    let options = "nofail,user,x-systemd.automount,_netdev,uid=1234,gid=77,umask=027,\
+                   tacita.sync=durable,tacita.commit-every=0";
+    let line = format!("{} {dir} fuse.tacita-hifs {options} 0 0\n", image.replace(' ', "\\040"));
+    fs::write(&table, line).unwrap();
+    let sbin = at("sbin");
+    let words = ["-m", "sh", "-ec", BY_FSTAB, "sh", &sbin, &table, &dir, TACITA, &image];
+    let output = Command::new("unshare").args(words).stdin(Stdio::null()).output().unwrap();
+    let (out, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{said}");
+    assert_eq!(out, format!("{image} fuse.tacita-hifs\n1234 77 750\nkept\n"), "{said}");
+}
+
+#[test]
+fn a_tour_of_one_system_and_its_page() {
+    let _watchdog = Watchdog::start("a_tour_of_one_system_and_its_page", TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let (page, kept) = (folder.path().join("page.html"), folder.path().join("kept"));
+    let words = ["tour", "dnefs", "--html", text(&page), "--keep", text(&kept)];
+    let (out, _) = expect(0, &words);
+    assert!(out.contains("1. DNEFS") && out.contains("Verdict: holds.") && !out.contains("2. "));
+    assert!(out.lines().all(|line| line.len() <= 100), "{out}");
+    let page = fs::read_to_string(page).unwrap();
+    let picture = fs::read_to_string(kept.join("dnefs/dumps.svg")).unwrap();
+    assert!(page.contains("<h2 id=\"dnefs\">") && page.contains("data:image/svg+xml,%3Csvg"));
+    assert!(picture.contains("after the purge") && picture.contains("erased"));
+    let facts = json(&expect(0, &["tour", "fist", "--json"]).0);
+    let chapters = facts["chapters"].as_array().unwrap();
+    assert_eq!((chapters.len(), &chapters[0]["system"]), (1, &"fist".into()));
+    expect(2, &["tour", "nonsense"]);
+}
