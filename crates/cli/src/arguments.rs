@@ -82,6 +82,15 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look at what this machine gives away around a file or folder, and say what to do: exit 1 if
+    /// there is something
+    Doctor {
+        /// An image or device, or where it is mounted
+        target: PathBuf,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The history-independent file system
     #[command(subcommand)]
     Hifs(Hifs),

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod dnefs;
+mod doctor;
 mod exit;
 mod fist;
 mod helper;
@@ -78,6 +79,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Command::Status { target, log, json } => status::run(&target, log, json),
         Command::Check { file, from, json } => recognise::check(file, from, json),
         Command::Info { file, json } => recognise::info(file, json),
+        Command::Doctor { target, json } => doctor::run(&target, json),
         Command::Hifs(command) => hifs::run(&command),
         Command::Purge(command) => purge::run(&command),
         Command::Pddm(command) => pddm::run(&command),

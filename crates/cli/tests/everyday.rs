@@ -207,3 +207,36 @@ fn a_tour_of_one_system_and_its_page() {
     assert_eq!((chapters.len(), &chapters[0]["system"]), (1, &"fist".into()));
     expect(2, &["tour", "nonsense"]);
 }
+
+#[test]
+fn the_doctor_looks_around() {
+    let test = "the_doctor_looks_around";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let (guard, folder) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+    let image = folder.path().join("i").canonicalize().unwrap_or(folder.path().join("i"));
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    expect(0, &["hifs", "mount", text(&image), text(guard.path())]);
+    fs::create_dir_all(guard.path().join(".Trash-1000/files/letter")).unwrap();
+    let output = tacita(&["doctor", text(guard.path()), "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let facts = json(std::str::from_utf8(&output.stdout).unwrap());
+    // It is the image that lies somewhere, and what is mounted in which trash is.
+    assert_eq!(facts["medium"], text(&image.canonicalize().unwrap()));
+    let findings = facts["findings"].as_array().unwrap();
+    let trash = findings.iter().find(|finding| finding["what"] == "trash").unwrap();
+    assert_eq!(trash["leaks"], true, "{trash}");
+    assert!(trash["seen"].as_str().unwrap().contains(".Trash-1000"), "{trash}");
+    assert!(
+        findings.iter().all(|finding| (finding["leaks"] == true) == finding["remedy"].is_string())
+    );
+    expect(0, &["umount", text(guard.path())]);
+    expect(2, &["doctor", text(&folder.path().join("none"))]);
+    let told = String::from_utf8(tacita(&["doctor", text(&image)]).stdout).unwrap();
+    assert!(
+        told.contains("swap: ") && told.contains("things that could not be looked at"),
+        "{told}"
+    );
+}

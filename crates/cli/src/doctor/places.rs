@@ -1,0 +1,184 @@
+//! What the place keeps where a medium lies: the file system around it, and the disk below.
+
+use std::path::Path;
+
+use super::Finding;
+use super::machine::Machine;
+
+/// A line of the mount table.
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    kind: String,
+    source: String,
+    options: String,
+}
+
+/// File systems that write elsewhere and keep what was there.
+const COPYING: [&str; 6] = ["btrfs", "zfs", "bcachefs", "f2fs", "nilfs2", "overlay"];
+/// File systems of others.
+const FAR: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse.sshfs"];
+
+pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
+    // A device has no file system around it.
+    if medium.starts_with("/dev") {
+        return vec![flash(machine, &medium.to_string_lossy())];
+    }
+    let table = machine.read("/proc/self/mountinfo").unwrap_or_default();
+    let Some(mounted) = around(&table, medium) else {
+        return vec![Finding::unknown("file system", "the mount table does not tell")];
+    };
+    vec![
+        flash(machine, &mounted.source),
+        file_system(&mounted),
+        discards(machine, &mounted),
+        journal(&mounted),
+        access_times(&mounted),
+        snapshots(medium),
+    ]
+}
+
+/// The file system that a path is in: the longest place that is above it, the last of them.
+fn around(table: &str, path: &Path) -> Option<Mounted> {
+    let rows = table.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(4);
+        let place = unescaped(before.next()?);
+        let mut after = after.split(' ');
+        let (kind, source) = (after.next()?, unescaped(after.next()?));
+        let options = format!("{},{}", before.next()?, after.next().unwrap_or_default());
+        let mounted = Mounted { kind: kind.to_owned(), source, options };
+        path.starts_with(&place).then_some((place.len(), mounted))
+    });
+    Some(rows.max_by_key(|(len, _)| *len)?.1)
+}
+
+/// A field of the mount table, in which blanks are three digits.
+fn unescaped(field: &str) -> String {
+    field.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+}
+
+fn flash(machine: &Machine, device: &str) -> Finding {
+    const WHAT: &str = "disk";
+    match machine.is_flash(device) {
+        Some(false) => Finding::fine(WHAT, format!("{device} rotates, and overwrites in place")),
+        Some(true) => Finding::leaks(
+            WHAT,
+            format!("{device} does not rotate: flash writes elsewhere, and keeps what was there"),
+            "encrypt all of it, and destroy the key in the end; or use `tacita dnefs` on raw flash",
+        ),
+        None => Finding::unknown(WHAT, format!("{device}: what kind of disk it is cannot be seen")),
+    }
+}
+
+fn file_system(mounted: &Mounted) -> Finding {
+    const WHAT: &str = "file system";
+    let kind = &mounted.kind;
+    if COPYING.contains(&&kind[..]) {
+        let seen = format!("{kind} writes to new places and keeps old ones, snapshots too");
+        return Finding::leaks(WHAT, seen, "put it on ext4 or xfs, or on a device of its own");
+    }
+    if FAR.contains(&&kind[..]) {
+        let seen = format!("{kind} is kept by another machine, which may keep every version");
+        return Finding::leaks(WHAT, seen, "put it on a disk of this machine");
+    }
+    Finding::fine(WHAT, format!("{kind} overwrites in place"))
+}
+
+fn discards(machine: &Machine, mounted: &Mounted) -> Finding {
+    const WHAT: &str = "discards";
+    let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
+    let by = if mounted.options.split(',').any(|option| option == "discard") {
+        "the mount option discard"
+    } else if timer.symlink_metadata().is_ok() {
+        "fstrim.timer"
+    } else {
+        return Finding::fine(WHAT, "none that tell which blocks are free");
+    };
+    Finding::leaks(
+        WHAT,
+        format!("{by} tells the disk which blocks are free, and whoever reads it which are zero"),
+        "mount it with nodiscard, disable fstrim.timer, or accept that free space can be told from used",
+    )
+}
+
+fn journal(mounted: &Mounted) -> Finding {
+    const WHAT: &str = "journal";
+    if mounted.options.split(',').any(|option| option == "data=journal") {
+        return Finding::leaks(
+            WHAT,
+            "data=journal: content passes through the journal, and stays there for a while",
+            "mount it with data=ordered",
+        );
+    }
+    Finding::fine(WHAT, "content does not pass through it")
+}
+
+fn access_times(mounted: &Mounted) -> Finding {
+    const WHAT: &str = "access times";
+    if mounted.options.split(',').any(|option| option == "noatime") {
+        return Finding::fine(WHAT, "they are not kept");
+    }
+    Finding::leaks(WHAT, "they tell when it was read last", "mount the file system with noatime")
+}
+
+/// Snapshots and copies that are made beside.
+fn snapshots(medium: &Path) -> Finding {
+    const WHAT: &str = "snapshots";
+    const NAMES: [&str; 4] = [".snapshots", ".zfs", ".snapshot", "timeshift"];
+    let all = medium.ancestors().flat_map(|above| NAMES.map(|name| above.join(name)));
+    let found: Vec<String> =
+        all.filter(|path| path.is_dir()).map(|path| path.display().to_string()).collect();
+    if found.is_empty() {
+        return Finding::fine(WHAT, "no folder of them above");
+    }
+    Finding::leaks(
+        WHAT,
+        format!("{} may hold earlier versions", found.join(", ")),
+        "leave it out of snapshots, and delete those that have it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::tests::{leaks, machine};
+    use super::*;
+
+    const TABLE: &str = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+        30 21 0:40 / /my\\040disk rw,noatime - btrfs /dev/sda1 rw,discard,space_cache\n\
+        31 21 8:17 / /srv rw - ext4 /dev/sdb1 rw,data=journal\n\
+        32 21 0:41 / /srv/far rw - nfs4 host:/x rw\n";
+
+    #[test]
+    fn the_nearest_file_system_counts() {
+        let of = |path: &str| around(TABLE, Path::new(path)).unwrap().source;
+        assert_eq!(of("/a"), "/dev/vda");
+        assert_eq!(of("/my disk/a"), "/dev/sda1");
+        assert_eq!(of("/srvx"), "/dev/vda");
+        assert_eq!(of("/srv/far/a"), "host:/x");
+        assert_eq!(around("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn places_are_looked_at() {
+        let files = [
+            ("/proc/self/mountinfo", TABLE),
+            ("/sys/class/block/sda1/queue/rotational", "0"),
+            ("/sys/class/block/sdb1/queue/rotational", "1"),
+        ];
+        let (root, machine) = machine(&files);
+        let of = |path: &str| -> Vec<Option<bool>> {
+            findings(&machine, Path::new(path)).iter().map(leaks).collect()
+        };
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(of("/my disk/a"), [yes, yes, yes, no, no, no]);
+        assert_eq!(of("/srv/a"), [no, no, no, yes, yes, no]);
+        assert_eq!(of("/srv/far/a"), [None, yes, no, no, yes, no]);
+        assert_eq!(of("/dev/sda1"), [yes]);
+        let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
+        std::fs::create_dir_all(timer.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/nowhere", timer).unwrap();
+        assert_eq!(of("/srv/a")[2], yes);
+        std::fs::create_dir(root.path().join(".snapshots")).unwrap();
+        assert_eq!(leaks(&snapshots(&root.path().join("a"))), yes);
+    }
+}
