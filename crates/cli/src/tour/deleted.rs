@@ -72,13 +72,18 @@ fn disks_drawn(plain: &[u8], purged: &[u8]) -> String {
     let class = |_: usize, block: &[u8]| match block {
         block if holds(block, CONTENT) || holds(block, NAME) => blocks::DELETED,
         block if block.iter().all(|byte| *byte == 0) => blocks::EMPTY,
-        // By a pass of zeros, which begins with a mark by which the block is known again.
-        block if block[16..].iter().all(|byte| *byte == 0) => OVERWRITTEN,
+        block if block.chunks(512).all(is_overwritten) => OVERWRITTEN,
         _ => blocks::IN_USE,
     };
     let devices = [("deleted plainly", plain), ("deleted under Purgefs", purged)];
     let devices = devices.map(|(name, image)| Device::new(name, image, 4096, class));
     blocks::picture("ext4 after 100 files have been deleted", &devices)
+}
+
+/// Whether a sector holds zeros alone, behind a mark by which it is known again when it is read back.
+fn is_overwritten(sector: &[u8]) -> bool {
+    let (mark, rest) = sector.split_at(16);
+    mark.iter().any(|byte| *byte != 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// Makes an image, fills it, and has it deleted from; why not, where the machine cannot.
