@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(8);
 const TACITA: &str = env!("CARGO_BIN_EXE_tacita");
@@ -189,6 +189,25 @@ fn a_line_of_fstab() {
     assert_eq!(out, format!("{image} fuse.tacita-hifs\n1234 77 750\nkept\n"), "{said}");
 }
 
+/// A browser opens a page: all its pictures are drawn, so many.
+fn opened(page: &str, pictures: usize) {
+    let test = "a_tour_of_one_system_and_its_page, in a browser";
+    if skip_without(test, &["chromium"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let told = "<script>onload = () => document.title = 'drawn: ' + \
+                [...document.images].filter(image => image.naturalWidth > 100).length</script></body>";
+    let file = folder.path().join("page.html");
+    fs::write(&file, page.replace("</body>", told)).unwrap();
+    let profile = format!("--user-data-dir={}", text(&folder.path().join("profile")));
+    let words =
+        ["--headless", "--no-sandbox", "--disable-gpu", &profile, "--dump-dom", text(&file)];
+    let output = Command::new("chromium").args(words).stdin(Stdio::null()).output().unwrap();
+    let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(drawn.contains(&format!("<title>drawn: {pictures}</title>")), "{drawn}");
+}
+
 #[test]
 fn a_tour_of_one_system_and_its_page() {
     let _watchdog = Watchdog::start("a_tour_of_one_system_and_its_page", TIME_MAX);
@@ -199,6 +218,7 @@ fn a_tour_of_one_system_and_its_page() {
     assert!(out.contains("1. DNEFS") && out.contains("Verdict: holds.") && !out.contains("2. "));
     assert!(out.lines().all(|line| line.len() <= 100), "{out}");
     let page = fs::read_to_string(page).unwrap();
+    opened(&page, 1);
     let picture = fs::read_to_string(kept.join("dnefs/dumps.svg")).unwrap();
     assert!(page.contains("<h2 id=\"dnefs\">") && page.contains("data:image/svg+xml,%3Csvg"));
     assert!(picture.contains("after the purge") && picture.contains("erased"));
