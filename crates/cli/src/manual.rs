@@ -1,5 +1,7 @@
 //! Man pages and completions, generated from the same table as `--help`.
 
+mod formats;
+
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +16,7 @@ pub(crate) fn write(dir: &Path) -> Outcome<()> {
     fs::create_dir_all(dir)?;
     let mut command = Arguments::command();
     clap_mangen::generate_to(command.clone(), dir)?;
+    fs::write(dir.join("tacita-formats.5"), formats::page())?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command, "tacita", dir)?;
     }

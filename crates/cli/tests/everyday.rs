@@ -260,3 +260,20 @@ fn the_doctor_looks_around() {
         "{told}"
     );
 }
+
+#[test]
+fn the_server_runs_with_nothing_that_it_does_not_need() {
+    let test = "the_server_runs_with_nothing_that_it_does_not_need";
+    if skip_without(test, &["systemd-analyze"]) {
+        return;
+    }
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/tacita-oram.service");
+    // Exposure as systemd counts it, in tenths: 2.0 at most.
+    for (threshold, is_met) in [("20", true), ("0", false)] {
+        let threshold = format!("--threshold={threshold}");
+        let words = ["security", "--offline=true", "--no-pager", &threshold, unit];
+        let output = Command::new("systemd-analyze").args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.success(), is_met, "{said}");
+    }
+}
