@@ -2,6 +2,7 @@
 
 mod mount;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,7 @@ fn open(at: &At, clients: u16, rate: Option<u32>, latency: u64) -> Outcome<(Arc<
         access,
         rate,
         patience: Patience { query, ..Patience::default() },
+        at_once: NonZeroUsize::new(clients.into()),
         delay: (latency > 0).then(|| Delay::of(Duration::from_millis(latency))),
         roots: at.client.server.tls_root.clone(),
     };
@@ -102,7 +104,7 @@ fn open(at: &At, clients: u16, rate: Option<u32>, latency: u64) -> Outcome<(Arc<
     let own = key().map_err(|e| oram::failure(&e))?;
     let again = own.clone();
     let open = move || Store::open(way.clone(), &again, &anchor, &options);
-    let blocks = Oblivious::open(usize::from(clients), open).map_err(|e| failure(&e))?;
+    let blocks = Oblivious::open(open).map_err(|e| failure(&e))?;
     Ok((Arc::new(blocks), own))
 }
 

@@ -187,7 +187,7 @@ pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> 
         let was_held = std::thread::scope(|scope| {
             let syncing = scope.spawn(|| {
                 let _begun = begin();
-                one.sync_node(one.root()).is_ok()
+                one.sync().is_ok()
             });
             while !way.has_held() && !syncing.is_finished() {
                 std::thread::yield_now();
