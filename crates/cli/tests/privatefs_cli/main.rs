@@ -5,6 +5,7 @@
 mod bench;
 mod killed;
 mod programs;
+mod sealed;
 mod stores;
 mod traces;
 mod two;
