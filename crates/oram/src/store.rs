@@ -465,3 +465,33 @@ fn in_time<T>(
         Error::new(Kind::Unreachable, "the server did not let the store be opened in time")
     })?
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::server::{Listening, Running};
+
+    /// However fast the machine is: ten rounds, one after the other, take ten round trips.
+    #[test]
+    fn no_more_queries_are_under_way_at_once_than_was_asked_for() {
+        const ONE_WAY: Duration = Duration::from_millis(10);
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Folder(folder.path().join("store"));
+        let key = Key::take(&mut [7; 32]);
+        let geometry = Geometry::new(512, 64, 4, 600).unwrap();
+        Store::init(&place, &key, geometry).unwrap();
+        let at = Address::Unix(folder.path().join("server"));
+        let running = Running::start(&place, &Listening::at(at), Limits::default()).unwrap();
+        let way = Way::Server(running.addresses()[0].clone());
+        let anchor = AnchorAt::File(folder.path().join("anchor"));
+        let delay = Some(Delay::of(ONE_WAY));
+        let options = Options { at_once: NonZeroUsize::new(2), delay, ..Options::default() };
+        let store = Store::open(way, &key, &anchor, &options).unwrap();
+        let begin = Instant::now();
+        let outcomes = store.all((0..20).map(|n| ([n; 32], Operation::Read)).collect()).unwrap();
+        assert_eq!(outcomes, vec![Outcome::Was(None); 20]);
+        assert!(begin.elapsed() >= 10 * 2 * ONE_WAY, "{:?}", begin.elapsed());
+    }
+}
