@@ -114,21 +114,26 @@ impl Core {
     /// As [`Core::flush`]; the store shows all of it then, and no journal is needed.
     pub(crate) fn finish(&self) -> Result<()> {
         self.flush()?;
-        self.bring_into_place(&mut self.commits())
+        let mut commits = self.commits();
+        if commits.last.is_some() {
+            let asked = self.bring_into_place(&mut commits)?;
+            self.pad_commit(asked)?;
+        }
+        Ok(())
     }
 
     /// Makes the commit that was begun durable, and brings the one before into place.
     fn commit_next(&self, commits: &mut Commits) -> Result<()> {
         let frees = commits.last.as_ref().is_some_and(|last| !last.frees.is_empty());
+        let mut asked = 0;
         if frees && commits.next.is_some() {
             // What was freed may be written again: not at the same time.
-            self.bring_into_place(commits)?;
+            asked += self.bring_into_place(commits)?;
         }
         let Some(next) = &commits.next else { return Ok(()) };
         let is_late = planted(Fault::ContentLate);
         let is_journaled = !planted(Fault::JournalSkipped);
         let count = next.images.len() + next.frees.len();
-        let mut asked = 0;
         let mut writes = Vec::new();
         if count > 0 && is_journaled {
             writes = self.journal_of(next, &mut asked)?;
@@ -155,9 +160,9 @@ impl Core {
         Ok(())
     }
 
-    /// Lets the store show the last commit.
-    fn bring_into_place(&self, commits: &mut Commits) -> Result<()> {
-        let Some(last) = &commits.last else { return Ok(()) };
+    /// Lets the store show the last commit. How many queries that took.
+    fn bring_into_place(&self, commits: &mut Commits) -> Result<usize> {
+        let Some(last) = &commits.last else { return Ok(0) };
         let mut asked = self.write_all(last.images.clone())?;
         asked += self.free_all(&last.frees)?;
         if !last.frees.is_empty() && !planted(Fault::JournalSkipped) {
@@ -165,17 +170,17 @@ impl Core {
             self.update_as_owner(|register| register.pending = None)?;
             asked += 1;
         }
-        self.pad_commit(asked)?;
         self.lock().cache.flushed(last.taken.iter());
         commits.last = None;
-        Ok(())
+        Ok(asked)
     }
 
+    /// One multiple of queries at least, also where there was nothing to ask.
     fn pad_commit(&self, asked: usize) -> Result<()> {
         if !self.options.pad {
             return Ok(());
         }
-        self.dummies(asked.next_multiple_of(PADDED_COMMIT) - asked)
+        self.dummies(asked.max(1).next_multiple_of(PADDED_COMMIT) - asked)
     }
 
     fn plan_of_changes(&self) -> Result<Option<Plan>> {

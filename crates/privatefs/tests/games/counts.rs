@@ -140,7 +140,19 @@ pub(crate) fn of_one_class() -> Vec<(&'static str, Vec<Script>)> {
             fs.write(file, index * 4096, &vec![9; 24 * 4096], stamps).unwrap();
         })
     };
+    let sized = |first: u64, second: u64| -> Script {
+        Box::new(move |fs| {
+            let file = find(fs, "here", "old-20000");
+            for size in [first, second] {
+                let change = Change { size: Some(size), perm: Some(0o600), ..Change::default() };
+                fs.change(file, &change).unwrap();
+                fs.sync_node(file).unwrap();
+            }
+        })
+    };
     vec![
+        // Blocks go, or none does.
+        ("a file is cut off or grows", vec![sized(12_288, 4096), sized(24_576, 30_000)]),
         // Thirty blocks are there.
         ("blocks that are there are written, or others", vec![run(0), run(32), run(16)]),
         ("a name that is there or not", vec![Box::new(is_there), Box::new(is_not)]),
