@@ -9,7 +9,7 @@ use tacita_testkit::s3_server::{KEY_ID, SECRET};
 use tacita_testkit::{MountGuard, Watchdog, kill_daemon, skip_without_fuse};
 
 /// A test that takes so long hangs.
-const TIME_MAX: Duration = Duration::from_mins(8);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 pub(crate) struct Bench {
     pub(crate) folder: tempfile::TempDir,
