@@ -7,21 +7,27 @@ mod facts;
 mod serve;
 pub(crate) mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tacita_daemon::control::path_to_json;
 use tacita_oram::geometry::Geometry;
+use tacita_oram::key_file::{self, KeyFile};
 use tacita_oram::server::Place;
-use tacita_oram::{AnchorAt, Error, Kind, Options, Store, Way, key_file};
+use tacita_oram::{AnchorAt, Error, Kind, Options, Store, Way};
+use tacita_secret::{Key, Password};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
+use crate::passwords::{self, From};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
-        Command::Init { store, key, shapes, json } => init(store, key, shapes, *json),
+        Command::Init { .. } => init(command),
+        Command::Passwd { key, from, new_password_file, remove } => {
+            passwd(key, from, new_password_file.as_deref(), *remove)
+        }
         Command::Serve { store, reach, foreground } => serve::run(store, reach, *foreground),
         Command::Export { .. } => export::run(command),
         Command::Engine { .. } => engine::run(command),
@@ -34,14 +40,23 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     }
 }
 
-fn init(store: &Place, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()> {
+fn init(command: &Command) -> Outcome<()> {
+    let Command::Init { store, key, seal, from, shapes, json } = command else {
+        unreachable!("called for init");
+    };
     let geometry = geometry_of(shapes)?;
     if *store == Place::Memory {
         return Err(Failure::usage("a store in memory ends with whoever makes it"));
     }
     let is_new = !key.exists();
-    let opened = if is_new { key_file::create(key) } else { key_file::read(key) };
-    let made = opened.and_then(|key| Store::init(store, &key, geometry));
+    let own = if is_new {
+        let is_sealed = *seal || from.is_given();
+        let password = is_sealed.then(|| not_empty(from.read_new("new password")?)).transpose()?;
+        key_file::create(key, password.as_ref()).map_err(|e| failure(&e))?
+    } else {
+        open_key(key, from)?
+    };
+    let made = Store::init(store, &own, geometry);
     if let Err(error) = made {
         // A key that opens nothing is of no use to anybody. After a failure of the storage the store may be
         // there all the same.
@@ -57,7 +72,40 @@ fn init(store: &Place, key: &PathBuf, shapes: &Shapes, json: bool) -> Outcome<()
         "block_bytes": geometry.block_len(),
         "levels": geometry.levels(),
     });
-    output::facts(json, &facts, &output::lines(&facts))
+    output::facts(*json, &facts, &output::lines(&facts))
+}
+
+fn passwd(key: &Path, from: &From, new: Option<&Path>, remove: bool) -> Outcome<()> {
+    let old = password_of(&read_key(key)?, from)?;
+    let new = match (new, remove) {
+        (_, true) => None,
+        (Some(file), _) => Some(not_empty(passwords::first_line(file)?)?),
+        (None, _) => Some(not_empty(passwords::ask_twice("new password")?)?),
+    };
+    key_file::set_password(key, old.as_ref(), new.as_ref()).map_err(|e| failure(&e))
+}
+
+fn not_empty(password: Password) -> Outcome<Password> {
+    if password.is_empty() { Err(Failure::usage("the password is empty")) } else { Ok(password) }
+}
+
+fn read_key(path: &Path) -> Outcome<KeyFile> {
+    KeyFile::read(path).map_err(|e| failure(&e))
+}
+
+fn password_of(file: &KeyFile, from: &From) -> Outcome<Option<Password>> {
+    file.is_sealed().then(|| from.read("password of the key")).transpose()
+}
+
+fn open_key(path: &Path, from: &From) -> Outcome<Key> {
+    let file = read_key(path)?;
+    let password = password_of(&file, from)?;
+    file.open(password.as_ref()).map_err(|e| failure(&e))
+}
+
+/// The key of a client; whoever is there is asked for its password, if it has one.
+pub(crate) fn key_of(client: &OramClient) -> Outcome<Key> {
+    open_key(&client.key, &client.from)
 }
 
 fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
@@ -67,9 +115,12 @@ fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
 }
 
 fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
-    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
+    open_with(way, client, &key_of(client)?, options)
+}
+
+fn open_with(way: &Way, client: &OramClient, key: &Key, options: &Options) -> Outcome<Store> {
     let options = Options { roots: client.server.tls_root.clone(), ..options.clone() };
-    Store::open(way.clone(), &key, &anchor_of(client)?, &options).map_err(|e| failure(&e))
+    Store::open(way.clone(), key, &anchor_of(client)?, &options).map_err(|e| failure(&e))
 }
 
 pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {

@@ -2,13 +2,14 @@
 
 mod mount;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_oram::link::Delay;
-use tacita_oram::{Access, Options as StoreOptions, Patience, Store, Way, key_file};
+use tacita_oram::{Access, Options as StoreOptions, Patience, Store, Way};
 use tacita_privatefs::blocks::Oblivious;
 use tacita_privatefs::register::Register;
 use tacita_privatefs::{Background, Error, Kind, Options, PrivateFs, check, facts, format};
@@ -88,21 +89,21 @@ fn is_shared(at: &At) -> bool {
 
 /// The store, to be asked by so many clients at once, and its key.
 fn open(at: &At, clients: u16, rate: Option<u32>, latency: u64) -> Outcome<(Arc<Oblivious>, Key)> {
-    let key = || key_file::read(&at.client.key);
     let access = if at.take_over { Access::TakeOver } else { Access::Write };
     let query = Duration::from_secs(at.timeout.into());
     let options = StoreOptions {
         access,
         rate,
         patience: Patience { query, ..Patience::default() },
+        at_once: NonZeroUsize::new(clients.into()),
         delay: (latency > 0).then(|| Delay::of(Duration::from_millis(latency))),
         roots: at.client.server.tls_root.clone(),
     };
     let (way, anchor) = (at.address.clone(), oram::anchor_of(&at.client)?);
-    let own = key().map_err(|e| oram::failure(&e))?;
+    let own = oram::key_of(&at.client)?;
     let again = own.clone();
     let open = move || Store::open(way.clone(), &again, &anchor, &options);
-    let blocks = Oblivious::open(usize::from(clients), open).map_err(|e| failure(&e))?;
+    let blocks = Oblivious::open(open).map_err(|e| failure(&e))?;
     Ok((Arc::new(blocks), own))
 }
 

@@ -3,26 +3,48 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Makes the file `path`, which only its owner can read, with these bytes.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if there is one: it is as it was.
 pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = beside(path, bytes)?;
+    let made = fs::hard_link(&new, path);
+    let removed = fs::remove_file(&new);
+    made.and(removed)?;
+    sync_folder_of(path)
+}
+
+/// Gives the file `path` these bytes, and lets only its owner read it.
+///
+/// # Errors
+/// It is as it was.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Not a link to it.
+    let path = path.canonicalize()?;
+    let new = beside(&path, bytes)?;
+    fs::rename(&new, &path).inspect_err(|_| drop(fs::remove_file(&new)))?;
+    sync_folder_of(&path)
+}
+
+/// A durable file with these bytes beside `path`.
+fn beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
-    let new = Path::new(&name);
-    let made = || {
+    let new = PathBuf::from(name);
+    let write = || {
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(new)?;
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::hard_link(new, path)
+        file.sync_all()
     };
-    let made = made();
-    let removed = fs::remove_file(new);
-    made.and(removed)?;
+    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
+    Ok(new)
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     sync_folder(folder.unwrap_or_else(|| Path::new(".")))
 }

@@ -1,60 +1,156 @@
-//! The file that holds the key which all clients of a store share.
+//! The file that holds the key which all clients of a store share, as it is or sealed by a password.
 
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
-use tacita_secret::{KEY_LEN, Key};
+use tacita_secret::{KEY_LEN, Key, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random};
 
 use crate::durable;
 use crate::error::{Error, Kind, Result};
 
-const PREFIX: &str = "tacita-oram-key-1 ";
-const FILE_LEN: usize = PREFIX.len() + 2 * KEY_LEN + 1;
+/// How a key begins that is as it is, and one that is sealed.
+const PLAIN: &str = "tacita-oram-key-1 ";
+const SEALED: &str = "tacita-oram-key-2 ";
+/// What a stretched password is used for.
+const SEALING: u8 = 1;
+const SEALED_LEN: usize = SALT_LEN + KEY_LEN + TAG_LEN;
+const FILE_LEN_MAX: usize = SEALED.len() + 2 * SEALED_LEN + 1;
 
-/// The key in the file at `path`.
-///
-/// # Errors
-/// [`Kind::WrongKey`] if the file holds none; [`Kind::Storage`] if it cannot be read.
-pub fn read(path: &Path) -> Result<Key> {
-    let failed = |e: std::io::Error| storage(path, &e);
-    let mut text = [0; FILE_LEN + 1];
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    let mut len = 0;
-    while len < text.len() {
-        match file.read(&mut text[len..]).map_err(failed)? {
-            0 => break,
-            count => len += count,
-        }
-    }
-    let digits = text[..len].strip_prefix(PREFIX.as_bytes()).map(<[u8]>::trim_ascii_end);
-    let key = digits.filter(|digits| digits.len() == 2 * KEY_LEN).and_then(|digits| {
-        let mut bytes = [0; KEY_LEN];
-        for (byte, digits) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
-            let digits = std::str::from_utf8(digits).ok()?;
-            *byte = u8::from_str_radix(digits, 16).ok()?;
-        }
-        Some(Key::take(&mut bytes))
-    });
-    key.ok_or_else(|| {
-        Error::new(Kind::WrongKey, format!("{}: this is no key of a store", path.display()))
-    })
+/// What a key file holds.
+#[derive(Debug)]
+pub enum KeyFile {
+    /// The key.
+    Plain(Key),
+    /// The key, which a password opens.
+    Sealed(SealedKey),
 }
 
-/// Makes a new key and a file at `path` that holds it, which only its owner can read.
+/// A key that a password opens.
+#[derive(Debug)]
+pub struct SealedKey {
+    salt: [u8; SALT_LEN],
+    key: [u8; KEY_LEN],
+    tag: Tag,
+}
+
+impl KeyFile {
+    /// What the file at `path` holds.
+    ///
+    /// # Errors
+    /// [`Kind::WrongKey`] if it is no key file; [`Kind::Storage`] if it cannot be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let failed = |e: std::io::Error| storage(path, &e);
+        let mut text = [0; FILE_LEN_MAX + 1];
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        let mut len = 0;
+        while len < text.len() {
+            match file.read(&mut text[len..]).map_err(failed)? {
+                0 => break,
+                count => len += count,
+            }
+        }
+        Self::decode(&text[..len]).ok_or_else(|| {
+            Error::new(Kind::WrongKey, format!("{}: this is no key of a store", path.display()))
+        })
+    }
+
+    /// From the bytes of a file; `None` if it is no key file.
+    pub fn decode(text: &[u8]) -> Option<Self> {
+        if let Some(digits) = text.strip_prefix(PLAIN.as_bytes()) {
+            let mut bytes = bytes::<KEY_LEN>(digits)?;
+            return Some(Self::Plain(Key::take(&mut bytes)));
+        }
+        let bytes = bytes::<SEALED_LEN>(text.strip_prefix(SEALED.as_bytes())?)?;
+        let (salt, rest) = bytes.split_first_chunk()?;
+        let (key, tag) = rest.split_first_chunk()?;
+        Some(Self::Sealed(SealedKey { salt: *salt, key: *key, tag: tag.try_into().ok()? }))
+    }
+
+    /// Whether a password is needed.
+    pub const fn is_sealed(&self) -> bool {
+        matches!(self, Self::Sealed(_))
+    }
+
+    /// The key.
+    ///
+    /// # Errors
+    /// [`Kind::WrongKey`] if it is sealed, and not by this password.
+    pub fn open(self, password: Option<&Password>) -> Result<Key> {
+        let sealed = match self {
+            Self::Plain(key) => return Ok(key),
+            Self::Sealed(sealed) => sealed,
+        };
+        let wrong = || Error::new(Kind::WrongKey, "the password is not the key file's");
+        let stretched = password.ok_or_else(wrong)?.stretch(&sealed.salt);
+        let mut bytes = sealed.key;
+        let opening = Opening::under(&stretched, SEALING, &[]);
+        let opened = opening.open(0, SEALED.as_bytes(), &mut bytes, &sealed.tag);
+        opened.map_err(|_| wrong())?;
+        Ok(Key::take(&mut bytes))
+    }
+}
+
+/// Makes a new key and a file at `path` that holds it, which only its owner can read; sealed, if there is a
+/// password.
 ///
 /// # Errors
 /// [`Kind::Storage`], also if there is such a file: it is as it was.
-pub fn create(path: &Path) -> Result<Key> {
+pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
     let failed = |e: std::io::Error| storage(path, &e);
     let key = Key::random().map_err(failed)?;
-    let mut text = PREFIX.to_owned();
-    for byte in key.expose() {
+    let text = encode(&key, password).map_err(failed)?;
+    durable::create(path, text.as_bytes()).map_err(failed)?;
+    Ok(key)
+}
+
+/// Seals the key in the file at `path` by another password, or by none. Copies of the file are as they were.
+///
+/// # Errors
+/// As [`KeyFile::read`] and [`KeyFile::open`]; the file is as it was then.
+pub fn set_password(path: &Path, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
+    let failed = |e: std::io::Error| storage(path, &e);
+    let key = KeyFile::read(path)?.open(old)?;
+    let text = encode(&key, new).map_err(failed)?;
+    durable::replace(path, text.as_bytes()).map_err(failed)
+}
+
+fn encode(key: &Key, password: Option<&Password>) -> std::io::Result<String> {
+    // In its full length from the beginning: what grows leaves copies behind.
+    let mut text = String::with_capacity(FILE_LEN_MAX);
+    let Some(password) = password else {
+        push(&mut text, PLAIN, &[key.expose()]);
+        return Ok(text);
+    };
+    let salt: [u8; SALT_LEN] = random()?;
+    let mut bytes = *key.expose();
+    let mut sealing = Sealing::under(&password.stretch(&salt), SEALING, &[]);
+    let tag = sealing.seal(0, SEALED.as_bytes(), &mut bytes);
+    push(&mut text, SEALED, &[&salt, &bytes, &tag]);
+    Ok(text)
+}
+
+/// A line: how it begins, and bytes in hexadecimal.
+fn push(text: &mut String, begin: &str, parts: &[&[u8]]) {
+    text.push_str(begin);
+    for byte in parts.iter().copied().flatten() {
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    durable::create(path, text.as_bytes()).map_err(failed)?;
-    Ok(key)
+}
+
+/// So many bytes from as many pairs of digits.
+fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let pairs = digits.trim_ascii_end().as_chunks::<2>();
+    if pairs.0.len() != N || !pairs.1.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(pairs.0) {
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        *byte = digit(digits[0])? << 4 | digit(digits[1])?;
+    }
+    Some(bytes)
 }
 
 fn storage(path: &Path, error: &std::io::Error) -> Error {
@@ -65,17 +161,55 @@ fn storage(path: &Path, error: &std::io::Error) -> Error {
 mod tests {
     use super::*;
 
+    fn read(path: &Path) -> Result<Key> {
+        KeyFile::read(path)?.open(None)
+    }
+
     #[test]
     fn a_key_is_read_as_it_was_made() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let key = create(&path).unwrap();
+        let key = create(&path, None).unwrap();
         assert_eq!(read(&path).unwrap().expose(), key.expose());
-        assert_eq!(create(&path).unwrap_err().kind(), Kind::Storage);
-        for text in ["", "tacita-oram-key-1 \n", "tacita-oram-key-1 zz", "anything else"] {
+        assert_eq!(create(&path, None).unwrap_err().kind(), Kind::Storage);
+        let long = format!("{PLAIN}{}", "a".repeat(66));
+        let texts = ["", "tacita-oram-key-1 \n", "tacita-oram-key-1 zz", "anything else", &long];
+        for text in texts {
             std::fs::write(&path, text).unwrap();
             assert_eq!(read(&path).unwrap_err().kind(), Kind::WrongKey);
         }
         assert_eq!(read(&folder.path().join("none")).unwrap_err().kind(), Kind::Storage);
+    }
+
+    #[test]
+    fn a_sealed_key_is_opened_by_its_password_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let password = |text: &str| Password::new(text.into());
+        let open = |text: &str| KeyFile::read(&path).unwrap().open(Some(&password(text)));
+        let key = create(&path, Some(&password("one"))).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(KeyFile::read(&path).unwrap().is_sealed());
+        assert_eq!(open("one").unwrap().expose(), key.expose());
+        assert_eq!(open("two").unwrap_err().kind(), Kind::WrongKey);
+        assert_eq!(read(&path).unwrap_err().kind(), Kind::WrongKey);
+        // No digit of it can be another one.
+        for at in [SEALED.len() + 3, SEALED.len() + 70, text.len() - 2] {
+            let mut other = text.clone().into_bytes();
+            other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+            std::fs::write(&path, &other).unwrap();
+            assert_eq!(open("one").unwrap_err().kind(), Kind::WrongKey);
+        }
+        std::fs::write(&path, &text[..text.len() - 3]).unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), Kind::WrongKey);
+        std::fs::write(&path, &text).unwrap();
+        let wrong = set_password(&path, Some(&password("two")), None).unwrap_err();
+        assert_eq!(wrong.kind(), Kind::WrongKey);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        set_password(&path, Some(&password("one")), Some(&password("two"))).unwrap();
+        assert_eq!(open("one").unwrap_err().kind(), Kind::WrongKey);
+        assert_eq!(open("two").unwrap().expose(), key.expose());
+        set_password(&path, Some(&password("two")), None).unwrap();
+        assert_eq!(read(&path).unwrap().expose(), key.expose());
     }
 }

@@ -1,6 +1,7 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
 use std::fmt::{self, Display, Formatter};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tacita_secret::{Digest, Key};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::anchor::{FileAnchor, MemoryAnchor};
@@ -38,6 +40,8 @@ pub struct Options {
     pub access: Access,
     /// Queries a second, neither more nor less; `None`: as they come.
     pub rate: Option<u32>,
+    /// Queries of [`Store::all`] that are under way at once, of all callers; `None`: as many as there are.
+    pub at_once: Option<NonZeroUsize>,
     /// How slow the way to the server is made.
     pub delay: Option<Delay>,
     /// A file of certificates that vouch for a server with TLS; `None`: whom the system believes.
@@ -76,6 +80,9 @@ impl Display for Way {
 #[derive(Debug)]
 pub struct Store {
     asking: Arc<Asking>,
+    /// Queries that may begin now.
+    free: Arc<Semaphore>,
+    at_once: usize,
     // Behind who asks, so that it is dropped after it.
     runtime: Runtime,
 }
@@ -161,7 +168,7 @@ impl Store {
             between: options.rate.map(|rate| Duration::from_secs(1) / rate.max(1)),
         };
         let client = in_time(&runtime, options, Client::open(key, surroundings))?;
-        Ok(Self { asking: Arc::new(Asking::Client(Arc::new(client))), runtime })
+        Ok(Self::of(Asking::Client(Arc::new(client)), runtime, options))
     }
 
     /// Opens the store of the engine that `connect` leads to.
@@ -175,7 +182,13 @@ impl Store {
         }
         let runtime = runtime()?;
         let user = in_time(&runtime, options, User::open(connect, key, options.patience))?;
-        Ok(Self { asking: Arc::new(Asking::User(user)), runtime })
+        Ok(Self::of(Asking::User(user), runtime, options))
+    }
+
+    fn of(asking: Asking, runtime: Runtime, options: &Options) -> Self {
+        let at_once = options.at_once.map_or(Semaphore::MAX_PERMITS, NonZeroUsize::get);
+        let free = Arc::new(Semaphore::new(at_once));
+        Self { asking: Arc::new(asking), free, at_once, runtime }
     }
 
     /// Lets users that have `key` ask through this store at `address`, until what is returned is dropped.
@@ -258,24 +271,33 @@ impl Store {
         }
     }
 
-    /// Does several operations at once; each is a query of its own, in no particular order.
+    /// Does several operations at once; each is a query of its own, in no particular order. As soon as one
+    /// ends another begins, as far as [`Options::at_once`] lets it: who asks for little does not wait until
+    /// all that others ask for has begun.
     ///
     /// # Errors
-    /// The first error, when all have ended.
+    /// The first error, when all have ended that had begun; no other begins then.
     pub fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>> {
         for (_, operation) in &operations {
             self.fits(operation)?;
         }
         self.runtime.block_on(async {
-            let mut queries = JoinSet::new();
-            let count = operations.len();
-            for (number, (id, operation)) in operations.into_iter().enumerate() {
-                let asking = self.asking.clone();
-                queries.spawn(async move { (number, asking.query(id, operation).await) });
-            }
-            let mut outcomes = vec![None; count];
+            let mut outcomes = vec![None; operations.len()];
             let mut failed = None;
-            while let Some(ended) = queries.join_next().await {
+            let mut queries = JoinSet::new();
+            let mut left = operations.into_iter().enumerate();
+            loop {
+                while failed.is_none()
+                    && queries.len() < self.at_once
+                    && let Some((number, (id, operation))) = left.next()
+                {
+                    let (asking, free) = (self.asking.clone(), self.free.clone());
+                    queries.spawn(async move {
+                        let _leave = free.acquire().await;
+                        (number, asking.query(id, operation).await)
+                    });
+                }
+                let Some(ended) = queries.join_next().await else { break };
                 let (number, outcome) = ended.expect("queries do not panic");
                 match outcome {
                     Ok(outcome) => outcomes[number] = Some(outcome),
@@ -452,4 +474,34 @@ fn in_time<T>(
     opened.map_err(|_| {
         Error::new(Kind::Unreachable, "the server did not let the store be opened in time")
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::server::{Listening, Running};
+
+    /// However fast the machine is: ten rounds, one after the other, take ten round trips.
+    #[test]
+    fn no_more_queries_are_under_way_at_once_than_was_asked_for() {
+        const ONE_WAY: Duration = Duration::from_millis(10);
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Folder(folder.path().join("store"));
+        let key = Key::take(&mut [7; 32]);
+        let geometry = Geometry::new(512, 64, 4, 600).unwrap();
+        Store::init(&place, &key, geometry).unwrap();
+        let at = Address::Unix(folder.path().join("server"));
+        let running = Running::start(&place, &Listening::at(at), Limits::default()).unwrap();
+        let way = Way::Server(running.addresses()[0].clone());
+        let anchor = AnchorAt::File(folder.path().join("anchor"));
+        let delay = Some(Delay::of(ONE_WAY));
+        let options = Options { at_once: NonZeroUsize::new(2), delay, ..Options::default() };
+        let store = Store::open(way, &key, &anchor, &options).unwrap();
+        let begin = Instant::now();
+        let outcomes = store.all((0..20).map(|n| ([n; 32], Operation::Read)).collect()).unwrap();
+        assert_eq!(outcomes, vec![Outcome::Was(None); 20]);
+        assert!(begin.elapsed() >= 10 * 2 * ONE_WAY, "{:?}", begin.elapsed());
+    }
 }

@@ -44,14 +44,14 @@ struct Entry {
     now: Option<Bytes>,
     /// What the store has, if that is something else.
     before: Option<Before>,
-    /// It is in a commit that is under way.
-    is_flushing: bool,
+    /// Commits that are under way and have it.
+    flushing: u32,
     used: u64,
 }
 
 impl Entry {
     const fn is_pinned(&self) -> bool {
-        self.before.is_some() || self.is_flushing
+        self.before.is_some() || self.flushing > 0
     }
 }
 
@@ -123,7 +123,7 @@ impl Cache {
         self.used += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
             let before = Some(Before::Unknown);
-            let entry = Entry { class, now, before, is_flushing: false, used: self.used };
+            let entry = Entry { class, now, before, flushing: 0, used: self.used };
             self.entries.insert(id, entry);
             self.changed += 1;
             return;
@@ -171,7 +171,7 @@ impl Cache {
                 self.used += 1;
                 let now = found[number].take();
                 let class = Class::Content;
-                let entry = Entry { class, now, before: None, is_flushing: false, used: self.used };
+                let entry = Entry { class, now, before: None, flushing: 0, used: self.used };
                 self.entries.insert(*id, entry);
                 self.order.insert(self.used, *id);
             }
@@ -184,7 +184,7 @@ impl Cache {
         let mut changes = Vec::with_capacity(self.changed);
         for (id, entry) in &mut self.entries {
             if let Some(before) = entry.before.take() {
-                entry.is_flushing = true;
+                entry.flushing += 1;
                 changes.push(Changed {
                     id: *id,
                     class: entry.class,
@@ -209,12 +209,12 @@ impl Cache {
     }
 
     /// The commit with these blocks is done.
-    pub(crate) fn flushed(&mut self, ids: impl Iterator<Item = Id>) {
+    pub(crate) fn flushed<'a>(&mut self, ids: impl Iterator<Item = &'a Id>) {
         for id in ids {
-            if let Some(entry) = self.entries.get_mut(&id) {
-                entry.is_flushing = false;
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.flushing = entry.flushing.saturating_sub(1);
                 if !entry.is_pinned() {
-                    self.order.insert(entry.used, id);
+                    self.order.insert(entry.used, *id);
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Cache {
     pub(crate) fn discard(&mut self, ids: impl Iterator<Item = Id>) {
         for id in ids {
             let Some(entry) = self.entries.get(&id) else { continue };
-            if entry.before.is_some() && !entry.is_flushing {
+            if entry.before.is_some() && entry.flushing == 0 {
                 self.entries.remove(&id);
                 self.changed -= 1;
             }

@@ -1,12 +1,14 @@
-//! From what is in memory to what is durable. A commit takes all changes that there are: content is written
-//! first, then the journal, then the register says that it counts, and then every block is made what
-//! the journal says. So all of a commit counts or nothing, whoever comes to an end in between.
+//! From what is in memory to what is durable. A commit takes all changes that there are: content and the
+//! journal are written, then the register says that it counts, and then every block is made what the journal
+//! says. So all of a commit counts or nothing, whoever comes to an end in between. The last step is done
+//! together with the first one of the next commit, whose journal lies elsewhere: whoever asks for durability
+//! waits for two rounds of queries.
 //!
 //! Each block is written by compare-and-write, against what it was. Blocks of metadata carry the number of
 //! their commit, so none ever becomes what it was before, and a mount that does not know yet that it was
 //! taken over from finds other blocks than it expects.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tacita_oram::log_view::Outcome;
@@ -30,46 +32,155 @@ const PADDED_COMMIT: usize = 32;
 
 /// A commit.
 #[derive(Debug)]
-pub(crate) struct Plan {
+struct Plan {
     /// Its number, and that of the turn.
     stamp: Stamp,
-    /// Blocks of content, and whether each is still to be written.
+    /// Blocks of content.
     content: Vec<Write>,
     /// Blocks of metadata as they will be.
     images: Vec<Write>,
     /// Blocks that will not be there.
     frees: Vec<Id>,
-    /// All blocks that were taken from the cache for it.
+    /// Blocks that were taken from the cache for it.
     taken: Vec<Id>,
-    /// Queries so far.
-    asked: usize,
-    is_written: bool,
-    is_committed: bool,
+}
+
+/// Commits that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    /// It counts, and what there is in the store may not show it yet.
+    last: Option<Plan>,
+    /// It may not count yet: the store failed when it was begun.
+    next: Option<Plan>,
+}
+
+/// What a block is written against.
+#[derive(Debug, Clone)]
+enum Against {
+    /// Whatever there is: it is a block of this mount's own journal.
+    Anything,
+    /// Content that it is now, as far as is known.
+    Content(Option<Bytes>),
+    /// Metadata that it is now, as far as is known.
+    Image(Option<Bytes>),
 }
 
 #[derive(Debug, Clone)]
 struct Write {
     id: Id,
-    before: Option<Bytes>,
+    against: Against,
     new: Bytes,
 }
 
+impl Write {
+    fn operation(&self) -> Operation {
+        let new = self.new.clone();
+        match &self.against {
+            Against::Anything => Operation::Write(new),
+            Against::Content(before) | Against::Image(before) => {
+                Operation::CompareAndWrite { expected: before.as_deref().map(digest_of), new }
+            }
+        }
+    }
+
+    /// The same, against what was found, unless that is what was to be.
+    fn again(&self, was: Option<Bytes>) -> Option<Self> {
+        let is_image = matches!(self.against, Against::Image(_));
+        let is_there = was.as_ref().is_some_and(|was| {
+            *was == self.new || is_image && Stamp::of(was) >= Stamp::of(&self.new)
+        });
+        let against = if is_image { Against::Image(was) } else { Against::Content(was) };
+        (!is_there).then(|| Self { against, ..self.clone() })
+    }
+}
+
 impl Core {
+    fn commits(&self) -> MutexGuard<'_, Commits> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes everything durable that was changed until now.
     pub(crate) fn flush(&self) -> Result<()> {
-        let mut place = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was begun when the store failed comes first.
-        if let Some(plan) = &mut *place {
-            self.run(plan)?;
-            self.flushed(place.take());
-        }
-        *place = self.plan_of_changes()?;
-        if let Some(plan) = &mut *place {
-            self.run(plan)?;
-            self.flushed(place.take());
+        let mut commits = self.commits();
+        self.commit_next(&mut commits)?;
+        commits.next = self.plan_of_changes()?;
+        if commits.next.is_some() {
+            self.commit_next(&mut commits)?;
             self.ask_for_room()?;
         }
         Ok(())
+    }
+
+    /// As [`Core::flush`]; the store shows all of it then, and no journal is needed.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.flush()?;
+        let mut commits = self.commits();
+        if commits.last.is_some() {
+            let asked = self.bring_into_place(&mut commits)?;
+            self.pad_commit(asked)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the commit that was begun durable, and brings the one before into place.
+    fn commit_next(&self, commits: &mut Commits) -> Result<()> {
+        let frees = commits.last.as_ref().is_some_and(|last| !last.frees.is_empty());
+        let mut asked = 0;
+        if frees && commits.next.is_some() {
+            // What was freed may be written again: not at the same time.
+            asked += self.bring_into_place(commits)?;
+        }
+        let Some(next) = &commits.next else { return Ok(()) };
+        let is_late = planted(Fault::ContentLate);
+        let is_journaled = !planted(Fault::JournalSkipped);
+        let count = next.images.len() + next.frees.len();
+        let mut writes = Vec::new();
+        if count > 0 && is_journaled {
+            writes = self.journal_of(next, &mut asked)?;
+        }
+        if !is_late {
+            writes.extend_from_slice(&next.content);
+        }
+        writes.extend(commits.last.iter().flat_map(|last| last.images.iter().cloned()));
+        asked += self.write_all(writes)?;
+        if let Some(last) = commits.last.take() {
+            self.lock().cache.flushed(last.taken.iter());
+        }
+        if count > 0 && is_journaled {
+            self.counts(next.stamp, count)?;
+            asked += 1;
+        }
+        if is_late {
+            asked += self.write_all(next.content.clone())?;
+        }
+        self.pad_commit(asked)?;
+        let content = next.content.iter().map(|write| &write.id);
+        self.lock().cache.flushed(content);
+        commits.last = commits.next.take();
+        Ok(())
+    }
+
+    /// Lets the store show the last commit. How many queries that took.
+    fn bring_into_place(&self, commits: &mut Commits) -> Result<usize> {
+        let Some(last) = &commits.last else { return Ok(0) };
+        let mut asked = self.write_all(last.images.clone())?;
+        asked += self.free_all(&last.frees)?;
+        if !last.frees.is_empty() && !planted(Fault::JournalSkipped) {
+            // What is freed may be written again without a commit, and must not be freed then.
+            self.update_as_owner(|register| register.pending = None)?;
+            asked += 1;
+        }
+        self.lock().cache.flushed(last.taken.iter());
+        commits.last = None;
+        Ok(asked)
+    }
+
+    /// One multiple of queries at least, also where there was nothing to ask.
+    fn pad_commit(&self, asked: usize) -> Result<()> {
+        if !self.options.pad {
+            return Ok(());
+        }
+        self.dummies(asked.max(1).next_multiple_of(PADDED_COMMIT) - asked)
     }
 
     fn plan_of_changes(&self) -> Result<Option<Plan>> {
@@ -89,18 +200,20 @@ impl Core {
             content: Vec::new(),
             images: Vec::new(),
             frees: Vec::new(),
-            taken: changes.iter().map(|change| change.id).collect(),
-            asked: 0,
-            is_written: false,
-            is_committed: false,
+            taken: Vec::new(),
         };
         for Changed { id, class, before, now } in changes {
             let (is_known, before) = match before {
                 Before::Unknown => (false, None),
                 Before::Known(before) => (true, before),
             };
+            if class == Class::Meta || now.is_none() {
+                plan.taken.push(id);
+            }
             match (class, now) {
-                (Class::Content, Some(new)) => plan.content.push(Write { id, before, new }),
+                (Class::Content, Some(new)) => {
+                    plan.content.push(Write { id, against: Against::Content(before), new });
+                }
                 (Class::Meta, Some(now)) => {
                     if before.as_ref().is_some_and(|old| Stamp::is_all_that_differs(old, &now)) {
                         continue;
@@ -109,7 +222,7 @@ impl Core {
                     stamp.stamp(&mut new);
                     let new = Bytes::from(new);
                     state.cache.stamped(&id, &new);
-                    plan.images.push(Write { id, before, new });
+                    plan.images.push(Write { id, against: Against::Image(before), new });
                 }
                 // It came and went, and the store has not heard of it.
                 (_, None) if is_known && before.is_none() => {}
@@ -119,45 +232,8 @@ impl Core {
         Ok(Some(plan))
     }
 
-    fn flushed(&self, plan: Option<Plan>) {
-        if let Some(plan) = plan {
-            self.lock().cache.flushed(plan.taken.into_iter());
-        }
-    }
-
-    /// Brings a commit to its end, from wherever it is.
-    fn run(&self, plan: &mut Plan) -> Result<()> {
-        let is_late = planted(Fault::ContentLate);
-        if !plan.is_written && !is_late {
-            plan.asked += self.write_all(plan.content.clone(), false)?;
-        }
-        plan.is_written = true;
-        let count = plan.images.len() + plan.frees.len();
-        if count > 0 {
-            let is_journaled = !planted(Fault::JournalSkipped);
-            if !plan.is_committed && is_journaled {
-                self.write_journal(plan)?;
-                self.commit(plan, count)?;
-            }
-            plan.is_committed = true;
-            plan.asked += self.write_all(plan.images.clone(), true)?;
-            plan.asked += self.free_all(&plan.frees)?;
-            if !plan.frees.is_empty() && is_journaled {
-                // What is freed may be written again without a commit, and must not be freed then.
-                self.update_as_owner(|register| register.pending = None)?;
-                plan.asked += 1;
-            }
-        }
-        if is_late {
-            self.write_all(plan.content.clone(), false)?;
-        }
-        if self.options.pad {
-            self.dummies(plan.asked.next_multiple_of(PADDED_COMMIT) - plan.asked)?;
-        }
-        Ok(())
-    }
-
-    fn write_journal(&self, plan: &mut Plan) -> Result<()> {
+    /// The blocks of a commit's journal, for which there is a place then.
+    fn journal_of(&self, plan: &Plan, asked: &mut usize) -> Result<Vec<Write>> {
         let images = plan.images.iter().map(|image| Entry { id: image.id, has_image: true });
         let frees = plan.frees.iter().map(|id| Entry { id: *id, has_image: false });
         let entries: Vec<Entry> = images.chain(frees).collect();
@@ -166,9 +242,14 @@ impl Core {
                 Header { mount: self.mount, stamp: plan.stamp, number, entries: entries.to_vec() };
             Bytes::from(header.encode())
         });
-        let blocks: Vec<Bytes> =
-            headers.chain(plan.images.iter().map(|image| image.new.clone())).collect();
-        let len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        let blocks = headers.chain(plan.images.iter().map(|image| image.new.clone()));
+        let first = journal::first(plan.stamp.commit);
+        let writes = (first..).zip(blocks).map(|(at, new)| {
+            let id = self.ids.journal(&self.mount, at);
+            Write { id, against: Against::Anything, new }
+        });
+        let writes: Vec<Write> = writes.collect();
+        let len = u32::try_from(writes.len()).unwrap_or(u32::MAX);
         let has = self.register()?.slot(&self.mount).map_or(0, |slot| slot.journal);
         if has < len {
             let len = len.next_power_of_two().max(16);
@@ -177,60 +258,43 @@ impl Core {
                     slot.journal = len;
                 }
             })?;
-            plan.asked += 1;
+            *asked += 1;
         }
-        plan.asked += blocks.len();
-        let writes = (0..)
-            .zip(blocks)
-            .map(|(at, block)| (self.ids.journal(&self.mount, at), Operation::Write(block)));
-        let writes: Vec<_> = writes.collect();
-        for some in writes.chunks(AT_ONCE) {
-            self.hold()?;
-            done(&self.blocks.all(some.to_vec())?)?;
-        }
-        Ok(())
+        Ok(writes)
     }
 
     /// From here on it counts.
-    fn commit(&self, plan: &mut Plan, count: usize) -> Result<()> {
+    fn counts(&self, stamp: Stamp, count: usize) -> Result<()> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let pending = Some(Pending { mount: self.mount, count });
         self.update_as_owner(|register| {
             if let Some(slot) = register.slot_mut(&self.mount) {
                 slot.beat += 1;
             }
-            register.commit = plan.stamp.commit;
+            register.commit = stamp.commit;
             register.pending = pending;
-        })?;
-        plan.asked += 1;
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Writes blocks against what they were. How many queries that took.
-    fn write_all(&self, mut writes: Vec<Write>, is_metadata: bool) -> Result<usize> {
+    fn write_all(&self, mut writes: Vec<Write>) -> Result<usize> {
         let mut asked = 0;
         while !writes.is_empty() {
             let mut again = Vec::new();
             for some in writes.chunks(AT_ONCE) {
                 self.hold()?;
-                let swaps = some.iter().map(|write| {
-                    let expected = write.before.as_deref().map(digest_of);
-                    (write.id, Operation::CompareAndWrite { expected, new: write.new.clone() })
-                });
-                let outcomes = self.blocks.all(swaps.collect())?;
+                let operations = some.iter().map(|write| (write.id, write.operation()));
+                let outcomes = self.blocks.all(operations.collect())?;
                 asked += outcomes.len();
                 for (write, outcome) in some.iter().zip(outcomes) {
-                    let was = match outcome {
-                        Outcome::Compared { written: true, .. } => continue,
-                        Outcome::Compared { was, .. } => was,
+                    match outcome {
+                        Outcome::Compared { written: true, .. } | Outcome::Was(_) => {}
+                        Outcome::Compared { was, .. } => again.extend(write.again(was)),
                         Outcome::Full => return Err(full()),
-                        _ => return Err(Error::damaged("the store did not do a query")),
-                    };
-                    let is_there = was.as_ref().is_some_and(|was| {
-                        *was == write.new || is_metadata && Stamp::of(was) >= Stamp::of(&write.new)
-                    });
-                    if !is_there {
-                        again.push(Write { before: was, ..write.clone() });
+                        Outcome::Void => {
+                            return Err(Error::damaged("the store did not do a query"));
+                        }
                     }
                 }
             }
@@ -256,50 +320,46 @@ impl Core {
 
     /// Frees the journal of a mount that is gone.
     pub(crate) fn free_journal(&self, (mount, len): crate::turn::Left) -> Result<()> {
-        let frees = (0..len).map(|at| (self.ids.journal(&mount, at), Operation::Free));
+        let places = journal::FIRST.into_iter().flat_map(|first| first..first + len);
+        let frees = places.map(|at| (self.ids.journal(&mount, at), Operation::Free));
         self.blocks.all(frees.collect()).map(drop)
     }
 }
 
-fn done(outcomes: &[Outcome]) -> Result<()> {
-    if outcomes.contains(&Outcome::Full) { Err(full()) } else { Ok(()) }
-}
-
-/// Finishes the commit of a mount that is gone. Where its journal is another commit's already, it was
-/// finished.
+/// Finishes the commit of a mount that is gone. Nothing is written over its journal while the register says
+/// that it is needed.
 pub(crate) fn replay(core: &Core, pending: Pending, commit: u64) -> Result<()> {
+    let damaged = || Error::damaged("the journal is not the one that the register says");
     let count = pending.count as usize;
     let headers = u32::try_from(journal::headers(count)).unwrap_or(u32::MAX);
+    let first = journal::first(commit);
     let at = |range: std::ops::Range<u32>| -> Vec<Id> {
-        range.map(|at| core.ids.journal(&pending.mount, at)).collect()
+        range.map(|at| core.ids.journal(&pending.mount, first.saturating_add(at))).collect()
     };
     let mut entries = Vec::with_capacity(count);
     let mut stamp = None;
     for (number, block) in (0..).zip(core.read(&at(0..headers))?) {
-        let header = block.map(|block| Header::decode(&block)).transpose()?;
-        let Some(header) = header.filter(|header| {
-            header.mount == pending.mount
-                && header.number == number
-                && header.stamp.commit == commit
-        }) else {
-            return Ok(());
-        };
+        let header = Header::decode(&block.ok_or_else(damaged)?)?;
+        let is_own = header.mount == pending.mount && header.number == number;
+        if !is_own || header.stamp.commit != commit {
+            return Err(damaged());
+        }
         stamp = Some(header.stamp);
         entries.extend(header.entries);
     }
     if entries.len() != count {
-        return Err(Error::damaged("the journal is not as long as the register says"));
+        return Err(damaged());
     }
     let images: Vec<Id> =
         entries.iter().filter(|entry| entry.has_image).map(|entry| entry.id).collect();
     let len = u32::try_from(images.len()).unwrap_or(u32::MAX);
     let found = core.read(&at(headers..headers.saturating_add(len)))?;
-    let writes: Vec<(Id, Bytes)> = images
-        .into_iter()
-        .zip(found)
-        .filter_map(|(id, block)| Some((id, block?)))
-        .filter(|(_, block)| Some(Stamp::of(block)) == stamp)
-        .collect();
+    let is_whole = |block: &Option<Bytes>| block.as_deref().map(Stamp::of) == stamp;
+    if !found.iter().all(is_whole) {
+        return Err(damaged());
+    }
+    let found = found.into_iter().flatten();
+    let writes: Vec<(Id, Bytes)> = images.into_iter().zip(found).collect();
     let olds = core.read(&writes.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
     for ((id, new), mut old) in writes.into_iter().zip(olds) {
         while old.as_ref().is_none_or(|old| Stamp::of(old) < Stamp::of(&new)) {

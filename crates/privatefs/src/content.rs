@@ -106,13 +106,14 @@ fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("buffers are in memory")
 }
 
-/// Writes; the inode is changed, and not put yet.
+/// Writes; the inode is changed, and not put yet. `reads_first`: all blocks that are written are read,
+/// whatever becomes of them, so that the commit knows what it writes over.
 pub(crate) fn write(
     view: &mut View<'_>,
     inode: &mut Inode,
-    offset: u64,
-    data: &[u8],
+    (offset, data): (u64, &[u8]),
     capacity: u64,
+    reads_first: bool,
 ) -> Step<()> {
     let end = offset + data.len() as u64;
     if data.is_empty() {
@@ -126,9 +127,21 @@ pub(crate) fn write(
             inode.size = len as u64;
             return Ok(());
         }
+        if reads_first {
+            let first = view.ids.content(&inode.content, 0);
+            view.block(&first)?;
+        }
         to_blocks(view, inode);
     }
     let (first, last) = (offset / LEN, (end - 1) / LEN);
+    if reads_first {
+        let ids = (first..=last).map(|index| view.ids.content(&inode.content, index));
+        let ids: Vec<Id> = ids.collect();
+        let missing: Vec<Id> = ids.into_iter().filter(|id| view.peek(id).is_err()).collect();
+        if !missing.is_empty() {
+            return Err(Stop::Missing(missing));
+        }
+    }
     let partial = |index: &u64| index * LEN < offset || (index + 1) * LEN > end;
     let ends = if first == last { vec![first] } else { vec![first, last] };
     let needed: Vec<Id> = ends

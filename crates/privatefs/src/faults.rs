@@ -9,6 +9,8 @@ tacita_faults::plantable! {
         ReadAheadToTheEnd,
         /// Where operations are padded, one that finds all in the cache asks nothing.
         HitUnpadded,
+        /// Where operations are padded, what is written over is not read before.
+        OverwritesUnread,
         /// Only blocks that are there are freed.
         FreesTheLiving,
         /// A commit does not look whose turn it is.
@@ -17,6 +19,8 @@ tacita_faults::plantable! {
         JournalSkipped,
         /// Content is written after the commit that refers to it.
         ContentLate,
+        /// A commit's journal is written over the one that may still be needed.
+        JournalOverwritten,
         /// A mount keeps what it has cached when another had the turn.
         CacheKept,
         /// A mount that takes over does not look at the journal.

@@ -10,6 +10,7 @@ use tacita_vfs::{
 };
 
 use crate::content;
+use crate::faults::{Fault, planted};
 use crate::ids::{BLOCK_LEN, Id};
 use crate::inode::Inode;
 use crate::links::{self, directory};
@@ -282,8 +283,9 @@ impl FileSystem for PrivateFs {
         }
         let blocks = (offset % LEN + data.len() as u64).div_ceil(LEN);
         let capacity = self.core.lock().usage.room.capacity;
+        let reads_first = self.core.options.pad && !planted(Fault::OverwritesUnread);
         self.alter(node, Pad::Content(blocks), |view, inode| {
-            content::write(view, inode, offset, data, capacity)?;
+            content::write(view, inode, (offset, data), capacity, reads_first)?;
             if let Some(change) = stamps.change() {
                 apply(inode, &change);
             }
@@ -373,7 +375,7 @@ impl FileSystem for PrivateFs {
         let state = self.core.lock();
         let capacity = state.usage.room.capacity;
         let free = capacity.saturating_sub(state.usage.used());
-        let kept = 2 * self.core.options.changed_max as u64;
+        let kept = 3 * self.core.options.changed_max as u64;
         let available = free.saturating_sub(kept);
         Ok(FsStats {
             block_len_bytes: u32::try_from(BLOCK_LEN).expect("blocks are short"),

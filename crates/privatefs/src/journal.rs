@@ -2,6 +2,7 @@
 //! be, in the order of the list.
 
 use crate::error::{Error, Result};
+use crate::faults::{Fault, planted};
 use crate::fields::{Reader, Stamp, Writer};
 use crate::ids::{BLOCK_LEN, Id, MountId};
 
@@ -12,6 +13,17 @@ const ENTRY_LEN: usize = 40;
 
 /// Entries of a header.
 pub const ENTRIES: usize = (BLOCK_LEN - ENTRIES_AT) / ENTRY_LEN;
+
+/// The two places in a mount's journal where commits begin, in turn.
+pub const FIRST: [u32; 2] = [0, 1 << 31];
+
+/// Where the journal of a commit begins: not where that of the one before does, which may still be needed.
+pub fn first(commit: u64) -> u32 {
+    if planted(Fault::JournalOverwritten) {
+        return FIRST[0];
+    }
+    FIRST[usize::from(!commit.is_multiple_of(2))]
+}
 
 /// What a commit makes of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

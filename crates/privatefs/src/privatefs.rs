@@ -15,7 +15,7 @@ use tacita_vfs::Kind as VfsKind;
 
 use crate::blocks::{Blocks, Room};
 use crate::cache::Cache;
-use crate::commit::Plan;
+use crate::commit::Commits;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::ids::{Id, Ids, MountId};
@@ -113,8 +113,8 @@ pub(crate) struct Core {
     /// Happens when the turn changes, and when blocks have come.
     pub(crate) turned: Condvar,
     pub(crate) turn: Turn,
-    /// The commit that is under way, or was when the store failed.
-    pub(crate) plan: Mutex<Option<Plan>>,
+    /// What is on its way from memory to the store.
+    pub(crate) commits: Mutex<Commits>,
     pub(crate) reaping: Mutex<()>,
     pub(crate) is_closed: AtomicBool,
     /// Operations of programs that were done.
@@ -181,7 +181,7 @@ impl PrivateFs {
         options: &Options,
     ) -> Result<Self> {
         let room = blocks.room()?;
-        let changed_max = usize::try_from(room.capacity / 16).unwrap_or(usize::MAX);
+        let changed_max = usize::try_from(room.capacity / 32).unwrap_or(usize::MAX);
         let options = Options {
             changed_max: options.changed_max.min(changed_max).max(8),
             read_ahead: options.read_ahead.max(1).next_power_of_two(),
@@ -213,7 +213,7 @@ impl PrivateFs {
             state: Mutex::new(state),
             turned: Condvar::new(),
             turn,
-            plan: Mutex::new(None),
+            commits: Mutex::default(),
             reaping: Mutex::new(()),
             is_closed: AtomicBool::new(false),
             operations: AtomicUsize::new(0),
@@ -309,7 +309,6 @@ impl Core {
                         }
                         room_asked = true;
                         drop(guard);
-                        self.flush()?;
                         self.count_what_was_freed()?;
                         continue;
                     }
@@ -385,6 +384,7 @@ impl Core {
     /// The store counts its blocks late. What was freed is counted when as many queries have passed as
     /// that takes, if need be for nothing.
     fn count_what_was_freed(&self) -> Result<()> {
+        self.finish()?;
         if std::mem::take(&mut self.lock().usage.has_freed) {
             let room = self.blocks.room()?;
             let late = usize::try_from(room.queries - room.counted).unwrap_or(0);
@@ -463,8 +463,8 @@ impl Usage {
     fn has_room(&self, added: u64, need: Need, options: &Options) -> bool {
         let kept = match need {
             Need::Nothing => return true,
-            Need::Room => options.changed_max as u64 + 2 * SLACK,
-            Need::Less => options.changed_max as u64 / 2 + SLACK,
+            Need::Room => 2 * options.changed_max as u64 + 2 * SLACK,
+            Need::Less => options.changed_max as u64 + SLACK,
         };
         self.used().saturating_add(added).saturating_add(kept) <= self.room.capacity
     }

@@ -32,7 +32,8 @@ impl Core {
     /// Makes everything durable, and frees all that can be.
     pub(crate) fn settle(&self) -> Result<()> {
         self.flush()?;
-        if self.reap()? { self.flush() } else { Ok(()) }
+        self.reap()?;
+        self.finish()
     }
 
     /// Frees what there is to free, if it is this mount's turn.

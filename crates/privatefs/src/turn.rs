@@ -316,7 +316,7 @@ impl Core {
     /// Makes everything durable and lets others have the turn.
     pub(crate) fn end_turn(&self) -> Result<()> {
         self.lock().status = Status::Leaving;
-        let ended = self.flush().and_then(|()| {
+        let ended = self.finish().and_then(|()| {
             self.update_as_owner(|register| {
                 register.pending = None;
                 register.owner = None;

@@ -4,6 +4,7 @@
 pub mod by_name;
 mod environment;
 pub mod history;
+mod killing;
 pub mod loop_disk;
 pub mod memory_fs;
 pub mod mount_guard;
@@ -14,6 +15,7 @@ pub mod simulation;
 pub mod watchdog;
 
 pub use environment::{env_number, skip_without};
+pub use killing::kill_daemon;
 pub use memory_fs::{InoScheme, MemoryFs};
 pub use mount_guard::{MountGuard, skip_without_fuse, unmount};
 pub use watchdog::Watchdog;

@@ -15,6 +15,8 @@ use crate::harness::statistics::real;
 
 /// Files that are written and read at once. Paper: ten.
 const FILES: u64 = 10;
+/// Round trips that all files' content takes, where it is far.
+const ROUND_TRIPS: u64 = 32;
 const BLOCK: u64 = BLOCK_LEN as u64;
 /// Length of a small file.
 const SMALL: usize = 1000;
@@ -34,7 +36,8 @@ impl Size {
         if round_trip.is_zero() {
             return Self { blocks: 256, few: 200 };
         }
-        Self { blocks: u64::from(clients).max(10) * 8 / FILES, few: u64::from(clients).max(10) }
+        let at_once = u64::from(clients).max(FILES);
+        Self { blocks: at_once * ROUND_TRIPS / FILES, few: at_once }
     }
 
     /// As much as fills caches.

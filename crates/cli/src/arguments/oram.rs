@@ -9,6 +9,8 @@ use tacita_oram::link::Address;
 use tacita_oram::server::Place;
 use tacita_oram::{Access, Options, Way};
 
+use crate::passwords;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Oram {
     /// Make a store, and the key that all its clients share if there is none yet
@@ -18,11 +20,29 @@ pub(crate) enum Oram {
         /// File with the key; made if it is not there. Whoever has it reads everything; without it nobody
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
+        /// Seal a new key by a password, so that the file alone is of no use; also by --password-file
+        #[arg(long)]
+        seal: bool,
+        #[command(flatten)]
+        from: passwords::From,
         #[command(flatten)]
         shapes: Shapes,
         /// Print what was made as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Seal a key by a password, or by another one; copies of the file are as they were
+    Passwd {
+        /// File with the key
+        key: PathBuf,
+        #[command(flatten)]
+        from: passwords::From,
+        /// Read the new password from the first line of this file
+        #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+        new_password_file: Option<PathBuf>,
+        /// Take the password away: whoever has the file has the key then
+        #[arg(long)]
+        remove: bool,
     },
     /// Keep a store for clients, and see nothing of it but how often it is used; returns when it is ready
     ///
@@ -229,6 +249,8 @@ pub(crate) struct Client {
     /// File with the key
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
+    #[command(flatten)]
+    pub(crate) from: passwords::From,
     /// What this client remembers, so that it notices a store that was set back; by default the key's
     /// name with .anchor behind it
     #[arg(long, value_name = "FILE")]

@@ -7,11 +7,11 @@ use std::sync::mpsc::Receiver;
 use serde_json::Value;
 use tacita_daemon::control::{Control, Identity};
 use tacita_oram::link::Address;
-use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way, key_file};
+use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way};
 
 use super::export::Asked;
 use super::serve::{End, when_to_end};
-use super::{anchor_of, failure, open};
+use super::{anchor_of, failure, key_of, open_with};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
 
@@ -40,8 +40,8 @@ fn start(command: &Command) -> Outcome<Running> {
     };
     let (caller, ends) = when_to_end()?;
     let way = Way::Server(address.clone());
-    let store = Arc::new(open(&way, client, &writing.options())?);
-    let key = key_file::read(&client.key).map_err(|e| failure(&e))?;
+    let key = key_of(client)?;
+    let store = Arc::new(open_with(&way, client, &key, &writing.options())?);
     let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
     let socket = hosted.iter().find_map(|hosted| match hosted.address() {

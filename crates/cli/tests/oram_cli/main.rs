@@ -9,11 +9,10 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tacita_clock::{Clock, System};
+use tacita_testkit::kill_daemon;
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
 fn command(arguments: &[&str]) -> Command {
@@ -213,13 +212,7 @@ impl Bench {
 
     /// Kills the process that serves at `name`, and waits until it is gone.
     fn kill(&self, name: &str) {
-        let output = tacita(&["status", "--json", &self.path(name)]);
-        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let pid = Pid::from_raw(status["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        while test_kill_process(pid).is_ok() {
-            System.wait(Duration::from_millis(5));
-        }
+        kill_daemon(&tacita(&["status", "--json", &self.path(name)]).stdout);
     }
 }
 

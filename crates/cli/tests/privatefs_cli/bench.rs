@@ -4,18 +4,16 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
-use tacita_clock::{Clock, System};
 use tacita_testkit::s3_server::{KEY_ID, SECRET};
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, kill_daemon, skip_without_fuse};
 
 /// A test that takes so long hangs.
-const TIME_MAX: Duration = Duration::from_mins(8);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 pub(crate) struct Bench {
     pub(crate) folder: tempfile::TempDir,
-    store: String,
+    pub(crate) store: String,
     /// Credentials and address of a bucket.
     variables: Vec<(&'static str, String)>,
     mounts: Vec<MountGuard>,
@@ -131,12 +129,7 @@ impl Bench {
 
     /// Kills the process that serves this, and waits until it is gone.
     pub(crate) fn kill(&self, target: &str) {
-        let status = self.facts(&format!("status {target}"));
-        let pid = Pid::from_raw(status["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        while test_kill_process(pid).is_ok() {
-            System.wait(Duration::from_millis(5));
-        }
+        kill_daemon(&self.ends(&format!("status {target} --json"), 0).stdout);
     }
 }
 

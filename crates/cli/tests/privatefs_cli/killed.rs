@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
+use tacita_testkit::env_number;
 
 use crate::bench::{Bench, content};
 
@@ -77,19 +78,23 @@ fn names(dir: &Path) -> Vec<String> {
     names.map(|name| name.into_string().unwrap()).collect()
 }
 
-/// A mount is killed while a file goes from folder to folder, and another one goes over it: it is in one of
-/// them, and whole. The games stop at every query; this is the program.
 #[test]
 fn a_mount_that_is_killed_in_the_middle_of_renames_leaves_each_file_once() {
     let test = "a_mount_that_is_killed_in_the_middle_of_renames_leaves_each_file_once";
     let Some(mut bench) = Bench::new(test) else { return };
+    renames(&mut bench, env_number("TACITA_KILLS", 4));
+}
+
+/// A mount is killed while a file goes from folder to folder, and another one goes over it: it is in one of
+/// them, and whole. The games stop at every query; this is the program.
+pub(crate) fn renames(bench: &mut Bench, rounds: u64) {
     let dir = bench.mount("SERVER", "--sync-every 1");
     for folder in ["one", "two"] {
         fs::create_dir(dir.join(folder)).unwrap();
     }
     fs::write(dir.join("one/file"), content(9000, 1)).unwrap();
     bench.ends(&format!("sync {}", dir.display()), 0);
-    for round in 0..4 {
+    for round in 0..rounds {
         let moving = {
             let dir = dir.clone();
             std::thread::spawn(move || {
@@ -105,7 +110,7 @@ fn a_mount_that_is_killed_in_the_middle_of_renames_leaves_each_file_once() {
                 }
             })
         };
-        System.wait(Duration::from_millis(170 + 53 * round));
+        System.wait(Duration::from_millis(170 + 53 * round % 1000));
         bench.kill(dir.to_str().unwrap());
         moving.join().unwrap();
         rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).unwrap();

@@ -5,6 +5,8 @@
 mod bench;
 mod killed;
 mod programs;
+mod refused;
+mod sealed;
 mod stores;
 mod traces;
 mod two;

@@ -24,9 +24,15 @@ const DIFFERENT: Duration = Duration::from_secs(4);
 /// Queries that the log holds: few, so that there soon are levels, in which blocks are looked up.
 const PERIOD: u64 = 64;
 
-/// A file system with folders of old and new files; its server has been closed.
+/// A file system in a folder.
 fn base(test: &str) -> Option<Bench> {
     let mut bench = Bench::at(test, None, &[])?;
+    fill(&mut bench);
+    Some(bench)
+}
+
+/// Makes a file system with folders of old and new files; its server has been closed then.
+fn fill(bench: &mut Bench) {
     bench.make(4096, PERIOD);
     let dir = bench.mount("SERVER", "--sync-every 0");
     for folder in ["here", "there"] {
@@ -43,10 +49,9 @@ fn base(test: &str) -> Option<Bench> {
     }
     bench.umount(&dir);
     bench.ends(&format!("oram close {}", bench.path("server")), 0);
-    Some(bench)
 }
 
-/// A mount of a copy of the store, and what the server sees of it.
+/// A mount of a store, and what the server sees of it.
 struct Watched<'a> {
     bench: &'a Bench,
     guard: MountGuard,
@@ -56,20 +61,30 @@ struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    fn new(bench: &'a Bench, name: &str, options: &str) -> Self {
+    /// A mount of a copy of the store.
+    fn copy(bench: &'a Bench, name: &str, options: &str) -> Self {
         let path = |what: &str| bench.path(&format!("{name}-{what}"));
         run("cp", &["-a", &bench.path("store"), &path("store")]);
         run("cp", &[&bench.path("key"), &path("key")]);
         run("cp", &[&bench.path("key.anchor"), &path("key.anchor")]);
-        let (server, seen) = (path("server"), path("seen"));
-        bench.ends(&format!("oram serve {} --listen unix:{server}", path("store")), 0);
+        Self::start(bench, (&path("store"), &path("key")), (path("server"), &path("seen")), options)
+    }
+
+    /// A mount of a store that nobody serves.
+    fn start(
+        bench: &'a Bench,
+        (store, key): (&str, &str),
+        (server, seen): (String, &str),
+        options: &str,
+    ) -> Self {
+        bench.ends(&format!("oram serve {store} --listen unix:{server}"), 0);
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let tell = move |event: &Event| telling.lock().unwrap().push(event.clone());
         let at = |path: &str| Address::Unix(path.into());
-        let recorder = Recorder::start(&at(&server), &at(&seen), tell).unwrap();
+        let recorder = Recorder::start(&at(&server), &at(seen), tell).unwrap();
         let guard = MountGuard::new().unwrap();
-        let (dir, key) = (guard.path().display(), path("key"));
+        let dir = guard.path().display();
         bench.ends(
             &format!("privatefs mount unix:{seen} {dir} --key {key} --sync-every 0{options}"),
             0,
@@ -102,10 +117,14 @@ fn is_alike(
     patience: Duration,
 ) -> Result<(), String> {
     let watched = [one, two].map(|(name, script)| {
-        let watched = Watched::new(bench, name, options);
+        let watched = Watched::copy(bench, name, options);
         watched.play(script);
         watched
     });
+    are_alike(&watched, patience)
+}
+
+fn are_alike(watched: &[Watched<'_>; 2], patience: Duration) -> Result<(), String> {
     let begin = System.monotonic();
     loop {
         let events = watched.each_ref().map(Watched::events);
@@ -121,7 +140,7 @@ fn is_alike(
                     return Err(format!("{queries:?}: {shape}"));
                 }
                 // The kernel may not have forgotten a file yet that was deleted.
-                for watched in &watched {
+                for watched in watched {
                     watched.play(|_| ());
                 }
                 System.wait(Duration::from_millis(20));
@@ -137,26 +156,47 @@ const AT: rustix::fs::AtFlags = rustix::fs::AtFlags::empty();
 
 type Script = (&'static str, fn(&Path));
 
+/// Old and new files, here and there.
+const ONE: Script = ("one", |dir| {
+    assert_eq!(fs::read(dir.join("here/old-20000")).unwrap().len(), 20_000);
+    fs::write(dir.join("here/made"), b"made").unwrap();
+    fs::rename(dir.join("here/old-90"), dir.join("there/moved")).unwrap();
+    fs::remove_file(dir.join("here/new-30000")).unwrap();
+});
+
+/// As many operations of the same kinds, on others.
+const TWO: Script = ("two", |dir| {
+    assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
+    fs::write(dir.join("there/other"), b"text").unwrap();
+    fs::rename(dir.join("there/new-90"), dir.join("here/moved")).unwrap();
+    fs::remove_file(dir.join("there/old-30000")).unwrap();
+});
+
+/// In stores elsewhere, each made for one of the scripts.
+pub(crate) fn which_file_has_no_shape_at(test: &str, stores: [String; 2], endpoint: &[String]) {
+    let benches = stores.map(|store| {
+        let mut bench = Bench::at(test, Some(&store), endpoint)?;
+        fill(&mut bench);
+        Some(bench)
+    });
+    let [Some(one), Some(two)] = &benches else { return };
+    let watched = [(one, ONE), (two, TWO)].map(|(bench, (_, script))| {
+        let (key, server, seen) = (bench.path("key"), bench.path("server"), bench.path("seen"));
+        let watched = Watched::start(bench, (&bench.store, &key), (server, &seen), "");
+        watched.play(script);
+        watched
+    });
+    assert_eq!(are_alike(&watched, SETTLING), Ok(()));
+}
+
 #[test]
 fn which_file_is_used_has_no_shape() {
     let Some(bench) = base("which_file_is_used_has_no_shape") else { return };
-    let one: Script = ("one", |dir| {
-        assert_eq!(fs::read(dir.join("here/old-20000")).unwrap().len(), 20_000);
-        fs::write(dir.join("here/made"), b"made").unwrap();
-        fs::rename(dir.join("here/old-90"), dir.join("there/moved")).unwrap();
-        fs::remove_file(dir.join("here/new-30000")).unwrap();
-    });
-    let two: Script = ("two", |dir| {
-        assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
-        fs::write(dir.join("there/other"), b"text").unwrap();
-        fs::rename(dir.join("there/new-90"), dir.join("here/moved")).unwrap();
-        fs::remove_file(dir.join("there/old-30000")).unwrap();
-    });
-    assert_eq!(is_alike(&bench, "", (one, two), SETTLING), Ok(()));
+    assert_eq!(is_alike(&bench, "", (ONE, TWO), SETTLING), Ok(()));
     let less: Script = ("less", |dir| {
         assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
     });
-    let other = is_alike(&bench, "", (("again", one.1), less), DIFFERENT);
+    let other = is_alike(&bench, "", (("again", ONE.1), less), DIFFERENT);
     assert!(other.is_err(), "the number of operations is seen");
 }
 

@@ -7,19 +7,23 @@ use crate::bench::{Bench, content};
 #[test]
 fn two_mounts_see_one_file_system_and_one_goes_on_when_the_other_is_killed() {
     let test = "two_mounts_see_one_file_system_and_one_goes_on_when_the_other_is_killed";
-    let Some(bench) = Bench::new(test) else { return };
-    bench.ends("oram engine SERVER --key KEY --listen AT_ENGINE", 0);
-    see_one_file_system(bench, "ENGINE");
+    let Some(mut bench) = Bench::new(test) else { return };
+    through_an_engine(&mut bench);
 }
 
 #[test]
 fn two_mounts_with_one_anchor_need_no_engine() {
-    let Some(bench) = Bench::new("two_mounts_with_one_anchor_need_no_engine") else { return };
+    let Some(mut bench) = Bench::new("two_mounts_with_one_anchor_need_no_engine") else { return };
     let address = format!("SERVER --shared-anchor {}", bench.path("together"));
-    see_one_file_system(bench, &address);
+    see_one_file_system(&mut bench, &address);
 }
 
-fn see_one_file_system(mut bench: Bench, address: &str) {
+pub(crate) fn through_an_engine(bench: &mut Bench) {
+    bench.ends("oram engine SERVER --key KEY --listen AT_ENGINE", 0);
+    see_one_file_system(bench, "ENGINE");
+}
+
+fn see_one_file_system(bench: &mut Bench, address: &str) {
     let (one, two) = (bench.mount(address, ""), bench.mount(address, ""));
     fs::write(one.join("file"), b"of one").unwrap();
     assert_eq!(fs::read(two.join("file")).unwrap(), b"of one");

@@ -1,7 +1,7 @@
 //! Blocks of an oblivious store, which is opened again when it has to be.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::Operation;
@@ -19,18 +19,14 @@ pub struct Oblivious {
     open: Opening,
     /// `None` while it is being opened again.
     store: Mutex<Option<Arc<Store>>>,
-    /// Queries that may begin now.
-    free: Mutex<usize>,
-    freed: Condvar,
 }
 
 impl Oblivious {
-    /// Opens a store, to be asked `at_once` queries at most at the same time.
+    /// Opens a store.
     ///
     /// # Errors
     /// As opening has them; [`crate::Kind::Parameters`] if its blocks have another length.
     pub fn open(
-        at_once: usize,
         open: impl Fn() -> tacita_oram::Result<Store> + Send + Sync + 'static,
     ) -> Result<Self> {
         let store = open()?;
@@ -40,12 +36,7 @@ impl Oblivious {
                 format!("blocks of {len} bytes, but {BLOCK_LEN} are needed: make another store");
             return Err(Error::new(crate::Kind::Parameters, text));
         }
-        Ok(Self {
-            open: Box::new(open),
-            store: Mutex::new(Some(Arc::new(store))),
-            free: Mutex::new(at_once.max(1)),
-            freed: Condvar::new(),
-        })
+        Ok(Self { open: Box::new(open), store: Mutex::new(Some(Arc::new(store))) })
     }
 
     fn store(&self) -> Result<Arc<Store>> {
@@ -68,38 +59,15 @@ impl Oblivious {
         drop(failed);
         error.into()
     }
-
-    /// Takes leave for some queries, one at least.
-    fn take(&self, wanted: usize) -> usize {
-        let free = lock(&self.free);
-        let mut free =
-            self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
-        let taken = wanted.min(*free);
-        *free -= taken;
-        taken
-    }
-
-    fn give_back(&self, count: usize) {
-        *lock(&self.free) += count;
-        self.freed.notify_all();
-    }
 }
 
 impl Blocks for Oblivious {
     fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>> {
-        let mut outcomes = Vec::with_capacity(operations.len());
-        let mut operations = operations.into_iter();
-        while operations.len() > 0 {
-            let store = self.store()?;
-            let count = self.take(operations.len());
-            let done = store.all(operations.by_ref().take(count).collect());
-            self.give_back(count);
-            match done {
-                Ok(done) => outcomes.extend(done),
-                Err(error) => return Err(self.failed(store, error)),
-            }
+        if operations.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(outcomes)
+        let store = self.store()?;
+        store.all(operations).map_err(|error| self.failed(store, error))
     }
 
     fn room(&self) -> Result<Room> {

@@ -15,7 +15,7 @@ fn fill(fs: &PrivateFs) {
     for folder in ["here", "there"] {
         let (dir, _) = fs.create(fs.root(), folder.as_ref(), &new(FileType::Directory)).unwrap();
         for age in ["old", "new"] {
-            for len in [100, 5_000, 20_000, 30_000] {
+            for len in [100, 5_000, 20_000, 30_000, 122_880] {
                 let name = format!("{age}-{len}");
                 let (file, _) = fs.create(dir, name.as_ref(), &new(FileType::File)).unwrap();
                 fs.write(file, 0, &vec![1; len], Stamps::NONE).unwrap();
@@ -132,7 +132,29 @@ pub(crate) fn of_one_class() -> Vec<(&'static str, Vec<Script>)> {
         let mode = tacita_vfs::XattrMode::Any;
         fs.set_xattr(dir(fs, "there"), "user.a".as_ref(), b"value", mode).unwrap();
     };
+    let run = |index: u64| -> Script {
+        Box::new(move |fs| {
+            let file = find(fs, "here", "new-122880");
+            let now = Some(Timestamp { secs: 9, nanos: 0 });
+            let stamps = Stamps { now, ..Stamps::NONE };
+            fs.write(file, index * 4096, &vec![9; 24 * 4096], stamps).unwrap();
+        })
+    };
+    let sized = |first: u64, second: u64| -> Script {
+        Box::new(move |fs| {
+            let file = find(fs, "here", "old-20000");
+            for size in [first, second] {
+                let change = Change { size: Some(size), perm: Some(0o600), ..Change::default() };
+                fs.change(file, &change).unwrap();
+                fs.sync_node(file).unwrap();
+            }
+        })
+    };
     vec![
+        // Blocks go, or none does.
+        ("a file is cut off or grows", vec![sized(12_288, 4096), sized(24_576, 30_000)]),
+        // Thirty blocks are there.
+        ("blocks that are there are written, or others", vec![run(0), run(32), run(16)]),
         ("a name that is there or not", vec![Box::new(is_there), Box::new(is_not)]),
         ("the same again or another", vec![Box::new(twice), Box::new(each)]),
         (

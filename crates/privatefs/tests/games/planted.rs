@@ -29,6 +29,19 @@ fn a_hit_that_asks_nothing_shows() {
 }
 
 #[test]
+fn writing_over_what_was_not_read_shows() {
+    let _planted = plant(Fault::OverwritesUnread);
+    let error = are_equal(&padded(), of_one_class()).unwrap_err();
+    assert!(error.starts_with("blocks that are there"), "{error}");
+}
+
+#[test]
+fn a_journal_over_the_one_before_loses_that_commit() {
+    let _planted = plant(Fault::JournalOverwritten);
+    assert!(catch_unwind(|| cut_everywhere(0..4, 3)).is_err());
+}
+
+#[test]
 fn a_commit_without_a_journal_is_half_done_after_a_crash() {
     let _planted = plant(Fault::JournalSkipped);
     assert!(catch_unwind(|| cut_everywhere(0..4, 3)).is_err());

@@ -80,6 +80,25 @@ fn names_sizes_and_attributes_have_limits() {
 }
 
 #[test]
+fn a_file_has_so_many_names_and_no_more() {
+    const NAMES: u32 = 65_000;
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    let node = file(&fs, "0").unwrap();
+    let now = Timestamp::default();
+    for number in 1..NAMES {
+        let name = number.to_string();
+        assert_eq!(fs.link(node, fs.root(), name.as_ref(), now).unwrap().nlink, number + 1);
+    }
+    let refused = fs.link(node, fs.root(), "more".as_ref(), now).unwrap_err();
+    assert_eq!(refused.kind(), tacita_vfs::Kind::TooManyLinks);
+    assert_eq!(by_name::remove(&fs, fs.root(), "7".as_ref(), now).unwrap(), node);
+    assert_eq!(fs.link(node, fs.root(), "more".as_ref(), now).unwrap().nlink, NAMES);
+    fs.close().unwrap();
+    world.check("many names");
+}
+
+#[test]
 fn what_is_no_file_system_is_refused() {
     let world = World::new();
     let way = world.store.way(1);

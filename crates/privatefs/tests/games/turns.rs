@@ -160,6 +160,35 @@ fn a_mount_that_is_gone_is_taken_over_from() {
     }
 }
 
+/// Clocks of machines say what they like: a mount counts how long another one has been silent by its own.
+#[test]
+fn clocks_that_differ_by_an_hour_take_no_turn_away() {
+    let world = World::new();
+    let (one, two) = (world.share(1).0, world.share_ahead(2, Duration::from_hours(1)).0);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let time = Duration::from_millis(10);
+    ticking(&[&one, &two], (&world.clock, time), NOTHING, || {
+        for number in 0..10 {
+            for (which, fs) in [("one", &one), ("two", &two)] {
+                let name = format!("{which}-{number}");
+                let (node, _) = fs.create(fs.root(), name.as_ref(), &new).unwrap();
+                fs.write(node, 0, name.as_bytes(), Stamps::NONE).unwrap();
+            }
+            assert!(tree(&two) == tree(&one), "round {number}");
+        }
+        one.sync().unwrap();
+    });
+    assert!(one.has_turn());
+    assert!(one.failure().is_none() && two.failure().is_none());
+    // Who is silent by the other one's clock is taken over from.
+    ticking(&[&two], (&world.clock, Duration::from_secs(1)), NOTHING, || {
+        assert_eq!(tree(&two).len(), 21);
+    });
+    assert!(one.attr(one.root()).is_err());
+    two.close().unwrap();
+    world.check("clocks that differ");
+}
+
 /// A mount that stands still at any query of a commit, and goes on when another has taken over, changes
 /// nothing any more. Whether it does as told after that.
 pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> u32 {
@@ -187,7 +216,7 @@ pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> 
         let was_held = std::thread::scope(|scope| {
             let syncing = scope.spawn(|| {
                 let _begun = begin();
-                one.sync_node(one.root()).is_ok()
+                one.sync().is_ok()
             });
             while !way.has_held() && !syncing.is_finished() {
                 std::thread::yield_now();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tacita_clock::{Clock, Simulated};
+use tacita_clock::{Clock, Event, Simulated};
 use tacita_privatefs::blocks::{Memory, Way};
 use tacita_privatefs::{Options, PrivateFs, check, format};
 use tacita_secret::Key;
@@ -25,6 +25,27 @@ pub(crate) struct World {
 
 pub(crate) fn key() -> Key {
     Key::take(&mut [7; 32])
+}
+
+/// A clock that is ahead.
+#[derive(Debug)]
+struct Ahead {
+    clock: Arc<Simulated>,
+    by: Duration,
+}
+
+impl Clock for Ahead {
+    fn wall(&self) -> SystemTime {
+        self.clock.wall() + self.by
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + self.by
+    }
+
+    fn wait_event(&self, event: &Event, seen: u64, time: Duration) -> bool {
+        self.clock.wait_event(event, seen, time)
+    }
 }
 
 impl World {
@@ -50,14 +71,31 @@ impl World {
     }
 
     pub(crate) fn mount_with(&self, seed: u64, options: &Options) -> (PrivateFs, Arc<Way>) {
+        self.mount_at(seed, options, Arc::<Simulated>::clone(&self.clock))
+    }
+
+    fn mount_at(
+        &self,
+        seed: u64,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+    ) -> (PrivateFs, Arc<Way>) {
         let way = self.store.way(seed);
-        let clock: Arc<dyn Clock> = Arc::<Simulated>::clone(&self.clock);
         let blocks = Arc::<Way>::clone(&way);
         (PrivateFs::open(blocks, &key(), clock, options).unwrap(), way)
     }
 
     /// One of several mounts.
     pub(crate) fn share(&self, seed: u64) -> (PrivateFs, Arc<Way>) {
+        self.share_at(seed, Arc::<Simulated>::clone(&self.clock))
+    }
+
+    /// One of several mounts, on a machine whose clock is ahead of the others' by so much.
+    pub(crate) fn share_ahead(&self, seed: u64, by: Duration) -> (PrivateFs, Arc<Way>) {
+        self.share_at(seed, Arc::new(Ahead { clock: Arc::clone(&self.clock), by }))
+    }
+
+    fn share_at(&self, seed: u64, clock: Arc<dyn Clock>) -> (PrivateFs, Arc<Way>) {
         let options = Options {
             shared: true,
             poll: Duration::ZERO,
@@ -65,7 +103,7 @@ impl World {
             take_over: TAKE_OVER,
             ..Options::default()
         };
-        self.mount_with(seed, &options)
+        self.mount_at(seed, &options, clock)
     }
 
     /// Nothing is wrong with what is in the store.

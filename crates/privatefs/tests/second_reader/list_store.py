@@ -49,13 +49,13 @@ class Store:
         return keyed(self.key, bytes([domain]) + b"".join(of))
 
     def finish(self, mount, count, commit):
-        at, entries = 0, []
+        first = commit % 2 << 31
+        at, entries = first, []
         while len(entries) < count:
             header = self.blocks.get(self.id(7, mount, pack("<I", at)))
-            if not header or header[:8] != b"tacitaPJ" or header[24:40] != mount:
-                return
-            if stamp(header)[1] != commit or unpack_from("<I", header, 40)[0] != at:
-                return
+            require(header and header[:8] == b"tacitaPJ" and header[24:40] == mount, "no journal")
+            numbers = stamp(header)[1], unpack_from("<I", header, 40)[0]
+            require(numbers == (commit, at - first), "the journal of another commit")
             for n in range(unpack_from("<I", header, 44)[0]):
                 entry = header[64 + 40 * n:104 + 40 * n]
                 entries.append((entry[:32], unpack_from("<I", entry, 32)[0], stamp(header)))
@@ -67,7 +67,8 @@ class Store:
             image = self.blocks.get(self.id(7, mount, pack("<I", at)))
             at += 1
             there = self.blocks.get(block)
-            if image and stamp(image) == own and (not there or stamp(there) < own):
+            require(image and stamp(image) == own, "a journal without an image")
+            if not there or stamp(there) < own:
                 self.blocks[block] = image
 
     def inode(self, number):
