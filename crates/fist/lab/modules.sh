@@ -52,7 +52,7 @@ mounted() {
 unmounted() {
     local module last= left
     sync
-    umount /m
+    umount -i /m
     left=$(($(inodes) - inodes_before))
     case $type in
         *_nfs4) stop_nfs $below ;;

@@ -318,8 +318,10 @@ int fistPurgeFile(struct vfsmount *mount, struct dentry *dentry, loff_t from, lo
 		path.mnt = fist_own_mount(dentry->d_sb);
 	if (IS_ERR(path.mnt))
 		return fist_told(dentry->d_sb, d_inode(dentry)->i_ino, PTR_ERR(path.mnt));
-	if (through.method) {
-		/* Only threads of the kernel can close a file at once. */
+	/* Only threads of the kernel can close a file at once; one that is asked does it itself. */
+	if (through.method && (current->flags & PF_KTHREAD)) {
+		fist_write_passes(&through.work);
+	} else if (through.method) {
 		INIT_WORK_ONSTACK(&through.work, fist_write_passes);
 		queue_work(system_unbound_wq, &through.work);
 		flush_work(&through.work);
