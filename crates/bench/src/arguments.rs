@@ -43,6 +43,8 @@ pub(crate) enum Command {
     PddmModel(PddmModelOptions),
     /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, the paper's tables
     Dnefs(DnefsOptions),
+    /// `FiST`: instrumenting beside compiling, and what the purging ext2 writes and computes
+    Fist(FistOptions),
     /// PD-ORAM beside plain stores of blobs: queries by clients and latency, growth, builds, memory
     Oram(OramOptions),
     /// `PrivateFS` beside its store, a plain one, and gocryptfs: files by clients and latency, memory
@@ -232,6 +234,16 @@ pub(crate) struct OramOptions {
     /// Seconds of each number of clients, and of each peer there, in each round
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FistOptions {
+    /// What is measured: times of instrumenting and compiling; counts of blocks and instructions
+    #[arg(long, value_delimiter = ',', default_value = "times,counts", value_parser = ["times", "counts"])]
+    pub(crate) parts: Vec<String>,
+    /// Version of Linux, whose source and headers are installed
+    #[arg(long, default_value = "6.1", value_parser = ["6.1", "6.12"])]
+    pub(crate) kernel: String,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod dnefs;
+mod fist;
 mod harness;
 mod hifs;
 mod model;
@@ -92,6 +93,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             print!("{}", dnefs::targets::verdicts(&records));
             print!("{}", dnefs::targets::beside_the_paper(&records));
         }
+        Command::Fist(options) => fist::report_all(options, arguments, &origin)?,
         Command::Oram(options) => {
             let mut records = Vec::new();
             for part in &options.parts {
@@ -103,9 +105,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Command::Privatefs(options) => privatefs::report_all(options, arguments, &origin)?,
         Command::Plot => {
-            for name in ["results", "model"] {
-                redraw(out, name)?;
-            }
+            ["results", "model"].iter().try_for_each(|name| redraw(out, name))?;
         }
     }
     Ok(())

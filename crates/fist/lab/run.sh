@@ -2,45 +2,41 @@
 # File systems of Debian's kernel, instrumented, compiled without a warning, loaded into that kernel in
 # a virtual machine, worked on, and their images searched for what was deleted.
 #
-#   TACITA_LAB=FOLDER run.sh [TACITA]
+#   TACITA_LAB=FOLDER run.sh [--kernel 6.1|6.12] [TACITA]
 #
 # FOLDER is that of the lab (crates/testkit/lab/host.sh); TACITA is target/release/tacita by default.
-# Needs the packages linux-source-6.1 and linux-headers of the lab's kernel, and a compiler.
-# FILE_SYSTEMS names those that are compiled with `trace`; ext2, fat and ramfs are run, too.
+# Needs the packages linux-source-VERSION and linux-headers-RELEASE of one version, a compiler and fsx.
+# FILE_SYSTEMS names those that are compiled with `trace`; ext2, fat, ramfs, nfs and base0fs are run, too. NFS has the
+# kernel's own server in the same machine; base0fs (targets/base0fs) is stacked on ext2.
+# KERNEL_SOURCE=FOLDER is a source that need not be taken apart again.
 cd "$(dirname "$0")"
 lab="file systems instrumented by FiST"
 . ../../testkit/lab/host.sh
-needs make gcc mkfs.ext2 e2fsck mkfs.vfat fsck.vfat python3
-file_systems=${FILE_SYSTEMS:-ext2 fat ramfs minix sysv ufs udf exfat isofs jfs nfs}
-release=$("$TACITA_LAB/vm" --print release)
-headers=/lib/modules/$release/build
-[ -d "$headers" ] || headers=/usr/src/linux-headers-$release
-tarball=/usr/src/linux-source-6.1.tar.xz
-[ -d "$headers" ] || { skip "linux-headers-$release is not installed"; exit 0; }
-[ -f "$tarball" ] || { skip "linux-source-6.1 is not installed"; exit 0; }
+. ./kernel.sh
+kernel=6.1
+if [ "${1:-}" = --kernel ]; then
+    kernel=${2:?--kernel 6.1 or --kernel 6.12}
+    shift 2
+fi
+needs make gcc mkfs.ext2 e2fsck mkfs.vfat fsck.vfat python3 chattr
+fsx=$(command -v fsx || echo "${CARGO_HOME:-$HOME/.cargo}/bin/fsx")
+[ -x "$fsx" ] || { skip "fsx is not installed (cargo install --locked fsx@0.3.2)"; exit 0; }
+file_systems=${FILE_SYSTEMS:-ext2 fat ramfs minix sysv ufs udf exfat isofs jfs nfs base0fs}
 tacita=$(built "${1:-../../../target/release/tacita}")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-members=(linux-source-6.1/include/linux/fs.h)
-for file_system in $file_systems; do
-    members+=("linux-source-6.1/fs/$file_system")
-done
-tar -C "$work" -xf "$tarball" "${members[@]}"
+find_kernel "$kernel" "$work"
+echo "== Linux $release"
 
 # make_module FILE_SYSTEM EXTENSION: builds it in $work/EXTENSION/FILE_SYSTEM, without a warning.
 make_module() {
-    local out=$work/$2/$1 log=$work/make.log start end
+    local source
+    source=$(source_of "$1" "$kernel" "$work")
     mkdir -p "$work/$2"
-    start=$(date +%s%N)
-    "$tacita" fist instrument "$work/linux-source-6.1/fs/$1" "$2" --out "$out" > /dev/null
-    end=$(date +%s%N)
-    local milliseconds=$(((end - start) / 1000000))
-    start=$end
-    make -s -C "$headers" "M=$out" modules > "$log" 2>&1 || { cat "$log" >&2; fail "$1 with $2 is not compiled"; }
-    end=$(date +%s%N)
-    ! grep -i warning "$log" >&2 || fail "$1 with $2 is compiled with warnings"
-    echo "$1 with $2: instrumented in $milliseconds ms, compiled in $(((end - start) / 1000000)) ms"
+    "$tacita" fist instrument "$source" "$2" --out "$work/$2/$1" --headers "$common" > /dev/null
+    compile "$work/$2/$1"
+    echo "$1 with $2: instrumented, compiled without a warning"
 }
 
 # image FILE_SYSTEM: a new image.
@@ -48,58 +44,77 @@ image() {
     rm -f "$work/image"
     truncate -s 16M "$work/image"
     case $1 in
-        ext2) mkfs.ext2 -q -F "$work/image" ;;
+        ext2 | nfs4 | base0fs) mkfs.ext2 -q -F "$work/image" ;;
         vfat) mkfs.vfat "$work/image" > /dev/null ;;
     esac
 }
 
-# run FOLDER EXTENSION FILE_SYSTEM OPTIONS: plays in the guest, on the image if there is one.
-run() {
-    local disk=()
-    [ "$3" = ramfs ] || disk=(--disk "$work/image")
-    guest --share "$work/$2/$1=/k:ro" --modules mbcache,nls_cp437,nls_ascii,nls_iso8859-1,nls_utf8 \
-        --append panic_on_warn=1 --timeout 900 "${disk[@]}" -- in-guest.sh "$2" "$3" "$4"
+# play SCRIPT FOLDER EXTENSION FILE_SYSTEM OPTIONS [OPTION OF vm...]: runs a script of this folder in the guest,
+# on the image if there is one, and looks at the image.
+play() {
+    local script=$1 folder=$2 extension=$3 name=$4 options=$5 disk=()
+    shift 5
+    [ "$name" = ramfs ] || disk=(--disk "$work/image")
+    guest --share "$work/$extension/$folder=/k:ro" --share "$PWD=/g:ro" --share "$lab_folder=/t:ro" \
+        --modules nls_cp437,nls_ascii,nls_iso8859-1,nls_utf8 \
+        --append panic_on_warn=1 --timeout 900 "${disk[@]}" "$@" -- "$script" "$extension" "$name" "$options"
+    case $name in
+        ext2 | nfs4 | base0fs) e2fsck -fn "$work/image" > "$work/check" 2>&1 ;;
+        vfat) fsck.vfat -n "$work/image" > "$work/check" 2>&1 ;;
+    esac || { cat "$work/check" >&2; fail "$name: the image is damaged"; }
 }
 
-# whole FILE_SYSTEM: the image is without fault.
-whole() {
-    case $1 in
-        ext2) e2fsck -fn "$work/image" > "$work/check" 2>&1 ;;
-        vfat) fsck.vfat -n "$work/image" > "$work/check" 2>&1 ;;
-    esac || { cat "$work/check" >&2; fail "$1: the image is damaged"; }
+# judged WANTED: what is left in the image.
+judged() {
+    python3 judge.py "$work/image" "$1"
 }
 
 for file_system in $file_systems; do
     make_module "$file_system" trace
 done
-for file_system in ext2 fat ramfs; do
+here=(--host-root --env "PATH=$(dirname "$fsx"):$PATH")
+for file_system in ext2 fat ramfs nfs base0fs; do
     [[ " $file_systems " == *" $file_system "* ]] || continue
     make_module "$file_system" purge
-    case $file_system in fat) name=vfat ;; *) name=$file_system ;; esac
+    purged=purged
+    case $file_system in
+        fat) name=vfat ;;
+        nfs) name=nfs4 purged=names-stay ;;
+        base0fs) name=base0fs purged=names-stay ;;
+        *) name=$file_system ;;
+    esac
     echo "== $name"
+    for extension in trace purge; do
+        image "$name"
+        play work.sh "$file_system" "$extension" "$name" "" "${here[@]}"
+    done
     image "$name"
-    run "$file_system" trace "$name" ""
+    play deletions.sh "$file_system" trace "$name" ""
     if [ "$name" = ramfs ]; then
-        run ramfs purge ramfs purge_triple,purge_async
+        play deletions.sh ramfs purge ramfs purge_triple,purge_async
+        gcc -O2 -static -o "$work/memory" memory.c
+        memory=(--file "$work/memory=/memory" --memory 384)
+        play memory.sh ramfs trace ramfs "" "${memory[@]}"
+        for options in "" purge_triple purge_async purge_method=h; do
+            play memory.sh ramfs purge ramfs "$options" "${memory[@]}"
+        done
         continue
     fi
-    whole "$name"
-    python3 judge.py "$work/image" lost
-    for options in "" purge_triple purge_async purge_triple,purge_async; do
+    judged lost
+    for options in "" purge_triple purge_method=d purge_method=h purge_async purge_triple,purge_async; do
         image "$name"
-        run "$file_system" purge "$name" "$options"
-        whole "$name"
-        python3 judge.py "$work/image" purged
+        play deletions.sh "$file_system" purge "$name" "$options"
+        judged "$purged"
     done
+    [ "$purged" = purged ] || continue
+    make_module "$file_system" readonly
+    image "$name"
+    play readonly.sh "$file_system" readonly "$name" thaw=warm
 done
 if [[ " $file_systems " == *" ext2 "* ]]; then
-    echo "== blocks written"
-    for load in build mail; do
-        for case in "trace " "purge " "purge purge_triple"; do
-            image ext2
-            guest --share "$work/${case%% *}/ext2=/k:ro" --modules mbcache --timeout 900 --disk "$work/image" \
-                -- written.sh "${case%% *}_ext2" "${case#* }" "$load"
-        done
-    done
+    echo "== only marked files"
+    image ext2
+    play marked.sh ext2 purge ext2 purge_marked "${here[@]}"
+    judged marked
 fi
-echo "file systems instrumented by FiST: ok"
+echo "file systems instrumented by FiST, Linux $release: ok"

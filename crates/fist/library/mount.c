@@ -182,6 +182,16 @@ static void fist_free_context(struct fs_context *fc)
 	kfree(context);
 }
 
+/* The kernel frees a copy that failed, too. */
+static int fist_copy_context(struct fs_context *fc, struct fs_context *from)
+{
+	const struct fs_context_operations *own = fist_context(from)->own;
+	struct fist_context *context = kmemdup(fist_context(from), sizeof(*context), GFP_KERNEL);
+
+	fc->ops = context ? &context->ops : own;
+	return context ? own->dup(fc, from) : -ENOMEM;
+}
+
 int fist_init_fs_context(struct fs_context *fc, int (*init)(struct fs_context *))
 {
 	struct fist_context *context;
@@ -200,8 +210,8 @@ int fist_init_fs_context(struct fs_context *fc, int (*init)(struct fs_context *)
 	context->ops.parse_param = fist_parse_param;
 	context->ops.get_tree = fist_get_tree;
 	context->ops.free = fist_free_context;
-	/* A copy would share what is freed with the first. */
-	context->ops.dup = NULL;
+	if (context->own->dup)
+		context->ops.dup = fist_copy_context;
 	context->mnt = fist_defaults;
 	fc->ops = &context->ops;
 	return 0;

@@ -8,6 +8,7 @@ mod primitives;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::edits::Edits;
 use crate::error::{Error, Kind, Place, Result};
 use crate::lexer::{Token, tokens};
 
@@ -36,7 +37,7 @@ pub(crate) struct MountOption {
 }
 
 /// What a mount option holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OptionType {
     /// There or not.
     Bool,
@@ -44,6 +45,8 @@ pub(crate) enum OptionType {
     Int,
     /// A short text.
     Text,
+    /// One of these words.
+    Words(Vec<String>),
 }
 
 /// Which operations or functions a rule is for.
@@ -188,6 +191,18 @@ impl Extension {
     pub(crate) fn shared_functions(&self) -> Vec<String> {
         let source = &self.source[self.extra.clone()];
         shared_functions(source)
+    }
+
+    /// The extra code, each function that other files can call exported behind it, under its own conditions.
+    pub(crate) fn exporting_extra(&self) -> String {
+        let source = &self.source[self.extra.clone()];
+        let parsed = crate::source::Source::parse(Path::new("extra"), source.to_vec());
+        let functions = parsed.map(|parsed| parsed.functions).unwrap_or_default();
+        let mut edits = Edits::default();
+        for function in functions.iter().filter(|function| !function.is_static) {
+            edits.insert(function.body.end, format!("\nEXPORT_SYMBOL_GPL({});", function.name));
+        }
+        String::from_utf8_lossy(&edits.apply(source).bytes).into_owned()
     }
 
     pub(crate) fn has_extra(&self) -> bool {

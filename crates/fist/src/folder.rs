@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
+use crate::includes::{self, Outside};
 use crate::initialiser::FILE_SYSTEM;
 use crate::source::Source;
 
@@ -21,6 +22,8 @@ pub struct Folder {
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
     /// Those of C.
     pub(crate) sources: Vec<Source>,
+    /// Headers from beside the folder.
+    pub(crate) outside: Outside,
 }
 
 impl Folder {
@@ -37,7 +40,11 @@ impl Folder {
             let name = path.file_name().map(PathBuf::from).unwrap_or_default();
             files.insert(name, read_file(path)?);
         }
-        Self::of(path, files)
+        let mut this = Self::of(path, files)?;
+        if meta.is_dir() {
+            this.outside = includes::read(path, &this.sources);
+        }
+        Ok(this)
     }
 
     /// Takes files that were read.
@@ -52,7 +59,7 @@ impl Folder {
                 sources.push(Source::parse(name, bytes.clone())?);
             }
         }
-        let this = Self { path: path.to_owned(), files, sources };
+        let this = Self { path: path.to_owned(), files, sources, outside: Outside::new() };
         this.is_file_system()?;
         Ok(this)
     }

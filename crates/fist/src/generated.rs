@@ -22,8 +22,14 @@ const PURGE: &str = include_str!("../library/purge.c");
 const MOUNT_FUNCTIONS: [&str; 4] =
     ["fist_mnt", "fist_mount", "fist_init_fs_context", "fist_kill_sb"];
 /// And if it purges.
-const PURGE_FUNCTIONS: [&str; 5] =
-    ["fistPurgeRange", "fistPurgeBlock", "fistPurgeName", "fistPurgeLater", "fistPurgeSync"];
+const PURGE_FUNCTIONS: [&str; 6] = [
+    "fistPurgeRange",
+    "fistPurgeBlock",
+    "fistPurgeFile",
+    "fistPurgeName",
+    "fistPurgeLater",
+    "fistPurgeSync",
+];
 
 /// Whether an extension uses the library that overwrites.
 pub(crate) fn purges(extension: &Extension) -> bool {
@@ -58,10 +64,11 @@ pub(crate) fn header(extension: &Extension) -> String {
 }
 
 fn member(option: &MountOption) -> String {
-    match option.value {
+    match &option.value {
         OptionType::Bool => format!("bool {};", option.name),
         OptionType::Int => format!("int {};", option.name),
         OptionType::Text => format!("char {}[32];", option.name),
+        OptionType::Words(_) => format!("const char *{};", option.name),
     }
 }
 
@@ -81,6 +88,13 @@ pub(crate) fn names(names: &Names, folder: &str, extension: &Extension) -> Strin
 /// Functions of ours and of the extension that other files may call.
 fn shared(extension: &Extension) -> Vec<String> {
     let mut found = extension.shared_functions();
+    found.extend(library(extension));
+    found
+}
+
+/// Functions of ours that other files may call.
+fn library(extension: &Extension) -> Vec<String> {
+    let mut found = Vec::new();
     if !extension.options.is_empty() {
         found.extend(MOUNT_FUNCTIONS.map(str::to_owned));
     }
@@ -130,10 +144,14 @@ pub(crate) fn code(extension: &Extension, names: &Names, sources: &[Source], man
         text += PURGE;
         text.push('\n');
     }
-    text += extension.text(&extension.extra);
+    if many {
+        text += &extension.exporting_extra();
+    } else {
+        text += extension.text(&extension.extra);
+    }
     text.push('\n');
     if many {
-        for function in shared(extension) {
+        for function in library(extension) {
             let _ = writeln!(text, "EXPORT_SYMBOL_GPL({function});");
         }
     }
@@ -145,7 +163,7 @@ pub(crate) fn code(extension: &Extension, names: &Names, sources: &[Source], man
 
 fn taking(option: &MountOption) -> String {
     let name = &option.name;
-    let take = match option.value {
+    let take = match &option.value {
         OptionType::Bool => {
             format!("\t\tif (value)\n\t\t\treturn -EINVAL;\n\t\tmnt->{name} = true;\n")
         }
@@ -155,6 +173,17 @@ fn taking(option: &MountOption) -> String {
         OptionType::Text => format!(
             "\t\tif (!value || strscpy(mnt->{name}, value, sizeof(mnt->{name})) < 0)\n\t\t\treturn -EINVAL;\n"
         ),
+        OptionType::Words(words) => {
+            let mut text = "\t\tif (!value)\n\t\t\treturn -EINVAL;\n".to_owned();
+            for word in words {
+                let _ = write!(
+                    text,
+                    "\t\tif (!strcmp(value, \"{word}\")) {{\n\t\t\tmnt->{name} = \"{word}\";\n\t\t\treturn 1;\n\t\t}}\n"
+                );
+            }
+            text += "\t\treturn -EINVAL;\n";
+            return format!("\tif (!strcmp(key, \"{name}\")) {{\n{text}\t}}\n");
+        }
     };
     format!("\tif (!strcmp(key, \"{name}\")) {{\n{take}\t\treturn 1;\n\t}}\n")
 }

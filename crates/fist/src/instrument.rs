@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::extension::Extension;
 use crate::folder::Folder;
 use crate::generated;
+use crate::includes;
 use crate::initialiser::{FILE_SYSTEM, Handler};
 use crate::kernel::Kernel;
 use crate::makefile;
@@ -113,6 +114,8 @@ impl Instrumenter<'_> {
             .flat_map(|source| &source.initialisers)
             .filter(|v| v.is_vector())
             .count();
+        let outside = self.folder.outside.iter();
+        files.extend(outside.map(|(path, bytes)| (includes::place(path), bytes.clone())));
         self.add_files(&mut files);
         let file_systems = self.names.file_systems.iter().map(|old| self.names.of(old)).collect();
         Ok(Instrumented { files, file_systems, report: self.report.clone() })
@@ -147,6 +150,7 @@ impl Instrumenter<'_> {
             include(&mut edits, source, first);
         }
         self.names.rename(&mut edits, source);
+        includes::redirect(&mut edits, source, &self.folder.outside);
         if edits.is_empty() {
             return Ok((Vec::new(), false));
         }

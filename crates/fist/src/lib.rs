@@ -22,6 +22,7 @@ mod extension;
 pub mod faults;
 mod folder;
 mod generated;
+mod includes;
 mod initialiser;
 mod instrument;
 mod kernel;

@@ -1,38 +1,22 @@
 #!/bin/sh -e
 # In the virtual machine: in-guest.sh FS MANNER; the disk is /dev/vda, MANNER is "plain", "refused", or
 # options of `tacita purge mount`.
+. /guest.sh
 lower=/tmp/lower upper=/tmp/upper server=/tmp/server
 mkdir -p $lower $upper $server
 filler=$(yes 'LOST-in-the-lab, a line like any other' | head -2000)
 
-# Serves the disk by this kernel's own NFS server, to itself. The tables that other machines have
-# daemons for are written by hand.
-serve() {
-    mount -t ext4 /dev/vda $server
-    mount -t nfsd nfsd /proc/fs/nfsd
-    ip link set lo up
-    echo '-2 -3 +4 +4.1 +4.2' > /proc/fs/nfsd/versions
-    mkdir -p /var/lib/nfs/v4recovery
-    echo 'nfsd 127.0.0.1 2147483647 lab' > /proc/net/rpc/auth.unix.ip/channel
-    # fsid 0, no_root_squash, insecure, sync, no_subtree_check.
-    echo "lab $server 2147483647 9218 65534 65534 0" > /proc/net/rpc/nfsd.export/channel
-    echo "lab 1 \\x00000000 2147483647 $server" > /proc/net/rpc/nfsd.fh/channel
-    echo 'tcp 2049' > /proc/fs/nfsd/portlist
-    echo 2 > /proc/fs/nfsd/threads
-    echo Y > /proc/fs/nfsd/v4_end_grace
-}
-
 mount_lower() {
     case $1 in
         nfs)
-            [ -e /proc/fs/nfsd/threads ] || { modprobe nfsd; modprobe nfsv4; serve; }
+            [ -e /proc/fs/nfsd/threads ] || { modprobe nfsv4; mount -t ext4 /dev/vda $server; serve_nfs $server; }
             mount -t nfs4 -o vers=4.2,addr=127.0.0.1,clientaddr=127.0.0.1 127.0.0.1:/ $lower
             ;;
         *) mount -t "$1" /dev/vda $lower ;;
     esac
 }
 
-fill() {
+fill_lower() {
     mkdir $1/secretname-folder
     for n in 1 2 3 4 5 6 7; do
         echo "$filler" > "$1/secretname-$n.txt"
@@ -74,7 +58,7 @@ if [ "$2" = refused ]; then
     umount $lower
     exit 0
 fi
-fill $lower
+fill_lower $lower
 umount $lower
 mount_lower "$1"
 echo x > $lower/touched
@@ -100,14 +84,4 @@ else
     [ "$1" = nfs ] || [ ! -e $lower/.tacita-purge ]
 fi
 umount $lower
-if [ "$1" = nfs ]; then
-    echo 0 > /proc/fs/nfsd/threads
-    for table in auth.unix.ip nfsd.fh nfsd.export; do
-        echo 2147483647 > /proc/net/rpc/$table/flush
-    done
-    for _ in 1 2 3 4 5; do
-        umount $server && exit 0
-        sleep 1
-    done
-    exit 1
-fi
+[ "$1" != nfs ] || stop_nfs $server

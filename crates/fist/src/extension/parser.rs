@@ -237,15 +237,19 @@ impl<'a> Reader<'a> {
             "bool" => OptionType::Bool,
             "int" => OptionType::Int,
             "string" => OptionType::Text,
+            _ if self.is(b'|') => OptionType::Words(self.words(type_name.clone())?),
             _ => {
                 return Err(self
                     .extension
                     .refuse(&range, format!("a mount option cannot be of type {type_name}"))
-                    .with_remedy("the types are bool, int and string"));
+                    .with_remedy(
+                        "the types are bool, int, string, and words to choose from: a|b|c",
+                    ));
             }
         };
-        let mut default = match value {
+        let mut default = match &value {
             OptionType::Text => "\"\"".to_owned(),
+            OptionType::Words(_) => format!("\"{type_name}\""),
             _ => "0".to_owned(),
         };
         let mut end = range.end;
@@ -253,21 +257,37 @@ impl<'a> Reader<'a> {
             self.at += 1;
             let at = self.range();
             let kind = self.tokens.get(self.at).map(|token| token.kind);
-            let fits = match value {
+            let fits = match &value {
                 OptionType::Text => kind == Some(lexer::Kind::Text) && self.text().starts_with('"'),
+                OptionType::Words(_) => false,
                 OptionType::Int | OptionType::Bool => kind == Some(lexer::Kind::Number),
             };
             if !fits {
                 return Err(self
                     .extension
                     .refuse(&at, format!("this is no default for an option of type {type_name}"))
-                    .with_remedy("write a number, or for a string a text in quotes"));
+                    .with_remedy("write a number, for a string a text in quotes, and of words the default first"));
             }
             self.text().clone_into(&mut default);
             end = at.end;
             self.at += 1;
         }
         Ok(MountOption { name, value, default, range: start..end })
+    }
+
+    /// The words behind the first of an option, which are to choose from.
+    fn words(&mut self, first: String) -> Result<Vec<String>> {
+        let mut words = vec![first];
+        while self.is(b'|') {
+            self.at += 1;
+            let (word, range) = self.word("a choice")?;
+            if words.contains(&word) {
+                let refused = self.extension.refuse(&range, format!("{word} is there twice"));
+                return Err(refused.with_remedy("name each choice once"));
+            }
+            words.push(word);
+        }
+        Ok(words)
     }
 
     fn operation_rule(&mut self, start: usize) -> Result<Rule> {

@@ -28,23 +28,35 @@ fn the_extension_of_the_papers_figure_3_is_one() {
 
 #[test]
 fn options_functions_and_additions_are_read() {
-    let text = "%mntopt passes=int:3\n%mntopt marked=bool // only those\n%mntopt how=string:\"c\"\n%%\n\
+    let text = "%mntopt passes=int:3\n%mntopt marked=bool // only those\n%mntopt how=string:\"c\"\n%mntopt method=c|e|h\n%%\n\
                 %func:ext2_free?:precall { a(%1, $0.inode->i_size % 7); };\n\
                 %add:super_operations:evict_inode { b($0); }\n%%\nint a;\n";
     let extension = parse(text).unwrap();
+    let words = ["c", "e", "h"].map(str::to_owned).to_vec();
     let options: Vec<(&str, OptionType, &str)> =
-        extension.options.iter().map(|o| (&*o.name, o.value, &*o.default)).collect();
+        extension.options.iter().map(|o| (&*o.name, o.value.clone(), &*o.default)).collect();
     assert_eq!(
         options,
         [
             ("passes", OptionType::Int, "3"),
             ("marked", OptionType::Bool, "0"),
-            ("how", OptionType::Text, "\"c\"")
+            ("how", OptionType::Text, "\"c\""),
+            ("method", OptionType::Words(words), "\"c\""),
         ]
     );
     assert_eq!(extension.rules[0].target, Target::Function("ext2_free".to_owned(), true));
     assert_eq!(extension.additions[0].entry, "evict_inode");
     assert!(extension.has_extra());
+}
+
+#[test]
+fn functions_of_the_last_part_are_exported_under_their_own_conditions() {
+    let extra =
+        "#ifdef A\nint a(void)\n{\n\treturn 0;\n}\n#endif\nstatic int b(void)\n{\n\treturn 1;\n}\n";
+    let extension = parse(&format!("%%\n%%\n{extra}")).unwrap();
+    assert_eq!(extension.shared_functions(), ["a"]);
+    let wanted = extra.replacen("}\n", "}\nEXPORT_SYMBOL_GPL(a);\n", 1);
+    assert_eq!(extension.exporting_extra().trim(), wanted.trim());
 }
 
 #[test]
@@ -68,6 +80,8 @@ fn what_is_wrong_is_shown_with_its_place_and_a_remedy() {
         ("%%\n%add:super_ops:evict_inode { }\n", "there are no vectors of type super_ops"),
         ("%mntopt a=float\n%%\n", "cannot be of type float"),
         ("%mntopt a=int\n%mntopt a=int\n%%\n", "e.fist:2:1: the mount option a is declared twice"),
+        ("%mntopt a=c|d|c\n%%\n", "e.fist:1:15: c is there twice"),
+        ("%mntopt a=c|d:c\n%%\n", "no default for an option"),
         ("%option a\n%%\n", "there is no declaration %option"),
         ("%%\nint x;\n", "a declaration or rule begins with `%`"),
     ] {
