@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use super::{Chapter, Stop};
 
-const STYLE: &str = "body { font: 16px/1.5 sans-serif; color: #222; max-width: 52em; margin: 2em auto; \
-     padding: 0 1em } img { max-width: 100%; border: 1px solid #ddd } pre { overflow-x: auto; \
-     background: #f6f6f6; padding: 0.5em } td { vertical-align: top; padding: 0.2em 0.8em 0.2em 0; \
-     overflow-wrap: anywhere } td:first-child { white-space: nowrap } .yes { color: #00734c } .no { color: #b2182b; font-weight: bold } \
-     .seen { color: #555 }";
+const STYLE: &str = "body { font: 16px/1.5 sans-serif; color: #222; max-width: 52em; \
+     margin: 2em auto; padding: 0 1em } img { max-width: 100%; border: 1px solid #ddd } \
+     pre { overflow-x: auto; background: #f6f6f6; padding: 0.5em } \
+     td { vertical-align: top; padding: 0.2em 0.8em 0.2em 0; overflow-wrap: anywhere } \
+     td:first-child { white-space: nowrap } .yes { color: #00734c } \
+     .no { color: #b2182b; font-weight: bold } .seen { color: #555 }";
 
 /// The whole page.
 pub(super) fn page(chapters: &[(&Stop, Chapter)]) -> String {
