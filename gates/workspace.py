@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What no compiler looks at: licences, sources and bans of dependencies, the Rust that they need,
 dependencies that nothing uses, files that no module names, modules and crates that ARCHITECTURE.md
-does not name, and imports against the order that it gives.
+does not name, imports against the order that it gives, planted faults that no test plants or that
+docs/testing.md does not name, and variables that CONTRIBUTING.md does not name.
 
 Reads `cargo metadata`, manifests, deny.toml, ARCHITECTURE.md and the sources. Prints what is wrong; exit 1 then.
 """
@@ -196,10 +197,35 @@ def unknown_messages():
             yield f"docs/troubleshooting.md: nothing prints `{message}`"
 
 
+def untested_faults():
+    page = set(re.findall(r"\w+", (ROOT / "docs/testing.md").read_text()))
+    for faults in sorted((ROOT / "crates").glob("*/src/faults.rs")):
+        crate = faults.parent.parent
+        body = re.search(r"enum Fault \{(.*?)\n\s*\}", code_of(faults)[0], re.DOTALL)[1]
+        tests = "".join(code_of(file)[1] for file in (crate / "src").rglob("*.rs"))
+        tests += "".join(file.read_text() for file in (crate / "tests").rglob("*.rs"))
+        for name in re.findall(r"^\s*(\w+),$", body, re.MULTILINE):
+            if not re.search(rf"\b{name}\b", tests):
+                yield f"crates/{crate.name}: no test plants {name}"
+            if name not in page:
+                yield f"docs/testing.md does not name the planted fault {name} of crates/{crate.name}"
+
+
+def unknown_variables():
+    """Variables that somebody may set and that CONTRIBUTING.md does not name; not those that a test
+    sets for a process of its own."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    for file in sorted((ROOT / "crates").rglob("*.rs")):
+        for name in re.findall(r'(?:env_number|var_os|var)\("(TACITA_[A-Z_]+)"', file.read_text()):
+            if f"`{name}=" not in page and f'.env("{name}"' not in file.read_text():
+                yield f"CONTRIBUTING.md does not name the variable {name}"
+
+
 def main():
     rules = tomllib.loads((ROOT / "deny.toml").read_text())
     found = [*dependencies(metadata(), rules), *unused_dependencies()]
     found += [*unnamed_files(), *unnamed_modules(), *upward_imports(), *unknown_messages()]
+    found += [*untested_faults(), *unknown_variables()]
     for complaint in found:
         print(f"gates: {complaint}")
     sys.exit(1 if found else 0)

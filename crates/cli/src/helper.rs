@@ -1,5 +1,6 @@
 //! Called by mount(8) and umount(8), as the helper of a type of file system: for a line of /etc/fstab
-//! with the type `fuse.tacita-hifs` they call `mount.fuse.tacita-hifs`, a link to this program.
+//! with the type `fuse.tacita-hifs` they call `mount.fuse.tacita-hifs`, a link to this program, or a
+//! script that calls it with this name in front of the other words.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,10 +15,13 @@ const OWN: &[u8] = b"tacita.";
 /// The words of a command line as this program understands them. Other words than a helper's are
 /// handed on as they are.
 pub(crate) fn words(words: Vec<OsString>) -> Vec<OsString> {
-    let name = words.first().and_then(|word| Path::new(word).file_name()?.to_str());
-    let name = name.unwrap_or_default().to_owned();
+    let name_of = |word: &OsString| Path::new(word).file_name()?.to_str().map(str::to_owned);
+    let is_helper = |name: &String| name.starts_with(MOUNT) || name.starts_with(UNMOUNT);
+    let called = words.iter().take(2).position(|word| name_of(word).is_some_and(|n| is_helper(&n)));
+    let Some(name) = called.and_then(|at| name_of(&words[at])) else { return words };
+    let rest = &words[called.unwrap_or(0) + 1..];
     if let Some(system) = name.strip_prefix(MOUNT) {
-        let (places, options) = taken_apart(&words[1..]);
+        let (places, options) = taken_apart(rest);
         let mut made = ["tacita", system, "mount"].map(OsString::from).to_vec();
         made.extend(own(&options));
         made.extend(handed_on(&options));
@@ -25,13 +29,10 @@ pub(crate) fn words(words: Vec<OsString>) -> Vec<OsString> {
         made.extend(places);
         return made;
     }
-    if name.starts_with(UNMOUNT) {
-        let (places, _) = taken_apart(&words[1..]);
-        let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
-        made.extend(places.into_iter().take(1));
-        return made;
-    }
-    words
+    let (places, _) = taken_apart(rest);
+    let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
+    made.extend(places.into_iter().take(1));
+    made
 }
 
 /// The words that name something, and the options behind `-o`. What else there may be, mount(8) has
@@ -88,7 +89,15 @@ mod tests {
         assert_eq!(of(called), "tacita privatefs mount --key=/k --pad -o ro -- host:7 /mnt");
         assert_eq!(of("mount.fuse.tacita-dnefs /v /mnt"), "tacita dnefs mount -- /v /mnt");
         assert_eq!(of("/sbin/umount.fuse.tacita-purge /mnt -r -t x"), "tacita umount -- /mnt");
-        for other in ["tacita hifs mount a b -o ro", "/usr/bin/tacita", "mount.fuse a b"] {
+        let called = "/usr/bin/tacita mount.fuse.tacita-hifs a b -o ro";
+        assert_eq!(of(called), "tacita hifs mount -o ro -- a b");
+        assert_eq!(of("tacita umount.fuse.tacita-hifs a"), "tacita umount -- a");
+        for other in [
+            "tacita hifs mount a b -o ro",
+            "/usr/bin/tacita",
+            "mount.fuse a b",
+            "tacita check x mount.fuse.tacita-hifs",
+        ] {
             assert_eq!(of(other), other);
         }
         assert_eq!(words(Vec::new()), Vec::<OsString>::new());

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs a package in a clean root of Debian, and mounts from its /etc/fstab.
+#
+#   check.sh PACKAGE.deb
+#
+# Needs root, debootstrap and a mirror of Debian. Nothing stays behind but a cached root in
+# target/package.
+set -euo pipefail
+package=$(realpath "${1:?usage: check.sh PACKAGE.deb}")
+cd "$(dirname "$0")/.."
+cache=$PWD/target/package/root.tar
+[ "$(id -u)" = 0 ] || { echo "check: needs root" >&2; exit 7; }
+
+root=$(mktemp -d)
+trap 'rm -rf --one-file-system "$root"' EXIT
+if [ ! -f "$cache" ]; then
+    mkdir -p "$(dirname "$cache")"
+    debootstrap --variant=minbase --include=man-db bookworm "$root" > "$cache.log"
+    tar -C "$root" -cf "$cache.new" .
+    mv "$cache.new" "$cache"
+else
+    tar -C "$root" -xf "$cache"
+fi
+cp "$package" "$root/root/tacita.deb"
+cp /etc/resolv.conf "$root/etc/"
+[ ! -d /etc/apt/apt.conf.d ] || cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
+
+cat > "$root/root/play" << 'PLAY'
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends /root/tacita.deb > /dev/null
+tacita --version
+man -w tacita tacita-hifs-mount tacita-formats > /dev/null
+umask 022
+mkdir -p /srv /ward
+tacita hifs format /srv/ward.img --size 16M > /dev/null
+echo "/srv/ward.img /ward fuse.tacita-hifs nofail,user,x-systemd.automount,uid=1000,umask=077 0 0" > /etc/fstab
+mount -a
+findmnt -n -o SOURCE,FSTYPE /ward
+echo patient > /ward/record
+stat -c '%u %a' /ward/record
+umount /ward
+# The helper has waited: the image is free, and canonical.
+tacita hifs check /srv/ward.img > /dev/null
+mount /ward
+cat /ward/record
+umount /ward
+apt-get purge -y -qq tacita > /dev/null
+find /usr /etc -name '*tacita*' ! -path '/usr/share/doc/*'
+PLAY
+
+wanted='/srv/ward.img fuse.tacita-hifs
+1000 700
+patient'
+printed=$(unshare --mount --pid --fork --kill-child --propagation private sh -ec '
+    mount -t proc proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    chroot "$1" sh /root/play' sh "$root")
+if [ "$(tail -n +2 <<< "$printed")" != "$wanted" ]; then
+    printf 'check: this is not what should be printed:\n%s\n' "$printed" >&2
+    exit 1
+fi
+echo "$printed"
+echo "installed, mounted from /etc/fstab, and removed"
