@@ -97,8 +97,16 @@ pub(crate) fn spinner() -> ProgressStyle {
 
 /// A progress bar over bytes.
 pub(crate) fn progress(what: &str, total_bytes: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(total_bytes), ProgressDrawTarget::stderr());
-    let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    bar(what, total_bytes, "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+}
+
+/// A progress bar over what is counted, whose number is told later.
+pub(crate) fn counter(what: &str) -> ProgressBar {
+    bar(what, 0, "{msg} {bar:30} {pos}/{len} {eta}")
+}
+
+fn bar(what: &str, of: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -5,7 +5,7 @@ mod status;
 
 use std::path::{Path, PathBuf};
 
-use tacita_purge::{Kind, Removal, RemovalOptions, Suitability};
+use tacita_purge::{Kind, Removal, RemovalOptions, Suitability, Watcher};
 
 use crate::arguments::Purge as Command;
 use crate::exit::{self, Failure, Outcome};
@@ -19,8 +19,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Mount(arguments) => mount::run(arguments),
         Command::File { paths, method, recursive, anyway, json } => {
-            let options =
-                RemovalOptions { method: method.clone(), recursive: *recursive, anyway: *anyway };
+            let (method, recursive, anyway) = (method.clone(), *recursive, *anyway);
+            let options = RemovalOptions { method, recursive, anyway, ..Default::default() };
             file(paths, options, *json)
         }
         Command::Probe { path, json } => probe(path, *json),
@@ -29,11 +29,16 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 }
 
 fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
-    let mut removal = Removal::new(options);
-    for path in paths {
-        removal.purge(path).map_err(|e| of_purge(&e))?;
-    }
-    let verdicts = removal.finish().map_err(|e| of_purge(&e))?;
+    let bar = output::progress("overwriting", 0);
+    let told = bar.clone();
+    let watcher = Watcher::new(move |done, of| {
+        told.set_length(of);
+        told.set_position(done);
+    });
+    let mut removal = Removal::new(RemovalOptions { watcher, ..options });
+    let purged = paths.iter().try_for_each(|path| removal.purge(path));
+    bar.finish_and_clear();
+    let verdicts = purged.and_then(|()| removal.finish()).map_err(|e| of_purge(&e))?;
     for verdict in &verdicts {
         let line = if json { output::json(&verdict.json()).to_string() } else { verdict.text() };
         output::print(&format!("{line}\n"))?;

@@ -277,3 +277,36 @@ fn the_server_runs_with_nothing_that_it_does_not_need() {
         assert_eq!(output.status.success(), is_met, "{said}");
     }
 }
+
+#[test]
+fn long_work_shows_how_far_it_is() {
+    let test = "long_work_shows_how_far_it_is";
+    if skip_without(test, &["script"]) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = made();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    fs::write(at("large"), vec![1; 64 << 20]).unwrap();
+    // What never was on the medium is not overwritten there.
+    fs::File::open(at("large")).unwrap().sync_all().unwrap();
+    expect(0, &["dnefs", "dump", &at("dnefs"), &at("dump")]);
+    let dump = at("dump");
+    for (words, shown) in [
+        (vec!["hifs", "check", &at("hifs")], "checking"),
+        (vec!["dnefs", "check", &at("dnefs")], "nodes"),
+        (vec!["dnefs", "dump", &at("dnefs"), &at("again")], "dumping"),
+        (vec!["dnefs", "audit", "--before", &dump, "--after", &dump], "searching"),
+        (vec!["purge", "file", "--anyway", &at("large")], "overwriting"),
+    ] {
+        // On a terminal, and on none.
+        let command = [&[TACITA], &words[..]].concat().join(" ");
+        let said = Command::new("script").args(["-qefc", &command, "/dev/null"]).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains(shown), "{command}: {said:?}");
+        if words[0] != "purge" {
+            let quiet = tacita(&words);
+            assert_eq!(String::from_utf8_lossy(&quiet.stderr), "", "{command}");
+        }
+    }
+}

@@ -69,13 +69,21 @@ impl Report {
     }
 }
 
+/// Who hears, from any thread, how many bytes have been searched, and of how many.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
 /// Looks for keys of deleted nodes in `after`. Nodes of `before` count, too, which was taken earlier of
 /// the same volume; `passwords` are all that the volume ever had.
 ///
 /// # Errors
 /// [`WrongPassword`] if there are superblocks and none of them opens.
-pub fn audit(before: &[u8], after: &[u8], passwords: &[Password]) -> Result<Report, WrongPassword> {
-    judge(before, after, None, passwords)
+pub fn audit(
+    before: &[u8],
+    after: &[u8],
+    passwords: &[Password],
+    progress: Progress<'_>,
+) -> Result<Report, WrongPassword> {
+    judge(before, after, None, passwords, progress)
 }
 
 /// The same of the memory of a daemon, such as a core dump, in place of `after`, which says what is in
@@ -87,8 +95,9 @@ pub fn audit_memory(
     memory: &[u8],
     (before, after): (&[u8], &[u8]),
     passwords: &[Password],
+    progress: Progress<'_>,
 ) -> Result<Report, WrongPassword> {
-    judge(before, after, Some(memory), passwords)
+    judge(before, after, Some(memory), passwords, progress)
 }
 
 fn judge(
@@ -96,6 +105,7 @@ fn judge(
     after: &[u8],
     memory: Option<&[u8]>,
     passwords: &[Password],
+    progress: Progress<'_>,
 ) -> Result<Report, WrongPassword> {
     let mut masters = dump::Masters::default();
     let volumes = [masters.find(before, passwords), masters.find(after, passwords)];
@@ -150,7 +160,7 @@ fn judge(
     let last = report.receipts.last().map_or(NO_RECEIPT, Receipt::digest);
     report.receipts_whole = first_break(&report.receipts, &last).is_none();
     let wanted: HashSet<_> = nodes.keys().copied().collect();
-    let found = search::search(searched, cipher, &wanted);
+    let found = search::search(searched, cipher, &wanted, progress);
     report.windows = found.windows;
     for (check_value, key) in found.keys {
         let node = &nodes[&check_value];

@@ -1,11 +1,16 @@
 //! Every window of a key's length as a key.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tacita_dnefs_format::{CipherChoice, key_page};
 use tacita_secret::{CheckValue, check_value_of};
 
+use crate::Progress;
 use crate::dump::Dump;
+
+/// Windows between two tellings of progress.
+const TOLD_EVERY: usize = 1 << 20;
 
 /// Where a key was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +36,13 @@ pub(crate) struct Found {
 }
 
 /// Looks for keys in a dump, as it is and in its pages of keys.
-pub(crate) fn search(dump: &Dump<'_>, cipher: CipherChoice, wanted: &HashSet<CheckValue>) -> Found {
-    let mut found = windows(dump.bytes, cipher, wanted);
+pub(crate) fn search(
+    dump: &Dump<'_>,
+    cipher: CipherChoice,
+    wanted: &HashSet<CheckValue>,
+    progress: Progress<'_>,
+) -> Found {
+    let mut found = windows(dump.bytes, cipher, wanted, progress);
     for page in &dump.key_pages {
         let keys = &page.bytes[key_page::HEADER_LEN..];
         for window in keys.windows(cipher.key_len()) {
@@ -48,7 +58,18 @@ pub(crate) fn search(dump: &Dump<'_>, cipher: CipherChoice, wanted: &HashSet<Che
 }
 
 /// Looks for keys in bytes as they are, on all processors.
-pub(crate) fn windows(bytes: &[u8], cipher: CipherChoice, wanted: &HashSet<CheckValue>) -> Found {
+pub(crate) fn windows(
+    bytes: &[u8],
+    cipher: CipherChoice,
+    wanted: &HashSet<CheckValue>,
+    progress: Progress<'_>,
+) -> Found {
+    let searched = AtomicU64::new(0);
+    let told = |windows: usize| {
+        let before = searched.fetch_add(windows as u64, Ordering::Relaxed);
+        progress(before + windows as u64, bytes.len() as u64);
+    };
+    let told = &told;
     let len = cipher.key_len();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let part = bytes.len().div_ceil(threads).max(1);
@@ -57,7 +78,7 @@ pub(crate) fn windows(bytes: &[u8], cipher: CipherChoice, wanted: &HashSet<Check
             .step_by(part)
             .map(|start| {
                 let end = bytes.len().min(start + part + len - 1);
-                scope.spawn(move || part_windows(&bytes[start..end], start, cipher, wanted))
+                scope.spawn(move || part_windows(&bytes[start..end], start, cipher, wanted, told))
             })
             .collect();
         let mut all = Found::default();
@@ -75,12 +96,16 @@ fn part_windows(
     start: usize,
     cipher: CipherChoice,
     wanted: &HashSet<CheckValue>,
+    told: &dyn Fn(usize),
 ) -> Found {
     let mut found = Found::default();
     // How many bytes before this one are equal to it: erased flash is one such run.
     let mut equal = 0;
     for (at, window) in bytes.windows(cipher.key_len()).enumerate() {
         found.windows += 1;
+        if at % TOLD_EVERY == TOLD_EVERY - 1 {
+            told(TOLD_EVERY);
+        }
         let last = window[window.len() - 1];
         equal = if at > 0 && last == window[window.len() - 2] { equal + 1 } else { 0 };
         if equal > window.len() {
@@ -107,13 +132,13 @@ mod tests {
             for at in (0..3000 - len).step_by(7).chain([1500 - len / 2, 1500, 3000 - len]) {
                 let mut bytes = vec![0xff; 3000];
                 bytes[at..at + len].copy_from_slice(&key);
-                let found = windows(&bytes, cipher, &wanted);
+                let found = windows(&bytes, cipher, &wanted, &|_, _| ());
                 assert_eq!(found.keys.values().collect::<Vec<_>>(), [&Place::Raw(at)]);
                 assert_eq!(found.windows, 3000 - len as u64 + 1);
             }
-            assert!(windows(&[0xff; 3000], cipher, &wanted).keys.is_empty());
+            assert!(windows(&[0xff; 3000], cipher, &wanted, &|_, _| ()).keys.is_empty());
             let erased = HashSet::from([check_value_of(cipher, &vec![0xff; len])]);
-            assert_eq!(windows(&[0xff; 3000], cipher, &erased).keys.len(), 1);
+            assert_eq!(windows(&[0xff; 3000], cipher, &erased, &|_, _| ()).keys.len(), 1);
         }
     }
 }

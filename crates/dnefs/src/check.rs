@@ -30,7 +30,11 @@ pub struct Findings {
 /// # Errors
 /// [`Kind::NotAVolume`]; [`Kind::WrongPassword`]; [`Kind::Damaged`] if there is no whole checkpoint;
 /// [`Kind::Device`].
-pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Findings> {
+pub fn check(
+    volume: &Arc<dyn Volume>,
+    password: Option<&Password>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Findings> {
     let unlocked = unlock(&**volume, password)?;
     let parameters = unlocked.superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
@@ -44,8 +48,10 @@ pub fn check(volume: &Arc<dyn Volume>, password: Option<&Password>) -> Result<Fi
     let all: Vec<_> = loaded.core.index.entries().map(|(at, _)| at).collect();
     let store = Store::new(Arc::clone(volume), parameters, loaded.core)?;
     let mut names = Names::default();
+    let of = all.len() as u64;
     for at in all {
         findings.nodes += 1;
+        progress(findings.nodes, of);
         if let Err(e) = names.look(&store, at) {
             findings.wrong.push(e.to_string());
         }

@@ -48,7 +48,6 @@ pub(crate) enum Fate {
 }
 
 /// A file whose content is being overwritten.
-#[derive(Debug)]
 pub(crate) struct Erasure<'a> {
     lower: &'a LowerFs,
     file: &'a File,
@@ -61,6 +60,8 @@ pub(crate) struct Erasure<'a> {
     odd: Option<State>,
     /// What every sector that is written begins with, and what is flushed then.
     tags: Option<(Tags, Arc<File>)>,
+    /// Who hears how many bytes have been written, all passes together.
+    watcher: &'a dyn Fn(u64),
     /// Bytes that never reached the medium.
     pub(crate) in_memory: u64,
     /// Bytes written over stored ones, all passes together.
@@ -112,6 +113,7 @@ impl<'a> Erasure<'a> {
             shared: 0,
             odd: None,
             tags: None,
+            watcher: &|_| (),
             in_memory: 0,
             overwritten: 0,
         };
@@ -183,6 +185,11 @@ impl<'a> Erasure<'a> {
         }
     }
 
+    /// From now on somebody hears how many bytes have been written, all passes together.
+    pub(crate) fn watch(&mut self, watcher: &'a dyn Fn(u64)) {
+        self.watcher = watcher;
+    }
+
     /// Bytes that are stored and can be overwritten.
     pub(crate) fn stored(&self) -> u64 {
         self.targets.len_bytes()
@@ -232,6 +239,7 @@ impl<'a> Erasure<'a> {
         let half = targets.len_bytes() / 2;
         let mut before_half = index == 0;
         let done = self.write(&targets, pattern, index, &mut |written| {
+            (self.watcher)(self.overwritten + written);
             if before_half && written >= half {
                 before_half = false;
                 step(Step::HalfPass);
@@ -334,6 +342,7 @@ impl<'a> Erasure<'a> {
             shared: paused.shared,
             odd: paused.odd,
             tags: paused.tags,
+            watcher: &|_| (),
             in_memory: paused.in_memory,
             overwritten: paused.overwritten,
         }

@@ -34,6 +34,6 @@ pub use lower_fs::{InPlace, Journal, LowerFs, Names};
 pub use method::{METHOD_LEN_MAX, Method, PASS_COUNT_MAX, Pattern};
 pub use overlay::{Overlay, OverlayOptions};
 pub use policy::{OnFailure, POLICY_ATTRIBUTE, Policy, Rule, parse_rules};
-pub use removal::{Removal, RemovalOptions};
+pub use removal::{Removal, RemovalOptions, Watcher};
 pub use suits::Suitability;
 pub use verdict::{Content, Part, Proof, Verdict};

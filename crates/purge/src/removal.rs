@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,6 +30,29 @@ use crate::{Error, Kind, Result, fillers, names, obstacle, xattrs};
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
 
+/// Who hears how many bytes of a file have been overwritten, in all passes, and of how many.
+#[derive(Clone, Default)]
+pub struct Watcher(Option<Rc<dyn Fn(u64, u64)>>);
+
+impl Watcher {
+    /// Whoever it is.
+    pub fn new(told: impl Fn(u64, u64) + 'static) -> Self {
+        Self(Some(Rc::new(told)))
+    }
+
+    fn tell(&self, done: u64, of: u64) {
+        if let Some(told) = &self.0 {
+            told(done, of);
+        }
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watcher").field(&self.0.is_some()).finish()
+    }
+}
+
 /// How paths are purged.
 #[derive(Debug, Clone, Default)]
 pub struct RemovalOptions {
@@ -38,6 +62,8 @@ pub struct RemovalOptions {
     pub recursive: bool,
     /// Also where overwriting does not reach the old blocks; the verdict says so.
     pub anyway: bool,
+    /// Hears how far it is with a file.
+    pub watcher: Watcher,
 }
 
 /// A run of purging over any number of paths. The journal is erased once, at its end.
@@ -304,6 +330,9 @@ impl Removal {
             let text = "it shares blocks with another file, which would stay";
             return Err(Error::new(Kind::Unpurgeable, text));
         }
+        let of = erasure.stored() * method.passes().len() as u64;
+        let told = |done| self.options.watcher.tell(done, of);
+        erasure.watch(&told);
         erasure.run(0, &mut |_| ())?;
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;

@@ -25,10 +25,16 @@ pub(super) fn run(
     let passwords: Vec<_> =
         password_files.iter().map(|file| passwords::first_line(file)).collect::<Outcome<_>>()?;
     let (before, after) = (read(before)?, read(after)?);
-    let audited = match memory {
-        Some(memory) => audit_memory(&read(memory)?, (&before, &after), &passwords),
-        None => audit(&before, &after, &passwords),
+    let bar = output::progress("searching", 0);
+    let told = |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
     };
+    let audited = match memory {
+        Some(memory) => audit_memory(&read(memory)?, (&before, &after), &passwords, &told),
+        None => audit(&before, &after, &passwords, &told),
+    };
+    bar.finish_and_clear();
     let report = audited.map_err(|e| {
         Failure::new(exit::NO_VOLUME, e.to_string())
             .with_remedy("give every password that the volume had, with --password-file each")

@@ -13,8 +13,13 @@ use crate::{output, passwords};
 pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<()> {
     let volume = Chip::open(path)?.volume();
     let password = super::password(path, &*volume, from)?;
-    let found =
-        tacita_dnefs::check(&volume, password.as_ref()).map_err(|e| exit::of_dnefs(path, &e))?;
+    let bar = output::counter("nodes");
+    let found = tacita_dnefs::check(&volume, password.as_ref(), &mut |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let found = found.map_err(|e| exit::of_dnefs(path, &e))?;
     let facts = json!({
         "whole": found.wrong.is_empty(),
         "nodes": found.nodes,
@@ -60,7 +65,15 @@ pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let chip = Chip::open(path)?;
     let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", out.display()));
     let new = NewFile::create(out).map_err(failed)?;
-    let unread = chip.dump(&mut new.file()).map_err(|e| exit::of_flash(path, &e))?;
+    let geometry = chip.volume().geometry();
+    // Two pages of each block are headers of UBI.
+    let block_len = u64::from(geometry.leb_len_bytes) + 2 * u64::from(geometry.page_len_bytes);
+    let wear = chip.wear().map_err(|e| exit::of_flash(path, &e))?;
+    let blocks = wear["physical_blocks"].as_u64().unwrap_or(0);
+    let bar = output::progress("dumping", blocks * block_len);
+    let dumped = chip.dump(&mut bar.wrap_write(new.file()));
+    bar.finish_and_clear();
+    let unread = dumped.map_err(|e| exit::of_flash(path, &e))?;
     new.publish().map_err(failed)?;
     for range in &unread {
         eprintln!(

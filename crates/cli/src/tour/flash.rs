@@ -54,7 +54,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     dnefs.close().map_err(of)?;
 
     let judge = |dump: &[u8]| {
-        audit(&before, dump, &[]).map_err(|e| Failure::new(exit::DEVICE, e.to_string()))
+        audit(&before, dump, &[], &|_, _| ()).map_err(|e| Failure::new(exit::DEVICE, e.to_string()))
     };
     let dumps = [("after the deletion", &unpurged), ("after the purge", &after)];
     let pictures = vec![("dumps.svg", dumps_drawn(&before, dumps))];

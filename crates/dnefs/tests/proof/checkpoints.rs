@@ -56,5 +56,5 @@ fn a_checkpoint_does_with_keys_that_are_too_few_for_all_of_the_index() {
     assert_eq!(fs.usage().collected, before.collected, "it was not for want of room");
     fs.sync().unwrap();
     fs.close().unwrap();
-    assert_eq!(check(&volume(&chip), None).unwrap().wrong, [""; 0]);
+    assert_eq!(check(&volume(&chip), None, &mut |_, _| {}).unwrap().wrong, [""; 0]);
 }

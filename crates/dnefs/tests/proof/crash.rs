@@ -189,7 +189,7 @@ pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
             }
             let left = tree(&fs);
             fs.close().unwrap();
-            let found = check(&volume(&chip), None).unwrap();
+            let found = check(&volume(&chip), None, &mut |_, _| {}).unwrap();
             assert!(found.wrong.is_empty() && found.was_unmounted, "{what}: {found:?}");
             assert!(keys_used_twice(&dump(&chip)).is_empty(), "{what}: a key has encrypted twice");
             drop(fs);

@@ -81,10 +81,13 @@ fn a_damaged_page_of_keys_takes_its_own_nodes_and_nothing_else() {
             // It does not count as unmounted, and opens all the same.
             assert!(!fs.close().unwrap().is_complete(), "{what}");
             drop(fs);
-            assert!(!check(&volume(&chip), None).unwrap().was_unmounted, "{what}");
+            assert!(!check(&volume(&chip), None, &mut |_, _| {}).unwrap().was_unmounted, "{what}");
             let after = dump(&chip);
             assert!(keys_used_twice(&after).is_empty(), "{what}");
-            assert!(audit(&before, &after, &[]).unwrap().recoverable.is_empty(), "{what}");
+            assert!(
+                audit(&before, &after, &[], &|_, _| ()).unwrap().recoverable.is_empty(),
+                "{what}"
+            );
             let fs = open(&chip);
             let again = readable(&fs);
             assert_eq!(again.len(), left.len() - 1, "{what}: what could be read can be read");
@@ -104,7 +107,7 @@ fn a_damaged_page_of_unused_keys_is_made_anew() {
     let receipt = fs.purge(PurgeScope::All).unwrap();
     assert!(receipt.is_complete(), "{receipt:?}");
     fs.close().unwrap();
-    assert!(check(&volume(&chip), None).unwrap().was_unmounted);
+    assert!(check(&volume(&chip), None, &mut |_, _| {}).unwrap().was_unmounted);
 }
 
 /// After a crash, too, with nodes that are in no checkpoint yet.
@@ -131,7 +134,8 @@ fn a_damaged_page_of_keys_takes_its_own_of_what_a_crash_left_and_nothing_else() 
             let chip = crashed();
             flip(&chip, 0, page);
             let before = dump(&chip);
-            let wrong = check(&volume(&chip), None).map(|found| found.wrong.join("\n"));
+            let wrong =
+                check(&volume(&chip), None, &mut |_, _| {}).map(|found| found.wrong.join("\n"));
             let Ok(fs) = Dnefs::open(volume(&chip), None, Arc::new(tacita_clock::System)) else {
                 refused += 1; // The checkpoint had its keys there.
                 continue;
@@ -149,7 +153,10 @@ fn a_damaged_page_of_keys_takes_its_own_of_what_a_crash_left_and_nothing_else() 
             fs.close().unwrap();
             let after = dump(&chip);
             assert!(keys_used_twice(&after).is_empty(), "{what}");
-            assert!(audit(&before, &after, &[]).unwrap().recoverable.is_empty(), "{what}");
+            assert!(
+                audit(&before, &after, &[], &|_, _| ()).unwrap().recoverable.is_empty(),
+                "{what}"
+            );
             drop(fs);
             let fs = open(&chip);
             assert_eq!((fs.lost_nodes(), readable(&fs)), (0, left), "{what}: it is told once");

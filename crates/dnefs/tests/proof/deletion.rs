@@ -85,7 +85,7 @@ fn prepared_in(seed: u64, first: impl Fn(&Dnefs)) -> (Arc<Emulator>, Dnefs, Node
 }
 
 fn judge(before: &[u8], after: &[u8]) -> Report {
-    let report = audit(before, after, &[]).unwrap();
+    let report = audit(before, after, &[], &|_, _| ()).unwrap();
     assert_eq!((&report.undecided, report.key_pages_sealed), (&None, 0));
     assert!(report.in_use > 0 && report.key_pages > 0 && report.windows > after.len() as u64 / 2);
     report
@@ -257,14 +257,14 @@ fn dumps_of_different_volumes_are_not_judged() {
         dump(&chip)
     });
     for (before, after) in [(&one, &two), (&two, &one)] {
-        let report = audit(before, after, &[]).unwrap();
+        let report = audit(before, after, &[], &|_, _| ()).unwrap();
         assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
         assert_eq!(report.undecided.as_deref(), Some("the dumps are of different volumes"));
     }
     assert!(judge(&one, &one).holds() && judge(&[], &one).holds());
     // Another volume may have been in the same place.
     let both = [&one[..], &two].concat();
-    let why = audit(&one, &both, &[]).unwrap().undecided;
+    let why = audit(&one, &both, &[], &|_, _| ()).unwrap().undecided;
     assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
 }
 
@@ -354,10 +354,10 @@ pub(crate) fn unused_game() {
     let before = dump(&chip);
     fs.purge(PurgeScope::All).unwrap();
     // The checkpoint that began the purge is of the epoch before.
-    let checkpoint = audit(&dump(&chip), &before, &[]).unwrap();
+    let checkpoint = audit(&dump(&chip), &before, &[], &|_, _| ()).unwrap();
     make(&fs, "later", &[8; 9000]);
     fs.sync().unwrap();
-    let later = audit(&dump(&chip), &before, &[]).unwrap();
+    let later = audit(&dump(&chip), &before, &[], &|_, _| ()).unwrap();
     assert!(later.newer > checkpoint.newer);
     assert_eq!(later.newer_known, checkpoint.newer_known, "keys were known before");
 }

@@ -26,7 +26,7 @@ pub(crate) fn game() {
         drop(fs);
         let before = dump(&chip);
         make_ephemeral(&*chip).unwrap();
-        let report = audit(&before, &dump(&chip), &[]).unwrap();
+        let report = audit(&before, &dump(&chip), &[], &|_, _| ()).unwrap();
         assert!(report.holds() && report.deleted > 10, "what it held is gone: {report:?}");
         for round in 0..3 {
             let fs = open_ephemeral(&chip, (0, 0));
@@ -39,13 +39,13 @@ pub(crate) fn game() {
             fs.purge(PurgeScope::Deleted).unwrap();
             assert!(tree(&fs) == tree(&model), "it is used like any other");
             let during = dump(&chip);
-            let report = audit(&during, &during, &[]).unwrap();
+            let report = audit(&during, &during, &[], &|_, _| ()).unwrap();
             assert!(report.holds() && report.deleted > 50, "while it is mounted: {report:?}");
             if round == 1 {
                 fs.close().unwrap();
             }
             drop(fs);
-            assert!(audit(&during, &dump(&chip), &[]).unwrap().holds(), "afterwards");
+            assert!(audit(&during, &dump(&chip), &[], &|_, _| ()).unwrap().holds(), "afterwards");
             assert!(keys_used_twice(&dump(&chip)).is_empty());
         }
     }
@@ -72,5 +72,5 @@ fn an_ephemeral_volume_is_empty_at_each_mount_and_opens_in_no_other_way() {
     }
     let kind = Dnefs::open(volume(&chip), None, Arc::new(System)).unwrap_err().kind();
     assert_eq!(kind, Kind::Ephemeral);
-    assert_eq!(check(&volume(&chip), None).unwrap_err().kind(), Kind::Ephemeral);
+    assert_eq!(check(&volume(&chip), None, &mut |_, _| {}).unwrap_err().kind(), Kind::Ephemeral);
 }

@@ -46,9 +46,9 @@ pub(crate) fn game() {
         }
         assert_eq!(offline(&chip), given, "after unmounting");
         let dump = dump(&chip);
-        let report = audit(&dump, &dump, &[]).unwrap();
+        let report = audit(&dump, &dump, &[], &|_, _| ()).unwrap();
         assert_eq!((report.receipts, report.receipts_whole), (given.clone(), true));
-        assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+        assert!(check(&volume(&chip), None, &mut |_, _| {}).unwrap().wrong.is_empty());
     }
     assert!(given.is_sorted_by(|a, b| a.epoch < b.epoch));
 }
@@ -72,7 +72,7 @@ fn the_oldest_receipts_go_where_there_are_many() {
     assert!(kept.len() >= 16 && kept.len() < 400, "{}", kept.len());
     assert!(last.ends_with(&kept));
     fs.close().unwrap();
-    assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+    assert!(check(&volume(&chip), None, &mut |_, _| {}).unwrap().wrong.is_empty());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_full_volume_is_purged_with_receipts() {
             there.end = fill().end.max(there.end);
         }
         fs.close().unwrap();
-        assert!(check(&volume(&chip), None).unwrap().wrong.is_empty());
+        assert!(check(&volume(&chip), None, &mut |_, _| {}).unwrap().wrong.is_empty());
         let fs = open(&chip);
         let oldest = format!("file {}", there.start);
         assert!(fs.is_sound() && fs.lookup(fs.root(), oldest.as_ref()).is_ok());

@@ -120,7 +120,8 @@ fn compare(image: &Path, password: Option<(&Password, &Path)>, end: End, what: &
         let (from_dump, _) = tree_of(&read(&dumped, &folder, file), &folder);
         assert!(from_dump == seen, "{what}: from a raw dump");
     }
-    let found = check(&volume(&chip), password.map(|(password, _)| password)).unwrap();
+    let found =
+        check(&volume(&chip), password.map(|(password, _)| password), &mut |_, _| {}).unwrap();
     assert_eq!(found.was_unmounted, matches!(end, End::Unmounted), "{what}");
     assert!(found.wrong.is_empty(), "{what}: {:?}", found.wrong);
     let fs = Dnefs::open(volume(&chip), password.map(|(password, _)| password), Arc::new(System))
@@ -229,7 +230,8 @@ fn both_refuse_the_same() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!said.contains("Traceback"), "byte {at}: {said}");
         let chip = Arc::new(Emulator::open(&image, Behaviour::default()).unwrap());
-        let is_whole = check(&volume(&chip), None).is_ok_and(|found| found.wrong.is_empty());
+        let is_whole =
+            check(&volume(&chip), None, &mut |_, _| {}).is_ok_and(|found| found.wrong.is_empty());
         assert_eq!(output.status.success(), is_whole, "byte {at}: {said}");
         *if is_whole { &mut taken } else { &mut refused } += 1;
     }

@@ -80,7 +80,7 @@ fn what_an_fsync_could_not_purge_the_next_one_does() {
     flash.erases_fail.store(false, Ordering::Relaxed);
     fs.sync_node(victim).unwrap();
     assert_eq!(fs.keys_waiting(), 0);
-    let report = audit(&before, &dump(&chip), &[]).unwrap();
+    let report = audit(&before, &dump(&chip), &[], &|_, _| ()).unwrap();
     assert!(report.holds() && report.deleted > 0, "{report:?}");
     let epoch = fs.usage().epoch;
     fs.sync_node(victim).unwrap();
