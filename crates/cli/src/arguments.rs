@@ -19,7 +19,9 @@ pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use fist::Fist;
 pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
 pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
-pub(crate) use pddm::{Endpoint, HiddenFlushName, Pddm, Rest};
+pub(crate) use pddm::{
+    Endpoint, HiddenFlushName, Pddm, ProfileName as PddmProfile, Rest, Shape as PddmShape,
+};
 pub(crate) use privatefs::{At as PrivateFsAt, Mount as PrivateFsMount, PrivateFs};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 

@@ -4,8 +4,10 @@ mod check;
 mod close;
 mod control;
 mod create;
+mod plan;
 mod serve;
 mod serving;
+mod shape;
 mod sweep;
 
 use std::path::Path;
@@ -25,6 +27,7 @@ use crate::{output, passwords};
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { .. } => create::run(command),
+        Command::Plan { size, shape, json } => plan::run(*size, shape, *json),
         Command::Open { .. } => serve::run(command),
         Command::Close { endpoint, rest, json } => close::run(endpoint, *rest, *json),
         Command::Status { endpoint, hidden, json } => control::status(endpoint, *hidden, *json),

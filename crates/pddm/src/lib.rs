@@ -16,6 +16,7 @@
 mod buffers;
 #[cfg(feature = "faults")]
 pub mod classic;
+mod cost;
 mod engine;
 mod entropy;
 mod error;
@@ -54,6 +55,7 @@ mod unlock;
 mod volume;
 mod writer;
 
+pub use cost::{Traffic, amplification, hidden_per_public};
 pub use entropy::{Entropy, Source};
 pub use error::{Error, Kind, Result};
 pub use geometry::{BLOCK_LEN, CLASSES_MAX, Geometry, Level, Parameters, Seq};

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, unlinkat};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::erasure::{Erasure, Fate};
@@ -13,7 +14,7 @@ use crate::error::During;
 use crate::lower_fs::{Journal, LowerFs, Names};
 use crate::method::{Method, Pattern};
 use crate::verdict::Content;
-use crate::{Error, Result, names};
+use crate::{Error, Kind, Result, names};
 
 /// Length of the probe: more than fits into an inode.
 const PROBE_LEN_BYTES: u64 = 64 << 10;
@@ -143,9 +144,14 @@ fn journal_word(journal: Journal) -> &'static str {
 fn probe(lower: &LowerFs, dir: &OwnedFd) -> Result<Content> {
     let name = format!(".tacita-probe-{}", names::random_name(12)?);
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR)
-        .during("making a file to try it on")?;
-    let file = File::from(file);
+    let file = match openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR) {
+        // Of /proc, say: the folder is there, and takes no files.
+        Err(Errno::NOENT | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let text = "nobody can make files there: it is no file system to keep them";
+            return Err(Error::new(Kind::Unsuitable, text));
+        }
+        opened => File::from(opened.during("making a file to try it on")?),
+    };
     let told = overwrite_probe(lower, &file);
     unlinkat(dir.as_fd(), name.as_str(), AtFlags::empty()).during("removing the probe")?;
     told

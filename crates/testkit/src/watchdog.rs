@@ -1,5 +1,6 @@
 //! A bound on tests that could hang in the kernel, where nothing else can interrupt them.
 
+use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ impl Watchdog {
         let test = test.to_owned();
         std::thread::spawn(move || {
             if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("{test}: not done within {limit:?}; giving up on the whole program");
+                // Past the capture of a test's output, which ends with the program.
+                let said = format!("{test}: not done within {limit:?}; giving up on all tests\n");
+                let _ = std::io::stderr().write_all(said.as_bytes());
                 std::process::abort();
             }
         });

@@ -16,15 +16,8 @@ pub(crate) enum Pddm {
         /// Size of a new file; a device or file that is there is used whole without it
         #[arg(long, value_parser = size::parse)]
         size: Option<u64>,
-        /// Number of hidden volumes that the device has room for, whether or not they are used
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        classes: u32,
-        /// Public and hidden slots in each unit
-        #[arg(long, value_name = "P:H", default_value = "20:11")]
-        ratio: String,
-        /// Share of slots kept free, or two shares, public and hidden; the more, the faster
-        #[arg(long, value_name = "F[,F]", default_value = "0.3")]
-        spare: String,
+        #[command(flatten)]
+        shape: Shape,
         /// Seconds between units of padding for 60 of them after a public write; then the time doubles,
         /// up to 60 times as long. 0 for never
         #[arg(long, value_name = "SECONDS", default_value = "1")]
@@ -38,6 +31,17 @@ pub(crate) enum Pddm {
         #[arg(long)]
         force: bool,
         /// Print what was made as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what shapes cost: room, and writes to the device for each write of a program
+    Plan {
+        /// Size of the device
+        #[arg(long, value_parser = size::parse, default_value = "64G")]
+        size: u64,
+        #[command(flatten)]
+        shape: Shape,
+        /// Print as JSON
         #[arg(long)]
         json: bool,
     },
@@ -166,4 +170,36 @@ pub(crate) struct Endpoint {
     /// As files of this folder, with the same names
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
+}
+
+/// What a device is divided into. Nothing of it tells of hidden volumes.
+#[derive(Debug, Args)]
+pub(crate) struct Shape {
+    /// Shares that others have found good; `tacita pddm plan` compares them
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<ProfileName>,
+    /// Number of hidden volumes that the device has room for, whether or not they are used
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) classes: u32,
+    /// Public and hidden slots in each unit, if not the profile's [default: 20:11]
+    #[arg(long, value_name = "P:H")]
+    pub(crate) ratio: Option<String>,
+    /// Share of slots kept free, or two shares, public and hidden; the more, the faster. If not the
+    /// profile's [default: 0.3]
+    #[arg(long, value_name = "F[,F]")]
+    pub(crate) spare: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileName {
+    /// 20:11, 0.3 free
+    Balanced,
+    /// 20:11, 0.5 and 0.3 free: quicker, with less room
+    Fast,
+    /// 20:11, 0.15 free: more room, slower
+    Roomy,
+    /// 24:7, 0.3 free: mostly public
+    Public,
+    /// 15:16, 0.3 free: as much hidden as public
+    Hidden,
 }

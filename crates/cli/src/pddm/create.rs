@@ -8,7 +8,7 @@ use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, size};
 use tacita_pddm::{Entropy, Geometry, Parameters, Unlock, init};
 use tacita_secret::Password;
 
-use super::{failure, name_of};
+use super::{failure, name_of, shape};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords};
@@ -17,12 +17,20 @@ use crate::{output, passwords};
 const LOOK_LEN: usize = 1 << 20;
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
-    let Command::Init { device: path, size, force, password, hidden_password_file, json, .. } =
-        command
+    let Command::Init {
+        device: path,
+        size,
+        shape,
+        heartbeat,
+        password,
+        hidden_password_file,
+        force,
+        json,
+    } = command
     else {
         unreachable!("called for init");
     };
-    let parameters = parameters(command)?;
+    let parameters = Parameters { heartbeat_ms: heartbeat_ms(heartbeat)?, ..shape::of(shape)? };
     // Absurd parameters are refused before anything is touched.
     let is_new = !path.exists();
     if is_new {
@@ -132,38 +140,12 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     Ok(Arc::new(device))
 }
 
-fn parameters(command: &Command) -> Outcome<Parameters> {
-    let Command::Init { classes, ratio, spare, heartbeat, .. } = command else {
-        unreachable!("called for init");
-    };
-    let wrong = |what: &str, text: &str| Failure::usage(format!("--{what} {text}: not understood"));
-    let (public, hidden) = ratio
-        .split_once(':')
-        .and_then(|(public, hidden)| Some((public.parse().ok()?, hidden.parse().ok()?)))
-        .ok_or_else(|| wrong("ratio", ratio).with_remedy("two numbers, as in 20:11"))?;
-    let shares: Option<Vec<u16>> = spare.split(',').map(thousandths).collect();
-    let shares = shares.filter(|shares| shares.len() <= 2).ok_or_else(|| {
-        wrong("spare", spare).with_remedy("one share or two from 0.05 to 0.9, as in 0.3 or 0.5,0.3")
-    })?;
-    let heartbeat_ms = heartbeat
-        .parse::<f64>()
-        .ok()
-        .filter(|seconds| (0.0..=86_400.0).contains(seconds))
-        .ok_or_else(|| wrong("heartbeat", heartbeat).with_remedy("seconds, at most 86400"))?;
+fn heartbeat_ms(heartbeat: &str) -> Outcome<u32> {
+    let seconds = heartbeat.parse::<f64>().ok();
+    let seconds =
+        seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).ok_or_else(|| {
+            shape::not_understood("heartbeat", heartbeat).with_remedy("seconds, at most 86400")
+        })?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-    let heartbeat_ms = (heartbeat_ms * 1000.0) as u32;
-    Ok(Parameters {
-        public_slots: public,
-        hidden_slots: hidden,
-        classes: *classes,
-        public_spare: shares[0],
-        hidden_spare: *shares.last().expect("one at least"),
-        heartbeat_ms,
-    })
-}
-
-fn thousandths(text: &str) -> Option<u16> {
-    let share: f64 = text.trim().parse().ok()?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-    (0.0..=1.0).contains(&share).then(|| (share * 1000.0).round() as u16)
+    Ok((seconds * 1000.0) as u32)
 }

@@ -71,6 +71,8 @@ run umount mnt
 umount lower
 ask_in_vain purge probe nowhere
 
+ask pddm plan -- --size 1G
+ask pddm plan -- --size 1G --spare 0.4 --classes 2
 ask pddm init -- device --size 64M --password-file public --hidden-password-file hidden
 ask info -- device
 ask pddm check -- device --password-file public

@@ -174,3 +174,33 @@ fn a_terminal_is_asked() {
         expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
     }
 }
+
+/// What is planned for a device is what it has room for.
+#[test]
+fn a_device_has_the_room_that_was_planned() {
+    let bench = Bench::new("a_device_has_the_room_that_was_planned");
+    let facts = |words: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&expect(0, &tacita(words))).unwrap()
+    };
+    let plan = ["pddm", "plan", "--size", "32M", "--json"];
+    let all = facts(&plan)["shapes"].as_array().unwrap().clone();
+    assert_eq!(all.len(), 5);
+    let device = bench.path("device");
+    let init = ["pddm", "init", &device, "--size", "32M", "--json"];
+    let password = ["--password-file", &bench.path("public")];
+    for planned in all {
+        let shape = ["--profile", planned["profile"].as_str().unwrap()];
+        let made = facts(&[&init[..], &shape, &password].concat());
+        assert_eq!(made["room"], planned["room"], "{shape:?}");
+        assert_eq!(facts(&[&plan[..], &shape].concat())["shapes"][0], planned);
+        fs::remove_file(&device).unwrap();
+    }
+    // What is given besides counts more than a profile.
+    let shape = ["--profile", "fast", "--ratio", "10:5", "--classes", "2"];
+    let planned = facts(&[&plan[..], &shape].concat())["shapes"][0].clone();
+    assert_eq!((&planned["ratio"], &planned["public_spare"]), (&"10:5".into(), &0.5.into()));
+    assert_eq!(facts(&[&init[..], &shape, &password].concat())["room"], planned["room"]);
+    for wrong in [["--size", "1M"], ["--spare", "2"], ["--ratio", "1"], ["--profile", "none"]] {
+        expect(2, &tacita(&[&["pddm", "plan"][..], &wrong].concat()));
+    }
+}

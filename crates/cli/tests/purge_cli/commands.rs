@@ -88,6 +88,7 @@ fn probe_answers_by_its_exit_code() {
         assert!(said(&told).contains("destroy"), "it says what to do instead: {}", said(&told));
     }
     assert_eq!(code(&tacita(&["purge", "probe", "/no/such/folder"])), 2);
+    assert_eq!(code(&tacita(&["purge", "probe", "/proc"])), 7);
     assert_eq!(code(&tacita(&["purge", "suits", "/no/such/folder"])), 2, "its old name");
     let Some(image) = Image::new("probe_answers_by_its_exit_code") else { return };
     let told = tacita(&["purge", "probe", "--json", image.lower().to_str().unwrap()]);
