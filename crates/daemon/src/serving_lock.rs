@@ -7,12 +7,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tacita_clock::{Clock, System};
 
 use crate::runtime_folder::{file_name, folders_of_all, private_folder};
@@ -29,6 +32,9 @@ const DONE: &str = "done";
 
 /// What precedes the reason after a failure.
 const FAILED: &str = "failed: ";
+
+/// How long is waited for the end of a process that has let go of its lock.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Most that is read of the file.
 const TEXT_LEN_MAX_BYTES: u64 = 4096;
@@ -129,6 +135,8 @@ pub enum Ending {
 pub struct Watch {
     file: File,
     path: PathBuf,
+    /// Who held the lock when this began, unless it is this process.
+    process: Option<OwnedFd>,
 }
 
 impl Watch {
@@ -144,13 +152,38 @@ impl Watch {
             let path = folder.join(&name);
             let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
             match opened {
-                Ok(file) => return Ok(Some(Self { file, path })),
+                Ok(file) => {
+                    let mut watch = Self { file, path, process: None };
+                    watch.process = watch.find_process();
+                    return Ok(Some(watch));
+                }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(e) => return Err(Error::from_io(path.display().to_string(), e)),
             }
         }
         Ok(None)
+    }
+
+    /// The process that holds the lock, by the number that it has recorded.
+    fn find_process(&self) -> Option<OwnedFd> {
+        let mut text = String::new();
+        (&self.file).take(TEXT_LEN_MAX_BYTES).read_to_string(&mut text).ok()?;
+        let number = text.lines().next()?.parse().ok()?;
+        if number == rustix::process::getpid().as_raw_nonzero().get() {
+            return None;
+        }
+        let process = pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()?;
+        // As long as it holds the lock the number is its own.
+        self.is_served().then_some(process)
+    }
+
+    /// Waits until the process is gone: the kernel takes its lock away before it closes the rest of
+    /// what it has open. Bounded, for elsewhere its number may be another's.
+    fn wait_for_process(&self) {
+        let Some(process) = &self.process else { return };
+        let bound = Timespec::try_from(GONE_WITHIN).ok();
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], bound.as_ref());
     }
 
     /// Whether somebody holds the lock.
@@ -164,7 +197,8 @@ impl Watch {
         }
     }
 
-    /// How serving ended; `None` while somebody holds the lock. The record is gone afterwards.
+    /// How serving ended; `None` while somebody holds the lock. The record, and the process that held it, are gone
+    /// afterwards.
     ///
     /// # Errors
     /// [`Kind::Io`].
@@ -172,6 +206,7 @@ impl Watch {
         if self.is_served() {
             return Ok(None);
         }
+        self.wait_for_process();
         let mut text = String::new();
         let mut file = &self.file;
         let read = file
@@ -202,6 +237,9 @@ fn is_same(file: &File, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn place(name: &str) -> PathBuf {
@@ -243,5 +281,34 @@ mod tests {
         drop(lock);
         assert_eq!(watch.ending().unwrap(), Some(Ending::Done));
         assert!(Watch::open(&dir, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_process_is_gone_when_it_has_ended() {
+        let dir = place("process");
+        let path = private_folder().unwrap().join(file_name(&dir));
+        // It lets go of the lock while it still has other things to do.
+        let script = "exec 9>>\"$0\"; flock 9; echo $$ >&9; echo held; read go; echo done >&9; flock -u 9; sleep 0.1";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
+        assert_eq!(watch.ending().unwrap(), None);
+        drop(child.stdin.take());
+        let ending = loop {
+            match watch.ending().unwrap() {
+                Some(ending) => break ending,
+                None => System.wait(TRY_PAUSE),
+            }
+        };
+        assert_eq!(ending, Ending::Done);
+        assert!(child.try_wait().unwrap().is_some(), "it is still there");
     }
 }
