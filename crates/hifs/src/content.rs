@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
-use crate::journal::{InFlight, is_zero};
+use crate::journal::{InFlight, SECTORS, is_zero, sectors};
 use crate::medium::Medium;
 use crate::names::FileId;
 use crate::placement::Engine;
@@ -24,6 +24,25 @@ pub(crate) type Block = Arc<[u8; BLOCK_LEN]>;
 
 /// One block that waits; `None` is zeros.
 pub(crate) type Pending = Option<Block>;
+
+/// What a change adds to what waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growth {
+    /// Blocks that the next commit may have to write more.
+    pub(crate) blocks: u64,
+    /// Sectors of these up to the last in each that holds something.
+    pub(crate) sectors: u64,
+    /// Blocks in memory.
+    pub(crate) held: u64,
+}
+
+impl std::ops::AddAssign for Growth {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.sectors += other.sectors;
+        self.held += other.held;
+    }
+}
 
 /// Where content that waits for no commit is read from.
 #[derive(Debug, Clone, Copy)]
@@ -220,22 +239,44 @@ impl Content {
         (run, Some(tacita_block::BlockNo(start)))
     }
 
-    /// Puts a block into the waiting ones. Returns whether its bucket had none waiting before.
-    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> bool {
+    /// Puts a block into the waiting ones. Returns what the next commit may have to write more: with
+    /// the first block that changes in a stored bucket the whole of it, for it may move.
+    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> Growth {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let bucket = to_bucket(block / per_bucket);
         let first = block - block % per_bucket;
         let untouched = self.overlay.range(first..first + per_bucket).next().is_none();
-        if content.is_some() && !self.has_bucket(source, bucket) {
+        let stored = self.in_base(source.engine, bucket);
+        if content.is_some() && !stored && !self.has_bucket(source, bucket) {
             self.buckets += 1;
         }
-        self.overlay.insert(block, content);
-        untouched
+        let len = |pending: &Pending| pending.as_ref().map_or(0, |block| sectors(block));
+        let (new, is_held) = (len(&content), content.is_some());
+        let before = self.overlay.insert(block, content).flatten();
+        let held = u64::from(is_held && before.is_none());
+        let (blocks, sectors) = match stored {
+            true if untouched => (per_bucket, per_bucket * SECTORS),
+            true => (0, 0),
+            false => (held, new.saturating_sub(len(&before))),
+        };
+        Growth { blocks, sectors, held }
     }
 
-    /// A waiting block, to be changed in place.
-    pub(crate) fn pending_block(&mut self, block: u64) -> Option<&mut [u8; BLOCK_LEN]> {
-        self.overlay.get_mut(&block)?.as_mut().map(Arc::make_mut)
+    /// Writes a piece of a block that waits; `None` if it does not.
+    pub(crate) fn change_block(
+        &mut self,
+        source: Source<'_>,
+        block: u64,
+        within: usize,
+        piece: &[u8],
+    ) -> Option<Growth> {
+        let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
+        let stored = self.in_base(source.engine, bucket);
+        let pending = Arc::make_mut(self.overlay.get_mut(&block)?.as_mut()?);
+        let before = sectors(pending);
+        pending[within..within + piece.len()].copy_from_slice(piece);
+        let sectors = if stored { 0 } else { sectors(pending).saturating_sub(before) };
+        Some(Growth { sectors, ..Growth::default() })
     }
 
     /// Whether the file has short content that takes no bucket yet.

@@ -13,9 +13,9 @@ mod node;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::content::Source;
+use crate::content::{Growth, Source};
 use crate::geometry::{Ids, Table};
-use crate::journal::InFlight;
+use crate::journal::{InFlight, SECTORS};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
 use crate::page::PageKey;
@@ -30,6 +30,11 @@ pub(crate) const ROOT: NodeId = NodeId(1);
 
 /// Pages that one change of a few names and inodes touches, splits included.
 const CHANGE_PAGES: u64 = 24;
+/// For so many sectors of new content, or blocks, another block of records is counted: each may be a
+/// run of its own, beside which one may become zero, and one more in its bucket.
+const CONTENT_PER_RECORDS: u64 = 64;
+/// Most blocks of content that wait in memory: 64 MiB.
+const HELD_BLOCKS_MAX: u64 = 16384;
 /// Most names of a file in any image: as on ext4.
 const LINKS_MAX: u32 = 65_000;
 
@@ -75,8 +80,9 @@ pub(crate) struct PendingWork {
     pub(crate) nameless: BTreeSet<NodeId>,
     /// Those of them that have no id in the image yet.
     pub(crate) undrawn: BTreeSet<NodeId>,
-    /// Buckets with new content, an upper bound; those that only move do not count.
-    pub(crate) buckets: u64,
+    /// New content, an upper bound: all of a stored bucket that changes, and what is there of a new
+    /// one. Buckets that only move do not count.
+    pub(crate) content: Growth,
 }
 
 impl PendingWork {
@@ -173,17 +179,23 @@ impl State {
     }
 
     /// Blocks of buckets and pages that the pending work changes, at most: of each file a page
-    /// too, for its inode counts what is stored.
+    /// too, for its inode counts what is stored. What is zero beside new content takes a record.
     fn pending_blocks(&self) -> u64 {
         let pending = &self.pending;
         let inodes = pending.files.len().min(self.inodes.trie.pages() as usize);
-        pending.buckets * u64::from(self.superblock.geometry.bucket_blocks)
-            + (pending.pages.len() + inodes + 2 * pending.undrawn.len()) as u64
+        let Growth { blocks, sectors, .. } = pending.content;
+        let content = if self.superblock.packs_content() {
+            sectors.div_ceil(SECTORS) + sectors / CONTENT_PER_RECORDS
+        } else {
+            blocks + blocks / CONTENT_PER_RECORDS
+        };
+        content + (pending.pages.len() + inodes + 2 * pending.undrawn.len()) as u64
     }
 
     /// Whether a change of so many blocks, or of some pages, must wait for a commit.
     pub(crate) fn is_loaded(&self, blocks: u64) -> bool {
         self.pending_blocks() + blocks + CHANGE_PAGES > self.superblock.geometry.commit_blocks()
+            || self.pending.content.held + blocks > HELD_BLOCKS_MAX
     }
 
     /// Whether one commit can hold a change of so many blocks.
