@@ -46,6 +46,8 @@ const KIND_PUT: u8 = 2;
 const KIND_ZERO: u8 = 3;
 const KIND_PARK: u8 = 4;
 const KIND_FILL: u8 = 5;
+/// The journal is searched for anything but zeros in pieces of so many blocks.
+const PIECE_BLOCKS: usize = 256;
 /// Longest run that is filled, in blocks.
 const FILL_BLOCKS_MAX: u32 = 256;
 /// A record has 24 bits for the layer.
@@ -188,9 +190,11 @@ pub(crate) fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
 /// # Errors
 /// [`Kind::Device`].
 pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
+    if is_area_zero(medium, &superblock.geometry)? {
+        return Ok(Recovery::Clean);
+    }
     let area = read_area(medium, &superblock.geometry)?;
     Ok(match whole(&area) {
-        _ if is_zero(&area) => Recovery::Clean,
         Some(bytes) if Contents::parse(bytes, superblock)?.is_filled(medium)? => Recovery::Finished,
         _ => Recovery::Erased,
     })
@@ -202,12 +206,12 @@ pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Recove
 /// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
 pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
     let geometry = &superblock.geometry;
-    let area = read_area(medium, geometry)?;
-    if is_zero(&area) {
+    if is_area_zero(medium, geometry)? {
         // A process that died after its last write may have left zeros that are not durable yet.
         medium.flush()?;
         return Ok(Recovery::Clean);
     }
+    let area = read_area(medium, geometry)?;
     let mut outcome = Recovery::Erased;
     if let Some(bytes) = whole(&area) {
         let contents = Contents::parse(bytes, superblock)?;
@@ -222,6 +226,22 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
     }
     erase(medium, geometry)?;
     Ok(outcome)
+}
+
+/// Whether the journal is zero, which it mostly is: looked at in pieces.
+fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
+    let mut piece = vec![0; PIECE_BLOCKS * BLOCK_LEN];
+    let mut at = 0;
+    while at < geometry.journal_blocks {
+        let left = usize::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
+        let piece = &mut piece[..left.min(PIECE_BLOCKS) * BLOCK_LEN];
+        medium.read(BlockNo(geometry.journal().0 + at), piece)?;
+        if !is_zero(piece) {
+            return Ok(false);
+        }
+        at += PIECE_BLOCKS as u64;
+    }
+    Ok(true)
 }
 
 fn read_area(medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {

@@ -9,6 +9,7 @@ mod index;
 mod links;
 pub(crate) mod namespace;
 mod node;
+mod read_ahead;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::placement::Engine;
 use crate::superblock::Superblock;
 pub(crate) use index::InodeTable;
 pub(crate) use node::{Body, Directory, Node, Nodes};
+pub(crate) use read_ahead::Streams;
 use tacita_vfs::{Kind, NodeId, Result};
 
 /// The root directory's node.
@@ -48,6 +50,7 @@ pub(crate) struct State {
     /// The commit that is on its way into the image.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) names: Names,
+    pub(crate) streams: Streams,
     pub(crate) root_id: FileId,
     pub(crate) random_id: RandomId,
     pub(crate) nodes: Nodes,
@@ -76,6 +79,10 @@ pub(crate) struct PendingWork {
     pub(crate) files: BTreeSet<NodeId>,
     /// Ids whose buckets have no file any more.
     pub(crate) dead: Vec<FileId>,
+    /// Files of several names whose id has changed: all pages that hold these are to be written.
+    pub(crate) renamed: BTreeSet<NodeId>,
+    /// How many names these have, at most; later ones touch their own pages.
+    pub(crate) names: u64,
     /// Files without a name that are still in use.
     pub(crate) nameless: BTreeSet<NodeId>,
     /// Those of them that have no id in the image yet.
@@ -88,7 +95,10 @@ pub(crate) struct PendingWork {
 impl PendingWork {
     /// Whether the image shows the present state already.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.files.is_empty() && self.dead.is_empty()
+        self.pages.is_empty()
+            && self.files.is_empty()
+            && self.dead.is_empty()
+            && self.renamed.is_empty()
     }
 }
 
@@ -107,6 +117,7 @@ impl State {
             names,
             medium,
             in_flight: Arc::default(),
+            streams: Streams::default(),
             random_id,
             nodes: Nodes::default(),
             dirs: HashMap::new(),

@@ -8,6 +8,9 @@ use std::ops::Range;
 pub(super) struct Ranges(BTreeMap<u32, u32>);
 
 impl Ranges {
+    /// No number.
+    pub(super) const NONE: Self = Self(BTreeMap::new());
+
     pub(super) fn contains(&self, number: u32) -> bool {
         self.0.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
     }

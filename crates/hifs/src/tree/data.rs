@@ -15,8 +15,6 @@ use crate::record::INLINE_LEN_MAX;
 const BLOCK: u64 = BLOCK_LEN as u64;
 /// Longest piece of a write, in blocks: 256 KiB.
 const PIECE_BLOCKS_MAX: usize = 64;
-/// A read of this length is taken for one of several in a row.
-const LONG_READ_LEN: usize = 64 << 10;
 
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
@@ -49,11 +47,12 @@ impl State {
             return Ok(0);
         }
         let first = offset / BLOCK;
+        let ahead = self.streams.note(id, offset..offset + len as u64, node.size);
+        if !ahead.is_empty() {
+            content.will_read(self.source(), ahead.start / BLOCK..ahead.end.div_ceil(BLOCK));
+        }
         if offset.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK_LEN) {
             let whole = len.next_multiple_of(BLOCK_LEN);
-            if whole >= LONG_READ_LEN && left > whole as u64 {
-                content.will_read_on(self.source(), first);
-            }
             content.read_blocks(self.source(), first, &mut buf[..whole])?;
             return Ok(len);
         }
@@ -155,7 +154,7 @@ impl State {
         if node.size == 0 || node.size > INLINE_LEN_MAX || size <= INLINE_LEN_MAX {
             return Ok(Growth::default());
         }
-        let is_stored = node.content().is_some_and(|content| content.base.is_some());
+        let is_stored = node.content().is_some_and(|content| content.base().is_some());
         let blocks = self.superblock.geometry.bucket_blocks.into();
         Ok(if is_stored {
             Growth { blocks, sectors: blocks * SECTORS, held: 1 }
@@ -283,7 +282,7 @@ impl State {
     fn next_present(&self, content: &Content, from: u32, end: u32) -> Option<u32> {
         let geometry = &self.superblock.geometry;
         let waiting = content.pending_buckets(geometry).into_iter().find(|b| *b >= from);
-        let stored = content.base.and_then(|base| {
+        let stored = content.base().and_then(|base| {
             let later = self.buckets.extents(base).find(|(first, _, len)| first + len > from);
             later.map(|(first, ..)| first.max(from))
         });
