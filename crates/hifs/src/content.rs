@@ -132,6 +132,11 @@ impl Content {
             && self.base().is_some_and(|base| engine.locate(base, bucket).is_some())
     }
 
+    /// Whether any bucket has been dropped from the base.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.waiting().dropped.is_empty()
+    }
+
     /// Whether `bucket` has been dropped from the base.
     pub(crate) fn is_dropped(&self, bucket: u32) -> bool {
         self.waiting().dropped.contains(bucket)

@@ -18,6 +18,7 @@ struct Counted;
 static LIVE: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
+static GIVEN: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: every request is passed on to the system's allocator as it is.
 unsafe impl GlobalAlloc for Counted {
@@ -25,6 +26,7 @@ unsafe impl GlobalAlloc for Counted {
         let live = LIVE.fetch_add(memory.size() as u64, Ordering::Relaxed) + memory.size() as u64;
         PEAK.fetch_max(live, Ordering::Relaxed);
         CALLS.fetch_add(1, Ordering::Relaxed);
+        GIVEN.fetch_add(memory.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { System.alloc(memory) }
     }
@@ -39,22 +41,25 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static COUNTED: Counted = Counted;
 
-/// An image with files of `len` bytes in folders of a thousand.
-fn image(count: u32, len: usize) -> Arc<MemoryDevice> {
+/// An empty image.
+fn device(bucket_len_bytes: Option<u32>) -> Arc<MemoryDevice> {
     let parameters = Parameters {
         len_bytes: 2 << 30,
         layout: Layout::D,
         ids: Ids::Path,
         times: Times::None,
-        bucket_len_bytes: None,
+        bucket_len_bytes,
         groups: None,
         seed: [7; 32],
     };
     let shape = Geometry { block_len_bytes: 4096, blocks: parameters.len_bytes / 4096 };
     let device = Arc::new(MemoryDevice::new(shape));
     format(device.clone(), &parameters, RootOwner::default(), &mut |_, _| {}).unwrap();
-    let hifs = Hifs::open(device.clone(), OpenOptions::default()).unwrap();
-    let new = |kind| NewNode {
+    device
+}
+
+fn new(kind: FileType) -> NewNode {
+    NewNode {
         kind,
         perm: 0o644,
         uid: 1000,
@@ -62,7 +67,13 @@ fn image(count: u32, len: usize) -> Arc<MemoryDevice> {
         rdev: 0,
         target: "".into(),
         now: Timestamp::default(),
-    };
+    }
+}
+
+/// An image with files of `len` bytes in folders of a thousand.
+fn image(count: u32, len: usize) -> Arc<MemoryDevice> {
+    let device = device(None);
+    let hifs = Hifs::open(device.clone(), OpenOptions::default()).unwrap();
     let mut dir = hifs.root();
     let mut content = vec![7; len];
     for n in 0..count {
@@ -97,9 +108,35 @@ fn opened(count: u32, len: usize) -> [u64; 3] {
     cost
 }
 
-/// Memory and the work of opening are so much a file, however many there are. One test, for what is
-/// counted is the process's.
+/// Bytes that are given for overwriting a block of a file of so many blocks, and its commit.
+fn overwritten(blocks: u64) -> u64 {
+    let hifs = Hifs::open(device(Some(4096)), OpenOptions::default()).unwrap();
+    let (file, _) = hifs.create(hifs.root(), "file".as_ref(), &new(FileType::File)).unwrap();
+    for block in 0..blocks {
+        hifs.write(file, block * 4096, &[1 + (block % 200) as u8; 4096], Stamps::NONE).unwrap();
+    }
+    hifs.sync().unwrap();
+    let before = GIVEN.load(Ordering::Relaxed);
+    hifs.write(file, 4096, &[255; 4096], Stamps::NONE).unwrap();
+    hifs.sync().unwrap();
+    GIVEN.load(Ordering::Relaxed) - before
+}
+
+/// What is counted is the process's, so there is one test.
 #[test]
+fn what_things_take() {
+    a_block_of_a_large_file();
+    a_file_in_memory();
+}
+
+/// A commit does not look through a large file of which little changes.
+fn a_block_of_a_large_file() {
+    let [small, large] = [64, 32768].map(overwritten);
+    eprintln!("a block overwritten, in a file of 64: {small} bytes given, of 32,768: {large}");
+    assert!(large < small + 4096, "{small}, {large}");
+}
+
+/// Memory and the work of opening are so much a file, however many there are.
 fn a_file_in_memory() {
     for len in [0, 1000] {
         let [small, large] = [20_000, 40_000].map(|count| opened(count, len));

@@ -64,7 +64,9 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
     let k = state.buckets.procedures().order_max();
     let mut masks = BTreeMap::new();
     let same = content.base() == Some(node.id);
-    for (chunk, mask) in content.base().map_or_else(Vec::new, |base| state.buckets.chunks(base)) {
+    // A large file of which little changes is not looked through.
+    let looked_at = content.base().filter(|_| !same || content.has_dropped());
+    for (chunk, mask) in looked_at.map_or_else(Vec::new, |base| state.buckets.chunks(base)) {
         let first = chunk << k;
         let kept = (0..1u32 << k)
             .filter(|i| mask >> i & 1 == 1 && !content.is_dropped(first + i))

@@ -408,7 +408,7 @@ impl Differing {
     fn compare(&mut self, medium: &Medium) -> Result<()> {
         let mut unsure = std::mem::take(&mut self.unsure);
         unsure.sort_unstable_by_key(|(at, _)| *at);
-        let mut old = vec![0; COMPARE_BLOCKS * BLOCK_LEN];
+        let mut old = Vec::new();
         let mut rest = unsure.into_iter().peekable();
         while let Some(first) = rest.next() {
             let start = first.0;
@@ -418,8 +418,8 @@ impl Differing {
             {
                 run.push(next);
             }
-            let old = &mut old[..run.len() * BLOCK_LEN];
-            medium.read(BlockNo(start), old)?;
+            old.resize(run.len() * BLOCK_LEN, 0);
+            medium.read(BlockNo(start), &mut old)?;
             for ((at, block), old) in run.into_iter().zip(old.chunks_exact(BLOCK_LEN)) {
                 if block[..] == *old {
                     continue;
