@@ -34,18 +34,27 @@ pub struct FileOptions {
     block_len_bytes: u32,
     direct: bool,
     discard: bool,
+    random: bool,
 }
 
 impl FileOptions {
     /// Blocks of this length, through the page cache, with discards ignored.
     pub fn new(block_len_bytes: u32) -> Self {
-        Self { block_len_bytes, direct: false, discard: false }
+        Self { block_len_bytes, direct: false, discard: false, random: false }
     }
 
     /// Goes past the page cache (`O_DIRECT`).
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
+        self
+    }
+
+    /// Says that blocks are asked for in no order, so that the system reads no others beside them.
+    /// What is wanted ahead is told by [`BlockDevice::will_read`].
+    #[must_use]
+    pub fn random(mut self, random: bool) -> Self {
+        self.random = random;
         self
     }
 
@@ -70,6 +79,10 @@ impl FileOptions {
         let device = self.open_locked(path, access, false)?;
         if self.direct && device.geometry.blocks > 0 {
             self.probe_direct(&device)?;
+        }
+        if self.random {
+            // A hint: what refuses it reads as before.
+            let _ = rustix::fs::fadvise(&device.file, 0, None, Advice::Random);
         }
         Ok(device)
     }

@@ -17,7 +17,7 @@ use crate::passwords;
 
 pub(crate) use dnefs::{CipherName, CompressionName, Dnefs, PurgeScopeName};
 pub(crate) use fist::Fist;
-pub(crate) use hifs::{Hifs, IdsName, LayoutName, Shape, SyncName, TimesName};
+pub(crate) use hifs::{Hifs, IdsName, LayoutName, ProfileName, Shape, SyncName, TimesName};
 pub(crate) use oram::{Client as OramClient, Oram, Reach as OramReach, Shapes, Trace as OramTrace};
 pub(crate) use pddm::{
     Endpoint, HiddenFlushName, Pddm, ProfileName as PddmProfile, Rest, Shape as PddmShape,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tacita_block::{Access, FileDevice};
+use tacita_block::{Access, FileOptions};
 use tacita_hifs::pack::PackError;
 use tacita_hifs::{Hifs, OpenOptions};
 
@@ -35,9 +35,10 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
     }
 }
 
-/// Opens an image, locked.
-fn open(image: &Path, access: Access, mut options: OpenOptions) -> Outcome<Hifs> {
-    let device = FileDevice::open(image, access, 4096).map_err(|e| exit::of_device(image, &e))?;
+/// Opens an image, locked. With `random` it is to be read in no order.
+fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) -> Outcome<Hifs> {
+    let device = FileOptions::new(4096).random(random).open(image, access);
+    let device = device.map_err(|e| exit::of_device(image, &e))?;
     options.read_only |= access == Access::ReadOnly;
     let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
     if let Some(warning) = hifs.warning() {
@@ -51,7 +52,7 @@ fn open(image: &Path, access: Access, mut options: OpenOptions) -> Outcome<Hifs>
 }
 
 fn open_to_read(image: &Path) -> Outcome<Hifs> {
-    open(image, Access::ReadOnly, OpenOptions::default())
+    open(image, Access::ReadOnly, OpenOptions::default(), false)
 }
 
 fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {

@@ -148,6 +148,28 @@ fn format_keeps_what_is_there() {
 }
 
 #[test]
+fn profiles_choose_the_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [(&str, &[&str], u64, u64); 4] = [
+        ("db", &[], 64 << 10, 8),
+        ("web", &[], 16 << 10, 24),
+        ("small", &[], 4 << 10, 4),
+        ("web", &["--bucket", "8K", "--groups", "5"], 8 << 10, 5),
+    ];
+    for (n, (profile, more, bucket, groups)) in cases.into_iter().enumerate() {
+        let image = dir.path().join(format!("{n}"));
+        let arguments = ["format", path(&image), "--size", "64M", "--profile", profile, "--json"];
+        let made = expect(0, &hifs(&[&arguments[..], more].concat()));
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        assert_eq!((&made["bucket"], &made["groups"]), (&bucket.into(), &groups.into()), "{n}");
+    }
+    let image = dir.path().join("too small");
+    let said = expect(2, &hifs(&["format", path(&image), "--size", "2M", "--profile", "db"]));
+    assert!(said.contains("--size"), "{said}");
+    assert!(!image.exists());
+}
+
+#[test]
 fn facts_as_text_and_json() {
     let dir = tempfile::tempdir().unwrap();
     for layout in ["a", "b", "c", "d", "D"] {

@@ -118,6 +118,7 @@ pub(crate) fn freeze(state: &mut State) -> Result<Option<(Arc<Plan>, CommitCost)
 
 fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Result<Plan> {
     state.name_the_nameless()?;
+    state.touch_renamed();
     let mut plan = Plan::default();
 
     let changes = buckets::changes(state)?;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::commit::CommitCost;
 use crate::error::{Error, Kind, Result};
-use crate::geometry::Geometry;
 use crate::hifs::Durability;
-use crate::journal::{self, InFlight, Plan, Sealed};
+use crate::journal::{InFlight, Plan, Sealed};
 use crate::medium::Medium;
+use crate::superblock::Superblock;
 
 /// What a commit holds while it is on its way, and what is left to do of the last one.
 pub(crate) struct Committer {
     medium: Medium,
-    geometry: Geometry,
+    superblock: Superblock,
     in_flight: Arc<InFlight>,
     /// What has been frozen and is not in the image yet: it was interrupted by a failure.
     waiting: Option<Waiting>,
@@ -20,8 +20,8 @@ pub(crate) struct Committer {
     unfinished: Option<Arc<Sealed>>,
     /// Content was overwritten without a journal since the last flush.
     unflushed: bool,
-    /// The journal may hold part of a commit that was not durable.
-    littered: bool,
+    /// A commit that was not durable: the journal and free cells may hold part of it.
+    littered: Option<Arc<Sealed>>,
     /// A commit failed after it had become durable: memory and image disagree.
     poisoned: bool,
     cost: CommitCost,
@@ -37,15 +37,15 @@ enum Waiting {
 type Frozen = Option<(Arc<Plan>, CommitCost)>;
 
 impl Committer {
-    pub(crate) fn new(medium: Medium, geometry: Geometry, in_flight: Arc<InFlight>) -> Self {
+    pub(crate) fn new(medium: Medium, superblock: Superblock, in_flight: Arc<InFlight>) -> Self {
         Self {
             medium,
-            geometry,
+            superblock,
             in_flight,
             waiting: None,
             unfinished: None,
             unflushed: false,
-            littered: false,
+            littered: None,
             poisoned: false,
             cost: CommitCost::default(),
         }
@@ -91,19 +91,19 @@ impl Committer {
         self.finish()?;
         let sealed = match waiting {
             Waiting::Planned(plan) => {
-                let sealed = Arc::new(plan.seal(&self.medium, &self.geometry)?);
-                self.in_flight.seal(&sealed, &self.geometry)?;
+                let sealed = Arc::new(plan.seal(&self.medium, &self.superblock)?);
+                self.in_flight.seal(&sealed);
                 self.waiting = Some(Waiting::Sealed(sealed.clone()));
                 sealed
             }
             Waiting::Sealed(sealed) => sealed,
         };
-        self.littered = true;
-        sealed.write(&self.medium, &self.geometry)?;
-        self.littered = false;
+        self.littered = Some(sealed.clone());
+        sealed.write(&self.medium, &self.superblock.geometry)?;
+        self.littered = None;
         self.cost.journal_blocks += sealed.blocks();
         let flushed = &mut |layer| self.in_flight.flushed(layer);
-        if let Err(error) = sealed.apply(&self.medium, &self.geometry, flushed) {
+        if let Err(error) = sealed.apply(&self.medium, flushed) {
             self.poisoned = !sealed.is_loose();
             return Err(error);
         }
@@ -138,12 +138,12 @@ impl Committer {
 
     /// Erases the journal of the last commit, or of one that failed.
     fn finish(&mut self) -> Result<()> {
-        if self.littered {
-            journal::erase(&self.medium, &self.geometry)?;
-            self.littered = false;
+        if let Some(sealed) = &self.littered {
+            sealed.take_back(&self.medium, &self.superblock.geometry)?;
+            self.littered = None;
         }
         if let Some(sealed) = self.unfinished.take() {
-            let done = sealed.finish(&self.medium, &self.geometry);
+            let done = sealed.finish(&self.medium, &self.superblock.geometry);
             self.trust(done)?;
             self.unflushed = false;
         }

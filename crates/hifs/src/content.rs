@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
-use crate::journal::{InFlight, is_zero};
+use crate::journal::{InFlight, SECTORS, is_zero, sectors};
 use crate::medium::Medium;
 use crate::names::FileId;
 use crate::placement::Engine;
@@ -16,14 +16,30 @@ use ranges::Ranges;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-/// How far a sequential read is followed, in blocks: 1 MiB.
-const READ_ON_BLOCKS: u64 = 256;
-
 /// One block of content, which a file and the commit that brings it into the image share.
 pub(crate) type Block = Arc<[u8; BLOCK_LEN]>;
 
 /// One block that waits; `None` is zeros.
 pub(crate) type Pending = Option<Block>;
+
+/// What a change adds to what waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growth {
+    /// Blocks that the next commit may have to write more.
+    pub(crate) blocks: u64,
+    /// Sectors of these up to the last in each that holds something.
+    pub(crate) sectors: u64,
+    /// Blocks in memory.
+    pub(crate) held: u64,
+}
+
+impl std::ops::AddAssign for Growth {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.sectors += other.sectors;
+        self.held += other.held;
+    }
+}
 
 /// Where content that waits for no commit is read from.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +53,9 @@ pub(crate) struct Source<'a> {
 /// Content of a file or symbolic link.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    /// The id under which the image holds buckets of this file; after a rename not the file's id.
-    pub(crate) base: Option<FileId>,
-    /// Buckets of the base that the file no longer has.
-    dropped: Ranges,
-    /// Blocks that wait, by number. Nothing lies behind the end of the file.
-    overlay: BTreeMap<u64, Pending>,
+    /// See [`Content::base`]; 0 for none.
+    base: FileId,
+    waiting: Option<Box<Waiting>>,
     /// Content of a short file as the image holds it.
     inline: Box<[u8]>,
     /// Number of buckets the file has. A bucket whose waiting blocks are all zero counts until the
@@ -52,10 +65,38 @@ pub(crate) struct Content {
     pub(crate) told_buckets: u32,
 }
 
+/// What of a file's content waits for the next commit. Most files have nothing of it.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Buckets of the base that the file no longer has.
+    dropped: Ranges,
+    /// Blocks by number. Nothing lies behind the end of the file.
+    overlay: BTreeMap<u64, Pending>,
+}
+
+static NOTHING: Waiting = Waiting { dropped: Ranges::NONE, overlay: BTreeMap::new() };
+
 impl Content {
+    /// The id under which the image holds buckets of this file; after a rename not the file's id.
+    pub(crate) fn base(&self) -> Option<FileId> {
+        Some(self.base).filter(|id| *id != 0)
+    }
+
+    fn waiting(&self) -> &Waiting {
+        self.waiting.as_deref().unwrap_or(&NOTHING)
+    }
+
+    fn waiting_mut(&mut self) -> &mut Waiting {
+        self.waiting.get_or_insert_default()
+    }
+
+    fn overlay(&self) -> &BTreeMap<u64, Pending> {
+        &self.waiting().overlay
+    }
+
     /// The content of a file just read from the image.
     pub(crate) fn stored(id: FileId, inline: Vec<u8>, buckets: u32) -> Self {
-        let base = (buckets > 0).then_some(id);
+        let base = if buckets > 0 { id } else { 0 };
         Self { base, inline: inline.into(), buckets, told_buckets: buckets, ..Self::default() }
     }
 
@@ -63,7 +104,7 @@ impl Content {
     pub(crate) fn pending_buckets(&self, geometry: &Geometry) -> Vec<u32> {
         let per_bucket = u64::from(geometry.bucket_blocks);
         let mut buckets: Vec<u32> = Vec::new();
-        for block in self.overlay.keys() {
+        for block in self.overlay().keys() {
             let bucket = to_bucket(block / per_bucket);
             if buckets.last() != Some(&bucket) {
                 buckets.push(bucket);
@@ -80,20 +121,25 @@ impl Content {
     ) -> impl Iterator<Item = (u32, &Pending)> {
         let per_bucket = u64::from(geometry.bucket_blocks);
         let first = u64::from(bucket) * per_bucket;
-        self.overlay.range(first..first + per_bucket).map(move |(block, pending)| {
+        self.overlay().range(first..first + per_bucket).map(move |(block, pending)| {
             (u32::try_from(block - first).expect("within a bucket"), pending)
         })
     }
 
     /// Whether the base holds this bucket for the file.
     pub(crate) fn in_base(&self, engine: &Engine, bucket: u32) -> bool {
-        !self.dropped.contains(bucket)
-            && self.base.is_some_and(|base| engine.locate(base, bucket).is_some())
+        !self.waiting().dropped.contains(bucket)
+            && self.base().is_some_and(|base| engine.locate(base, bucket).is_some())
+    }
+
+    /// Whether any bucket has been dropped from the base.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.waiting().dropped.is_empty()
     }
 
     /// Whether `bucket` has been dropped from the base.
     pub(crate) fn is_dropped(&self, bucket: u32) -> bool {
-        self.dropped.contains(bucket)
+        self.waiting().dropped.contains(bucket)
     }
 
     /// Whether the file has this bucket: it waits with content, or the base holds it.
@@ -121,7 +167,7 @@ impl Content {
         let per_bucket = source.geometry.bucket_blocks;
         for index in 0..per_bucket {
             let block = u64::from(bucket) * u64::from(per_bucket) + u64::from(index);
-            if !self.overlay.contains_key(&block) && !is_zero(&self.block(source, block)?[..]) {
+            if !self.overlay().contains_key(&block) && !is_zero(&self.block(source, block)?[..]) {
                 return Ok(true);
             }
         }
@@ -144,11 +190,11 @@ impl Content {
     /// [`crate::Kind::Device`].
     pub(crate) fn read_blocks(&self, source: Source<'_>, first: u64, buf: &mut [u8]) -> Result<()> {
         let count = (buf.len() / BLOCK_LEN) as u64;
-        let whole = self.overlay.range(first..first + count).count() as u64 == count;
+        let whole = self.overlay().range(first..first + count).count() as u64 == count;
         if !whole {
             self.read_base(source, first, buf)?;
         }
-        for (block, pending) in self.overlay.range(first..first + count) {
+        for (block, pending) in self.overlay().range(first..first + count) {
             let at = usize::try_from(block - first).expect("within the buffer") * BLOCK_LEN;
             let target = &mut buf[at..at + BLOCK_LEN];
             match pending {
@@ -159,14 +205,17 @@ impl Content {
         Ok(())
     }
 
-    /// Tells the device that what follows a long read will probably be read next, as far as it lies
-    /// in the same piece. A file read from its beginning is so fetched a piece at a time, however
-    /// small the requests begin.
-    pub(crate) fn will_read_on(&self, source: Source<'_>, block: u64) {
+    /// Tells the device that these blocks will probably be read next, wherever their pieces lie.
+    pub(crate) fn will_read(&self, source: Source<'_>, blocks: Range<u64>) {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
-        let (bucket, within) = (to_bucket(block / per_bucket), block % per_bucket);
-        if let (run, Some(place)) = self.base_run(source, bucket, within, READ_ON_BLOCKS) {
-            source.medium.will_read(place, run);
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let (bucket, within) = (to_bucket(at / per_bucket), at % per_bucket);
+            let (run, place) = self.base_run(source, bucket, within, blocks.end - at);
+            if let Some(place) = place {
+                source.medium.will_read(place, run);
+            }
+            at += run;
         }
     }
 
@@ -202,8 +251,8 @@ impl Content {
     ) -> (u64, Option<tacita_block::BlockNo>) {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let located = self
-            .base
-            .filter(|_| !self.dropped.contains(bucket))
+            .base()
+            .filter(|_| !self.waiting().dropped.contains(bucket))
             .and_then(|base| source.engine.locate(base, bucket));
         let Some((cell, cells)) = located else {
             return (wanted.min(per_bucket - within), None);
@@ -211,7 +260,7 @@ impl Content {
         let mut buckets = 1;
         while buckets < cells
             && u64::from(buckets) * per_bucket < within + wanted
-            && !self.dropped.contains(bucket + buckets)
+            && !self.waiting().dropped.contains(bucket + buckets)
         {
             buckets += 1;
         }
@@ -220,22 +269,45 @@ impl Content {
         (run, Some(tacita_block::BlockNo(start)))
     }
 
-    /// Puts a block into the waiting ones. Returns whether its bucket had none waiting before.
-    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> bool {
+    /// Puts a block into the waiting ones. Returns what the next commit may have to write more: with
+    /// the first block that changes in a stored bucket the whole of it, for it may move.
+    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> Growth {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let bucket = to_bucket(block / per_bucket);
         let first = block - block % per_bucket;
-        let untouched = self.overlay.range(first..first + per_bucket).next().is_none();
-        if content.is_some() && !self.has_bucket(source, bucket) {
+        let untouched = self.overlay().range(first..first + per_bucket).next().is_none();
+        let stored = self.in_base(source.engine, bucket);
+        if content.is_some() && !stored && !self.has_bucket(source, bucket) {
             self.buckets += 1;
         }
-        self.overlay.insert(block, content);
-        untouched
+        let len = |pending: &Pending| pending.as_ref().map_or(0, |block| sectors(block));
+        let (new, is_held) = (len(&content), content.is_some());
+        let before = self.waiting_mut().overlay.insert(block, content).flatten();
+        let held = u64::from(is_held && before.is_none());
+        let (blocks, sectors) = match stored {
+            true if untouched => (per_bucket, per_bucket * SECTORS),
+            true => (0, 0),
+            false => (held, new.saturating_sub(len(&before))),
+        };
+        Growth { blocks, sectors, held }
     }
 
-    /// A waiting block, to be changed in place.
-    pub(crate) fn pending_block(&mut self, block: u64) -> Option<&mut [u8; BLOCK_LEN]> {
-        self.overlay.get_mut(&block)?.as_mut().map(Arc::make_mut)
+    /// Writes a piece of a block that waits; `None` if it does not.
+    pub(crate) fn change_block(
+        &mut self,
+        source: Source<'_>,
+        block: u64,
+        within: usize,
+        piece: &[u8],
+    ) -> Option<Growth> {
+        let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
+        let stored = self.in_base(source.engine, bucket);
+        let pending =
+            Arc::make_mut(self.waiting.as_deref_mut()?.overlay.get_mut(&block)?.as_mut()?);
+        let before = sectors(pending);
+        pending[within..within + piece.len()].copy_from_slice(piece);
+        let sectors = if stored { 0 } else { sectors(pending).saturating_sub(before) };
+        Some(Growth { sectors, ..Growth::default() })
     }
 
     /// Whether the file has short content that takes no bucket yet.
@@ -249,7 +321,7 @@ impl Content {
             return;
         }
         let inline = std::mem::take(&mut self.inline);
-        if !self.overlay.contains_key(&0) {
+        if !self.overlay().contains_key(&0) {
             let mut block = [0; BLOCK_LEN];
             block[..inline.len()].copy_from_slice(&inline);
             self.set_block(source, 0, Some(Arc::new(block)));
@@ -260,22 +332,24 @@ impl Content {
     pub(crate) fn drop_buckets(&mut self, geometry: &Geometry, buckets: Range<u32>) {
         let per_bucket = u64::from(geometry.bucket_blocks);
         let blocks = u64::from(buckets.start) * per_bucket..u64::from(buckets.end) * per_bucket;
+        let is_stored = self.base().is_some();
+        let waiting = self.waiting_mut();
         if blocks.start == 0 {
-            self.overlay = self.overlay.split_off(&blocks.end);
+            waiting.overlay = waiting.overlay.split_off(&blocks.end);
         } else {
-            let mut behind = self.overlay.split_off(&blocks.start);
-            self.overlay.append(&mut behind.split_off(&blocks.end));
+            let mut behind = waiting.overlay.split_off(&blocks.start);
+            waiting.overlay.append(&mut behind.split_off(&blocks.end));
         }
-        if self.base.is_some() {
-            self.dropped.insert(buckets);
+        if is_stored {
+            waiting.dropped.insert(buckets);
         }
     }
 
     /// Counts the buckets anew, after some have been dropped.
     pub(crate) fn recount(&mut self, source: Source<'_>) {
-        let base = self.base.map_or(0, |base| {
+        let base = self.base().map_or(0, |base| {
             let held = |(bucket, _, len): (u32, _, u32)| {
-                (bucket..bucket + len).filter(|b| !self.dropped.contains(*b)).count()
+                (bucket..bucket + len).filter(|b| !self.waiting().dropped.contains(*b)).count()
             };
             source.engine.extents(base).map(held).sum::<usize>()
         });

@@ -17,6 +17,12 @@ tacita_faults::plantable! {
         InsertionOrder,
         /// No flush between the journal and the writes in place.
         SkippedFlush,
+        /// No flush between the journal and what fills free cells.
+        UnannouncedFill,
+        /// No flush between what fills free cells and the writes in place.
+        UnflushedFill,
+        /// Recovery leaves in free cells what a commit that is not durable has written there.
+        KeptFill,
         /// Free map entries keep the old owner.
         MapResidue,
         /// While a commit is on its way, what has moved is still read where it was.

@@ -86,6 +86,7 @@ impl State {
             }
             Body::Nothing => (0, 0, node.links.len()),
         };
+        let [atime, mtime, ctime] = node.times.seen();
         Attr {
             ino: self.ino(node),
             kind: node.kind,
@@ -97,23 +98,23 @@ impl State {
             size,
             blocks,
             block_len_bytes: u32::try_from(geometry.bucket_len_bytes()).expect("1 MiB at most"),
-            atime: node.times[0],
-            mtime: node.times[1],
-            ctime: node.times[2],
+            atime,
+            mtime,
+            ctime,
         }
     }
 
     fn change(&mut self, id: NodeId, change: &Change) -> Result<Attr> {
         let kept = self.superblock.times;
         let node = self.node_mut(id)?;
-        let before = (node.perm, node.uid, node.gid, node.times, node.kept_times);
+        let before = (node.perm, node.uid, node.gid, node.times.clone());
         let moved = change.uid.is_some_and(|uid| uid != node.uid);
         node.perm = change.perm.unwrap_or(node.perm);
         node.uid = change.uid.unwrap_or(node.uid);
         node.gid = change.gid.unwrap_or(node.gid);
         for (i, time) in [change.atime, change.mtime, change.ctime].into_iter().enumerate() {
             let Some(time) = time else { continue };
-            node.times[i] = time;
+            node.times.set(i, time);
             let by_user = change.user_times && i < 2;
             let keep = match kept {
                 Times::None => crate::faults::planted(crate::faults::Fault::ClockTimes),
@@ -121,7 +122,7 @@ impl State {
                 Times::Full => by_user || i > 0,
             };
             if keep {
-                node.kept_times[i] = Some(time);
+                node.times.keep(i, time);
             }
         }
         let mut done = self.index_again(id);
@@ -130,7 +131,7 @@ impl State {
         }
         if let Err(error) = done {
             let node = self.node_mut(id)?;
-            (node.perm, node.uid, node.gid, node.times, node.kept_times) = before;
+            (node.perm, node.uid, node.gid, node.times) = before;
             self.index_again(id)?;
             return Err(error);
         }
@@ -273,8 +274,8 @@ impl FileSystem for Hifs {
 
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
         let name = name_of(name)?;
-        let names = |state: &State| Ok(state.node(node)?.links.len().into());
-        self.changing_blocks(names, |state| {
+        let blocks = |state: &State| state.link_blocks(node, dir, &name);
+        self.changing_blocks(blocks, |state| {
             state.link(node, dir, &name, now)?;
             Ok(state.attr(state.node(node)?))
         })
@@ -282,8 +283,8 @@ impl FileSystem for Hifs {
 
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         let name = name_of(link.name)?;
-        let names = |state: &State| Ok(state.node(link.node)?.links.len().into());
-        self.changing_blocks(names, |state| {
+        let blocks = |state: &State| state.link_blocks(link.node, link.dir, &name);
+        self.changing_blocks(blocks, |state| {
             let node = state.remove(link.dir, &name, now)?;
             Ok(state.node(node)?.links.len())
         })

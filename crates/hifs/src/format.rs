@@ -92,9 +92,9 @@ fn write_root(superblock: &Superblock, medium: &Medium, owner: RootOwner) -> Res
     state.index_inode(node).map_err(|_| damaged("the root does not fit in a page"))?;
     let geometry = superblock.geometry;
     if let Some((plan, _)) = commit::freeze(&mut state)? {
-        let sealed = plan.seal(medium, &geometry)?;
+        let sealed = plan.seal(medium, superblock)?;
         sealed.write(medium, &geometry)?;
-        sealed.apply(medium, &geometry, &mut |_| {})?;
+        sealed.apply(medium, &mut |_| {})?;
         sealed.finish(medium, &geometry)?;
     }
     Ok(())

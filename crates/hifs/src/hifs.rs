@@ -112,7 +112,7 @@ impl Hifs {
         let (superblock, warning) = read_superblock(&medium)?;
         let read_only = options.read_only || warning.is_some();
         let recovery = if read_only {
-            let found = journal::inspect(&medium, &superblock.geometry)?;
+            let found = journal::inspect(&medium, &superblock)?;
             if found != Recovery::Clean {
                 return Err(Error::new(
                     Kind::Damaged,
@@ -121,7 +121,7 @@ impl Hifs {
             }
             found
         } else {
-            journal::recover(&medium, &superblock.geometry)?
+            journal::recover(&medium, &superblock)?
         };
         let names = Names::new(superblock.seed).with_hash_bits(options.hash_bits);
         let mut state = load(superblock, medium, names, options.random_id)?;
@@ -130,8 +130,8 @@ impl Hifs {
                 state.erase(node);
             }
         }
-        let (medium, geometry) = (state.medium.clone(), state.superblock.geometry);
-        let committer = Committer::new(medium, geometry, state.in_flight.clone());
+        let committer =
+            Committer::new(state.medium.clone(), state.superblock.clone(), state.in_flight.clone());
         let this = Self {
             state: RwLock::new(state),
             committer: Mutex::new(committer),

@@ -12,10 +12,15 @@
 //! been flushed (its *layer*), so until then the source is whole. Where moves form a cycle one cell
 //! is parked behind the journal's body meanwhile.
 //!
+//! New content of a large commit whose cells were free is not in the journal: it is written there as
+//! soon as the journal is durable, and the commit is durable when this content is. Until then a
+//! crash takes it back, for the journal tells the places, with a hash of what belongs there.
+//!
 //! Format: docs/spec/hifs.md, section 8. Source: design note, sections 3.1 and 3.4.
 
 mod in_flight;
 mod layers;
+mod packed;
 mod plan;
 
 use std::collections::HashMap;
@@ -27,8 +32,9 @@ use crate::error::{Result, damaged};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
-use crate::superblock::{u32_at, u64_at};
+use crate::superblock::{Superblock, u32_at, u64_at};
 pub(crate) use in_flight::InFlight;
+pub(crate) use packed::{SECTORS, sectors};
 pub(crate) use plan::{Plan, Target};
 
 const MAGIC: [u8; 8] = *b"TACITAJL";
@@ -39,6 +45,11 @@ const KIND_MOVE: u8 = 1;
 const KIND_PUT: u8 = 2;
 const KIND_ZERO: u8 = 3;
 const KIND_PARK: u8 = 4;
+const KIND_FILL: u8 = 5;
+/// The journal is searched for anything but zeros in pieces of so many blocks.
+const PIECE_BLOCKS: usize = 256;
+/// Longest run that is filled, in blocks.
+const FILL_BLOCKS_MAX: u32 = 256;
 /// A record has 24 bits for the layer.
 const LAYERS_MAX: u32 = 1 << 24;
 
@@ -66,8 +77,11 @@ struct Run {
 pub(crate) struct Sealed {
     /// The journal; nothing if there is nothing in it.
     bytes: Vec<u8>,
+    contents: Contents,
     /// Blocks behind it where cells are parked.
     parked: u64,
+    /// New content of cells that were free, first block and bytes of each run.
+    fills: Vec<(u64, Vec<u8>)>,
     /// Overwritten content, first block and bytes of each run.
     loose: Vec<(u64, Vec<u8>)>,
 }
@@ -99,7 +113,8 @@ impl Sealed {
         !self.loose.is_empty()
     }
 
-    /// Writes the journal; when this returns, the commit is durable.
+    /// Writes the journal, and then what fills cells that were free; when this returns, the commit is
+    /// durable.
     ///
     /// # Errors
     /// [`Kind::Device`]: the commit has not happened.
@@ -108,7 +123,30 @@ impl Sealed {
             return Ok(());
         }
         medium.write(geometry.journal(), &self.bytes)?;
-        if planted(Fault::SkippedFlush) { Ok(()) } else { medium.flush() }
+        if self.fills.is_empty() {
+            return if planted(Fault::SkippedFlush) { Ok(()) } else { medium.flush() };
+        }
+        if !planted(Fault::UnannouncedFill) {
+            medium.flush()?;
+        }
+        for (at, run) in &self.fills {
+            medium.write(BlockNo(*at), run)?;
+        }
+        if planted(Fault::UnflushedFill) { Ok(()) } else { medium.flush() }
+    }
+
+    /// Takes back what [`Sealed::write`] has written of a commit that has not happened.
+    ///
+    /// # Errors
+    /// [`Kind::Device`]: recovery must do it, or another try.
+    pub(crate) fn take_back(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+        if !self.fills.is_empty() {
+            for (at, run) in &self.fills {
+                medium.zero(BlockNo(*at), (run.len() / BLOCK_LEN) as u64)?;
+            }
+            medium.flush()?;
+        }
+        erase(medium, geometry)
     }
 
     /// Brings the image to the new state. The last writes are not flushed yet. `flushed` is told
@@ -116,20 +154,11 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Kind::Device`]: recovery must finish it.
-    pub(crate) fn apply(
-        &self,
-        medium: &Medium,
-        geometry: &Geometry,
-        flushed: &mut dyn FnMut(u32),
-    ) -> Result<()> {
+    pub(crate) fn apply(&self, medium: &Medium, flushed: &mut dyn FnMut(u32)) -> Result<()> {
         for (at, run) in &self.loose {
             medium.write(BlockNo(*at), run)?;
         }
-        if self.bytes.is_empty() {
-            return Ok(());
-        }
-        let contents = Contents::parse(&self.bytes, geometry)?;
-        contents.apply(medium, false, flushed)
+        self.contents.apply(medium, false, flushed)
     }
 
     /// Makes the applied state durable and zeroes what the journal holds.
@@ -160,14 +189,14 @@ pub(crate) fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Device`].
-pub(crate) fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
-    let area = read_area(medium, geometry)?;
-    Ok(if is_zero(&area) {
-        Recovery::Clean
-    } else if whole(&area).is_some() {
-        Recovery::Finished
-    } else {
-        Recovery::Erased
+pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
+    if is_area_zero(medium, &superblock.geometry)? {
+        return Ok(Recovery::Clean);
+    }
+    let area = read_area(medium, &superblock.geometry)?;
+    Ok(match whole(&area) {
+        Some(bytes) if Contents::parse(bytes, superblock)?.is_filled(medium)? => Recovery::Finished,
+        _ => Recovery::Erased,
     })
 }
 
@@ -175,21 +204,44 @@ pub(crate) fn inspect(medium: &Medium, geometry: &Geometry) -> Result<Recovery> 
 ///
 /// # Errors
 /// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
-pub(crate) fn recover(medium: &Medium, geometry: &Geometry) -> Result<Recovery> {
-    let area = read_area(medium, geometry)?;
-    if is_zero(&area) {
+pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
+    let geometry = &superblock.geometry;
+    if is_area_zero(medium, geometry)? {
         // A process that died after its last write may have left zeros that are not durable yet.
         medium.flush()?;
         return Ok(Recovery::Clean);
     }
+    let area = read_area(medium, geometry)?;
     let mut outcome = Recovery::Erased;
     if let Some(bytes) = whole(&area) {
-        Contents::parse(bytes, geometry)?.apply(medium, true, &mut |_| {})?;
+        let contents = Contents::parse(bytes, superblock)?;
+        if contents.is_filled(medium)? {
+            contents.fill_again(medium)?;
+            contents.apply(medium, true, &mut |_| {})?;
+            outcome = Recovery::Finished;
+        } else {
+            contents.empty_again(medium)?;
+        }
         medium.flush()?;
-        outcome = Recovery::Finished;
     }
     erase(medium, geometry)?;
     Ok(outcome)
+}
+
+/// Whether the journal is zero, which it mostly is: looked at in pieces.
+fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
+    let mut piece = vec![0; PIECE_BLOCKS * BLOCK_LEN];
+    let mut at = 0;
+    while at < geometry.journal_blocks {
+        let left = usize::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
+        let piece = &mut piece[..left.min(PIECE_BLOCKS) * BLOCK_LEN];
+        medium.read(BlockNo(geometry.journal().0 + at), piece)?;
+        if !is_zero(piece) {
+            return Ok(false);
+        }
+        at += PIECE_BLOCKS as u64;
+    }
+    Ok(true)
 }
 
 fn read_area(medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
@@ -213,20 +265,25 @@ fn whole(area: &[u8]) -> Option<&[u8]> {
     (digest(&plain)[..] == bytes[HASH_AT..HASH_AT + 32]).then_some(bytes)
 }
 
-/// A parsed journal.
-struct Contents<'a> {
+/// What a journal says.
+#[derive(Debug, Default)]
+struct Contents {
     moves: Vec<Move>,
-    puts: Vec<(Run, &'a [u8])>,
+    /// First block and content of each run.
+    puts: Vec<(u64, Vec<u8>)>,
     zeros: Vec<Run>,
+    /// Runs of new content in cells that were free, and their tags.
+    fills: Vec<(Run, u64)>,
 }
 
-impl<'a> Contents<'a> {
+impl Contents {
     /// Parses a whole journal, whose hash has been checked.
-    fn parse(bytes: &'a [u8], geometry: &Geometry) -> Result<Self> {
+    fn parse(bytes: &[u8], superblock: &Superblock) -> Result<Self> {
+        let geometry = &superblock.geometry;
         let records = u32_at(bytes, 8) as usize;
         let head = BLOCK_LEN + (records * RECORD_LEN).next_multiple_of(BLOCK_LEN);
         let mut data = &bytes[head..];
-        let mut this = Self { moves: Vec::new(), puts: Vec::new(), zeros: Vec::new() };
+        let mut this = Self::default();
         let first = geometry.journal().0 + geometry.journal_blocks;
         let in_image = |at: u64, count: u32| {
             count > 0
@@ -261,14 +318,18 @@ impl<'a> Contents<'a> {
                     parked.insert(at, this.moves.len());
                     this.moves.push(Move { layer, count, from, to: at, tag, later: None });
                 }
+                KIND_PUT if superblock.packs_content() => {
+                    this.puts.push((at, packed::take(&mut data, count, from)?));
+                }
                 KIND_PUT => {
                     let (content, rest) = data
                         .split_at_checked(count as usize * BLOCK_LEN)
                         .ok_or_else(|| damaged("journal: truncated data"))?;
-                    this.puts.push((Run { at, count }, content));
+                    this.puts.push((at, content.to_vec()));
                     data = rest;
                 }
                 KIND_ZERO => this.zeros.push(Run { at, count }),
+                KIND_FILL if count <= FILL_BLOCKS_MAX => this.fills.push((Run { at, count }, tag)),
                 kind => return Err(damaged(format!("journal: unknown record {kind}"))),
             }
         }
@@ -277,6 +338,37 @@ impl<'a> Contents<'a> {
         } else {
             Err(damaged("journal: a parked cell goes nowhere"))
         }
+    }
+
+    /// Whether everything that fills free cells has arrived: until then the commit is not durable.
+    fn is_filled(&self, medium: &Medium) -> Result<bool> {
+        for (run, tag) in &self.fills {
+            if tag_of(&run.read(medium)?) != *tag {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what has arrived once more: what a reader sees after a failed flush need not be on the
+    /// medium.
+    fn fill_again(&self, medium: &Medium) -> Result<()> {
+        for (run, _) in &self.fills {
+            medium.write(BlockNo(run.at), &run.read(medium)?)?;
+        }
+        if self.fills.is_empty() { Ok(()) } else { medium.flush() }
+    }
+
+    /// Takes back what has arrived. What is missing stays missing, so a crash meanwhile changes
+    /// nothing.
+    fn empty_again(&self, medium: &Medium) -> Result<()> {
+        if planted(Fault::KeptFill) {
+            return Ok(());
+        }
+        for (run, _) in &self.fills {
+            medium.zero(BlockNo(run.at), run.count.into())?;
+        }
+        Ok(())
     }
 
     /// Moves layer by layer, flushed in between; then everything that overwrites.
@@ -288,13 +380,21 @@ impl<'a> Contents<'a> {
             medium.flush()?;
             flushed(layer[0].layer);
         }
-        for (run, content) in &self.puts {
-            medium.write(BlockNo(run.at), content)?;
+        for (at, content) in &self.puts {
+            medium.write(BlockNo(*at), content)?;
         }
         for run in &self.zeros {
             medium.zero(BlockNo(run.at), run.count.into())?;
         }
         Ok(())
+    }
+}
+
+impl Run {
+    fn read(self, medium: &Medium) -> Result<Vec<u8>> {
+        let mut content = vec![0; self.count as usize * BLOCK_LEN];
+        medium.read(BlockNo(self.at), &mut content)?;
+        Ok(content)
     }
 }
 
@@ -323,7 +423,19 @@ impl Move {
                 self.from, self.to
             )));
         }
-        medium.write(BlockNo(self.to), &cell)
+        if recovering {
+            return medium.write(BlockNo(self.to), &cell);
+        }
+        // Most cells hold less than they could: what is zero already stays.
+        let mut old = vec![0; cell.len()];
+        medium.read(BlockNo(self.to), &mut old)?;
+        let blocks = cell.chunks_exact(BLOCK_LEN).zip(old.chunks_exact(BLOCK_LEN));
+        let differing = (self.to..).zip(blocks).filter(|(_, (new, old))| new != old);
+        for run in coalesce(differing.map(|(at, _)| Run { at, count: 1 })) {
+            let from = usize::try_from(run.at - self.to).expect("within a cell") * BLOCK_LEN;
+            medium.write(BlockNo(run.at), &cell[from..][..run.count as usize * BLOCK_LEN])?;
+        }
+        Ok(())
     }
 }
 
@@ -339,8 +451,8 @@ fn coalesce(runs: impl Iterator<Item = Run>) -> Vec<Run> {
     out
 }
 
-fn tag_of(bucket: &[u8]) -> u64 {
-    u64_at(&digest(bucket), 0)
+fn tag_of(content: &[u8]) -> u64 {
+    u64_at(&digest(content), 0)
 }
 
 /// Whether all bytes are zero.

@@ -13,11 +13,14 @@ use crate::map_block;
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
 use crate::page::{PageKey, read_page};
-use crate::placement::{Cell, Entry};
-use crate::record::{DirEntry, Inode};
+use crate::placement::{Cell, Engine, Entry};
+use crate::record::{DirEntry, Inode, entry_len};
 use crate::superblock::Superblock;
-use crate::tree::{Name, Node, ROOT, RandomId, State};
+use crate::tree::{Directory, Name, Node, ROOT, RandomId, State};
+use crate::trie::Trie;
 
+/// Pages that are read at once, in blocks.
+const PAGES_READ: usize = 64;
 /// Longest target of a symbolic link in bytes: what the kernel takes.
 const TARGET_LEN_MAX: u64 = 4095;
 
@@ -65,9 +68,9 @@ pub(crate) fn load(
 ) -> Result<State> {
     let mut loader = Loader {
         state: State::empty(superblock, medium, names, random_id),
-        by_id: HashMap::new(),
         told: HashMap::new(),
-        entries: HashMap::new(),
+        nlinks: Vec::new(),
+        folder_pages: Vec::new(),
     };
     loader.read_descriptors()?;
     loader.read_pages()?;
@@ -82,11 +85,31 @@ pub(crate) fn load(
 
 struct Loader {
     state: State,
-    by_id: HashMap<FileId, NodeId>,
-    /// Links and size as each inode's record tells them.
-    told: HashMap<NodeId, (u32, u64)>,
-    /// Entries of each directory by its id.
-    entries: HashMap<FileId, Vec<DirEntry>>,
+    /// Size of what has no content as its inode tells it: of a directory the number of entries.
+    told: HashMap<NodeId, u64>,
+    /// Number of names as each inode tells it, by the node's number.
+    nlinks: Vec<u32>,
+    /// Pages of directories, whose entries wait until all inodes are known.
+    folder_pages: Vec<FolderPage>,
+}
+
+/// A page of a directory as it was read.
+struct FolderPage {
+    at: BlockNo,
+    key: PageKey,
+    count: u16,
+    payload: Box<[u8]>,
+}
+
+impl FolderPage {
+    fn place(&self, error: &Error) -> Error {
+        in_page(self.at, error)
+    }
+}
+
+/// What is wrong in a page, with its place.
+fn in_page(at: BlockNo, error: &Error) -> Error {
+    damaged(format!("inode table page in block {}: {error}", at.0))
 }
 
 impl Loader {
@@ -135,55 +158,87 @@ impl Loader {
     }
 
     fn read_pages(&mut self) -> Result<()> {
-        let entries = self.read_map(Table::Pages)?;
-        let mut homes = HashMap::new();
-        for entry in &entries {
-            let at = self.state.superblock.geometry.cell_start(Table::Pages, entry.cell);
-            let place =
-                |error: Error| damaged(format!("inode table page in block {}: {error}", at.0));
-            let block = self.state.medium.read_block(at)?;
-            let (key, count, payload) = read_page(&block).map_err(place)?;
-            let id = self.state.names.page(key.trie, key.leaf.start, key.leaf.depth);
-            if id != entry.owner || entry.bucket != 0 {
-                return Err(place(damaged("not the page that the map names")));
+        let mut entries = self.read_map(Table::Pages)?;
+        let mut homes = HashMap::with_capacity(entries.len());
+        let mut buffer = vec![0; PAGES_READ * BLOCK_LEN];
+        let geometry = self.state.superblock.geometry;
+        let mut rest = &entries[..];
+        while let Some(first) = rest.first() {
+            let start = geometry.cell_start(Table::Pages, first.cell);
+            // Pages that lie near each other are read at once, with what is free between them.
+            let near = |entry: &&Entry| {
+                geometry.cell_start(Table::Pages, entry.cell).0 - start.0 < PAGES_READ as u64
+            };
+            let mut count = rest.iter().take_while(near).count();
+            if count < PAGES_READ / 8 {
+                count = 1;
             }
-            homes.insert(id, self.state.page_home(key, id));
-            self.state.page_keys.insert(id, key);
-            self.read_entries(key, count, payload).map_err(place)?;
+            let (now, later) = rest.split_at(count);
+            let last = geometry.cell_start(Table::Pages, now[count - 1].cell);
+            let len = usize::try_from(last.0 - start.0 + 1).expect("few") * BLOCK_LEN;
+            self.state.medium.read(start, &mut buffer[..len])?;
+            for entry in now {
+                let at = geometry.cell_start(Table::Pages, entry.cell);
+                let offset = usize::try_from(at.0 - start.0).expect("few") * BLOCK_LEN;
+                let block = buffer[offset..].first_chunk().expect("a block");
+                let (id, home) = self.read_page(at, block, entry).map_err(|e| in_page(at, &e))?;
+                homes.insert(id, home);
+            }
+            rest = later;
         }
-        let placed = self.state.pages.load(&entries, |id| homes.get(&id).copied().unwrap_or(0));
+        let placed = self.state.pages.load(&mut entries, |id| homes.get(&id).copied().unwrap_or(0));
         placed.map_err(|cell| misplaced(&self.state.superblock, Table::Pages, cell))
     }
 
-    fn read_entries(&mut self, key: PageKey, count: u16, mut payload: &[u8]) -> Result<()> {
+    /// Takes one page; its id and home.
+    fn read_page(
+        &mut self,
+        at: BlockNo,
+        block: &[u8; BLOCK_LEN],
+        entry: &Entry,
+    ) -> Result<(FileId, u64)> {
+        let (key, count, payload) = read_page(block)?;
+        let id = self.state.names.page(key.trie, key.leaf.start, key.leaf.depth);
+        if id != entry.owner || entry.bucket != 0 {
+            return Err(damaged("not the page that the map names"));
+        }
+        self.state.page_keys.insert(id, key);
+        if key.trie == self.state.inodes.id {
+            self.read_inodes(key, count, payload)?;
+        } else {
+            self.folder_pages.push(FolderPage { at, key, count, payload: payload.into() });
+        }
+        Ok((id, self.state.page_home(key, id)))
+    }
+
+    fn read_inodes(&mut self, key: PageKey, count: u16, mut payload: &[u8]) -> Result<()> {
         for _ in 0..count {
-            if key.trie == self.state.inodes.id {
-                let inode = Inode::decode(&mut payload)?;
-                let (id, directory) = (inode.id, inode.kind == FileType::Directory);
-                let root = id == self.state.root_id;
-                if root && (self.by_id.contains_key(&id) || !directory) {
-                    return Err(damaged("a second root"));
-                }
-                let told = (inode.nlink, inode.size);
-                let node = Node::from_record(inode);
-                let number = if root { self.insert_root(node) } else { self.insert(node) };
-                if self.by_id.insert(id, number).is_some() {
-                    return Err(damaged("an inode twice"));
-                }
-                if !key.leaf.hashes().contains(&self.state.names.inode(id)) {
-                    return Err(damaged("an inode that belongs to another page"));
-                }
-                self.told.insert(number, told);
-                if directory {
-                    self.state.dirs.insert(id, number);
-                }
-            } else {
-                let entry = DirEntry::decode(&mut payload)?;
-                let (_, hash) = self.state.names.entry(key.trie, &entry.name);
-                if !key.leaf.hashes().contains(&hash) {
-                    return Err(damaged("an entry that belongs to another page"));
-                }
-                self.entries.entry(key.trie).or_default().push(entry);
+            let inode = Inode::decode(&mut payload)?;
+            let (id, directory) = (inode.id, inode.kind == FileType::Directory);
+            let root = id == self.state.root_id;
+            if root && (self.state.inodes.entries.contains_key(&id) || !directory) {
+                return Err(damaged("a second root"));
+            }
+            let (nlink, size) = (inode.nlink, inode.size);
+            let node = Node::from_record(inode);
+            let has_content = node.content().is_some();
+            let number = if root { self.insert_root(node) } else { self.insert(node) };
+            if self.state.inodes.entries.insert(id, number).is_some() {
+                return Err(damaged("an inode twice"));
+            }
+            if !key.leaf.hashes().contains(&self.state.names.inode(id)) {
+                return Err(damaged("an inode that belongs to another page"));
+            }
+            let index = usize::try_from(number.0).expect("a slot's number");
+            if self.nlinks.len() <= index {
+                self.nlinks.resize(index + 1, 0);
+            }
+            self.nlinks[index] = nlink;
+            if !has_content {
+                self.told.insert(number, size);
+            }
+            if directory {
+                self.state.dirs.insert(id, number);
             }
         }
         if payload.is_empty() { Ok(()) } else { Err(damaged("bytes behind the last entry")) }
@@ -208,35 +263,96 @@ impl Loader {
         ROOT
     }
 
-    /// Puts every entry into its directory, and every inode into the trie.
+    /// Puts every entry into its directory, and makes the tries.
     fn link_tree(&mut self) -> Result<()> {
-        if !self.by_id.contains_key(&self.state.root_id) {
+        if !self.state.inodes.entries.contains_key(&self.state.root_id) {
             return Err(damaged("the root directory is missing"));
         }
-        let no_room = |_| damaged("too many equal hashes");
-        // Short of entries, lengths of directories' inodes do not change while they fill.
-        let numbers: Vec<NodeId> = self.by_id.values().copied().collect();
-        for number in numbers {
-            self.state.index_inode(number).map_err(no_room)?;
-        }
-        for (dir, entries) in std::mem::take(&mut self.entries) {
-            let parent = *self.state.dirs.get(&dir).ok_or_else(|| {
-                damaged(format!("directory pages of {dir:032x} without a directory"))
+        self.index_inodes()?;
+        let mut pages = std::mem::take(&mut self.folder_pages);
+        pages.sort_by_key(|page| page.key.trie);
+        let mut pages = pages.into_iter().peekable();
+        while let Some(first) = pages.next() {
+            let trie = first.key.trie;
+            let dir = *self.state.dirs.get(&trie).ok_or_else(|| {
+                damaged(format!("directory pages of {trie:032x} without a directory"))
             })?;
-            for entry in entries {
-                let child = *self.by_id.get(&entry.id).ok_or_else(|| {
-                    damaged(format!("{:?} names an inode that is missing", show(&entry.name)))
-                })?;
-                let name: Name = entry.name.as_slice().into();
-                let node = self.state.nodes.get(child);
-                let agrees = node.is_some_and(|node| node.kind == entry.kind)
-                    && child != ROOT
-                    && self.state.find(parent, &name).is_err();
-                if !agrees {
-                    return Err(damaged(format!("{:?} disagrees with its inode", show(&name))));
-                }
-                self.state.add_entry(parent, &name, child).map_err(no_room)?;
+            let mut entries = Vec::new();
+            self.read_folder(&first, &mut entries)?;
+            while let Some(page) = pages.next_if(|page| page.key.trie == trie) {
+                self.read_folder(&page, &mut entries)?;
             }
+            self.fill_folder(dir, entries)?;
+        }
+        Ok(())
+    }
+
+    /// The trie of inodes, all at once.
+    fn index_inodes(&mut self) -> Result<()> {
+        let State { nodes, inodes, names, .. } = &mut self.state;
+        let mut lens = Vec::with_capacity(inodes.entries.len());
+        for (id, number) in &inodes.entries {
+            if let Some(node) = nodes.get_mut(*number) {
+                node.record_len = node.record_len_now();
+                lens.push((names.inode(*id), node.record_len));
+            }
+        }
+        inodes.trie = Trie::build(lens.into_iter()).ok_or_else(too_many)?;
+        // Made anew in order it takes less memory.
+        inodes.entries = std::mem::take(&mut inodes.entries).into_iter().collect();
+        self.state.pages_used += u64::from(self.state.inodes.trie.pages());
+        Ok(())
+    }
+
+    /// The entries of one page of a directory, as that holds them.
+    fn read_folder(
+        &self,
+        page: &FolderPage,
+        entries: &mut Vec<((u64, Name), NodeId)>,
+    ) -> Result<()> {
+        let (names, trie) = (&self.state.names, page.key.trie);
+        let hashes = page.key.leaf.hashes();
+        let mut payload = &page.payload[..];
+        for _ in 0..page.count {
+            let entry = DirEntry::decode(&mut payload).map_err(|e| page.place(&e))?;
+            let (_, hash) = names.entry(trie, entry.name);
+            if !hashes.contains(&hash) {
+                return Err(page.place(&damaged("an entry that belongs to another page")));
+            }
+            let child = *self.state.inodes.entries.get(&entry.id).ok_or_else(|| {
+                damaged(format!("{:?} names an inode that is missing", show(entry.name)))
+            })?;
+            let node = self.state.nodes.get(child);
+            if child == ROOT || node.is_none_or(|node| node.kind != entry.kind) {
+                return Err(disagrees(entry.name));
+            }
+            entries.push(((hash, entry.name.into()), child));
+        }
+        if payload.is_empty() {
+            Ok(())
+        } else {
+            Err(page.place(&damaged("bytes behind the last entry")))
+        }
+    }
+
+    fn fill_folder(&mut self, dir: NodeId, mut entries: Vec<((u64, Name), NodeId)>) -> Result<()> {
+        entries.sort_unstable();
+        if let Some(twice) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(disagrees(&twice[0].0.1));
+        }
+        let mut subdirectories = 0;
+        for ((_, name), child) in &entries {
+            if let Some(node) = self.state.nodes.get_mut(*child) {
+                node.links.add((dir, Name::clone(name)));
+                subdirectories += u32::from(node.directory().is_some());
+            }
+        }
+        let lens = entries.iter().map(|((hash, name), _)| (*hash, entry_len(name.len())));
+        let trie = Trie::build(lens).ok_or_else(too_many)?;
+        self.state.pages_used += u64::from(trie.pages());
+        let folder = self.state.nodes.get_mut(dir).and_then(Node::directory_mut);
+        if let Some(folder) = folder {
+            *folder = Directory { entries: entries.into_iter().collect(), trie, subdirectories };
         }
         Ok(())
     }
@@ -254,7 +370,7 @@ impl Loader {
             };
             order.extend(children.filter(is_dir));
             at += 1;
-            if at > self.by_id.len() {
+            if at > self.state.inodes.entries.len() {
                 return Err(damaged("directories form a circle"));
             }
         }
@@ -262,15 +378,15 @@ impl Loader {
         if order.len() != directories {
             return Err(damaged("a directory that no name leads to, or several"));
         }
-        let nodes: Vec<NodeId> = self.by_id.values().copied().collect();
-        for id in nodes {
-            self.check_node(id)?;
-        }
-        for key in self.state.pending.pages.iter().copied() {
-            let id = self.state.names.page(key.trie, key.leaf.start, key.leaf.depth);
-            if self.state.is_page(key) != self.state.pages.contains(id) {
-                return Err(damaged("pages are split in another way than their entries ask for"));
+        for index in 0..self.nlinks.len() {
+            let id = NodeId(index as u64);
+            if self.state.nodes.get(id).is_some() {
+                self.check_node(id)?;
             }
+        }
+        // As many pages as leaves, and each of them one: then every leaf has its page.
+        if self.state.page_keys.values().any(|key| !self.state.is_page(*key)) {
+            return Err(damaged("pages are split in another way than their entries ask for"));
         }
         if self.state.pages.stored() != self.state.pages_used {
             return Err(damaged("a page is missing or left over"));
@@ -279,7 +395,8 @@ impl Loader {
     }
 
     fn check_node(&mut self, id: NodeId) -> Result<()> {
-        let (nlink, size) = self.told.get(&id).copied().unwrap_or_default();
+        let index = usize::try_from(id.0).expect("a slot's number");
+        let nlink = self.nlinks.get(index).copied().unwrap_or_default();
         let before = self.state.nodes.get(id).map(|node| node.id);
         self.state.settle_owner_link(id);
         let Some(node) = self.state.nodes.get(id) else {
@@ -304,7 +421,7 @@ impl Loader {
                 return wrong("its id does not follow from its path");
             }
         }
-        let kept = node.kept_times.map(|time| time.is_some());
+        let kept = node.times.kept().map(|time| time.is_some());
         let impossible = match self.state.superblock.times {
             Times::None => kept != [false; 3],
             Times::User => kept[2],
@@ -321,7 +438,8 @@ impl Loader {
             return wrong("an impossible size");
         }
         let now = node.record(Vec::new());
-        if now.nlink != nlink || now.size != size {
+        let size = self.told.get(&id).copied();
+        if now.nlink != nlink || size.is_some_and(|size| now.size != size) {
             return wrong("its counts do not agree with the tree");
         }
         Ok(())
@@ -329,7 +447,7 @@ impl Loader {
 
     /// Targets of links are what the kernel can follow.
     fn check_targets(&self) -> Result<()> {
-        let links = self.by_id.iter().filter_map(|(id, number)| {
+        let links = self.state.inodes.entries.iter().filter_map(|(id, number)| {
             let node = self.state.nodes.get(*number)?;
             (node.kind == FileType::Symlink).then_some((id, *number, node.size))
         });
@@ -345,51 +463,53 @@ impl Loader {
     }
 
     fn read_buckets(&mut self) -> Result<()> {
-        let entries = self.read_map(Table::Buckets)?;
-        let mut counts: HashMap<FileId, u32> = HashMap::new();
-        for entry in &entries {
-            *counts.entry(entry.owner).or_default() += 1;
-        }
-        let State { nodes, superblock, .. } = &self.state;
-        for (owner, count) in &counts {
-            let content =
-                self.by_id.get(owner).and_then(|id| nodes.get(*id)).and_then(|node| node.content());
-            if content.is_none_or(|content| content.told_buckets != *count) {
-                return Err(damaged(format!(
-                    "buckets map: {count} buckets of file {owner:032x}, which its inode does not tell"
-                )));
-            }
-        }
-        for (id, number) in &self.by_id {
-            let told =
-                nodes.get(*number).and_then(|node| node.content()).map_or(0, |c| c.told_buckets);
-            if told > 0 && !counts.contains_key(id) {
-                return Err(damaged(format!(
-                    "buckets map: {told} buckets of file {id:032x} are missing"
-                )));
-            }
-        }
+        let mut entries = self.read_map(Table::Buckets)?;
+        entries.sort_unstable_by_key(|entry| (entry.owner, entry.bucket, entry.cell));
+        let State { nodes, superblock, inodes, .. } = &self.state;
+        let node_of = |id: u128| inodes.entries.get(&id).and_then(|number| nodes.get(*number));
         let bucket_len = superblock.geometry.bucket_len_bytes();
-        let behind = |entry: &&Entry| {
-            let size = self
-                .by_id
-                .get(&entry.owner)
-                .and_then(|id| nodes.get(*id))
-                .map_or(0, |node| node.size);
-            u64::from(entry.bucket) * bucket_len >= size
-        };
-        if let Some(entry) = entries.iter().find(behind) {
-            return Err(misplaced(superblock, Table::Buckets, entry.cell));
+        let mut owners = 0;
+        for buckets in entries.chunk_by(|a, b| a.owner == b.owner) {
+            let (owner, last) = (buckets[0].owner, buckets[buckets.len() - 1]);
+            let node = node_of(owner);
+            let told = node.and_then(Node::content).map(|content| content.told_buckets as usize);
+            if told != Some(buckets.len()) {
+                return Err(damaged(format!(
+                    "buckets map: {} buckets of file {owner:032x}, which its inode does not tell",
+                    buckets.len()
+                )));
+            }
+            if u64::from(last.bucket) * bucket_len >= node.map_or(0, |node| node.size) {
+                return Err(misplaced(superblock, Table::Buckets, last.cell));
+            }
+            owners += 1;
         }
-        let homes: HashMap<FileId, u64> = self
-            .by_id
-            .iter()
-            .filter_map(|(id, number)| Some((*id, self.state.home(nodes.get(*number)?))))
-            .collect();
+        let told = |node: &Node| node.content().map_or(0, |content| content.told_buckets);
+        if nodes.iter().filter(|(_, node)| told(node) > 0).count() != owners {
+            let is_there =
+                |id: u128| entries.binary_search_by(|entry| entry.owner.cmp(&id)).is_ok();
+            let lost = nodes.iter().find(|(_, node)| told(node) > 0 && !is_there(node.id));
+            let (buckets, id) = lost.map_or((0, 0), |(_, node)| (told(node), node.id));
+            return Err(damaged(format!(
+                "buckets map: {buckets} buckets of file {id:032x} are missing"
+            )));
+        }
+        let procedures = superblock.geometry.procedures(superblock.layout, Table::Buckets);
+        let mut buckets = Engine::new(procedures);
+        let home = |id| node_of(id).map_or(0, |node| self.state.home(node));
+        let placed = buckets.load(&mut entries, home);
+        self.state.buckets = buckets;
         self.state.buckets_used = entries.len() as u64;
-        let placed = self.state.buckets.load(&entries, |id| homes.get(&id).copied().unwrap_or(0));
         placed.map_err(|cell| misplaced(&self.state.superblock, Table::Buckets, cell))
     }
+}
+
+fn too_many() -> Error {
+    damaged("too many equal hashes")
+}
+
+fn disagrees(name: &[u8]) -> Error {
+    damaged(format!("{:?} disagrees with its inode", show(name)))
 }
 
 fn misplaced(superblock: &Superblock, table: Table, cell: Cell) -> Error {

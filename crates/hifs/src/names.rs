@@ -1,5 +1,7 @@
 //! Ids and hashes of everything that has a name: all pseudo-random under the image's seed.
 
+use std::ops::RangeInclusive;
+
 use tacita_secret::Prf;
 
 /// Identity of a file or directory: the paper's `fp`, never zero.
@@ -54,6 +56,13 @@ impl Names {
     /// Hash of a file in the trie of all inodes.
     pub(crate) fn inode(&self, id: FileId) -> u64 {
         self.truncate((id >> 64) as u64)
+    }
+
+    /// The ids of all files whose hashes lie in a range: ids begin with their hash.
+    pub(crate) const fn inodes(&self, hashes: &RangeInclusive<u64>) -> RangeInclusive<FileId> {
+        let cut = if self.hash_bits == 64 { 0 } else { u64::MAX >> self.hash_bits };
+        let (first, last) = (*hashes.start() as FileId, (*hashes.end() | cut) as FileId);
+        first << 64..=last << 64 | u64::MAX as FileId
     }
 
     /// Identity of a page: the trie, the first hash of its prefix and the prefix's length in bits.

@@ -202,13 +202,13 @@ impl Inode {
 
 /// A directory entry as it stands in a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DirEntry {
+pub(crate) struct DirEntry<'a> {
     /// The file.
     pub id: FileId,
     /// What it is.
     pub kind: FileType,
     /// Its name: 1 to 255 bytes.
-    pub name: Vec<u8>,
+    pub name: &'a [u8],
 }
 
 /// Bytes of a directory entry with a name of `name_len` bytes.
@@ -216,7 +216,7 @@ pub(crate) fn entry_len(name_len: usize) -> u32 {
     u32::try_from(18 + name_len).expect("a name has 255 bytes at most")
 }
 
-impl DirEntry {
+impl<'a> DirEntry<'a> {
     /// Appends the entry of `name` to `out`.
     pub(crate) fn encode(id: FileId, kind: FileType, name: &[u8], out: &mut Vec<u8>) {
         out.extend(id.to_le_bytes());
@@ -229,10 +229,10 @@ impl DirEntry {
     ///
     /// # Errors
     /// [`crate::error::Kind::Damaged`] if it is truncated or names nothing.
-    pub(crate) fn decode(bytes: &mut &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &mut &'a [u8]) -> Result<Self> {
         let fixed = take(bytes, 18)?;
         let (id, kind) = (u128_at(fixed, 0), kind_of(fixed[16])?);
-        let name = take(bytes, fixed[17].into())?.to_vec();
+        let name = take(bytes, fixed[17].into())?;
         let is_name = !name.is_empty()
             && name != b"."
             && name != b".."

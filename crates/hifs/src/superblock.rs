@@ -11,13 +11,17 @@ use tacita_secret::digest;
 pub(crate) const MAGIC: [u8; 8] = *b"TACITAHI";
 /// First bytes of a group descriptor.
 const GROUP_MAGIC: [u8; 8] = *b"TACITAGR";
-/// Version of the format.
-pub(crate) const VERSION: u32 = 2;
+/// Version of the format that new images have.
+const VERSION: u32 = 3;
+/// The oldest that is read and written: its journal fills no free cells.
+const VERSION_MIN: u32 = 2;
 const CHECKSUM_AT: usize = BLOCK_LEN - 32;
 
 /// What the superblock tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
+    /// Version of the format.
+    pub version: u32,
     /// Shape and positions.
     pub geometry: Geometry,
     /// Layout.
@@ -37,6 +41,7 @@ impl Superblock {
     /// [`Kind::Geometry`] if the parameters make no image.
     pub fn new(parameters: &Parameters) -> Result<Self> {
         Ok(Self {
+            version: VERSION,
             geometry: Geometry::plan(parameters)?,
             layout: parameters.layout,
             ids: parameters.ids,
@@ -45,12 +50,22 @@ impl Superblock {
         })
     }
 
+    /// Whether new content of large commits goes to free cells at once.
+    pub(crate) const fn fills_free_cells(&self) -> bool {
+        self.version >= 3
+    }
+
+    /// Whether the journal leaves out the zeros at the end of each block.
+    pub(crate) const fn packs_content(&self) -> bool {
+        self.version >= 3
+    }
+
     /// Its block.
     pub fn encode(&self) -> [u8; BLOCK_LEN] {
         let mut block = [0; BLOCK_LEN];
         let g = &self.geometry;
         block[..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[8..12].copy_from_slice(&self.version.to_le_bytes());
         block[12..16].copy_from_slice(&4096u32.to_le_bytes());
         block[16..20].copy_from_slice(&g.bucket_blocks.to_le_bytes());
         block[20] = match self.layout {
@@ -82,8 +97,10 @@ impl Superblock {
             return Err(Error::new(Kind::NotAnImage, "no HIFS superblock in the first block"));
         }
         let version = u32_at(block, 8);
-        if version != VERSION {
-            let text = format!("format version {version}; this program reads version {VERSION}");
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            let text = format!(
+                "format version {version}; this program reads versions {VERSION_MIN} to {VERSION}"
+            );
             return Err(Error::new(Kind::Version, text));
         }
         if !is_sealed(block) {
@@ -91,6 +108,7 @@ impl Superblock {
         }
         let groups = u32_at(block, 24);
         let this = Self {
+            version,
             geometry: Geometry {
                 image_blocks: u64_at(block, 48),
                 journal_blocks: u64_at(block, 40),

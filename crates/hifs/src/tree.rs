@@ -9,13 +9,14 @@ mod index;
 mod links;
 pub(crate) mod namespace;
 mod node;
+mod read_ahead;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::content::Source;
+use crate::content::{Growth, Source};
 use crate::geometry::{Ids, Table};
-use crate::journal::InFlight;
+use crate::journal::{InFlight, SECTORS};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
 use crate::page::PageKey;
@@ -23,6 +24,7 @@ use crate::placement::Engine;
 use crate::superblock::Superblock;
 pub(crate) use index::InodeTable;
 pub(crate) use node::{Body, Directory, Node, Nodes};
+pub(crate) use read_ahead::Streams;
 use tacita_vfs::{Kind, NodeId, Result};
 
 /// The root directory's node.
@@ -30,6 +32,11 @@ pub(crate) const ROOT: NodeId = NodeId(1);
 
 /// Pages that one change of a few names and inodes touches, splits included.
 const CHANGE_PAGES: u64 = 24;
+/// For so many sectors of new content, or blocks, another block of records is counted: each may be a
+/// run of its own, beside which one may become zero, and one more in its bucket.
+const CONTENT_PER_RECORDS: u64 = 64;
+/// Most blocks of content that wait in memory: 64 MiB.
+const HELD_BLOCKS_MAX: u64 = 16384;
 /// Most names of a file in any image: as on ext4.
 const LINKS_MAX: u32 = 65_000;
 
@@ -43,6 +50,7 @@ pub(crate) struct State {
     /// The commit that is on its way into the image.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) names: Names,
+    pub(crate) streams: Streams,
     pub(crate) root_id: FileId,
     pub(crate) random_id: RandomId,
     pub(crate) nodes: Nodes,
@@ -71,18 +79,26 @@ pub(crate) struct PendingWork {
     pub(crate) files: BTreeSet<NodeId>,
     /// Ids whose buckets have no file any more.
     pub(crate) dead: Vec<FileId>,
+    /// Files of several names whose id has changed: all pages that hold these are to be written.
+    pub(crate) renamed: BTreeSet<NodeId>,
+    /// How many names these have, at most; later ones touch their own pages.
+    pub(crate) names: u64,
     /// Files without a name that are still in use.
     pub(crate) nameless: BTreeSet<NodeId>,
     /// Those of them that have no id in the image yet.
     pub(crate) undrawn: BTreeSet<NodeId>,
-    /// Buckets with new content, an upper bound; those that only move do not count.
-    pub(crate) buckets: u64,
+    /// New content, an upper bound: all of a stored bucket that changes, and what is there of a new
+    /// one. Buckets that only move do not count.
+    pub(crate) content: Growth,
 }
 
 impl PendingWork {
     /// Whether the image shows the present state already.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.files.is_empty() && self.dead.is_empty()
+        self.pages.is_empty()
+            && self.files.is_empty()
+            && self.dead.is_empty()
+            && self.renamed.is_empty()
     }
 }
 
@@ -101,6 +117,7 @@ impl State {
             names,
             medium,
             in_flight: Arc::default(),
+            streams: Streams::default(),
             random_id,
             nodes: Nodes::default(),
             dirs: HashMap::new(),
@@ -173,17 +190,23 @@ impl State {
     }
 
     /// Blocks of buckets and pages that the pending work changes, at most: of each file a page
-    /// too, for its inode counts what is stored.
+    /// too, for its inode counts what is stored. What is zero beside new content takes a record.
     fn pending_blocks(&self) -> u64 {
         let pending = &self.pending;
         let inodes = pending.files.len().min(self.inodes.trie.pages() as usize);
-        pending.buckets * u64::from(self.superblock.geometry.bucket_blocks)
-            + (pending.pages.len() + inodes + 2 * pending.undrawn.len()) as u64
+        let Growth { blocks, sectors, .. } = pending.content;
+        let content = if self.superblock.packs_content() {
+            sectors.div_ceil(SECTORS) + sectors / CONTENT_PER_RECORDS
+        } else {
+            blocks + blocks / CONTENT_PER_RECORDS
+        };
+        content + (pending.pages.len() + inodes + 2 * pending.undrawn.len()) as u64
     }
 
     /// Whether a change of so many blocks, or of some pages, must wait for a commit.
     pub(crate) fn is_loaded(&self, blocks: u64) -> bool {
         self.pending_blocks() + blocks + CHANGE_PAGES > self.superblock.geometry.commit_blocks()
+            || self.pending.content.held + blocks > HELD_BLOCKS_MAX
     }
 
     /// Whether one commit can hold a change of so many blocks.

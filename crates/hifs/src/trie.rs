@@ -66,6 +66,41 @@ impl Default for Trie {
 }
 
 impl Trie {
+    /// The trie of entries, given by hash and length in ascending order; `None` if too many bytes
+    /// have one hash.
+    pub(crate) fn build(entries: impl Iterator<Item = (u64, u32)>) -> Option<Self> {
+        // Bytes before each entry.
+        let (mut all, mut len) = (Vec::new(), 0u64);
+        for (hash, len_bytes) in entries {
+            all.push((hash, len));
+            len += u64::from(len_bytes);
+        }
+        all.push((u64::MAX, len));
+        let mut this = Self { leaves: BTreeMap::new(), pages: 0 };
+        let mut leaves = Vec::new();
+        // Prefixes with their entries, the rightmost first.
+        let mut open = vec![(LeafKey { start: 0, depth: 0 }, 0..all.len() - 1)];
+        while let Some((key, range)) = open.pop() {
+            let len = all[range.end].1 - all[range.start].1;
+            if len <= PAYLOAD_LEN.into() {
+                let len_bytes = u32::try_from(len).expect("less than a page");
+                this.pages += u32::from(len_bytes > 0);
+                leaves.push((key.start, Leaf { depth: key.depth, len_bytes }));
+                continue;
+            }
+            if key.depth == 64 {
+                return None;
+            }
+            let [left, right] = key.children();
+            let left_count = all[range.clone()].partition_point(|(hash, _)| *hash < right.start);
+            let middle = range.start + left_count;
+            open.push((right, middle..range.end));
+            open.push((left, range.start..middle));
+        }
+        this.leaves = leaves.into_iter().collect();
+        Some(this)
+    }
+
     /// Number of pages: leaves that are not empty.
     pub(crate) const fn pages(&self) -> u32 {
         self.pages
@@ -238,6 +273,11 @@ mod tests {
                 let got: BTreeSet<LeafKey> = trie.stored().collect();
                 prop_assert_eq!(&got, &want);
                 prop_assert_eq!(trie.pages() as usize, want.len());
+                let built = Trie::build(entries.iter().map(|((hash, _), len)| (*hash, *len)));
+                let built = built.unwrap();
+                prop_assert_eq!(built.stored().collect::<BTreeSet<_>>(), want.clone());
+                prop_assert_eq!(built.pages(), trie.pages());
+                prop_assert_eq!(built.leaf(hash), trie.leaf(hash));
                 let differing: Vec<&LeafKey> = before.symmetric_difference(&got).collect();
                 prop_assert!(differing.iter().all(|key| touched.contains(key)));
                 if let Some(hash) = changed {

@@ -43,12 +43,25 @@ pub(crate) enum SyncName {
     Durable,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileName {
+    /// Few large files: buckets of 64K, 8 groups
+    Db,
+    /// Many files of some hundred KiB: buckets of 16K, 24 groups
+    Web,
+    /// Files of a few KiB: buckets of 4K
+    Small,
+}
+
 /// What distinguishes one image from another.
 #[derive(Debug, Args)]
 pub(crate) struct Shape {
     /// Layout of the files
     #[arg(long, value_enum, default_value = "d", ignore_case = true)]
     pub(crate) layout: LayoutName,
+    /// Bucket size and groups for a kind of files; --bucket and --groups go before
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<ProfileName>,
     /// Bucket size, a power of two from 4K to 1M [default: 16K, 64K above 16G]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) bucket: Option<u64>,

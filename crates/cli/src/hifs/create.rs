@@ -14,7 +14,7 @@ use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
 use tacita_hifs::pack::{Carried, PackError};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
 
-use crate::arguments::{IdsName, LayoutName, Shape, TimesName};
+use crate::arguments::{IdsName, LayoutName, ProfileName, Shape, TimesName};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
@@ -184,8 +184,15 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
 }
 
 fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
+    let (profile_bucket, profile_groups) = match shape.profile {
+        Some(ProfileName::Db) => (Some(64 << 10), Some(8)),
+        Some(ProfileName::Web) => (Some(16 << 10), Some(24)),
+        Some(ProfileName::Small) => (Some(4 << 10), None),
+        None => (None, None),
+    };
     let bucket = shape
         .bucket
+        .or(profile_bucket)
         .map(|bucket| u32::try_from(bucket).map_err(|_| Failure::usage("--bucket: at most 1M")));
     Ok(Parameters {
         len_bytes,
@@ -205,7 +212,7 @@ fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
             TimesName::Full => Times::Full,
         },
         bucket_len_bytes: bucket.transpose()?,
-        groups: shape.groups,
+        groups: shape.groups.or(profile_groups),
         seed: match &shape.seed {
             Some(seed) => seed_from_hex(seed)?,
             None => tacita_secret::random()?,

@@ -81,7 +81,7 @@ fn start(
         ..OpenOptions::default()
     };
     let interrupts = Interrupts::watch()?;
-    let hifs = super::open(image, access, open_options)?;
+    let hifs = super::open(image, access, open_options, true)?;
     if hifs.recovery() != Recovery::Clean {
         let what = match hifs.recovery() {
             Recovery::Finished => "finished",

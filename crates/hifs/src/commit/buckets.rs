@@ -36,7 +36,7 @@ pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
         wanted.remove_all(state, *id);
     }
     for node in state.pending.files.iter().filter_map(|id| state.nodes.get(*id)) {
-        let base = node.content().and_then(|content| content.base);
+        let base = node.content().and_then(Content::base);
         if let Some(base) = base.filter(|base| *base != node.id) {
             wanted.remove_all(state, base);
         }
@@ -63,8 +63,10 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
     let source = state.source();
     let k = state.buckets.procedures().order_max();
     let mut masks = BTreeMap::new();
-    let same = content.base == Some(node.id);
-    for (chunk, mask) in content.base.map_or_else(Vec::new, |base| state.buckets.chunks(base)) {
+    let same = content.base() == Some(node.id);
+    // A large file of which little changes is not looked through.
+    let looked_at = content.base().filter(|_| !same || content.has_dropped());
+    for (chunk, mask) in looked_at.map_or_else(Vec::new, |base| state.buckets.chunks(base)) {
         let first = chunk << k;
         let kept = (0..1u32 << k)
             .filter(|i| mask >> i & 1 == 1 && !content.is_dropped(first + i))
@@ -78,7 +80,7 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
         let chunk = bucket >> k;
         let bit = 1u64 << (bucket & ((1 << k) - 1));
         let base_mask = |base| state.buckets.chunk(base, chunk);
-        let mask = masks.entry(chunk).or_insert_with(|| content.base.map_or(0, base_mask));
+        let mask = masks.entry(chunk).or_insert_with(|| content.base().map_or(0, base_mask));
         if !inline && content.is_stored(source, bucket)? {
             *mask |= bit;
         } else {
@@ -128,7 +130,7 @@ pub(super) fn write(
         let Some(content) = node.content() else {
             continue;
         };
-        if content.base == Some(id) {
+        if content.base() == Some(id) {
             for bucket in content.pending_buckets(&state.superblock.geometry) {
                 writer.bucket_in_place(id, (content, node.size), bucket, plan);
             }
@@ -161,7 +163,7 @@ impl Writer<'_> {
 
     /// Where the image before this commit holds a bucket of the file.
     fn old_cell(&self, content: &Content, bucket: u32) -> Option<Cell> {
-        let base = content.base.filter(|_| !content.is_dropped(bucket))?;
+        let base = content.base().filter(|_| !content.is_dropped(bucket))?;
         match self.cells.from.get(&(base, bucket)) {
             Some(from) => *from,
             None => self.state.buckets.locate(base, bucket).map(|(cell, _)| cell),

@@ -92,9 +92,8 @@ impl State {
         let mut page = PageWriter::new(key);
         let mut entry = Vec::new();
         if key.trie == self.inodes.id {
-            let hashes = key.leaf.hashes();
-            let range = (*hashes.start(), 0)..=(*hashes.end(), FileId::MAX);
-            for id in self.inodes.entries.range(range).map(|(_, id)| *id) {
+            let ids = self.names.inodes(&key.leaf.hashes());
+            for id in self.inodes.entries.range(ids).map(|(_, id)| *id) {
                 let Some(node) = self.nodes.get(id) else {
                     continue;
                 };

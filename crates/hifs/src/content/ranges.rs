@@ -8,6 +8,13 @@ use std::ops::Range;
 pub(super) struct Ranges(BTreeMap<u32, u32>);
 
 impl Ranges {
+    /// No number.
+    pub(super) const NONE: Self = Self(BTreeMap::new());
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn contains(&self, number: u32) -> bool {
         self.0.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use tacita_block::BlockNo;
 
-use super::{Contents, Plan, Sealed, Target};
+use super::{Plan, Sealed, Target};
 use crate::error::Result;
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
@@ -49,7 +49,8 @@ enum Stage {
 /// Where a run of blocks is in memory.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
-    Journal { offset: usize },
+    Put { index: usize },
+    Fill { index: usize },
     Loose { index: usize },
     Zero,
 }
@@ -99,39 +100,35 @@ impl InFlight {
     }
 
     /// The plan has been sealed, and its writing may begin.
-    ///
-    /// # Errors
-    /// Never for what this program has sealed.
-    pub(crate) fn seal(&self, sealed: &Arc<Sealed>, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn seal(&self, sealed: &Arc<Sealed>) {
         let mut written = BTreeMap::new();
+        for (index, (at, run)) in sealed.fills.iter().enumerate() {
+            written.insert(*at, ((run.len() / BLOCK_LEN) as u64, Memory::Fill { index }));
+        }
         for (index, (at, run)) in sealed.loose.iter().enumerate() {
             written.insert(*at, ((run.len() / BLOCK_LEN) as u64, Memory::Loose { index }));
         }
+        let contents = &sealed.contents;
+        for (index, (at, run)) in contents.puts.iter().enumerate() {
+            written.insert(*at, ((run.len() / BLOCK_LEN) as u64, Memory::Put { index }));
+        }
+        for run in &contents.zeros {
+            written.insert(run.at, (run.count.into(), Memory::Zero));
+        }
         let mut routes: BTreeMap<u64, Route> = BTreeMap::new();
-        if !sealed.bytes.is_empty() {
-            let contents = Contents::parse(&sealed.bytes, geometry)?;
-            for (run, content) in &contents.puts {
-                let offset = content.as_ptr() as usize - sealed.bytes.as_ptr() as usize;
-                written.insert(run.at, (run.count.into(), Memory::Journal { offset }));
-            }
-            for run in &contents.zeros {
-                written.insert(run.at, (run.count.into(), Memory::Zero));
-            }
-            for one in &contents.moves {
-                let stop = (one.layer, one.to);
-                match (one.later, routes.get_mut(&one.to)) {
-                    // It has been parked.
-                    (None, Some(route)) => route.stops.push(stop),
-                    (later, _) => {
-                        let (blocks, from) = (one.count.into(), one.from);
-                        let route = Route { blocks, from, stops: vec![stop] };
-                        routes.insert(later.unwrap_or(one.to), route);
-                    }
+        for one in &contents.moves {
+            let stop = (one.layer, one.to);
+            match (one.later, routes.get_mut(&one.to)) {
+                // It has been parked.
+                (None, Some(route)) => route.stops.push(stop),
+                (later, _) => {
+                    let (blocks, from) = (one.count.into(), one.from);
+                    let route = Route { blocks, from, stops: vec![stop] };
+                    routes.insert(later.unwrap_or(one.to), route);
                 }
             }
         }
         *self.stage() = Stage::Sealed { sealed: sealed.clone(), written, routes, layers: 0 };
-        Ok(())
     }
 
     /// A layer of moves is durable at its targets.
@@ -174,7 +171,10 @@ impl Stage {
                 {
                     let skip = usize::try_from(block - start).expect("in memory") * BLOCK_LEN;
                     let place = match *memory {
-                        Memory::Journal { offset } => Place::Memory(&sealed.bytes[offset + skip..]),
+                        Memory::Put { index } => {
+                            Place::Memory(&sealed.contents.puts[index].1[skip..])
+                        }
+                        Memory::Fill { index } => Place::Memory(&sealed.fills[index].1[skip..]),
                         Memory::Loose { index } => Place::Memory(&sealed.loose[index].1[skip..]),
                         Memory::Zero => Place::Zero,
                     };

@@ -8,6 +8,10 @@
 //! Content that only overwrites content need not be in the journal: whichever of its sectors a crash
 //! keeps, the image is the canonical one of some content. Small commits go through the journal all
 //! the same and are whole or not at all; in large ones such blocks are *loose*.
+//!
+//! What fills cells that were free need not be in the journal either, if the journal tells where it
+//! goes: a commit that did not become durable is taken back by zeroing these places. Small commits
+//! do without, because it costs a flush.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -16,20 +20,22 @@ use tacita_block::BlockNo;
 use tacita_secret::{Digest, digest, digest_of};
 
 use super::layers::{self, Step, Way};
+use super::packed::{self, SECTORS, sectors};
 use super::{
-    HASH_AT, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC, RECORD_LEN,
-    RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero,
+    Contents, HASH_AT, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC,
+    RECORD_LEN, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero, tag_of,
 };
 use crate::content::{Block, Pending};
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::medium::Medium;
-use crate::superblock::u64_at;
+use crate::superblock::{Superblock, u64_at};
 
 /// Blocks compared with the image, or written loosely, at once.
 const COMPARE_BLOCKS: usize = 256;
-/// Up to so many blocks of overwritten content go through the journal with the rest of a commit.
+/// Up to so many blocks of overwritten content go through the journal with the rest of a commit, and
+/// up to so many of new content in cells that were free.
 const WHOLE_BLOCKS_MAX: u64 = 256;
 /// In a small image it is less: this share of the journal.
 const WHOLE_SHARE: u64 = 8;
@@ -73,6 +79,8 @@ pub(crate) struct Plan {
 struct Differing {
     puts: Vec<(u64, Block)>,
     zeros: Vec<Run>,
+    /// New content where all was zero.
+    fresh: Vec<(u64, Block)>,
     /// Still to be compared.
     unsure: Vec<(u64, Block)>,
     /// Overwritten content.
@@ -124,18 +132,17 @@ impl Plan {
     /// Blocks of journal that the plan takes at most: a record for each cell and each block, two
     /// for a cell that is parked, and all content that is new.
     pub(crate) fn journal_blocks_max(&self, geometry: &Geometry) -> u64 {
-        let mut content = self.blocks.len() as u64;
-        let mut records = content + self.zeros.len() as u64;
+        let mut content = self.blocks.len() as u64 * SECTORS;
+        let mut records = (self.blocks.len() + self.zeros.len()) as u64;
         for (table, cells) in self.tables() {
             let cell_blocks = u64::from(geometry.cell_blocks(table));
             for target in &cells.targets {
-                // One that changes where it is may take what another would have moved from.
-                let blocks = if target.blocks.is_empty() { 0 } else { cell_blocks };
-                content += blocks;
-                records += blocks.max(1);
+                content += target.new_sectors_max(cell_blocks);
+                records += if target.blocks.is_empty() { 1 } else { cell_blocks };
             }
             records += cells.targets.len().min(cells.left.len()) as u64 / 2;
         }
+        let content = content.div_ceil(SECTORS);
         1 + records.div_ceil(RECORDS_PER_BLOCK) + content + u64::from(geometry.bucket_blocks)
     }
 
@@ -147,7 +154,8 @@ impl Plan {
     ///
     /// # Errors
     /// [`Kind::NoSpace`] if it does not fit in the journal; [`Kind::Device`].
-    pub(crate) fn seal(&self, medium: &Medium, geometry: &Geometry) -> Result<Sealed> {
+    pub(crate) fn seal(&self, medium: &Medium, superblock: &Superblock) -> Result<Sealed> {
+        let geometry = &superblock.geometry;
         let mut out = Differing {
             zeros: self.zeros.clone(),
             unsure: self.blocks.clone(),
@@ -163,9 +171,16 @@ impl Plan {
             let loose = std::mem::take(&mut out.loose);
             out.unsure.extend(loose);
         }
+        if !superblock.fills_free_cells() || out.fresh.len() as u64 <= whole {
+            let fresh = std::mem::take(&mut out.fresh);
+            out.puts.extend(fresh);
+        }
         out.compare(medium)?;
+        out.fresh.sort_unstable_by_key(|(at, _)| *at);
+        let fills = join(std::mem::take(&mut out.fresh));
         let parking = u64::from(geometry.bucket_blocks);
-        let taken = parking + body_blocks(moves.len(), &out);
+        let pack = superblock.packs_content();
+        let taken = parking + body_blocks(moves.len() + fills.len(), &out, pack);
         let steps: Vec<Step> = moves.keys().copied().collect();
         let copies_max = geometry.journal_blocks.saturating_sub(taken) / 2;
         let mut order = layers::order(&steps, copies_max);
@@ -180,7 +195,8 @@ impl Plan {
         }
         out.compare(medium)?;
         let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
-        let body = body_blocks(steps.len() - copied + order.cycles.len(), &out);
+        let others = steps.len() - copied + order.cycles.len() + fills.len();
+        let body = body_blocks(others, &out, pack);
         let room = geometry.journal_blocks.saturating_sub(body);
         if room < if order.cycles.is_empty() { 0 } else { parking }
             || body > geometry.journal_blocks
@@ -201,11 +217,14 @@ impl Plan {
             return Err(Error::new(Kind::NoSpace, "one commit moves too many cells in turn"));
         }
         out.loose.sort_unstable_by_key(|(at, _)| *at);
-        let empty = records.is_empty() && out.puts.is_empty() && out.zeros.is_empty();
-        let bytes = if empty { Vec::new() } else { encode(records, &out) };
+        let empty =
+            records.is_empty() && out.puts.is_empty() && out.zeros.is_empty() && fills.is_empty();
+        let bytes = if empty { Vec::new() } else { encode(records, &out, &fills, pack) };
         let parked = parking * places.min(order.cycles.len()) as u64;
         debug_assert!(empty || bytes.len() as u64 == body * BLOCK_LEN as u64);
-        Ok(Sealed { bytes, parked, loose: join(out.loose) })
+        let contents =
+            if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
+        Ok(Sealed { bytes, contents, parked, fills, loose: join(out.loose) })
     }
 }
 
@@ -300,6 +319,18 @@ impl Target {
         })
     }
 
+    /// Sectors of content that may have to be written: all of a cell that is stored and changes, for
+    /// even one that changes where it is may take what another would have moved from.
+    fn new_sectors_max(&self, cell_blocks: u64) -> u64 {
+        match self.base {
+            _ if self.blocks.is_empty() => 0,
+            Some(_) => cell_blocks * SECTORS,
+            None => {
+                self.blocks.iter().filter_map(|(_, block)| Some(sectors(block.as_ref()?))).sum()
+            }
+        }
+    }
+
     /// The whole content. What waits in memory is shared, not copied.
     fn content(&self, medium: &Medium, cell_blocks: u32) -> Result<Vec<Block>> {
         let base = match self.base.filter(|_| self.blocks.len() < cell_blocks as usize) {
@@ -369,7 +400,7 @@ impl Differing {
             if fresh && is_zero(&block[..]) {
                 continue;
             }
-            if fresh { &mut self.puts } else { &mut self.unsure }.push((at, block));
+            if fresh { &mut self.fresh } else { &mut self.unsure }.push((at, block));
         }
     }
 
@@ -377,7 +408,7 @@ impl Differing {
     fn compare(&mut self, medium: &Medium) -> Result<()> {
         let mut unsure = std::mem::take(&mut self.unsure);
         unsure.sort_unstable_by_key(|(at, _)| *at);
-        let mut old = vec![0; COMPARE_BLOCKS * BLOCK_LEN];
+        let mut old = Vec::new();
         let mut rest = unsure.into_iter().peekable();
         while let Some(first) = rest.next() {
             let start = first.0;
@@ -387,8 +418,8 @@ impl Differing {
             {
                 run.push(next);
             }
-            let old = &mut old[..run.len() * BLOCK_LEN];
-            medium.read(BlockNo(start), old)?;
+            old.resize(run.len() * BLOCK_LEN, 0);
+            medium.read(BlockNo(start), &mut old)?;
             for ((at, block), old) in run.into_iter().zip(old.chunks_exact(BLOCK_LEN)) {
                 if block[..] == *old {
                     continue;
@@ -405,8 +436,28 @@ impl Differing {
         Ok(())
     }
 
-    fn put_runs(&self) -> Vec<Run> {
-        coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }))
+    /// Runs of blocks that are put, packed or not.
+    fn put_runs(&self, pack: bool) -> Vec<Run> {
+        let runs = coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }));
+        if !pack {
+            return runs;
+        }
+        let step = packed::RUN_BLOCKS_MAX;
+        let parts = |run: Run| {
+            (0..run.count).step_by(step as usize).map(move |skip| Run {
+                at: run.at + u64::from(skip),
+                count: step.min(run.count - skip),
+            })
+        };
+        runs.into_iter().flat_map(parts).collect()
+    }
+
+    /// Blocks that what is put takes in the journal.
+    fn data_blocks(&self, pack: bool) -> u64 {
+        if !pack {
+            return self.puts.len() as u64;
+        }
+        self.puts.iter().map(|(_, block)| sectors(block)).sum::<u64>().div_ceil(SECTORS)
     }
 
     fn zero_runs(&self) -> Vec<Run> {
@@ -431,10 +482,10 @@ fn join(blocks: Vec<(u64, Block)>) -> Vec<(u64, Vec<u8>)> {
     runs
 }
 
-/// Blocks of a journal with so many records of moves.
-fn body_blocks(moves: usize, out: &Differing) -> u64 {
-    let records = (moves + out.put_runs().len() + out.zero_runs().len()) as u64;
-    1 + records.div_ceil(RECORDS_PER_BLOCK) + out.puts.len() as u64
+/// Blocks of a journal with so many records beside those of puts and zeros.
+fn body_blocks(others: usize, out: &Differing, pack: bool) -> u64 {
+    let records = (others + out.put_runs(pack).len() + out.zero_runs().len()) as u64;
+    1 + records.div_ceil(RECORDS_PER_BLOCK) + out.data_blocks(pack)
 }
 
 /// One record, as it is written.
@@ -453,15 +504,35 @@ impl Record {
     }
 }
 
-fn encode(mut records: Vec<Record>, out: &Differing) -> Vec<u8> {
-    records.extend(out.put_runs().into_iter().map(|run| Record::of_run(KIND_PUT, run)));
+fn encode(
+    mut records: Vec<Record>,
+    out: &Differing,
+    fills: &[(u64, Vec<u8>)],
+    pack: bool,
+) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut blocks = out.puts.iter().map(|(_, block)| block);
+    for run in out.put_runs(pack) {
+        let blocks = blocks.by_ref().take(run.count as usize);
+        let mut record = Record::of_run(KIND_PUT, run);
+        if pack {
+            record.from = packed::push(&mut content, blocks);
+        } else {
+            blocks.for_each(|block| content.extend_from_slice(&block[..]));
+        }
+        records.push(record);
+    }
     records.extend(out.zero_runs().into_iter().map(|run| Record::of_run(KIND_ZERO, run)));
+    records.extend(fills.iter().map(|(at, content)| {
+        let count = u32::try_from(content.len() / BLOCK_LEN).expect("joined to 1 MiB at most");
+        Record { tag: tag_of(content), ..Record::of_run(KIND_FILL, Run { at: *at, count }) }
+    }));
     let head = BLOCK_LEN + (records.len() * RECORD_LEN).next_multiple_of(BLOCK_LEN);
-    let mut bytes = vec![0; head + out.puts.len() * BLOCK_LEN];
+    let mut bytes = vec![0; head + content.len().next_multiple_of(BLOCK_LEN)];
     bytes[..8].copy_from_slice(&MAGIC);
     let count = u32::try_from(records.len()).expect("fewer records than blocks");
     bytes[8..12].copy_from_slice(&count.to_le_bytes());
-    let data = u32::try_from(out.puts.len()).expect("fewer data blocks than 2^32");
+    let data = u32::try_from((bytes.len() - head) / BLOCK_LEN).expect("fewer blocks than 2^32");
     bytes[12..16].copy_from_slice(&data.to_le_bytes());
     for (slot, record) in bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN).zip(&records) {
         slot[..4].copy_from_slice(&(record.layer << 8 | u32::from(record.kind)).to_le_bytes());
@@ -470,9 +541,7 @@ fn encode(mut records: Vec<Record>, out: &Differing) -> Vec<u8> {
         slot[16..24].copy_from_slice(&record.from.to_le_bytes());
         slot[24..32].copy_from_slice(&record.tag.to_le_bytes());
     }
-    for (slot, (_, block)) in bytes[head..].chunks_exact_mut(BLOCK_LEN).zip(&out.puts) {
-        slot.copy_from_slice(&block[..]);
-    }
+    bytes[head..head + content.len()].copy_from_slice(&content);
     let hash = digest(&bytes);
     bytes[HASH_AT..HASH_AT + 32].copy_from_slice(&hash);
     bytes

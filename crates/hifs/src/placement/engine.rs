@@ -8,6 +8,7 @@
 
 mod cells;
 mod load;
+mod waiters;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,6 +17,7 @@ use super::piece::{Cell, Owner, Piece, Rank, pieces_of_chunk};
 use super::procedures::Procedures;
 use cells::Cells;
 pub use load::Entry;
+use waiters::Waiters;
 
 /// The new set of stored buckets of one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +68,6 @@ impl Work {
 #[derive(Debug)]
 struct Slot {
     piece: Piece,
-    rank: Rank,
     at: Option<Cell>,
     /// Counts evaluations: a waiter entry of an earlier one is stale.
     generation: u32,
@@ -75,11 +76,28 @@ struct Slot {
     touched: bool,
 }
 
-#[derive(Debug, Default)]
-struct Volume {
-    home: u64,
-    /// Slots in ascending order of their buckets.
-    slots: Vec<u32>,
+/// The slots of one owner, in ascending order of their buckets. Most have one.
+#[derive(Debug)]
+enum Volume {
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+impl Volume {
+    fn of(slots: Vec<u32>) -> Option<Self> {
+        match slots[..] {
+            [] => None,
+            [one] => Some(Self::One(one)),
+            _ => Some(Self::Many(slots.into())),
+        }
+    }
+
+    fn slots(&self) -> &[u32] {
+        match self {
+            Self::One(slot) => std::slice::from_ref(slot),
+            Self::Many(slots) => slots,
+        }
+    }
 }
 
 /// One table: which piece lies where.
@@ -87,8 +105,7 @@ pub struct Engine {
     procedures: Box<dyn Procedures>,
     slots: Vec<Slot>,
     vacant: Vec<u32>,
-    /// By slot: the slots it has turned away, with their generation then.
-    waiters: Vec<Vec<(u32, u32)>>,
+    waiters: Waiters,
     volumes: HashMap<u128, Volume>,
     cells: Cells,
     stored: u64,
@@ -120,7 +137,7 @@ impl Engine {
             procedures,
             slots: Vec::new(),
             vacant: Vec::new(),
-            waiters: Vec::new(),
+            waiters: Waiters::default(),
             volumes: HashMap::new(),
             cells: Cells::default(),
             stored: 0,
@@ -152,18 +169,18 @@ impl Engine {
         self.volumes.contains_key(&owner)
     }
 
-    /// The home that the owner's buckets were placed by.
+    /// A home that leads to the group by which the owner's buckets were placed.
     pub fn home(&self, owner: u128) -> Option<u64> {
-        self.volumes.get(&owner).map(|volume| volume.home)
+        let slot = *self.volumes.get(&owner)?.slots().first()?;
+        Some(self.slots[slot as usize].piece.home.into())
     }
 
     /// The cell of a bucket and how many of the following buckets of the owner, itself included,
     /// lie in the cells after it.
     pub fn locate(&self, owner: u128, bucket: u32) -> Option<(Cell, u32)> {
-        let volume = self.volumes.get(&owner)?;
-        let at =
-            volume.slots.partition_point(|&slot| self.slots[slot as usize].piece.bucket <= bucket);
-        let slot = &self.slots[*volume.slots.get(at.checked_sub(1)?)? as usize];
+        let slots = self.volumes.get(&owner)?.slots();
+        let at = slots.partition_point(|&slot| self.slots[slot as usize].piece.bucket <= bucket);
+        let slot = &self.slots[*slots.get(at.checked_sub(1)?)? as usize];
         let offset = bucket - slot.piece.bucket;
         if offset >= slot.piece.buckets() {
             return None;
@@ -181,7 +198,7 @@ impl Engine {
     /// The stored buckets of an owner: first bucket, first cell and length of each piece, in
     /// ascending order.
     pub fn extents(&self, owner: u128) -> impl Iterator<Item = (u32, Cell, u32)> + '_ {
-        self.volumes.get(&owner).into_iter().flat_map(|volume| &volume.slots).filter_map(|&slot| {
+        self.volumes.get(&owner).into_iter().flat_map(Volume::slots).filter_map(|&slot| {
             let slot = &self.slots[slot as usize];
             Some((slot.piece.bucket, slot.at?, slot.piece.buckets()))
         })
@@ -205,14 +222,13 @@ impl Engine {
     /// The mask of one chunk of an owner.
     pub fn chunk(&self, owner: u128, chunk: u32) -> u64 {
         let k = self.procedures.order_max();
-        let Some(volume) = self.volumes.get(&owner) else {
+        let Some(slots) = self.volumes.get(&owner).map(Volume::slots) else {
             return 0;
         };
-        let first = volume
-            .slots
-            .partition_point(|&slot| self.slots[slot as usize].piece.bucket < chunk << k);
+        let first =
+            slots.partition_point(|&slot| self.slots[slot as usize].piece.bucket < chunk << k);
         let mut mask = 0;
-        for &slot in &volume.slots[first..] {
+        for &slot in &slots[first..] {
             let piece = &self.slots[slot as usize].piece;
             if piece.bucket >> k != chunk {
                 break;
@@ -265,7 +281,8 @@ impl Engine {
     fn recut(&mut self, change: &Change, batch: &mut Batch, dead: &mut Vec<u32>) {
         let k = self.procedures.order_max();
         let id = change.owner.id;
-        let moved_home = self.home(id).is_some_and(|home| home != change.owner.home);
+        let group = u64::from(self.procedures.piece(&change.owner, 0, 0, 0).home);
+        let moved_home = self.home(id).is_some_and(|home| home != group);
         let mut chunks = change.chunks.clone();
         if moved_home {
             let mut all: std::collections::BTreeMap<u32, u64> =
@@ -273,11 +290,14 @@ impl Engine {
             all.extend(chunks);
             chunks = all.into_iter().collect();
         }
-        let mut volume = self.volumes.remove(&id).unwrap_or_default();
-        volume.home = change.owner.home;
+        let mut slots = match self.volumes.remove(&id) {
+            Some(Volume::Many(slots)) => slots.into_vec(),
+            Some(Volume::One(slot)) => vec![slot],
+            None => Vec::new(),
+        };
         for (chunk, mask) in chunks {
-            let range = self.slots_of_chunk(&volume, chunk, k);
-            let before: Vec<u32> = volume.slots[range.clone()].to_vec();
+            let range = self.slots_of_chunk(&slots, chunk, k);
+            let before: Vec<u32> = slots[range.clone()].to_vec();
             let (pieces, envelope) = pieces_of_chunk(mask, k);
             let mut kept = vec![false; before.len()];
             let mut after = Vec::with_capacity(pieces.len());
@@ -295,25 +315,23 @@ impl Engine {
                 }
             }
             dead.extend(before.iter().zip(kept).filter(|(_, kept)| !kept).map(|(&s, _)| s));
-            volume.slots.splice(range, after);
+            slots.splice(range, after);
         }
-        if !volume.slots.is_empty() {
+        if let Some(volume) = Volume::of(slots) {
             self.volumes.insert(id, volume);
         }
     }
 
-    fn slots_of_chunk(&self, volume: &Volume, chunk: u32, k: u8) -> std::ops::Range<usize> {
+    fn slots_of_chunk(&self, slots: &[u32], chunk: u32, k: u8) -> std::ops::Range<usize> {
         let chunk_of = |slot: &u32| self.slots[*slot as usize].piece.bucket >> k;
-        let start = volume.slots.partition_point(|slot| chunk_of(slot) < chunk);
-        let len = volume.slots[start..].iter().take_while(|slot| chunk_of(slot) == chunk).count();
+        let start = slots.partition_point(|slot| chunk_of(slot) < chunk);
+        let len = slots[start..].iter().take_while(|slot| chunk_of(slot) == chunk).count();
         start..start + len
     }
 
     fn new_slot(&mut self, piece: Piece) -> u32 {
-        let rank = self.procedures.rank(&piece);
         let fresh = |generation| Slot {
             piece,
-            rank,
             at: None,
             generation,
             alive: true,
@@ -326,7 +344,7 @@ impl Engine {
             return slot;
         }
         self.slots.push(fresh(0));
-        self.waiters.push(Vec::new());
+        self.waiters.push_slot();
         u32::try_from(self.slots.len() - 1).expect("there are no more pieces than cells")
     }
 
@@ -357,16 +375,19 @@ impl Engine {
     /// Only the first cell of a frame need be looked at: a more preferred piece is at least as
     /// large, so it covers the frame.
     fn first_frame(&mut self, id: u32, work: &mut Work) -> Cell {
-        let (piece, rank, generation) = {
+        let (piece, generation) = {
             let slot = &self.slots[id as usize];
-            (slot.piece, slot.rank, slot.generation)
+            (slot.piece, slot.generation)
         };
+        let rank = self.procedures.rank(&piece);
         for t in 0.. {
             let frame = self.procedures.choice(&piece, t);
             work.probes += 1;
             match self.cells.get(frame) {
-                Some(other) if other != id && self.slots[other as usize].rank < rank => {
-                    self.add_waiter(other, id, generation);
+                Some(other) if other != id && self.rank(other) < rank => {
+                    let slots = &self.slots;
+                    let is_current = |waiter: u32, then| slots[waiter as usize].generation == then;
+                    self.waiters.add(other, id, generation, is_current);
                 }
                 _ => return frame,
             }
@@ -374,15 +395,8 @@ impl Engine {
         unreachable!("the caller has checked that the pieces fit")
     }
 
-    /// Appends a waiter; now and then stale entries are dropped, so that a piece that never moves
-    /// does not collect them for ever.
-    fn add_waiter(&mut self, holder: u32, waiter: u32, generation: u32) {
-        let slots = &self.slots;
-        let list = &mut self.waiters[holder as usize];
-        if list.len() == list.capacity() && list.len() >= 16 {
-            list.retain(|&(w, g)| slots[w as usize].generation == g);
-        }
-        list.push((waiter, generation));
+    fn rank(&self, slot: u32) -> Rank {
+        self.procedures.rank(&self.slots[slot as usize].piece)
     }
 
     fn evict(&mut self, frame: Cell, len: u32, by: u32, batch: &mut Batch) {
@@ -395,8 +409,7 @@ impl Engine {
             self.remember(other, batch);
             cell += self.slots[other as usize].piece.buckets();
             self.vacate(other);
-            let inherited = std::mem::take(&mut self.waiters[other as usize]);
-            self.waiters[by as usize].extend(inherited);
+            self.waiters.inherit(by, other);
             self.enqueue(other, batch);
         }
     }
@@ -417,15 +430,16 @@ impl Engine {
     }
 
     fn enqueue(&mut self, id: u32, batch: &mut Batch) {
+        let rank = self.rank(id);
         let slot = &mut self.slots[id as usize];
         if slot.alive && !slot.queued {
             slot.queued = true;
-            batch.queue.push(Reverse((slot.rank, id)));
+            batch.queue.push(Reverse((rank, id)));
         }
     }
 
     fn wake(&mut self, id: u32, batch: &mut Batch) {
-        for (waiter, generation) in std::mem::take(&mut self.waiters[id as usize]) {
+        for (waiter, generation) in self.waiters.take(id) {
             if self.slots[waiter as usize].generation == generation {
                 self.enqueue(waiter, batch);
             }

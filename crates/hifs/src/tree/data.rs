@@ -6,17 +6,15 @@ use std::sync::Arc;
 use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
 use super::State;
-use crate::content::{Content, Source, to_bucket};
+use crate::content::{Content, Growth, Source, to_bucket};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
-use crate::journal::is_zero;
+use crate::journal::{SECTORS, is_zero};
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 /// Longest piece of a write, in blocks: 256 KiB.
 const PIECE_BLOCKS_MAX: usize = 64;
-/// A read of this length is taken for one of several in a row.
-const LONG_READ_LEN: usize = 64 << 10;
 
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
@@ -49,11 +47,12 @@ impl State {
             return Ok(0);
         }
         let first = offset / BLOCK;
+        let ahead = self.streams.note(id, offset..offset + len as u64, node.size);
+        if !ahead.is_empty() {
+            content.will_read(self.source(), ahead.start / BLOCK..ahead.end.div_ceil(BLOCK));
+        }
         if offset.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK_LEN) {
             let whole = len.next_multiple_of(BLOCK_LEN);
-            if whole >= LONG_READ_LEN && left > whole as u64 {
-                content.will_read_on(self.source(), first);
-            }
             content.read_blocks(self.source(), first, &mut buf[..whole])?;
             return Ok(len);
         }
@@ -76,7 +75,7 @@ impl State {
         let end = offset + data.len() as u64;
         let size = self.node(id)?.size.max(end);
         let before = self.node(id)?.buckets_counted();
-        let mut fresh = u64::from(self.outgrows_inode(id, size)?);
+        let mut grown = self.thawed(id, size)?;
         self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);
@@ -87,11 +86,11 @@ impl State {
             let stop = ((block + 1) * BLOCK).min(end);
             let piece = &data[index(at - offset)..index(stop - offset)];
             let written = write_block(content, source, block, index(at % BLOCK), piece);
-            done = written.map(|untouched| fresh += u64::from(untouched));
+            done = written.map(|more| grown += more);
             at = stop;
         }
         // What was written before a failure is accounted for as well.
-        self.note_content(id, fresh, before)?;
+        self.note_content(id, grown, before)?;
         done
     }
 
@@ -148,17 +147,29 @@ impl State {
         self.check_room(id, offset..end, self.node(id)?.size.max(end))
     }
 
-    /// Whether a file whose content lies in the inode will need its first bucket.
-    fn outgrows_inode(&self, id: NodeId, size: u64) -> Result<bool> {
-        Ok(self.node(id)?.size <= INLINE_LEN_MAX && size > INLINE_LEN_MAX)
+    /// What a file that outgrows its inode held there: the first sector of its first block, or all of
+    /// the first bucket where the image still has one.
+    fn thawed(&self, id: NodeId, size: u64) -> Result<Growth> {
+        let node = self.node(id)?;
+        if node.size == 0 || node.size > INLINE_LEN_MAX || size <= INLINE_LEN_MAX {
+            return Ok(Growth::default());
+        }
+        let is_stored = node.content().is_some_and(|content| content.base().is_some());
+        let blocks = self.superblock.geometry.bucket_blocks.into();
+        Ok(if is_stored {
+            Growth { blocks, sectors: blocks * SECTORS, held: 1 }
+        } else {
+            Growth { blocks: 1, sectors: 1, held: 1 }
+        })
     }
 
     /// Notes that content has changed. `counted` buckets of the file were counted before.
-    fn note_content(&mut self, id: NodeId, fresh_buckets: u64, counted: u64) -> Result<()> {
+    fn note_content(&mut self, id: NodeId, grown: Growth, counted: u64) -> Result<()> {
         self.pending.files.insert(id);
-        if self.node(id)?.size > INLINE_LEN_MAX {
-            self.pending.buckets += fresh_buckets;
-        }
+        let in_inode = self.node(id)?.size <= INLINE_LEN_MAX;
+        let written =
+            if in_inode { Growth { held: grown.held, ..Growth::default() } } else { grown };
+        self.pending.content += written;
         self.buckets_used = self.buckets_used + self.node(id)?.buckets_counted() - counted;
         Ok(())
     }
@@ -192,13 +203,13 @@ impl State {
         let old = self.node(id)?.size;
         self.check_room(id, 0..0, size)?;
         let before = self.node(id)?.buckets_counted();
-        let fresh = u64::from(self.outgrows_inode(id, size)?);
+        let grown = self.thawed(id, size)?;
         self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         if size > INLINE_LEN_MAX {
             content.thaw_inline(source);
         }
-        self.note_content(id, fresh, before)?;
+        self.note_content(id, grown, before)?;
         if size < old {
             let bucket_len = self.superblock.geometry.bucket_len_bytes();
             self.zero(id, size..old.next_multiple_of(bucket_len))?;
@@ -220,21 +231,21 @@ impl State {
         let bucket_len = source.geometry.bucket_len_bytes();
         let first = range.start.div_ceil(bucket_len).min(range.end / bucket_len + 1);
         let whole = first * bucket_len..range.end / bucket_len * bucket_len;
-        let mut fresh = 0;
+        let mut grown = Growth::default();
         if whole.start < whole.end {
             content
                 .drop_buckets(source.geometry, to_bucket(first)..to_bucket(whole.end / bucket_len));
-            fresh += zero_within_bucket(content, source, range.start..whole.start)?;
-            fresh += zero_within_bucket(content, source, whole.end..range.end)?;
+            grown += zero_within_bucket(content, source, range.start..whole.start)?;
+            grown += zero_within_bucket(content, source, whole.end..range.end)?;
         } else {
             // Less than a whole bucket; it may straddle two.
             let middle = first * bucket_len;
             let split = if range.contains(&middle) { middle } else { range.end };
-            fresh += zero_within_bucket(content, source, range.start..split)?;
-            fresh += zero_within_bucket(content, source, split..range.end)?;
+            grown += zero_within_bucket(content, source, range.start..split)?;
+            grown += zero_within_bucket(content, source, split..range.end)?;
         }
         content.recount(source);
-        self.note_content(id, fresh, before)
+        self.note_content(id, grown, before)
     }
 
     /// `lseek` for data or holes, in whole buckets.
@@ -271,7 +282,7 @@ impl State {
     fn next_present(&self, content: &Content, from: u32, end: u32) -> Option<u32> {
         let geometry = &self.superblock.geometry;
         let waiting = content.pending_buckets(geometry).into_iter().find(|b| *b >= from);
-        let stored = content.base.and_then(|base| {
+        let stored = content.base().and_then(|base| {
             let later = self.buckets.extents(base).find(|(first, _, len)| first + len > from);
             later.map(|(first, ..)| first.max(from))
         });
@@ -279,22 +290,21 @@ impl State {
     }
 }
 
-/// Writes a piece of one block. Returns whether its bucket had nothing waiting before.
+/// Writes a piece of one block.
 fn write_block(
     content: &mut Content,
     source: Source<'_>,
     block: u64,
     within: usize,
     piece: &[u8],
-) -> Result<bool> {
-    if let Some(pending) = content.pending_block(block) {
-        pending[within..within + piece.len()].copy_from_slice(piece);
-        return Ok(false);
+) -> Result<Growth> {
+    if let Some(grown) = content.change_block(source, block, within, piece) {
+        return Ok(grown);
     }
     let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
     if is_zero(piece) && !content.has_bucket(source, bucket) {
         // Zeros into a hole: it stays one.
-        return Ok(false);
+        return Ok(Growth::default());
     }
     let whole = piece.len() == BLOCK_LEN;
     let mut buffer = Arc::new([0; BLOCK_LEN]);
@@ -307,30 +317,33 @@ fn write_block(
     Ok(content.set_block(source, block, pending))
 }
 
-/// Zeroes a range that lies within one bucket. Returns 1 if it had nothing waiting before.
-fn zero_within_bucket(content: &mut Content, source: Source<'_>, range: Range<u64>) -> Result<u64> {
+/// Zeroes a range that lies within one bucket.
+fn zero_within_bucket(
+    content: &mut Content,
+    source: Source<'_>,
+    range: Range<u64>,
+) -> Result<Growth> {
     let bucket_len = source.geometry.bucket_len_bytes();
     if range.is_empty() || !content.has_bucket(source, to_bucket(range.start / bucket_len)) {
-        return Ok(0);
+        return Ok(Growth::default());
     }
     if planted(Fault::SlackResidue) {
-        return Ok(0);
+        return Ok(Growth::default());
     }
-    let mut fresh = 0;
+    let mut grown = Growth::default();
     let mut at = range.start;
     while at < range.end {
         let block = at / BLOCK;
         let stop = ((block + 1) * BLOCK).min(range.end);
-        let untouched = if stop - at == BLOCK {
+        grown += if stop - at == BLOCK {
             content.set_block(source, block, None)
         } else {
             let zeros = [0; BLOCK_LEN];
             write_block(content, source, block, index(at % BLOCK), &zeros[..index(stop - at)])?
         };
-        fresh += u64::from(untouched);
         at = stop;
     }
-    Ok(fresh)
+    Ok(grown)
 }
 
 fn index(offset: u64) -> usize {

@@ -43,19 +43,58 @@ impl State {
         }
     }
 
-    /// A name of `id` has come or gone: its least path may be another now.
+    /// A name of `id` has come: its path may be the least.
     ///
     /// # Errors
     /// [`tacita_vfs::Kind::NoSpace`] if too many inodes share one hash.
-    pub(crate) fn identify_again(&mut self, id: NodeId) -> tacita_vfs::Result<()> {
-        let owner = |state: &Self| state.nodes.get(id).and_then(|node| node.owner_link().cloned());
-        let indexed = self.node(id)?.record_len > 0;
-        let before = owner(self);
-        self.settle_owner_link(id);
-        let kept = self.superblock.ids == Ids::Random || owner(self) == before;
-        // The owner that was may be the name that has gone.
-        let named = self.named_by(id) == Some(self.node(id)?.id);
-        if indexed && kept && named { self.index_inode(id) } else { self.reidentify(&[id]) }
+    pub(crate) fn identify_with(
+        &mut self,
+        id: NodeId,
+        dir: NodeId,
+        name: &Name,
+    ) -> tacita_vfs::Result<()> {
+        let mut links = std::mem::take(&mut self.node_mut(id)?.links);
+        links.prefer((dir, Name::clone(name)), |dir, name| self.path(dir, name));
+        self.node_mut(id)?.links = links;
+        self.follow_owner(id)
+    }
+
+    /// A name of `id` has gone. If it was the least path, the owner is any of the others now.
+    ///
+    /// # Errors
+    /// [`tacita_vfs::Kind::NoSpace`] if too many inodes share one hash.
+    pub(crate) fn identify_without(&mut self, id: NodeId) -> tacita_vfs::Result<()> {
+        if self.named_by(id) != Some(self.node(id)?.id) {
+            self.settle_owner_link(id);
+        }
+        self.follow_owner(id)
+    }
+
+    /// Gives a file the id that its owner asks for, unless it has it.
+    fn follow_owner(&mut self, id: NodeId) -> tacita_vfs::Result<()> {
+        let node = self.node(id)?;
+        let is_indexed = node.record_len > 0;
+        let is_named = self.named_by(id) == Some(node.id);
+        if is_indexed && is_named { self.index_inode(id) } else { self.reidentify(&[id]) }
+    }
+
+    /// How many pages another name of a file, or the loss of this one, takes: all of those that hold
+    /// its names if it gets another id, once for each commit.
+    pub(crate) fn link_blocks(
+        &self,
+        id: NodeId,
+        dir: NodeId,
+        name: &Name,
+    ) -> tacita_vfs::Result<u64> {
+        let node = self.node(id)?;
+        let Some(owner) = node.owner_link() else {
+            return Ok(0);
+        };
+        let is_kept = self.superblock.ids == Ids::Random
+            || self.pending.renamed.contains(&id)
+            || *owner != (dir, Name::clone(name))
+                && self.path(dir, name) > self.path(owner.0, &owner.1);
+        Ok(if is_kept { 0 } else { node.links.len().into() })
     }
 
     /// Gives `roots` and all below them the ids that their paths ask for. Their links are in place;
@@ -86,7 +125,7 @@ impl State {
         }
         for &id in &order {
             self.index_inode(id)?;
-            self.touch_links(id);
+            self.rename_in_links(id);
             if self.nodes.get(id).is_some_and(|node| node.content().is_some()) {
                 self.note_moved(id);
             }

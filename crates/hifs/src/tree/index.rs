@@ -11,11 +11,11 @@ use crate::page::PageKey;
 use crate::record::entry_len;
 use crate::trie::{LeafKey, Trie};
 
-/// All inodes in canonical order: by hash, then id.
+/// All inodes in canonical order: by hash, then id, which is the order of the ids.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     pub(crate) id: FileId,
-    pub(crate) entries: BTreeMap<(u64, FileId), NodeId>,
+    pub(crate) entries: BTreeMap<FileId, NodeId>,
     pub(crate) trie: Trie,
 }
 
@@ -25,12 +25,12 @@ impl InodeTable {
     }
 
     fn sum(
-        entries: &BTreeMap<(u64, FileId), NodeId>,
+        entries: &BTreeMap<FileId, NodeId>,
         nodes: &Nodes,
-        hashes: &std::ops::RangeInclusive<u64>,
+        ids: std::ops::RangeInclusive<FileId>,
     ) -> u32 {
         entries
-            .range((*hashes.start(), 0)..=(*hashes.end(), FileId::MAX))
+            .range(ids)
             .filter_map(|(_, node)| nodes.get(*node))
             .map(|node| node.record_len)
             .sum()
@@ -97,18 +97,19 @@ impl State {
             touched(inodes.trie.leaf(hash));
             return Ok(());
         }
-        let (old_len, key) = (node.record_len, (hash, node.id));
+        let (old_len, key) = (node.record_len, node.id);
         if old_len > 0 {
             inodes.trie.remove(hash, old_len, &mut touched);
         }
-        let others = InodeTable::sum(&inodes.entries, nodes, &(hash..=hash)) - old_len;
+        let others =
+            InodeTable::sum(&inodes.entries, nodes, names.inodes(&(hash..=hash))) - old_len;
         let fits = !Trie::overflows(others, len);
         let new_len = if fits { len } else { old_len };
         if new_len > 0 {
             nodes.get_mut(id).ok_or(Kind::Stale)?.record_len = new_len;
             inodes.entries.insert(key, id);
             let InodeTable { entries, trie, .. } = inodes;
-            let sum = |hashes| InodeTable::sum(entries, nodes, &hashes);
+            let sum = |hashes| InodeTable::sum(entries, nodes, names.inodes(&hashes));
             trie.add(hash, new_len, sum, &mut touched);
         }
         self.pages_used = self.pages_used + u64::from(inodes.trie.pages()) - u64::from(before);
@@ -137,7 +138,7 @@ impl State {
         };
         let hash = names.inode(node.id);
         let before = inodes.trie.pages();
-        inodes.entries.remove(&(hash, node.id));
+        inodes.entries.remove(&node.id);
         let touched = &mut touch(&mut pending.pages, inodes.id);
         inodes.trie.remove(hash, node.record_len, touched);
         node.record_len = 0;
@@ -191,8 +192,26 @@ impl State {
         Ok(node)
     }
 
-    /// The pages that hold the names of `node` must be written again.
-    pub(crate) fn touch_links(&mut self, node: NodeId) {
+    /// The pages that hold the names of `node` must be written again. Where there are many, that is
+    /// left to the commit, so that it is done once.
+    pub(crate) fn rename_in_links(&mut self, node: NodeId) {
+        let names = self.nodes.get(node).map_or(0, |node| node.links.len());
+        if names <= 1 {
+            self.touch_links(node);
+        } else if self.pending.renamed.insert(node) {
+            self.pending.names += u64::from(names);
+        }
+    }
+
+    /// What [`State::rename_in_links`] has left to the commit.
+    pub(crate) fn touch_renamed(&mut self) {
+        for node in std::mem::take(&mut self.pending.renamed) {
+            self.touch_links(node);
+        }
+        self.pending.names = 0;
+    }
+
+    fn touch_links(&mut self, node: NodeId) {
         let Self { nodes, names, pending, .. } = self;
         let Some(links) = nodes.get(node).map(|node| &node.links) else {
             return;

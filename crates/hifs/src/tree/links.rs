@@ -16,18 +16,24 @@ pub(crate) type Link = (NodeId, Name);
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     owner: Option<Link>,
-    /// All others, by directory.
-    others: BTreeMap<NodeId, BTreeSet<Name>>,
+    /// Most files have none.
+    others: Option<Box<Others>>,
+}
+
+/// The names that are not the owner.
+#[derive(Debug, Default)]
+struct Others {
+    names: BTreeMap<NodeId, BTreeSet<Name>>,
     len: u32,
 }
 
 impl Links {
-    pub(crate) const fn len(&self) -> u32 {
-        self.len
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.owner.is_some()) + self.others.as_ref().map_or(0, |others| others.len)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.owner.is_none()
     }
 
     /// The first of them.
@@ -37,14 +43,13 @@ impl Links {
 
     /// All of them, the owner first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Name)> {
-        let others =
-            self.others.iter().flat_map(|(dir, names)| names.iter().map(|name| (*dir, name)));
+        let others = self.others.iter().flat_map(|others| &others.names);
+        let others = others.flat_map(|(dir, names)| names.iter().map(|name| (*dir, name)));
         self.owner.iter().map(|(dir, name)| (*dir, name)).chain(others)
     }
 
     /// Adds a name; the owner stays.
     pub(crate) fn add(&mut self, link: Link) {
-        self.len += 1;
         match self.owner {
             None => self.owner = Some(link),
             Some(_) => self.add_other(link),
@@ -52,7 +57,8 @@ impl Links {
     }
 
     fn add_other(&mut self, (dir, name): Link) {
-        self.others.entry(dir).or_default().insert(name);
+        let others = self.others.get_or_insert_default();
+        others.len += u32::from(others.names.entry(dir).or_default().insert(name));
     }
 
     /// Takes a name away; any of the others may be the owner afterwards.
@@ -63,26 +69,42 @@ impl Links {
                 self.remove_other(next);
             }
             self.owner = next;
-            self.len -= 1;
-        } else if self.remove_other(link) {
-            self.len -= 1;
+        } else {
+            self.remove_other(link);
         }
     }
 
-    fn remove_other(&mut self, (dir, name): &Link) -> bool {
-        let Some(names) = self.others.get_mut(dir) else {
-            return false;
+    fn remove_other(&mut self, (dir, name): &Link) {
+        let Some(others) = &mut self.others else {
+            return;
         };
-        let removed = names.remove(name);
-        if names.is_empty() {
-            self.others.remove(dir);
+        if let Some(names) = others.names.get_mut(dir) {
+            others.len -= u32::from(names.remove(name));
+            if names.is_empty() {
+                others.names.remove(dir);
+            }
         }
-        removed
+        if others.len == 0 {
+            self.others = None;
+        }
     }
 
     /// The least other name of each directory: one of these or the owner is the least path.
     fn candidates(&self) -> impl Iterator<Item = (NodeId, &Name)> {
-        self.others.iter().filter_map(|(dir, names)| Some((*dir, names.first()?)))
+        let others = self.others.iter().flat_map(|others| &others.names);
+        others.filter_map(|(dir, names)| Some((*dir, names.first()?)))
+    }
+
+    /// Makes the least path, as `path` gives it, the owner, if a name has just been added: it is the
+    /// only one that can be less.
+    pub(crate) fn prefer(&mut self, new: Link, path: impl Fn(NodeId, &Name) -> Vec<u8>) {
+        let Some(owner) = self.owner.take_if(|owner| path(new.0, &new.1) < path(owner.0, &owner.1))
+        else {
+            return;
+        };
+        self.remove_other(&new);
+        self.add_other(owner);
+        self.owner = Some(new);
     }
 
     /// Makes the least path, as `path` gives it, the owner.
@@ -120,12 +142,13 @@ mod tests {
             for (add, dir, name) in ops {
                 let link: Link = (NodeId(dir), name.as_bytes().into());
                 if add && want.insert((link.0, name.clone().into())) {
-                    links.add(link);
+                    links.add(link.clone());
+                    links.prefer(link, path);
                 } else if !add {
                     want.remove(&(link.0, name.into()));
                     links.remove(&link);
+                    links.settle(path);
                 }
-                links.settle(path);
                 prop_assert_eq!(links.len() as usize, want.len());
                 let all: BTreeSet<(NodeId, Vec<u8>)> =
                     links.iter().map(|(dir, name)| (dir, name.to_vec())).collect();

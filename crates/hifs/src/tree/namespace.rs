@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use tacita_vfs::{Error, Exchange, FileType, Kind, NewNode, NodeId, Result, Timestamp};
 
 use super::links::Links;
-use super::node::{Body, Node};
+use super::node::{Body, Node, NodeTimes};
 use super::{Name, ROOT, State};
 use crate::geometry::{Ids, Table, Times};
 use crate::record::{NAME_LEN_MAX, Xattrs};
@@ -77,8 +77,7 @@ impl State {
                 _ => 0,
             },
             size: 0,
-            times: [new.now; 3],
-            kept_times: [None; 3],
+            times: NodeTimes::new(new.now),
             xattrs: Xattrs::new(),
             links: Links::default(),
             body,
@@ -140,10 +139,10 @@ impl State {
         }
         let before = self.pages_used;
         self.add_entry(dir, name, node)?;
-        self.identify_again(node)?;
+        self.identify_with(node, dir, name)?;
         if let Err(error) = self.check_pages(before) {
             self.remove_entry(dir, name)?;
-            self.identify_again(node)?;
+            self.identify_without(node)?;
             if self.node(node)?.links.is_empty() {
                 self.make_nameless(node);
             }
@@ -166,11 +165,11 @@ impl State {
         if self.node(node)?.links.is_empty() {
             self.make_nameless(node);
         } else {
-            self.identify_again(node)?;
+            self.identify_without(node)?;
             let cells = u64::from(self.superblock.geometry.shape(Table::Pages).cells());
             if self.pages_used > cells && self.pages_used > before {
                 self.add_entry(dir, name, node)?;
-                self.identify_again(node)?;
+                self.identify_with(node, dir, name)?;
                 return Err(inode_table_full());
             }
         }
@@ -214,11 +213,12 @@ impl State {
         self.unindex_inode(node);
         self.not_nameless(node);
         self.pending.files.remove(&node);
+        self.pending.renamed.remove(&node);
         if let Some(data) = self.nodes.bury(node)
             && let Some(content) = data.content()
         {
             self.buckets_used -= data.buckets_counted();
-            self.pending.dead.extend(content.base);
+            self.pending.dead.extend(content.base());
         }
     }
 
@@ -347,9 +347,9 @@ impl State {
         let keep = self.superblock.times == Times::Full || planted(Fault::ClockTimes);
         let node = self.node_mut(id)?;
         for &i in which {
-            node.times[i] = now;
+            node.times.set(i, now);
             if keep {
-                node.kept_times[i] = Some(now);
+                node.times.keep(i, now);
             }
         }
         if keep && node.record_len > 0 { self.index_inode(id) } else { Ok(()) }

@@ -22,16 +22,72 @@ pub(crate) struct Node {
     pub(crate) rdev: u32,
     /// Size of content in bytes; 0 for what has none.
     pub(crate) size: u64,
-    /// atime, mtime, ctime, as programs see them.
-    pub(crate) times: [Timestamp; 3],
-    /// The same, as far as the image keeps them.
-    pub(crate) kept_times: [Option<Timestamp>; 3],
+    pub(crate) times: NodeTimes,
     pub(crate) xattrs: Xattrs,
     /// Its names.
     pub(crate) links: Links,
     pub(crate) body: Body,
     /// Bytes of the inode's entry as the trie of inodes counts it; 0 while it is not in there.
     pub(crate) record_len: u32,
+}
+
+/// atime, mtime and ctime of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeTimes {
+    seen: Seen,
+    /// As far as the image keeps them.
+    kept: Option<Box<[Option<Timestamp>; 3]>>,
+}
+
+/// Times as programs see them. Those of most nodes are one and the same.
+#[derive(Debug, Clone)]
+enum Seen {
+    Same(Timestamp),
+    Each(Box<[Timestamp; 3]>),
+}
+
+impl NodeTimes {
+    /// All three are `now`, and the image keeps none.
+    pub(crate) const fn new(now: Timestamp) -> Self {
+        Self { seen: Seen::Same(now), kept: None }
+    }
+
+    /// Those that the image keeps; programs see 0 for the others.
+    fn stored(kept: [Option<Timestamp>; 3]) -> Self {
+        let mut this = Self::new(Timestamp::default());
+        for (i, time) in kept.into_iter().enumerate() {
+            if let Some(time) = time {
+                this.set(i, time);
+                this.keep(i, time);
+            }
+        }
+        this
+    }
+
+    /// As programs see them.
+    pub(crate) fn seen(&self) -> [Timestamp; 3] {
+        match &self.seen {
+            Seen::Same(time) => [*time; 3],
+            Seen::Each(times) => **times,
+        }
+    }
+
+    /// As the image keeps them.
+    pub(crate) fn kept(&self) -> [Option<Timestamp>; 3] {
+        self.kept.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Sets what programs see.
+    pub(crate) fn set(&mut self, which: usize, time: Timestamp) {
+        let mut times = self.seen();
+        times[which] = time;
+        self.seen = if times == [time; 3] { Seen::Same(time) } else { Seen::Each(times.into()) };
+    }
+
+    /// Sets what the image keeps.
+    pub(crate) fn keep(&mut self, which: usize, time: Timestamp) {
+        self.kept.get_or_insert_default()[which] = Some(time);
+    }
 }
 
 /// What a node holds.
@@ -86,7 +142,7 @@ impl Node {
 
     /// Bytes of the inode's entry.
     pub(crate) fn record_len_now(&self) -> u32 {
-        inode_len(self.kept_times.map(|time| time.is_some()), self.inline_len(), &self.xattrs)
+        inode_len(self.times.kept().map(|time| time.is_some()), self.inline_len(), &self.xattrs)
     }
 
     /// The inode as it goes into a page.
@@ -110,7 +166,7 @@ impl Node {
             rdev: self.rdev,
             size,
             buckets,
-            times: self.kept_times,
+            times: self.times.kept(),
             inline,
             xattrs: self.xattrs.clone(),
         }
@@ -134,8 +190,7 @@ impl Node {
             gid: inode.gid,
             rdev: inode.rdev,
             size: if content { inode.size } else { 0 },
-            times: inode.times.map(Option::unwrap_or_default),
-            kept_times: inode.times,
+            times: NodeTimes::stored(inode.times),
             xattrs: inode.xattrs,
             links: Links::default(),
             body,

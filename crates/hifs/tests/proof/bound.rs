@@ -103,6 +103,45 @@ fn an_image_of_equal_contents_fills_and_empties() {
     }
 }
 
+/// Every other block of each bucket holds a byte and the others become zero: the most records for
+/// the least content.
+fn sparse(parameters: &Parameters, what: &str) {
+    let device = fresh(parameters);
+    let hifs = open(device.clone());
+    let bucket = hifs.superblock().geometry.bucket_len_bytes();
+    let mut rng = Rng::new(11);
+    let full = rng.bytes(usize::try_from(bucket).unwrap());
+    let mut count = 0;
+    // Rather the buckets than the inode table are to be full.
+    while hifs.stats().unwrap().files_free > 200
+        && write_all(&hifs, &format!("full {count}"), &full).is_ok()
+    {
+        count += 1;
+    }
+    hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+    for n in 0..count {
+        remove(&hifs, &format!("full {n}"), what);
+        let (file, _) = hifs
+            .create(hifs.root(), format!("thin {n}").as_ref(), &new(FileType::File))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        for at in (0..bucket).step_by(8192) {
+            let byte = [1 + u8::try_from(n % 200).unwrap()];
+            hifs.write(file, at + 200, &byte, Stamps::NONE)
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    }
+    hifs.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical(), "{what}");
+}
+
+#[test]
+fn sparse_content_in_place_of_full_fits() {
+    let shapes = shapes().into_iter().filter(|shape| shape.ids == Ids::Path);
+    for parameters in shapes.filter(|shape| matches!(shape.layout, Layout::A | Layout::D)) {
+        sparse(&parameters, &format!("{parameters:?}"));
+    }
+}
+
 /// An adversary looks for the largest commit: from state to state, keeping what made the journal
 /// fuller. None is refused, and none takes more than the journal.
 fn search(parameters: &Parameters, seed: u64, rounds: u64) -> u64 {

@@ -50,7 +50,8 @@ pub(crate) fn game(parameters: &Parameters, seed: u64, commits: u32, seeds_a_cut
     looked_at
 }
 
-fn cut_everywhere(
+/// Cuts a recorded commit at every event. Returns how many crash images were looked at.
+pub(crate) fn cut_everywhere(
     device: &FaultDevice,
     before: &[u8],
     after: &[u8],

@@ -358,7 +358,12 @@ fn hostile_journals_are_refused_before_anything_is_written() {
         ("a move from behind the end", record(1, 1, bucket, u64::MAX)),
         ("a move of many blocks", record(1, 7, bucket, bucket + 8)),
         ("a move of what is nowhere", record(1, 1, bucket, bucket + 1)),
-        ("more data than there is", record(2, 2, bucket, 0)),
+        ("more data than there is", record(2, 2, bucket, 0x88)),
+        ("a block of nine sectors", record(2, 1, bucket, 9)),
+        ("lengths of more blocks", record(2, 1, bucket, 0x18)),
+        ("content of a long run", record(2, 17, group, 0)),
+        ("a fill of a long run", record(5, 257, group, 0)),
+        ("a fill of the superblock", record(5, 1, 0, 0)),
         ("an unknown kind", record(9, 1, bucket, 0)),
         ("no kind", record(0, 1, bucket, 0)),
     ];

@@ -8,9 +8,11 @@
 mod beside;
 #[cfg(feature = "faults")]
 mod bound;
+mod cost;
 mod crash;
 mod damage;
 mod faults;
+mod fills;
 mod full;
 mod hostile;
 mod images;

@@ -6,7 +6,7 @@ use tacita_hifs::faults::{Fault, plant};
 use tacita_hifs::geometry::{Layout, Parameters};
 
 use crate::images::parameters;
-use crate::{crash, permutation};
+use crate::{crash, fills, permutation};
 
 /// Whether a game fails with the fault planted.
 pub(crate) fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
@@ -47,4 +47,15 @@ fn every_fault_at_rest_is_caught() {
 fn a_skipped_flush_is_caught() {
     assert!(!catches(None, crash_game), "the game passes without a fault");
     assert!(catches(Some(Fault::SkippedFlush), crash_game));
+}
+
+#[test]
+fn faults_of_filling_are_caught() {
+    let game = || {
+        fills::game(Layout::D, 2, 3);
+    };
+    assert!(!catches(None, game), "the game passes without a fault");
+    for fault in [Fault::UnannouncedFill, Fault::UnflushedFill, Fault::KeptFill] {
+        assert!(catches(Some(fault), game), "{fault:?} was not caught");
+    }
 }

@@ -1,8 +1,6 @@
 //! From stored cells back to an engine, verified: a table that is not canonical is not loaded.
 
-use std::collections::HashMap;
-
-use super::{Change, Engine};
+use super::{Change, Engine, Volume};
 use crate::placement::{Cell, Owner, Piece, pieces_of_chunk};
 
 /// One occupied cell as it stands in a map.
@@ -17,56 +15,61 @@ pub struct Entry {
 }
 
 impl Engine {
-    /// Takes over the cells of `entries`; `home` tells each owner's home.
+    /// Takes over the cells of `entries`, and sorts these by owner and bucket; `home` tells each owner's home.
     ///
     /// # Errors
     /// The first cell, in ascending order of owners, that is not where the canonical layout of the
     /// same buckets has it, or that holds a bucket twice.
     pub fn load(
         &mut self,
-        entries: &[Entry],
+        entries: &mut [Entry],
         home: impl Fn(u128) -> u64,
     ) -> std::result::Result<(), Cell> {
         let k = self.procedures.order_max();
-        let mut by_owner: HashMap<u128, Vec<(u32, Cell)>> = HashMap::new();
-        for entry in entries {
-            by_owner.entry(entry.owner).or_default().push((entry.bucket, entry.cell));
+        entries.sort_unstable_by_key(|entry| (entry.owner, entry.bucket, entry.cell));
+        let alike = |a: &Entry, b: &Entry| (a.owner, a.bucket) == (b.owner, b.bucket);
+        if let Some(twice) = entries.windows(2).find(|pair| alike(&pair[0], &pair[1])) {
+            return Err(twice[1].cell);
         }
-        let mut owners: Vec<u128> = by_owner.keys().copied().collect();
-        owners.sort_unstable();
-        for id in owners {
-            let mut buckets = by_owner.remove(&id).unwrap_or_default();
-            buckets.sort_unstable();
-            if let Some(twice) = buckets.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-                return Err(twice[1].1);
+        let by_owner = |a: &Entry, b: &Entry| a.owner == b.owner;
+        let owners = entries.chunk_by(by_owner).count();
+        // At least so many: what is loaded mostly stays.
+        self.slots.reserve_exact(owners);
+        self.waiters.reserve(owners);
+        self.volumes.reserve(owners);
+        for buckets in entries.chunk_by(by_owner) {
+            let owner = Owner { id: buckets[0].owner, home: home(buckets[0].owner) };
+            let mut slots = Vec::new();
+            for chunk in buckets.chunk_by(|a, b| a.bucket >> k == b.bucket >> k) {
+                self.load_chunk(&owner, chunk, &mut slots)?;
             }
-            let owner = Owner { id, home: home(id) };
-            for chunk in buckets.chunk_by(|a, b| a.0 >> k == b.0 >> k) {
-                self.load_chunk(&owner, chunk)?;
-            }
+            self.volumes.extend(Volume::of(slots).map(|volume| (owner.id, volume)));
         }
         self.verify_all()
     }
 
-    fn load_chunk(&mut self, owner: &Owner, buckets: &[(u32, Cell)]) -> Result<(), Cell> {
+    fn load_chunk(
+        &mut self,
+        owner: &Owner,
+        buckets: &[Entry],
+        slots: &mut Vec<u32>,
+    ) -> Result<(), Cell> {
         let k = self.procedures.order_max();
-        let first = buckets[0].0 >> k << k;
-        let mask = buckets.iter().fold(0, |mask, (bucket, _)| mask | 1 << (bucket - first));
+        let first = buckets[0].bucket >> k << k;
+        let mask = buckets.iter().fold(0, |mask, entry| mask | 1 << (entry.bucket - first));
         let (pieces, envelope) = pieces_of_chunk(mask, k);
         let mut at = buckets.iter();
         for (offset, order) in pieces {
             let piece = self.procedures.piece(owner, first + offset, order, envelope);
-            let frame = at.as_slice()[0].1;
-            for (i, (_, cell)) in at.by_ref().take(piece.buckets() as usize).enumerate() {
-                if u64::from(cell.0) != u64::from(frame.0) + i as u64 {
-                    return Err(*cell);
+            let frame = at.as_slice()[0].cell;
+            for (i, entry) in (0..).zip(at.by_ref().take(piece.buckets() as usize)) {
+                if u64::from(entry.cell.0) != u64::from(frame.0) + i {
+                    return Err(entry.cell);
                 }
             }
             let slot = self.new_slot(piece);
             self.occupy(slot, frame);
-            let volume = self.volumes.entry(owner.id).or_default();
-            volume.home = owner.home;
-            volume.slots.push(slot);
+            slots.push(slot);
         }
         Ok(())
     }
