@@ -21,10 +21,10 @@ set -eu
 dpkg-deb -x "$PACKAGE" /
 mkdir -p /srv /ward /chip
 cat > /etc/fstab << 'FSTAB'
-/dev/vda       /srv        ext4               defaults        0 0
-/srv/ward.img  /ward       fuse.tacita-hifs   umask=077       0 0
-/srv/chip.img  /chip       fuse.tacita-dnefs  nofail          0 0
-/srv/files     /srv/files  fuse.tacita-purge  nofail,async    0 0
+/dev/vda       /srv        ext4               defaults                                0 0
+/srv/ward.img  /ward       fuse.tacita-hifs   uhelper=fuse.tacita-hifs,umask=077      0 0
+/srv/chip.img  /chip       fuse.tacita-dnefs  uhelper=fuse.tacita-dnefs,nofail        0 0
+/srv/files     /srv/files  fuse.tacita-purge  uhelper=fuse.tacita-purge,tacita.async  0 0
 FSTAB
 modprobe -a fuse ext4
 if [ "$1" = first ]; then

@@ -46,6 +46,12 @@ tacita hifs check /srv/ward.img > /dev/null
 mount /ward
 cat /ward/record
 umount /ward
+# Also where root names it by its absolute path, and no other option is kept.
+echo "/srv/ward.img /ward fuse.tacita-hifs uhelper=fuse.tacita-hifs 0 0" > /etc/fstab
+mount -a
+echo doctor > /ward/record
+umount /ward
+tacita hifs check /srv/ward.img > /dev/null
 apt-get purge -y -qq tacita > /dev/null
 find /usr /etc -name '*tacita*' ! -path '/usr/share/doc/*'
 PLAY

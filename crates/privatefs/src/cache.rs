@@ -104,14 +104,12 @@ impl Cache {
         self.changed
     }
 
-    /// Whether the store has it, as far as is known here.
+    /// Whether a block that is put here takes room in the store, as far as is known here: one that waits
+    /// for a commit has taken it already.
     pub(crate) fn is_new(&self, id: &Id) -> bool {
         !matches!(
             self.entries.get(id),
-            Some(
-                Entry { before: None, now: Some(_), .. }
-                    | Entry { before: Some(Before::Known(Some(_))), .. }
-            )
+            Some(Entry { now: Some(_), .. } | Entry { before: Some(Before::Known(Some(_))), .. })
         )
     }
 
@@ -247,5 +245,22 @@ impl Cache {
             let Some((_, id)) = self.order.pop_first() else { break };
             self.entries.remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However often it is written to before it is stored.
+    #[test]
+    fn a_block_takes_room_once() {
+        let mut cache = Cache::new(8);
+        let id: Id = [7; 32];
+        assert!(cache.is_new(&id));
+        cache.put(id, Some(Bytes::from_static(b"one")), Class::Content);
+        assert!(!cache.is_new(&id), "written to again");
+        cache.put(id, None, Class::Content);
+        assert!(cache.is_new(&id), "it was freed meanwhile");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
@@ -79,6 +79,8 @@ pub struct LowerFs {
     pub flash: bool,
     /// Whether a file system that copies on write lies beneath the device.
     pub copies_beneath: Option<String>,
+    /// The file system in user space that has the device as a file, if there is one.
+    pub disk_on: Option<String>,
     /// Whether content may lie on a device of its own (XFS).
     pub(crate) has_other_device: bool,
     /// Path of the block device, if there is one of its own.
@@ -164,6 +166,7 @@ impl LowerFs {
             names: known.map_or(Names::Covered, |k| k.names),
             flash: false,
             copies_beneath: None,
+            disk_on: None,
             has_other_device: options.is_some_and(|options| options.contains("rtdev=")),
             device: None,
             raw: None,
@@ -223,7 +226,11 @@ impl LowerFs {
             .find_map(|path| fs::read_to_string(folder.join(path)).ok());
         self.flash = rotates.is_some_and(|text| text.trim() == "0");
         if let Ok(file) = fs::read_to_string(folder.join("loop/backing_file")) {
-            self.copies_beneath = copies(file.trim());
+            let file = Path::new(file.trim());
+            self.copies_beneath = copies(file);
+            self.disk_on = in_user_space(file);
+            // What the kernel says of a loop device there, it does not know.
+            self.flash &= self.disk_on.is_none();
         }
         self.raw = OpenOptions::new()
             .read(true)
@@ -231,6 +238,17 @@ impl LowerFs {
             .open(&device)
             .ok();
         self.device = Some(device);
+    }
+
+    /// What beneath the device may keep old copies where nobody here reaches them, in words.
+    pub fn keeps_copies(&self) -> Option<String> {
+        let flash = self.flash.then(|| {
+            "the device does not rotate: flash writes elsewhere and may keep old copies".to_owned()
+        });
+        let disk = self.disk_on.as_ref().map(|fs| {
+            format!("the disk is a file on {fs}, which may write elsewhere and keep old copies")
+        });
+        disk.or(flash)
     }
 
     /// The device to read without any cache, for those who may.
@@ -368,12 +386,30 @@ fn in_mount_table(mount: u64) -> Option<(String, String)> {
 }
 
 /// The file system under a loop device's file, if it does not overwrite in place.
-fn copies(backing: &str) -> Option<String> {
-    let file = File::open(backing).ok()?;
-    let magic = fstatfs(&file).ok()?.f_type.cast_unsigned() & 0xFFFF_FFFF;
-    let family = family_of(magic)?;
+fn copies(backing: &Path) -> Option<String> {
+    let family = family_of(magic_of(&File::open(backing).ok()?)?)?;
     matches!(family.in_place, InPlace::No(why) if why == COPIES || why == LOG)
         .then(|| family.name.to_owned())
+}
+
+/// The type of the file system in user space that has a loop device's file, which only that one can
+/// say anything about.
+fn in_user_space(backing: &Path) -> Option<String> {
+    // Who is not its user may not look at the file; the mount table tells everybody.
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let rows = table.lines().filter_map(|row| {
+        let (before, after) = row.split_once(" - ")?;
+        let place = before.split(' ').nth(4)?.replace("\\040", " ");
+        let kind = after.split(' ').next()?;
+        backing.starts_with(&place).then(|| (place.len(), kind.to_owned()))
+    });
+    let (_, kind) = rows.max_by_key(|(len, _)| *len)?;
+    (kind == "fuse" || kind.starts_with("fuse.")).then_some(kind)
+}
+
+fn magic_of(file: &File) -> Option<u64> {
+    // Types are 32 bits, widened with a sign on some machines.
+    Some(fstatfs(file).ok()?.f_type.cast_unsigned() & 0xFFFF_FFFF)
 }
 
 #[cfg(test)]
@@ -391,6 +427,7 @@ impl LowerFs {
             names: family.names,
             flash: false,
             copies_beneath: None,
+            disk_on: None,
             has_other_device: false,
             device: None,
             raw: None,

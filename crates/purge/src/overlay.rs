@@ -204,6 +204,7 @@ impl Overlay {
         let more = json!({
             "file_system": lower.fs,
             "flash": lower.flash,
+            "keeps_copies": lower.keeps_copies(),
             "method": self.policy.method.to_string(),
             "asynchronous": self.purger.manner.asynchronous,
             "marked_only": self.policy.marked_only,

@@ -69,11 +69,8 @@ impl Suitability {
                 ));
             }
         }
-        self.lower.flash.then(|| {
-            "overwriting reaches the same logical blocks, but the device does not rotate: flash \
-             writes elsewhere and may keep old copies"
-                .to_owned()
-        })
+        let keeper = self.lower.keeps_copies()?;
+        Some(format!("overwriting reaches the same logical blocks, but {keeper}"))
     }
 
     /// Facts and answer for programs.
@@ -85,6 +82,7 @@ impl Suitability {
             "file_system": self.lower.fs,
             "device": self.lower.device,
             "flash": self.lower.flash,
+            "keeps_copies": self.lower.keeps_copies(),
             "journal": journal_word(self.lower.journal),
             "journals_data": self.lower.journals_data,
             "fast_commits": self.lower.fast_commits,

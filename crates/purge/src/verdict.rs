@@ -83,12 +83,11 @@ pub struct Verdict {
     /// Whether it is gone from the file system.
     pub removed: bool,
     /// What nobody here can exclude.
-    pub risks: Vec<&'static str>,
+    pub risks: Vec<String>,
 }
 
-/// Risk of media that write elsewhere.
-const FLASH: &str = "flash: the device may keep old copies that cannot be addressed; where that \
-                     matters, encrypt, and destroy the keys";
+/// What helps where something beneath keeps old copies.
+const AGAINST_COPIES: &str = "where that matters, encrypt, and destroy the keys";
 
 impl Verdict {
     /// A verdict with nothing done yet.
@@ -111,9 +110,8 @@ impl Verdict {
 
     /// Adds what cannot be excluded on this medium.
     pub fn add_risks(&mut self, lower: &LowerFs) {
-        if lower.flash {
-            self.risks.push(FLASH);
-        }
+        let keeper = lower.keeps_copies();
+        self.risks.extend(keeper.map(|keeper| format!("{keeper}; {AGAINST_COPIES}")));
     }
 
     /// Whether everything is gone as far as was seen: not before the end of the epoch.

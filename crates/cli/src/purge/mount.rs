@@ -108,10 +108,10 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
             overlay.pending()
         );
     }
-    if overlay.lower().flash {
+    if let Some(keeper) = overlay.lower().keeps_copies() {
         eprintln!(
-            "tacita: {}: the device does not rotate: flash may keep old copies of what is \
-             overwritten\n  what must not be found there needs encryption, and keys that are destroyed",
+            "tacita: {}: {keeper} of what is overwritten\n  what must not be found there needs \
+             encryption, and keys that are destroyed",
             arguments.lower.display()
         );
     }

@@ -75,8 +75,8 @@ fn text(status: &Value) -> String {
         if status["idle"] == true { "clear" } else { "at the end of the epoch" },
         number("epochs")
     );
-    if status["flash"] == true {
-        text += "the device does not rotate: flash may keep old copies\n";
+    if let Some(keeper) = status["keeps_copies"].as_str() {
+        let _ = writeln!(text, "{keeper}");
     }
     let last = status["last"].as_array().map(Vec::as_slice).unwrap_or_default();
     for verdict in last.iter().rev().take(10).rev() {

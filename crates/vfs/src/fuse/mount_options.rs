@@ -191,8 +191,8 @@ const NO_MATTER: [&str; 33] = [
 ];
 
 /// The same, with a value behind them.
-const NO_MATTER_EITHER: [&str; 9] =
-    ["x-", "X-", "comment=", "uid=", "gid=", "umask=", "user=", "fsname=", "subtype="];
+const NO_MATTER_EITHER: [&str; 10] =
+    ["x-", "X-", "comment=", "uid=", "gid=", "umask=", "user=", "uhelper=", "fsname=", "subtype="];
 
 /// An option as after `-o`; none for those that change nothing here.
 fn parse_option(option: &str) -> Result<Option<MountOption>> {
@@ -250,7 +250,7 @@ mod tests {
         let of = |extra: &str| {
             MountOptions { extra: vec![extra.to_owned()], ..MountOptions::default() }.shown()
         };
-        let line = "noauto,nofail,user,x-systemd.automount,_netdev,uid=1000,gid=100,umask=027,ro";
+        let line = "noauto,nofail,user,uhelper=fuse.tacita-hifs,x-systemd.automount,_netdev,uid=1000,gid=100,umask=027,ro";
         let config = options(line).unwrap();
         assert!(config.mount_options.contains(&MountOption::RO));
         let shown = Shown { uid: Some(1000), gid: Some(100), umask: Some(0o27) };

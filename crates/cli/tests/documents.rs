@@ -1,5 +1,5 @@
-//! The examples of the README run as they are printed: all commands in their order, in one shell, and
-//! what they print is what stands there.
+//! The examples of documents run as they are printed: all commands of one in their order, in one shell,
+//! and what they print is what stands there.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tacita_testkit::{Watchdog, skip_without, skip_without_fuse};
 
-const TEST: &str = "the_examples_of_the_readme_run";
 const TIME_MAX: Duration = Duration::from_mins(8);
 /// What the shell prints behind each command, before its exit code.
 const MARK: &str = "@@ ended with ";
@@ -63,20 +62,20 @@ fn fits(wanted: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-#[test]
-fn the_examples_of_the_readme_run() {
-    if skip_without_fuse(TEST) || skip_without(TEST, &["mkfs.ext4", "unshare"]) {
+/// Runs the examples of a document, of which there are more than `more_than`.
+fn run(test: &str, document: &str, programs: &[&str], more_than: usize) {
+    if skip_without_fuse(test) || skip_without(test, &[&["unshare"], programs].concat()) {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {TEST}: the examples are for root");
+        eprintln!("SKIPPED: {test}: the examples are for root");
         return;
     }
-    let _watchdog = Watchdog::start(TEST, TIME_MAX);
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md"));
-    let text = text.unwrap();
-    let examples = examples(&text);
-    assert!(examples.len() > 50, "{} examples", examples.len());
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let content = fs::read_to_string(file).unwrap();
+    let examples = examples(&content);
+    assert!(examples.len() > more_than, "{} examples", examples.len());
     let mut script = String::from("exec 2>&1\numask 022\n");
     for example in &examples {
         let _ = writeln!(script, "{}\necho \"{MARK}$?\"", example.command);
@@ -103,6 +102,16 @@ fn the_examples_of_the_readme_run() {
         assert_eq!(code, "0", "`{command}` said {said:#?}");
         assert!(fits(&prints, &said), "`{command}` is to print {prints:#?}, and printed {said:#?}");
     }
+}
+
+#[test]
+fn the_examples_of_the_readme_run() {
+    run("the_examples_of_the_readme_run", "README.md", &["mkfs.ext4"], 50);
+}
+
+#[test]
+fn the_examples_about_databases_run() {
+    run("the_examples_about_databases_run", "docs/databases.md", &["sqlite3"], 15);
 }
 
 #[test]
