@@ -89,7 +89,7 @@ pub fn dump(bytes: &[u8]) {
 
 /// Whatever is in a dump, a verdict holds only if something could be judged.
 fn exercise(dump: &[u8]) {
-    if let Ok(report) = audit(&DUMP, dump, &[]) {
+    if let Ok(report) = audit(&DUMP, dump, &[], &|_, _| ()) {
         assert!(!report.holds() || report.in_use > 0);
     }
     keys_used_twice(dump);
@@ -144,7 +144,7 @@ pub fn mount(bytes: &[u8]) {
         let pages = image.chunks(page).rposition(|page| page.iter().any(|&byte| byte != 0xff));
         volume.change(leb, &image[..pages.map_or(0, |last| last + 1) * page]).unwrap();
     }
-    let whole = check(&volume, None).is_ok_and(|found| found.wrong.is_empty());
+    let whole = check(&volume, None, &mut |_, _| {}).is_ok_and(|found| found.wrong.is_empty());
     let Ok(fs) = Dnefs::open(volume, None, Arc::new(System)) else {
         assert!(!whole, "what is whole can be mounted");
         return;
