@@ -33,9 +33,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Info { volume, json } => facts::info(volume, *json),
         Command::Map { volume, from, svg, json } => map::run(volume, from, svg.as_deref(), *json),
         Command::Plan { .. } => plan::run(command),
-        Command::Passwd { volume, from, new_password_file, remove } => {
-            create::passwd(volume, from, new_password_file.as_deref(), *remove)
-        }
+        Command::Passwd { volume, from, change } => create::passwd(volume, from, change),
         Command::Erase { volume, force } => create::erase(volume, *force),
         Command::Dump { volume, out } => facts::dump(volume, out),
         Command::Audit { before, after, memory, password_file, json } => {

@@ -25,9 +25,7 @@ use crate::passwords::{self, From};
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { .. } => init(command),
-        Command::Passwd { key, from, new_password_file, remove } => {
-            passwd(key, from, new_password_file.as_deref(), *remove)
-        }
+        Command::Passwd { key, from, change } => passwd(key, from, change),
         Command::Serve { store, reach, foreground } => serve::run(store, reach, *foreground),
         Command::Export { .. } => export::run(command),
         Command::Engine { .. } => engine::run(command),
@@ -51,7 +49,8 @@ fn init(command: &Command) -> Outcome<()> {
     let is_new = !key.exists();
     let own = if is_new {
         let is_sealed = *seal || from.is_given();
-        let password = is_sealed.then(|| not_empty(from.read_new("new password")?)).transpose()?;
+        let password =
+            is_sealed.then(|| passwords::not_empty(from.read_new("new password")?)).transpose()?;
         key_file::create(key, password.as_ref()).map_err(|e| failure(&e))?
     } else {
         open_key(key, from)?
@@ -75,18 +74,10 @@ fn init(command: &Command) -> Outcome<()> {
     output::facts(*json, &facts, &output::lines(&facts))
 }
 
-fn passwd(key: &Path, from: &From, new: Option<&Path>, remove: bool) -> Outcome<()> {
+fn passwd(key: &Path, from: &From, change: &passwords::Change) -> Outcome<()> {
     let old = password_of(&read_key(key)?, from)?;
-    let new = match (new, remove) {
-        (_, true) => None,
-        (Some(file), _) => Some(not_empty(passwords::first_line(file)?)?),
-        (None, _) => Some(not_empty(passwords::ask_twice("new password")?)?),
-    };
+    let new = change.read()?;
     key_file::set_password(key, old.as_ref(), new.as_ref()).map_err(|e| failure(&e))
-}
-
-fn not_empty(password: Password) -> Outcome<Password> {
-    if password.is_empty() { Err(Failure::usage("the password is empty")) } else { Ok(password) }
 }
 
 fn read_key(path: &Path) -> Outcome<KeyFile> {

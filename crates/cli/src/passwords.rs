@@ -44,6 +44,38 @@ impl From {
     }
 }
 
+/// What becomes of a password.
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    /// Read the new password from the first line of this file
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    new_password_file: Option<PathBuf>,
+    /// Take the password away: whoever has what it protects can read it then
+    #[arg(long)]
+    remove: bool,
+}
+
+impl Change {
+    /// The new password, if there is to be one; on a terminal it is asked for twice.
+    pub(crate) fn read(&self) -> Outcome<Option<Password>> {
+        let new = match &self.new_password_file {
+            _ if self.remove => return Ok(None),
+            Some(file) => first_line(file)?,
+            None => ask_twice("new password")?,
+        };
+        not_empty(new).map(Some)
+    }
+}
+
+/// The same password; an empty one is refused.
+pub(crate) fn not_empty(password: Password) -> Outcome<Password> {
+    if password.is_empty() {
+        let failure = Failure::usage("the password is empty");
+        return Err(failure.with_remedy("give another one, or none at all"));
+    }
+    Ok(password)
+}
+
 /// The first line of a file, without its end.
 pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let failed = |e: std::io::Error| {

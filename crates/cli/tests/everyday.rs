@@ -303,7 +303,8 @@ fn long_work_shows_how_far_it_is() {
         let command = [&[TACITA], &words[..]].concat().join(" ");
         let said = Command::new("script").args(["-qefc", &command, "/dev/null"]).output().unwrap();
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert!(said.contains(shown), "{command}: {said:?}");
+        let is_drawn = said.contains(['\u{2588}', '\u{2591}']);
+        assert!(said.contains(shown) && is_drawn, "{command}: {said:?}");
         if words[0] != "purge" {
             let quiet = tacita(&words);
             assert_eq!(String::from_utf8_lossy(&quiet.stderr), "", "{command}");

@@ -182,12 +182,8 @@ pub(crate) enum Dnefs {
         volume: PathBuf,
         #[command(flatten)]
         from: passwords::From,
-        /// Read the new password from the first line of this file
-        #[arg(long, value_name = "FILE", conflicts_with = "remove")]
-        new_password_file: Option<PathBuf>,
-        /// Take the password away: whoever has the volume can read it then
-        #[arg(long)]
-        remove: bool,
+        #[command(flatten)]
+        change: passwords::Change,
     },
     /// Erase a volume: nothing in it can be decrypted any more, whoever knows the password
     Erase {

@@ -37,12 +37,8 @@ pub(crate) enum Oram {
         key: PathBuf,
         #[command(flatten)]
         from: passwords::From,
-        /// Read the new password from the first line of this file
-        #[arg(long, value_name = "FILE", conflicts_with = "remove")]
-        new_password_file: Option<PathBuf>,
-        /// Take the password away: whoever has the file has the key then
-        #[arg(long)]
-        remove: bool,
+        #[command(flatten)]
+        change: passwords::Change,
     },
     /// Keep a store for clients, and see nothing of it but how often it is used; returns when it is ready
     ///

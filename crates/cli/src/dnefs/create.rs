@@ -165,31 +165,17 @@ fn password(command: &Command) -> Outcome<Option<Password>> {
     if !password && !from.is_given() {
         return Ok(None);
     }
-    not_empty(from.read_new("new password")?).map(Some)
-}
-
-fn not_empty(password: Password) -> Outcome<Password> {
-    if password.is_empty() {
-        return Err(
-            Failure::usage("the password is empty").with_remedy("give another one, or none at all")
-        );
-    }
-    Ok(password)
+    passwords::not_empty(from.read_new("new password")?).map(Some)
 }
 
 pub(super) fn passwd(
     path: &Path,
     from: &passwords::From,
-    new: Option<&Path>,
-    remove: bool,
+    change: &passwords::Change,
 ) -> Outcome<()> {
     let volume = Chip::open(path)?.volume();
     let old = super::password(path, &*volume, from)?;
-    let new = match (new, remove) {
-        (_, true) => None,
-        (Some(file), _) => Some(not_empty(passwords::first_line(file)?)?),
-        (None, _) => Some(not_empty(passwords::ask_twice("new password")?)?),
-    };
+    let new = change.read()?;
     let report = tacita_dnefs::set_password(&*volume, old.as_ref(), new.as_ref());
     told(path, report)
 }
