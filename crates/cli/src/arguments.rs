@@ -50,6 +50,15 @@ pub(crate) enum Command {
         /// Where it is mounted
         dir: PathBuf,
     },
+    /// Change the generic options of the mount on DIR; mount(8) calls it for `-o remount`
+    #[command(hide = true)]
+    Remount {
+        /// As for a mount: ro, rw, nosuid, noexec...
+        #[arg(short = 'o', value_name = "OPTIONS")]
+        options: String,
+        /// Where it is mounted
+        dir: PathBuf,
+    },
     /// Write everything pending in the mount on DIR to the medium, and finish what it promises
     Sync {
         /// Where it is mounted, or its socket

@@ -22,6 +22,13 @@ pub(crate) fn words(words: Vec<OsString>) -> Vec<OsString> {
     let rest = &words[called.unwrap_or(0) + 1..];
     if let Some(system) = name.strip_prefix(MOUNT) {
         let (places, options) = taken_apart(rest);
+        if options.iter().any(|option| option == b"remount") {
+            let mut made = ["tacita", "remount"].map(OsString::from).to_vec();
+            made.extend(handed_on(&options));
+            made.push("--".into());
+            made.extend(places.into_iter().skip(1));
+            return made;
+        }
         let mut made = ["tacita", system, "mount"].map(OsString::from).to_vec();
         made.extend(own(&options));
         made.extend(handed_on(&options));
@@ -87,6 +94,8 @@ mod tests {
         let called =
             "mount.fuse.tacita-privatefs host:7 /mnt -n -o ro,tacita.key=/k,tacita.pad -t x -s";
         assert_eq!(of(called), "tacita privatefs mount --key=/k --pad -o ro -- host:7 /mnt");
+        let called = "mount.fuse.tacita-hifs /image /mnt -o rw,nosuid,remount,ro";
+        assert_eq!(of(called), "tacita remount -o rw,nosuid,remount,ro -- /mnt");
         assert_eq!(of("mount.fuse.tacita-dnefs /v /mnt"), "tacita dnefs mount -- /v /mnt");
         assert_eq!(of("/sbin/umount.fuse.tacita-purge /mnt -r -t x"), "tacita umount -- /mnt");
         let called = "/usr/bin/tacita mount.fuse.tacita-hifs a b -o ro";

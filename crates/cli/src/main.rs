@@ -75,6 +75,9 @@ fn run(arguments: Arguments) -> Outcome<()> {
             Ok(tacita_vfs::fuse::unmount_telling(&dir, &mut tell)
                 .map_err(|e| exit::of_mount(&e))?)
         }
+        Command::Remount { options, dir } => {
+            Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_mount(&e))?)
+        }
         Command::Sync { target } => status::sync(&target),
         Command::Status { target, log, json } => status::run(&target, log, json),
         Command::Check { file, from, json } => recognise::check(file, from, json),

@@ -148,11 +148,18 @@ const BY_FSTAB: &str = r#"
     findmnt -n -o SOURCE,FSTYPE "$3"
     stat -c "%u %g %a" "$3/file"
     mount -a -T "$2"
+    exec 3> "$3/open"
+    if mount -T "$2" "$3" -o remount,ro; then echo "read-only, and open for writing"; fi
+    exec 3>&-
+    mount -T "$2" "$3" -o remount,ro
+    if touch "$3/file"; then echo "read-only, and written"; fi
+    mount -T "$2" "$3" -o remount,rw
+    rm "$3/open"
     umount "$3"
     "$4" hifs check "$5" > /dev/null
     mount -T "$2" "$3" -o ro
     cat "$3/file"
-    ! touch "$3/file"
+    if touch "$3/file"; then echo "mounted read-only, and written"; fi
     umount "$3"
 "#;
 

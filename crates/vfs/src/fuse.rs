@@ -22,10 +22,12 @@ mod mount;
 mod mount_options;
 mod mount_table;
 mod node_table;
+mod remount;
 mod requests;
 mod sync_timer;
 mod unmount;
 
 pub use mount::{Mount, mount, run_until_unmounted};
 pub use mount_options::MountOptions;
+pub use remount::remount;
 pub use unmount::{unmount, unmount_telling, unmount_within};

@@ -121,17 +121,17 @@ fn held(dir: &Path, holder: &Holder) -> Error {
 }
 
 /// Has the daemon of a mounted file system put everything on the medium.
-fn sync_of(device: &str) -> std::result::Result<(), Failure> {
+pub(super) fn sync_of(device: &str) -> std::result::Result<(), Failure> {
     let request = Request::plain("sync");
     Client::of_mount(device)?.ask(&request, &mut |_| ())?.result().map(drop)
 }
 
-fn not_mounted(dir: &Path) -> Error {
+pub(super) fn not_mounted(dir: &Path) -> Error {
     Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display()))
 }
 
 /// The canonical path of `dir`, even if it is a mount whose server is dead.
-fn canonical(dir: &Path) -> Result<PathBuf> {
+pub(super) fn canonical(dir: &Path) -> Result<PathBuf> {
     let whole = dir.canonicalize();
     let path = match (&whole, dir.parent(), dir.file_name()) {
         (Err(_), Some(parent), Some(name)) => {

@@ -1,0 +1,74 @@
+//! Other options for what is mounted already.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+
+use super::mount_table::row_of;
+use super::unmount::{canonical, not_mounted, sync_of};
+use crate::{Error, Kind, Result};
+
+/// Gives the file system mounted on `dir` the generic options of the list, as after `-o`; others of it
+/// stay as they are. When it has become read-only, everything is on the medium.
+///
+/// # Errors
+/// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
+/// writing would have to become read-only; [`Kind::NotPermitted`]; [`Kind::Io`].
+pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
+    let dir = canonical(dir.as_ref())?;
+    let row = row_of(&dir)?.filter(|row| row.kind.starts_with("fuse.tacita"));
+    let row = row.ok_or_else(|| not_mounted(&dir))?;
+    let flags = flags(options);
+    mount_remount(&dir, flags, c"").map_err(|errno| {
+        let kind = match errno {
+            Errno::BUSY => Kind::Busy,
+            Errno::PERM | Errno::ACCESS => Kind::NotPermitted,
+            _ => Kind::Io,
+        };
+        Error::new(kind, format!("{}: cannot change how it is mounted: {errno}", dir.display()))
+    })?;
+    if flags.contains(MountFlags::RDONLY) {
+        let failed = |why: tacita_daemon::Failure| Error::new(Kind::Io, why.cause);
+        sync_of(&row.device).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What the kernel calls the options of a list; of opposites the last counts. Access times are never
+/// kept.
+fn flags(options: &str) -> MountFlags {
+    let mut flags = MountFlags::NOATIME;
+    for option in options.split(',') {
+        let (flag, on) = match option {
+            "ro" => (MountFlags::RDONLY, true),
+            "rw" => (MountFlags::RDONLY, false),
+            "nosuid" => (MountFlags::NOSUID, true),
+            "suid" => (MountFlags::NOSUID, false),
+            "nodev" => (MountFlags::NODEV, true),
+            "dev" => (MountFlags::NODEV, false),
+            "noexec" => (MountFlags::NOEXEC, true),
+            "exec" => (MountFlags::NOEXEC, false),
+            "sync" => (MountFlags::SYNCHRONOUS, true),
+            "async" => (MountFlags::SYNCHRONOUS, false),
+            "dirsync" => (MountFlags::DIRSYNC, true),
+            _ => continue,
+        };
+        flags.set(flag, on);
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_opposites_the_last_counts() {
+        let kept = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
+        let table = "rw,nosuid,nodev,noatime,user_id=0,group_id=0,default_permissions";
+        assert_eq!(flags(table), kept);
+        assert_eq!(flags(&format!("{table},remount,ro")), kept | MountFlags::RDONLY);
+        assert_eq!(flags("noexec,nosuid,exec,suid,ro,rw,sync,async"), MountFlags::NOATIME);
+    }
+}
