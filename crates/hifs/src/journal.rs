@@ -188,14 +188,16 @@ pub(crate) fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
 /// Looks at the journal without changing anything.
 ///
 /// # Errors
-/// [`Kind::Device`].
+/// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
 pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
     if is_area_zero(medium, &superblock.geometry)? {
         return Ok(Recovery::Clean);
     }
     let area = read_area(medium, &superblock.geometry)?;
     Ok(match whole(&area) {
-        Some(bytes) if Contents::parse(bytes, superblock)?.is_filled(medium)? => Recovery::Finished,
+        Some(bytes) if Contents::parse(bytes, superblock)?.is_durable(medium)? => {
+            Recovery::Finished
+        }
         _ => Recovery::Erased,
     })
 }
@@ -215,7 +217,7 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
     let mut outcome = Recovery::Erased;
     if let Some(bytes) = whole(&area) {
         let contents = Contents::parse(bytes, superblock)?;
-        if contents.is_filled(medium)? {
+        if contents.is_durable(medium)? {
             contents.fill_again(medium)?;
             contents.apply(medium, true, &mut |_| {})?;
             outcome = Recovery::Finished;
@@ -340,14 +342,38 @@ impl Contents {
         }
     }
 
-    /// Whether everything that fills free cells has arrived: until then the commit is not durable.
-    fn is_filled(&self, medium: &Medium) -> Result<bool> {
+    /// Whether the commit is durable: it is when everything that fills free cells has arrived.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] if it was durable and what had arrived has changed since; [`Kind::Device`].
+    fn is_durable(&self, medium: &Medium) -> Result<bool> {
         for (run, tag) in &self.fills {
             if tag_of(&run.read(medium)?) != *tag {
-                return Ok(false);
+                return if self.has_begun(medium)? {
+                    Err(damaged(format!(
+                        "journal: new content at block {} has changed since it was written",
+                        run.at
+                    )))
+                } else {
+                    Ok(false)
+                };
             }
         }
         Ok(true)
+    }
+
+    /// Whether anything that is put is in its place: what is there before differs, or it would not be
+    /// put.
+    fn has_begun(&self, medium: &Medium) -> Result<bool> {
+        for (at, content) in &self.puts {
+            let count = u32::try_from(content.len() / BLOCK_LEN).expect("a run of a record");
+            let old = Run { at: *at, count }.read(medium)?;
+            let mut blocks = old.chunks_exact(BLOCK_LEN).zip(content.chunks_exact(BLOCK_LEN));
+            if blocks.any(|(old, new)| old == new) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes what has arrived once more: what a reader sees after a failed flush need not be on the

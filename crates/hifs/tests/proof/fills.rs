@@ -119,6 +119,46 @@ fn a_failed_fill_is_taken_back() {
     }
 }
 
+/// New content that decays while a commit is brought into the image: the commit was durable, so it is
+/// not taken back, and what is wrong is told. Before, nobody can tell this from content that never
+/// arrived, and the commit is undone.
+#[test]
+fn a_fill_that_decays_is_told() {
+    let mut rng = Rng::new(6);
+    let (device, hifs) = begun(Layout::D, &mut rng);
+    let before = device.content();
+    device.restart_recording();
+    change(&hifs, &mut rng);
+    let needle = rng.bytes(4096);
+    write(&hifs, "needle", &needle);
+    hifs.sync().unwrap();
+    let place = device.content().windows(4096).position(|window| window == needle).unwrap();
+    let (cut, mut undone, mut told) = (device.recording(), 0, 0);
+    for at in 0..=cut.events().len() {
+        let mut image = cut.crash_image(at, 5);
+        if open(memory_device(&image)).recovery() != Recovery::Finished {
+            continue;
+        }
+        image[place] ^= 1;
+        let damaged = memory_device(&image);
+        match Hifs::open(damaged.clone(), options(1)) {
+            Ok(_) => {
+                assert_same(&before, &damaged.snapshot(), &format!("cut at {at}"));
+                undone += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), tacita_hifs::Kind::Damaged, "cut at {at}: {error}");
+                // Unless all that had been put was torn, which only its checksums tell, later.
+                told += u32::from(damaged.snapshot() == image);
+            }
+        }
+    }
+    assert!(
+        undone > 0 && told > 0,
+        "undone {undone} times, told {told} times, and nothing changed"
+    );
+}
+
 /// The image as format's version 2 has it.
 fn of_version_2(mut image: Vec<u8>) -> Vec<u8> {
     let last = image.len() - 4096;
