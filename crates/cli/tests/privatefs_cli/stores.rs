@@ -2,8 +2,9 @@
 
 use std::slice;
 
+use tacita_oram::blob::{RedisStore, S3Access, S3Store};
 use tacita_testkit::env_number;
-use tacita_testkit::s3_server::{BUCKET, S3Server};
+use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
 use crate::bench::Bench;
 use crate::killed::renames;
@@ -40,9 +41,12 @@ fn a_file_system_in_redis() {
 #[test]
 fn which_file_is_used_has_no_shape_in_redis_either() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(redis) = redis_server::redis(folder.path(), &redis_server::DURABLE) else { return };
-    let store = |name| format!("{}#{name}", redis.url);
-    which_file_has_no_shape_at("in_redis", [store("one"), store("two")], &[]);
+    let Some(redis) = &redis_server::redis(folder.path(), &redis_server::DURABLE) else { return };
+    let store = |name| {
+        let opened = async move { RedisStore::open(&redis.url, name).await.unwrap() };
+        (format!("{}#{name}", redis.url), opened)
+    };
+    which_file_has_no_shape_at("in_redis", ["one", "two"].map(store), &[]);
 }
 
 #[test]
@@ -59,7 +63,20 @@ fn a_file_system_in_a_bucket() {
     if std::env::var_os("TACITA_KILLS").is_some() {
         through_an_engine(&mut bench);
         drop(bench);
-        let store = |name| format!("s3://{BUCKET}/{name}");
-        which_file_has_no_shape_at("in_a_bucket", [store("one"), store("two")], &[endpoint]);
+        let access = S3Access {
+            key_id: KEY_ID.into(),
+            secret: SECRET.into(),
+            session_token: None,
+            region: "us-east-1".into(),
+            endpoint: Some(endpoint.clone()),
+            roots: None,
+        };
+        let store = |name| {
+            let store = format!("s3://{BUCKET}/{name}");
+            let place = store.parse().unwrap();
+            let access = &access;
+            (store, async move { S3Store::open(&place, access).await.unwrap() })
+        };
+        which_file_has_no_shape_at("in_a_bucket", ["one", "two"].map(store), &[endpoint]);
     }
 }

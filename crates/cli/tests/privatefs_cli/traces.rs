@@ -4,13 +4,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
+use tacita_oram::blob::{BlobStore, FolderStore, Put, Swap};
 use tacita_oram::link::Address;
 use tacita_oram::trace::{Comparison, Event, Recorder, Totals, compare};
 use tacita_testkit::MountGuard;
+use tokio::runtime::Builder;
 
 use crate::bench::{Bench, content, run};
 
@@ -24,15 +27,9 @@ const DIFFERENT: Duration = Duration::from_secs(4);
 /// Queries that the log holds: few, so that there soon are levels, in which blocks are looked up.
 const PERIOD: u64 = 64;
 
-/// A file system in a folder.
-fn base(test: &str) -> Option<Bench> {
-    let mut bench = Bench::at(test, None, &[])?;
-    fill(&mut bench);
-    Some(bench)
-}
-
-/// Makes a file system with folders of old and new files; its server has been closed then.
-fn fill(bench: &mut Bench) {
+/// Folders of old and new files in a store whose server has been closed then; in a folder.
+fn base(test: &str, endpoint: &[String]) -> Option<Bench> {
+    let mut bench = Bench::at(test, None, endpoint)?;
     bench.make(4096, PERIOD);
     let dir = bench.mount("SERVER", "--sync-every 0");
     for folder in ["here", "there"] {
@@ -49,6 +46,7 @@ fn fill(bench: &mut Bench) {
     }
     bench.umount(&dir);
     bench.ends(&format!("oram close {}", bench.path("server")), 0);
+    Some(bench)
 }
 
 /// A mount of a store, and what the server sees of it.
@@ -63,26 +61,23 @@ struct Watched<'a> {
 impl<'a> Watched<'a> {
     /// A mount of a copy of the store.
     fn copy(bench: &'a Bench, name: &str, options: &str) -> Self {
-        let path = |what: &str| bench.path(&format!("{name}-{what}"));
-        run("cp", &["-a", &bench.path("store"), &path("store")]);
-        run("cp", &[&bench.path("key"), &path("key")]);
-        run("cp", &[&bench.path("key.anchor"), &path("key.anchor")]);
-        Self::start(bench, (&path("store"), &path("key")), (path("server"), &path("seen")), options)
+        let store = bench.path(&format!("{name}-store"));
+        run("cp", &["-a", &bench.path("store"), &store]);
+        Self::start(bench, name, &store, options)
     }
 
-    /// A mount of a store that nobody serves.
-    fn start(
-        bench: &'a Bench,
-        (store, key): (&str, &str),
-        (server, seen): (String, &str),
-        options: &str,
-    ) -> Self {
+    /// A mount of a store that is a copy of the bench's.
+    fn start(bench: &'a Bench, name: &str, store: &str, options: &str) -> Self {
+        let path = |what: &str| bench.path(&format!("{name}-{what}"));
+        let (key, server, seen) = (path("key"), path("server"), path("seen"));
+        run("cp", &[&bench.path("key"), &key]);
+        run("cp", &[&bench.path("key.anchor"), &path("key.anchor")]);
         bench.ends(&format!("oram serve {store} --listen unix:{server}"), 0);
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let tell = move |event: &Event| telling.lock().unwrap().push(event.clone());
         let at = |path: &str| Address::Unix(path.into());
-        let recorder = Recorder::start(&at(&server), &at(seen), tell).unwrap();
+        let recorder = Recorder::start(&at(&server), &at(&seen), tell).unwrap();
         let guard = MountGuard::new().unwrap();
         let dir = guard.path().display();
         bench.ends(
@@ -172,26 +167,38 @@ const TWO: Script = ("two", |dir| {
     fs::remove_file(dir.join("there/old-30000")).unwrap();
 });
 
-/// In stores elsewhere, each made for one of the scripts.
-pub(crate) fn which_file_has_no_shape_at(test: &str, stores: [String; 2], endpoint: &[String]) {
-    let benches = stores.map(|store| {
-        let mut bench = Bench::at(test, Some(&store), endpoint)?;
-        fill(&mut bench);
-        Some(bench)
-    });
-    let [Some(one), Some(two)] = &benches else { return };
-    let watched = [(one, ONE), (two, TWO)].map(|(bench, (_, script))| {
-        let (key, server, seen) = (bench.path("key"), bench.path("server"), bench.path("seen"));
-        let watched = Watched::start(bench, (&bench.store, &key), (server, &seen), "");
+/// In stores elsewhere, which are empty: copies of one store, since how far its clients came with what they do
+/// by the way is seen as well.
+pub(crate) fn which_file_has_no_shape_at<S: BlobStore>(
+    test: &str,
+    [one, two]: [(String, impl Future<Output = S>); 2],
+    endpoint: &[String],
+) {
+    let Some(bench) = base(test, endpoint) else { return };
+    let original = FolderStore::open(bench.path("store")).unwrap();
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let watched = [(one, ONE), (two, TWO)].map(|((store, opened), (name, script))| {
+        runtime.block_on(async { copy(&original, &opened.await).await });
+        let watched = Watched::start(&bench, name, &store, "");
         watched.play(script);
         watched
     });
     assert_eq!(are_alike(&watched, SETTLING), Ok(()));
 }
 
+async fn copy(from: &dyn BlobStore, to: &dyn BlobStore) {
+    for object in from.list("").await.unwrap() {
+        let len = from.len(object).await.unwrap().unwrap();
+        let bytes = from.get(object, slice::from_ref(&(0..len))).await.unwrap().unwrap().remove(0);
+        assert_eq!(to.put_if_absent(object, bytes).await.unwrap(), Put::Created);
+    }
+    let root = from.root().await.unwrap().unwrap();
+    assert_eq!(to.swap_root(None, root).await.unwrap(), Swap::Swapped);
+}
+
 #[test]
 fn which_file_is_used_has_no_shape() {
-    let Some(bench) = base("which_file_is_used_has_no_shape") else { return };
+    let Some(bench) = base("which_file_is_used_has_no_shape", &[]) else { return };
     assert_eq!(is_alike(&bench, "", (ONE, TWO), SETTLING), Ok(()));
     let less: Script = ("less", |dir| {
         assert_eq!(fs::read(dir.join("there/new-20000")).unwrap().len(), 20_000);
@@ -202,7 +209,7 @@ fn which_file_is_used_has_no_shape() {
 
 #[test]
 fn padded_operations_of_one_class_have_one_shape() {
-    let Some(bench) = base("padded_operations_of_one_class_have_one_shape") else { return };
+    let Some(bench) = base("padded_operations_of_one_class_have_one_shape", &[]) else { return };
     let one: Script = ("one", |dir| {
         fs::create_dir(dir.join("new")).unwrap();
         fs::set_permissions(dir.join("here"), fs::Permissions::from_mode(0o700)).unwrap();
