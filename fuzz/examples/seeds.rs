@@ -35,6 +35,16 @@ fn main() -> std::io::Result<()> {
     let mut record = vec![0; 256];
     record[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     write_all("spool_record", &[("empty-slot", &[0; 256]), ("sequence-without-end", &record)])?;
+    let rules: [(&str, &[u8]); 4] = [
+        (
+            "rules-with-bounds",
+            b"# temporary\n*.tmp off\n/keys/**/*.pem h\n* 1M.. custom:55,AA,R,V\n",
+        ),
+        ("a-method", b"custom:00,R,v"),
+        ("bounds-beyond-any-file", b"* 99999999999T..-1 zero"),
+        ("a-pattern-that-does-not-end", b"[a-***/** clear"),
+    ];
+    write_all("purge_rules", &rules)?;
     let mut folders = vec![0xff; 64];
     folders[..9].copy_from_slice(b"PINT\x01\0\xff\xff\0");
     write_all("spool_intent", &[("empty-slot", &[0; 64]), ("more-folders-than-fit", &folders)])?;

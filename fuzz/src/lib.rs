@@ -146,6 +146,17 @@ pub fn spool_record(bytes: &[u8]) {
     }
 }
 
+/// The bytes as a file of rules, and as the name of a method, which an attribute of any file may be.
+pub fn purge_rules(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(rules) = tacita_purge::parse_rules(&text) {
+        assert!(rules.len() <= text.lines().count(), "a line is one rule at most");
+    }
+    if let Ok(method) = text.parse::<tacita_purge::Method>() {
+        assert_eq!(method.to_string().parse().ok(), Some(method), "spools name it by its text");
+    }
+}
+
 /// The bytes as a slot of the log of intents, as they are and under a right checksum.
 pub fn spool_intent(bytes: &[u8]) {
     use tacita_purge::spool::intent::{INTENT_LEN, Intent};

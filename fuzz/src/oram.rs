@@ -9,6 +9,7 @@ use tacita_oram::anchor::Mark;
 use tacita_oram::blob::{BlobStore, MemoryStore};
 use tacita_oram::engine::message;
 use tacita_oram::geometry::{Generation, Geometry};
+use tacita_oram::key_file::KeyFile;
 use tacita_oram::keys::Keys;
 use tacita_oram::link::{Connection, Options};
 use tacita_oram::object::Object;
@@ -39,6 +40,21 @@ fn root() -> Bytes {
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// The bytes as a key file: what is taken for a key is the one that its digits say, and what is sealed is
+/// not opened without a password.
+pub fn key(bytes: &[u8]) {
+    let Some(file) = KeyFile::decode(bytes) else { return };
+    let is_sealed = file.is_sealed();
+    match file.open(None) {
+        Ok(key) => {
+            let hex: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
+            let text = String::from_utf8_lossy(bytes).to_lowercase();
+            assert!(!is_sealed && text.contains(&hex), "another key than the file's");
+        }
+        Err(error) => assert!(is_sealed && error.kind() == Kind::WrongKey, "{error}"),
+    }
 }
 
 /// The bytes as what a client sends: what is understood is encoded as it came; and to a server, which
@@ -259,6 +275,14 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             ]
             .concat(),
         ),
+        ("oram_key", "as-it-is", format!("tacita-oram-key-1 {}\n", "0a".repeat(32)).into_bytes()),
+        (
+            "oram_key",
+            "one-digit-too-few",
+            format!("tacita-oram-key-1 {}", "0".repeat(63)).into_bytes(),
+        ),
+        ("oram_key", "sealed", format!("tacita-oram-key-2 {}\n", "Fe".repeat(80)).into_bytes()),
+        ("oram_key", "with-a-sign", format!("tacita-oram-key-1 +1{}", "0".repeat(62)).into_bytes()),
         ("oram_requests", "an-object-in-pieces", [request(2, put(0)), request(3, put(3))].concat()),
         ("oram_requests", "pieces-out-of-order", request(2, put(3))),
         ("oram_requests", "longer-than-memory", long),

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 23] = [
+const TARGETS: [(&str, fn(&[u8])); 25] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
+    ("purge_rules", tacita_fuzz::purge_rules),
     ("spool_record", tacita_fuzz::spool_record),
     ("spool_intent", tacita_fuzz::spool_intent),
     ("spool_folder", tacita_fuzz::spool_folder),
@@ -19,6 +20,7 @@ const TARGETS: [(&str, fn(&[u8])); 23] = [
     ("oram_replies", tacita_fuzz::oram::replies),
     ("oram_agreement", tacita_fuzz::oram::agreement),
     ("oram_engine", tacita_fuzz::oram::engine),
+    ("oram_key", tacita_fuzz::oram::key),
     ("oram_trace", tacita_fuzz::oram::trace),
     ("privatefs_block", tacita_fuzz::privatefs::block),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),
