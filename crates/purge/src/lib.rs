@@ -25,6 +25,7 @@ pub mod spool;
 mod statistics;
 mod suits;
 mod verdict;
+mod virtual_disk;
 pub mod witness;
 mod xattrs;
 
@@ -37,3 +38,4 @@ pub use policy::{OnFailure, POLICY_ATTRIBUTE, Policy, Rule, parse_rules};
 pub use removal::{Removal, RemovalOptions, Watcher};
 pub use suits::Suitability;
 pub use verdict::{Content, Part, Proof, Verdict};
+pub use virtual_disk::is_virtual_disk;

@@ -14,6 +14,7 @@ use crate::ext4::Volume;
 use crate::ext4::journal::{self, Erased};
 use crate::faults::{Fault, planted};
 use crate::kernel::{self, Checkpoint};
+use crate::virtual_disk::is_virtual_disk;
 use crate::{Error, Kind, Result};
 
 /// Whether what is written over a file reaches the blocks that held it.
@@ -77,6 +78,8 @@ pub struct LowerFs {
     pub names: Names,
     /// Whether the device, or one beneath it, does not rotate: flash, which writes elsewhere.
     pub flash: bool,
+    /// Whether the device, or one beneath it, is a disk of a virtual machine, as far as can be seen.
+    pub on_virtual_disk: bool,
     /// Whether a file system that copies on write lies beneath the device.
     pub copies_beneath: Option<String>,
     /// The file system in user space that has the device as a file, if there is one.
@@ -165,6 +168,7 @@ impl LowerFs {
             is_ordered: known.is_some_and(|k| k.is_ordered),
             names: known.map_or(Names::Covered, |k| k.names),
             flash: false,
+            on_virtual_disk: false,
             copies_beneath: None,
             disk_on: None,
             has_other_device: options.is_some_and(|options| options.contains("rtdev=")),
@@ -225,6 +229,7 @@ impl LowerFs {
             .iter()
             .find_map(|path| fs::read_to_string(folder.join(path)).ok());
         self.flash = rotates.is_some_and(|text| text.trim() == "0");
+        self.on_virtual_disk = is_virtual_disk(&folder);
         if let Ok(file) = fs::read_to_string(folder.join("loop/backing_file")) {
             let file = Path::new(file.trim());
             self.copies_beneath = copies(file);
@@ -426,6 +431,7 @@ impl LowerFs {
             is_ordered: family.is_ordered,
             names: family.names,
             flash: false,
+            on_virtual_disk: false,
             copies_beneath: None,
             disk_on: None,
             has_other_device: false,

@@ -205,6 +205,7 @@ impl Overlay {
             "file_system": lower.fs,
             "flash": lower.flash,
             "keeps_copies": lower.keeps_copies(),
+            "virtual_disk": lower.on_virtual_disk,
             "method": self.policy.method.to_string(),
             "asynchronous": self.purger.manner.asynchronous,
             "marked_only": self.policy.marked_only,

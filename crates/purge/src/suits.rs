@@ -83,6 +83,7 @@ impl Suitability {
             "device": self.lower.device,
             "flash": self.lower.flash,
             "keeps_copies": self.lower.keeps_copies(),
+            "virtual_disk": self.lower.on_virtual_disk,
             "journal": journal_word(self.lower.journal),
             "journals_data": self.lower.journals_data,
             "fast_commits": self.lower.fast_commits,
@@ -113,6 +114,11 @@ impl Suitability {
             None => ", perhaps with an area for fast commits: only root can look",
         };
         let answer = match self.reason() {
+            None if self.lower.on_virtual_disk => {
+                "yes: overwriting reaches the old blocks of a virtual disk, of which its host may keep \
+                 copies"
+                    .to_owned()
+            }
             None => "yes: overwriting reaches the old blocks".to_owned(),
             Some(reason) => format!("no: {reason}"),
         };

@@ -52,6 +52,13 @@ impl Machine {
         let name = device_name(&self.path(device))?;
         Some(self.block(&name, "queue/rotational")? == "0")
     }
+
+    /// Whether a block device lies on a disk of a virtual machine, as far as can be seen.
+    pub(super) fn is_virtual_disk(&self, device: &str) -> bool {
+        let name = device_name(&self.path(device));
+        let folder = name.map(|name| self.path(&format!("/sys/class/block/{name}")));
+        folder.is_some_and(|folder| tacita_purge::is_virtual_disk(&folder))
+    }
 }
 
 /// The name of a block device, behind links such as those in /dev/mapper.

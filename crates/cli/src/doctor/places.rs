@@ -60,6 +60,10 @@ fn unescaped(field: &str) -> String {
 fn flash(machine: &Machine, device: &str) -> Finding {
     const WHAT: &str = "disk";
     match machine.is_flash(device) {
+        Some(false) if machine.is_virtual_disk(device) => Finding::unknown(
+            WHAT,
+            format!("{device} is virtual: whether its host keeps copies can only be seen there"),
+        ),
         Some(false) => Finding::fine(WHAT, format!("{device} rotates, and overwrites in place")),
         Some(true) => Finding::leaks(
             WHAT,
@@ -164,6 +168,8 @@ mod tests {
             ("/proc/self/mountinfo", TABLE),
             ("/sys/class/block/sda1/queue/rotational", "0"),
             ("/sys/class/block/sdb1/queue/rotational", "1"),
+            ("/sys/class/block/vda/queue/rotational", "1"),
+            ("/sys/class/block/vda/device/vendor", "QEMU"),
         ];
         let (root, machine) = machine(&files);
         let of = |path: &str| -> Vec<Option<bool>> {
@@ -173,6 +179,7 @@ mod tests {
         assert_eq!(of("/my disk/a"), [yes, yes, yes, no, no, no]);
         assert_eq!(of("/srv/a"), [no, no, no, yes, yes, no]);
         assert_eq!(of("/srv/far/a"), [None, yes, no, no, yes, no]);
+        assert_eq!(of("/a"), [None, no, no, no, yes, no]);
         assert_eq!(of("/dev/sda1"), [yes]);
         let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
         std::fs::create_dir_all(timer.parent().unwrap()).unwrap();
