@@ -43,6 +43,8 @@ pub(crate) enum Command {
     PddmModel(PddmModelOptions),
     /// DNEFS beside gocryptfs and ext4, and by itself: mounts, purges, wear, the paper's tables
     Dnefs(DnefsOptions),
+    /// Every system as it comes, with what people do to files, in plain numbers beside ext4
+    Everyday(EverydayOptions),
     /// `FiST`: instrumenting beside compiling, and what the purging ext2 writes and computes
     Fist(FistOptions),
     /// PD-ORAM beside plain stores of blobs: queries by clients and latency, growth, builds, memory
@@ -76,6 +78,25 @@ pub(crate) struct HifsOptions {
     pub(crate) profiles: Vec<String>,
     /// Interleaved rounds of every workload, fewer if time runs out; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EverydayOptions {
+    /// Size of every image, in bytes or with K, M, G
+    #[arg(long, value_parser = size::parse, default_value = "2G")]
+    pub(crate) size: u64,
+    /// Of the large file; on a hidden volume 32M at most, which its queue takes
+    #[arg(long, value_parser = size::parse, default_value = "256M")]
+    pub(crate) film: u64,
+    /// Small files of 8 KiB
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) files: u64,
+    /// Only these: ext4-loop, hifs, purge, purge-async, pddm-public, pddm-hidden, dnefs, privatefs
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+    /// Rounds by turns; medians are shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
 }
 

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod dnefs;
+mod everyday;
 mod fist;
 mod harness;
 mod hifs;
@@ -62,8 +63,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             print!("{}", hifs::targets::verdicts(&records));
         }
         Command::Purge(options) => {
-            let records = purge::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "purge")?;
+            report(&purge::run(options, &arguments.scratch)?, &origin, out, "purge")?;
         }
         Command::Deleting(options) => {
             report(&purge::deleting::run(options, &arguments.scratch)?, &origin, out, "deleting")?;
@@ -93,6 +93,9 @@ fn run(arguments: &Arguments) -> Result<()> {
             print!("{}", dnefs::targets::verdicts(&records));
             print!("{}", dnefs::targets::beside_the_paper(&records));
         }
+        Command::Everyday(options) => {
+            report(&everyday::run(options, &arguments.scratch)?, &origin, out, "everyday")?;
+        }
         Command::Fist(options) => fist::report_all(options, arguments, &origin)?,
         Command::Oram(options) => {
             let mut records = Vec::new();
@@ -104,9 +107,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             print!("{}", oram::targets::verdicts(&records));
         }
         Command::Privatefs(options) => privatefs::report_all(options, arguments, &origin)?,
-        Command::Plot => {
-            ["results", "model"].iter().try_for_each(|name| redraw(out, name))?;
-        }
+        Command::Plot => ["results", "model"].iter().try_for_each(|name| redraw(out, name))?,
     }
     Ok(())
 }

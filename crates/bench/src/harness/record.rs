@@ -3,8 +3,17 @@
 use super::statistics::median;
 
 /// The peers that ratios refer to: the first one that was measured.
-pub(crate) const REFERENCES: [&str; 8] =
-    ["fuse2fs", "ram", "contiguous", "nbdkit-file", "aead", "native", "gocryptfs", "blob"];
+pub(crate) const REFERENCES: [&str; 9] = [
+    "fuse2fs",
+    "ram",
+    "contiguous",
+    "nbdkit-file",
+    "aead",
+    "native",
+    "gocryptfs",
+    "blob",
+    "ext4-loop",
+];
 
 /// What values are shown by: what it is called, its unit, and its end where that is always the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
