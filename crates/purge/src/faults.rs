@@ -49,6 +49,8 @@ pub enum Fault {
     FoldersUnseen,
     /// Values of attributes may move while they are overwritten.
     ValuesMove,
+    /// A value is replaced by nothing in particular first, for everybody to see.
+    ValuesTorn,
     /// Values of attributes are not looked at on the device.
     ValuesUnseen,
     /// A file that is purged by its path keeps its name meanwhile.

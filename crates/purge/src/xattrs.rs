@@ -26,8 +26,11 @@ const PLACEHOLDER: &str = "user.0";
 /// Length of its value: more than fits into an inode of the usual size.
 const PLACEHOLDER_LEN: usize = 200;
 
-/// Length of the name of what takes up the room in an inode, without its name space.
-const PLACE_TAKER_LEN: usize = 12;
+/// Length of the name of an attribute of ours, without its name space.
+const OWN_NAME_LEN: usize = 12;
+
+/// Length of the value of what makes a block of attributes like no other.
+const COMPANION_LEN: usize = 16;
 
 /// Most values are not longer.
 const VALUE_LEN_USUAL: usize = 256;
@@ -138,45 +141,97 @@ pub(crate) fn overwrite_values(
     synced: &File,
     names: &[&OsStr],
 ) -> Result<Overwritten> {
+    let stay = |before: &Values| {
+        let moves = names.iter().any(|name| before.would_move(name));
+        let taker = if moves { take_room(synced, before.room)? } else { None };
+        Ok(taker.into_iter().collect())
+    };
+    in_place(lower, synced, names, stay, |_| {
+        let mut any = false;
+        for name in names {
+            any |= overwrite(synced, name)?;
+        }
+        Ok(any)
+    })
+}
+
+/// Puts a new value in the place of one that there is, and looks whether that is gone from the
+/// device. `synced` is the file, open for reading at least.
+///
+/// Whoever asks meanwhile, or after a power cut, has the one or the other: the driver clears what a
+/// value leaves in its place. But not in a block of attributes that its last one leaves for the inode,
+/// or that becomes equal to another file's, which both then share. So room in the inode is taken up,
+/// and the block has a companion, until the new value is in the place of the old one.
+///
+/// # Errors
+/// The kernel's; [`crate::Kind::Io`].
+pub(crate) fn replace_value(
+    lower: &LowerFs,
+    synced: &File,
+    name: &OsStr,
+    value: &[u8],
+) -> Result<Overwritten> {
+    let accompany = |before: &Values| {
+        let mut others = Vec::new();
+        if before.is_in_block(name) {
+            others.extend(take_room(synced, before.room)?);
+            others.extend(add(synced, &noise(COMPANION_LEN)?)?);
+        }
+        Ok(others)
+    };
+    let replace = |others: &[OsString]| {
+        let replace = || set(synced, name, value, XattrFlags::REPLACE);
+        let mut replaced = replace();
+        if replaced == Err(Errno::NOSPC) && !others.is_empty() {
+            remove_all(synced, others)?;
+            replaced = replace();
+        }
+        replaced.during("setting an attribute").map(|()| true)
+    };
+    in_place(lower, synced, &[name], accompany, replace)
+}
+
+/// Changes values where they lie, and looks whether the old ones are gone. `prepare` adds attributes
+/// that keep them there; these go when the change is on the medium.
+fn in_place(
+    lower: &LowerFs,
+    synced: &File,
+    names: &[&OsStr],
+    prepare: impl FnOnce(&Values) -> Result<Vec<OsString>>,
+    change: impl FnOnce(&[OsString]) -> Result<bool>,
+) -> Result<Overwritten> {
     let volume = lower.volume()?;
+    let number = synced.metadata().during("asking for a file's number")?.ino();
     let before = match &volume {
         None => None,
         Some(volume) => {
             settle(lower, synced)?;
-            let number = synced.metadata().during("asking for a file's number")?.ino();
             Values::of(volume, number)?
         }
     };
-    let mut place_taker = None;
-    if let Some(before) = &before
-        && !planted(Fault::ValuesMove)
-        && names.iter().any(|name| before.would_move(name))
-    {
-        place_taker = take_room(synced, before.room)?;
-    }
-    let mut any = false;
-    for name in names {
-        any |= overwrite(synced, name)?;
-    }
-    if any {
+    let others = match &before {
+        Some(before) if !planted(Fault::ValuesMove) => prepare(before)?,
+        _ => Vec::new(),
+    };
+    let changed = change(&others);
+    if matches!(changed, Ok(true)) {
         settle(lower, synced)?;
     }
-    if let Some(name) = place_taker {
-        remove(synced, OsStr::new(&name)).during("removing an attribute")?;
-    }
-    if !any {
+    remove_all(synced, &others)?;
+    if !changed? {
         return Ok(Overwritten::Nothing);
     }
     let (Some(volume), Some(before)) = (volume, before) else {
         return Ok(Overwritten::Unseen);
     };
+    let now = Values::of(&volume, number)?;
     for name in names {
         if before.has_own_inode(name) {
             return Ok(Overwritten::Left(
                 "a value has an inode of its own, which no call overwrites",
             ));
         }
-        if !planted(Fault::ValuesUnseen) && before.is_left(&volume, name)? {
+        if !planted(Fault::ValuesUnseen) && before.is_left(&volume, name, now.as_ref())? {
             return Ok(Overwritten::Left("a value is still on the device"));
         }
     }
@@ -197,19 +252,31 @@ pub(crate) enum Overwritten {
 }
 
 /// Takes up the room in an inode with an attribute of ours; its name.
-fn take_room(file: &File, room: usize) -> Result<Option<String>> {
-    let rest = names::random_name(PLACE_TAKER_LEN)?;
-    let Some(len) = value_len_for(room, rest.len()) else {
-        return Ok(None);
-    };
-    let name = format!("user.{rest}");
-    match set(file, OsStr::new(&name), &vec![b'0'; len], XattrFlags::CREATE) {
+fn take_room(file: &File, room: usize) -> Result<Option<OsString>> {
+    match value_len_for(room, OWN_NAME_LEN) {
+        Some(len) => add(file, &vec![b'0'; len]),
+        None => Ok(None),
+    }
+}
+
+/// Adds an attribute of ours, if there is room for it; its name.
+fn add(file: &File, value: &[u8]) -> Result<Option<OsString>> {
+    let name = OsString::from(format!("user.{}", names::random_name(OWN_NAME_LEN)?));
+    match set(file, &name, value, XattrFlags::CREATE) {
         Ok(()) => Ok(Some(name)),
         Err(e) => {
             log::debug!("an attribute may be left where it was: {e}");
             Ok(None)
         }
     }
+}
+
+/// Removes attributes that may be gone.
+fn remove_all(file: &File, names: &[OsString]) -> Result<()> {
+    names.iter().try_for_each(|name| match remove(file, name) {
+        Ok(()) | Err(Errno::NODATA) => Ok(()),
+        Err(e) => Err(Error::of_kernel(e, "removing an attribute")),
+    })
 }
 
 /// Puts a file's attributes in place.

@@ -2,10 +2,10 @@
 //! their own.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use super::Volume;
-use super::folder::find;
 use crate::Result;
 
 /// What attributes in an inode or a block begin with.
@@ -151,12 +151,16 @@ impl Values {
     /// Whether a new value of the same length would be put into the inode, and the old one left
     /// where it is.
     pub(crate) fn would_move(&self, name: &OsStr) -> bool {
-        self.entry(name).is_some_and(|entry| {
-            let need = HEAD_LEN
-                + entry.name.len().next_multiple_of(4)
-                + entry.value.len().next_multiple_of(4);
-            !entry.in_inode && entry.place != Place::OwnInode && need <= self.room
-        })
+        let need = |entry: &Entry| {
+            HEAD_LEN + entry.name.len().next_multiple_of(4) + entry.value.len().next_multiple_of(4)
+        };
+        self.is_in_block(name) && self.entry(name).is_some_and(|entry| need(entry) <= self.room)
+    }
+
+    /// Whether the value of an attribute lies in a block of attributes.
+    pub(crate) fn is_in_block(&self, name: &OsStr) -> bool {
+        let entry = self.entry(name);
+        entry.is_some_and(|entry| !entry.in_inode && entry.place != Place::OwnInode)
     }
 
     /// Whether the value of an attribute is in an inode of its own.
@@ -164,30 +168,58 @@ impl Values {
         self.entry(name).is_some_and(|entry| entry.place == Place::OwnInode)
     }
 
-    /// Whether the value that an attribute had when this was looked at is on the device still.
+    /// Whether the value that an attribute had when this was looked at is on the device still, but
+    /// for values that are there `now`.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(crate) fn is_left(&self, volume: &Volume<'_>, name: &OsStr) -> Result<bool> {
+    pub(crate) fn is_left(
+        &self,
+        volume: &Volume<'_>,
+        name: &OsStr,
+        now: Option<&Self>,
+    ) -> Result<bool> {
         let Some(entry) = self.entry(name) else {
             return Ok(false);
         };
         let Place::Device(at) = entry.place else {
             return Ok(true);
         };
-        if entry.value.is_empty() {
+        if entry.value.iter().all(|byte| *byte == 0) {
+            // What is cleared looks the same.
             return Ok(false);
         }
-        if volume.read(at, entry.value.len())? == entry.value {
+        let living = now.map_or_else(Vec::new, Self::places);
+        let is_free = |range: &Range<u64>| {
+            living.iter().all(|other| other.end <= range.start || range.end <= other.start)
+        };
+        let len = entry.value.len();
+        if is_free(&(at..at + len as u64)) && volume.read(at, len)? == entry.value {
             return Ok(true);
         }
-        for (at, len) in &self.regions {
-            let bytes = volume.read(*at, *len)?;
-            if entry.value.len() >= SEARCHED_LEN_MIN && find(&bytes, &entry.value) {
+        if len < SEARCHED_LEN_MIN {
+            return Ok(false);
+        }
+        for (at, region_len) in &self.regions {
+            let bytes = volume.read(*at, *region_len)?;
+            let found = bytes.windows(len).enumerate().any(|(offset, window)| {
+                let begin = at + offset as u64;
+                window == entry.value && is_free(&(begin..begin + len as u64))
+            });
+            if found {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Where values lie on the device.
+    fn places(&self) -> Vec<Range<u64>> {
+        let place = |entry: &Entry| match entry.place {
+            Place::Device(at) => Some(at..at + entry.value.len() as u64),
+            Place::OwnInode => None,
+        };
+        self.entries.iter().filter_map(place).collect()
     }
 }
 

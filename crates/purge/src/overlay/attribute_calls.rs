@@ -14,6 +14,7 @@ use super::conversions::refused;
 use super::opaque::LINK_ATTRIBUTE;
 use super::table::Node;
 use crate::faults::{Fault, planted};
+use crate::lower_fs::LowerFs;
 use crate::policy::POLICY_ATTRIBUTE;
 use crate::verdict::{Content, Part, Verdict};
 use crate::xattrs;
@@ -25,6 +26,7 @@ const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
 impl Overlay {
     pub(super) fn attribute(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         self.ask_living(node, |node| {
+            let _steady = node.values_to_read();
             // The kernel asks for the capabilities of every file that is written for the first time.
             let open = node.state().file.as_ref().map(|(file, _, _)| Arc::clone(file));
             let value = match open {
@@ -37,6 +39,7 @@ impl Overlay {
 
     pub(super) fn attribute_names(&self, node: NodeId) -> Result<Vec<OsString>> {
         self.ask_living(node, |node| {
+            let _steady = node.values_to_read();
             let mut names = node.fd().and_then(xattrs::names).map_err(refused)?;
             names.retain(|name| {
                 if node.is_opaque && name == LINK_ATTRIBUTE {
@@ -58,15 +61,28 @@ impl Overlay {
     ) -> Result<()> {
         check_settable(name)?;
         let node = self.living(node)?;
+        let _alone = node.values_to_change();
         let flags = match mode {
             XattrMode::Any => XattrFlags::empty(),
             XattrMode::Create => XattrFlags::CREATE,
             XattrMode::Replace => XattrFlags::REPLACE,
         };
-        if mode != XattrMode::Create && !planted(Fault::SetAttributeUnhooked) {
-            self.purge_value(&node, name)?;
-        }
-        let set = node.fd().and_then(|fd| xattrs::set(fd, name, value, flags)).map_err(missing);
+        let is_hooked = mode != XattrMode::Create && !planted(Fault::SetAttributeUnhooked);
+        let is_there =
+            || node.fd().is_ok_and(|fd| xattrs::value(fd, name).is_ok_and(|old| old != value));
+        let replaced = is_hooked
+            && is_there()
+            && self.purge_value(&node, name, |lower, file| {
+                if planted(Fault::ValuesTorn) {
+                    return xattrs::overwrite_values(lower, file, &[name]);
+                }
+                xattrs::replace_value(lower, file, name, value)
+            })?;
+        let set = if replaced && !planted(Fault::ValuesTorn) {
+            Ok(())
+        } else {
+            node.fd().and_then(|fd| xattrs::set(fd, name, value, flags)).map_err(missing)
+        };
         if name == POLICY_ATTRIBUTE {
             node.forget_policy();
         }
@@ -76,8 +92,11 @@ impl Overlay {
     pub(super) fn remove_attribute(&self, node: NodeId, name: &OsStr) -> Result<()> {
         check_settable(name)?;
         let node = self.living(node)?;
+        let _alone = node.values_to_change();
         if !planted(Fault::RemoveAttributeUnhooked) {
-            self.purge_value(&node, name)?;
+            self.purge_value(&node, name, |lower, file| {
+                xattrs::overwrite_values(lower, file, &[name])
+            })?;
         }
         let removed = node.fd().and_then(|fd| xattrs::remove(fd, name)).map_err(missing);
         if name == POLICY_ATTRIBUTE {
@@ -86,15 +105,21 @@ impl Overlay {
         removed
     }
 
-    /// Overwrites a value that is about to go.
-    fn purge_value(&self, node: &Node, name: &OsStr) -> Result<()> {
+    /// Overwrites a value that is about to go by `overwrite`; false if it is not to be purged, and
+    /// nothing was done.
+    fn purge_value(
+        &self,
+        node: &Node,
+        name: &OsStr,
+        overwrite: impl FnOnce(&LowerFs, &File) -> crate::Result<Overwritten>,
+    ) -> Result<bool> {
         if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
             // Links, pipes and devices are never opened; nothing of their attributes is promised.
-            return Ok(());
+            return Ok(false);
         }
         let method = self.decide_in_place(node, 0).filter(|_| xattrs::is_data(name));
         let Some(method) = method else {
-            return Ok(());
+            return Ok(false);
         };
         let _acting = act_for_oneself()?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -103,9 +128,9 @@ impl Overlay {
             Ok(file) => File::from(file),
             Err(e) => return Err(refused(e)),
         };
-        let overwritten = xattrs::overwrite_values(&self.purger.lower, &synced, &[name])?;
+        let overwritten = overwrite(&self.purger.lower, &synced)?;
         if overwritten == Overwritten::Nothing {
-            return Ok(());
+            return Ok(false);
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
@@ -117,7 +142,7 @@ impl Overlay {
             verdict.removed = true;
             self.purger.statistics.tell(&verdict);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

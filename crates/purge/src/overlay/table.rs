@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat2, statx};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use tacita_vfs::{FileType, Kind, NodeId};
 
 use super::conversions::file_type;
 use crate::descriptors::{Descriptor, Descriptors, Folder};
+use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::overlay::opaque;
 use crate::policy::POLICY_ATTRIBUTE;
@@ -84,6 +85,8 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// The value of the attribute that names a method, once it has been asked for.
     policy: Mutex<KnownPolicy>,
+    /// Held while values of attributes are changed, which takes steps that nobody is to see.
+    values: RwLock<()>,
 }
 
 /// What is known of the attribute of a node that names a method.
@@ -108,7 +111,19 @@ impl Node {
             places: Mutex::new(vec![place]),
             state: Mutex::default(),
             policy: Mutex::default(),
+            values: RwLock::default(),
         }
+    }
+
+    pub(super) fn values_to_read(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        if planted(Fault::ValuesTorn) {
+            return None;
+        }
+        Some(self.values.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn values_to_change(&self) -> RwLockWriteGuard<'_, ()> {
+        self.values.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known_policy(&self) -> MutexGuard<'_, KnownPolicy> {

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, removexattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::io::Errno;
 use serde_json::Value;
 use tacita_purge::OverlayOptions;
 use tacita_testkit::skip_without_fuse;
@@ -158,4 +159,70 @@ fn a_value_that_moves_is_caught() {
     assert!(!left.is_empty() && told >= left.len(), "{left:?}, {told} told");
     let (left, told) = with(&[Fault::ValuesMove, Fault::ValuesUnseen]).unwrap();
     assert!(!left.is_empty() && told == 0, "not looking is not caught");
+}
+
+/// Programs that ask while others set and remove: the values and names that they see, but for those that
+/// were set.
+#[cfg(feature = "faults")]
+fn seen_beside(fs: Fs) -> Option<Vec<String>> {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let values = ["GOOD".to_owned(), "G".repeat(60), "G".repeat(300), "G".repeat(20)];
+    let image = Image::new("values_are_replaced_at_once", fs)?;
+    let mounted = Mounted::new(&image, options("clear", false));
+    let path = mounted.dir.join("file");
+    fs::write(&path, "x").unwrap();
+    setxattr(&path, "user.stays", &fill("STAYS-", 40), XattrFlags::empty()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let look = || {
+        let (mut seen, mut value, mut list) = (BTreeSet::new(), vec![0; 4096], vec![0; 4096]);
+        while !is_over.load(Ordering::Relaxed) {
+            match getxattr(&path, "user.changes", &mut value[..]) {
+                Ok(len) => {
+                    let text = String::from_utf8_lossy(&value[..len]).into_owned();
+                    seen.extend((!values.contains(&text)).then_some(text));
+                }
+                Err(error) => assert_eq!(error, Errno::NODATA),
+            }
+            let len = listxattr(&path, &mut list[..]).unwrap();
+            let names = list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
+            seen.extend(names.filter(|name| !["user.changes", "user.stays"].contains(&&name[..])));
+        }
+        seen
+    };
+    let seen = std::thread::scope(|scope| {
+        let lookers = [scope.spawn(look), scope.spawn(look)];
+        for turn in 0..40 {
+            let value = values[turn % values.len()].as_bytes();
+            setxattr(&path, "user.changes", value, XattrFlags::empty()).unwrap();
+            if turn % 10 == 9 {
+                removexattr(&path, "user.changes").unwrap();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        lookers.into_iter().flat_map(|looker| looker.join().unwrap()).collect()
+    });
+    mounted.end();
+    image.unmount();
+    Some(seen)
+}
+
+/// Whoever asks has the old value or the new one, and never what is put over them.
+#[cfg(feature = "faults")]
+#[test]
+fn values_are_replaced_at_once() {
+    use tacita_purge::faults::{Fault, plant};
+    let _turn = turn();
+    if skip_without_fuse("values_are_replaced_at_once") {
+        return;
+    }
+    for fs in [Fs::Ext4, Fs::Xfs] {
+        let Some(seen) = seen_beside(fs) else { continue };
+        assert_eq!(seen, Vec::<String>::new(), "{fs:?}");
+    }
+    plant(&[Fault::ValuesTorn]);
+    let seen = seen_beside(Fs::Ext4);
+    plant(&[]);
+    assert!(seen.is_none_or(|seen| !seen.is_empty()), "values that are torn are not caught");
 }
