@@ -19,6 +19,7 @@ mod judges;
 mod latecomers;
 #[cfg(feature = "faults")]
 mod limits;
+mod mappings;
 mod matrix;
 mod memory;
 mod model;

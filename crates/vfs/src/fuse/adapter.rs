@@ -131,8 +131,19 @@ impl<F: FileSystem> Adapter<F> {
     }
 
     /// How long the kernel may keep attributes shown under `number`.
-    pub(super) const fn attr_ttl(&self, number: u64, ino: u64) -> Duration {
-        if number == ino { self.behaviour.ttl } else { Duration::ZERO }
+    pub(super) fn attr_ttl(&self, node: NodeId, number: u64, ino: u64) -> Duration {
+        if number == ino { self.own_attr_ttl(node) } else { Duration::ZERO }
+    }
+
+    /// How long the kernel may keep attributes. Not at all while it writes past the file system: what
+    /// is written by a mapping changes times, and nobody hears of it.
+    pub(super) fn own_attr_ttl(&self, node: NodeId) -> Duration {
+        if self.is_written_past(node) { Duration::ZERO } else { self.behaviour.ttl }
+    }
+
+    /// Whether the kernel may write to the lower file of a node by itself.
+    pub(super) fn is_written_past(&self, node: NodeId) -> bool {
+        self.passes_through.get().is_some() && self.backings.is_written(node)
     }
 
     /// Flags of an open regular file.

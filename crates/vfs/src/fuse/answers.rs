@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Errno, INodeNo, RenameFlags, ReplyAttr, ReplyEmpty, ReplyXattr, Request};
 
@@ -19,7 +20,7 @@ impl<F: FileSystem> Adapter<F> {
         &self,
         opening: (NodeId, HandleId),
         opened: &Opened,
-        by_root: bool,
+        (writes, by_root): (bool, bool),
         register: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Option<Arc<fuser::BackingId>> {
         self.passes_through.get()?;
@@ -28,13 +29,16 @@ impl<F: FileSystem> Adapter<F> {
                 return register(file);
             }
             // All handles of a node share what the kernel is given here, whoever opens it later.
-            if by_root && self.posix.stats().map_err(io::Error::other)?.blocks_available == 0 {
+            if writes
+                && by_root
+                && self.posix.stats().map_err(io::Error::other)?.blocks_available == 0
+            {
                 return Err(io::Error::other("only root's own writes find room"));
             }
             let _acting = act_for(NOBODY).map_err(io::Error::other)?;
             register(file)
         };
-        self.backings.take(opening, opened.backing.as_ref()?, register)
+        self.backings.take(opening, writes, opened.backing.as_ref()?, register)
     }
 
     /// Moves a name; returns the numbers whose attributes the kernel has to ask for again, and what is
@@ -75,7 +79,7 @@ impl<F: FileSystem> Adapter<F> {
 
 pub(super) fn reply_attr(
     operation: &str,
-    behaviour: &Behaviour,
+    (ttl, behaviour): (Duration, &Behaviour),
     attr: Result<Attr>,
     reply: ReplyAttr,
 ) {
@@ -84,7 +88,7 @@ pub(super) fn reply_attr(
         // Kept it may be as well; a rename that changes it says so.
         Ok(attr) => {
             let shown = convert::attr(&attr, attr.ino, behaviour.shown);
-            reply.attr(&behaviour.ttl, &shown);
+            reply.attr(&ttl, &shown);
         }
         Err(e) => reply.error(fail(operation, &e)),
     }

@@ -1,6 +1,6 @@
 //! Lower files that the kernel reads and writes directly (passthrough).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use crate::posix::HandleId;
 struct Lower<I> {
     /// Its registration; `None` if the kernel has refused it.
     id: Option<Arc<I>>,
-    /// The handles that were opened so.
-    handles: HashSet<HandleId>,
+    /// The handles that were opened so, and whether for writing.
+    handles: HashMap<HandleId, bool>,
 }
 
 /// Registered lower files. The kernel wants all open handles of a node alike: with one registration
@@ -43,6 +43,7 @@ impl<I> Backings<I> {
     pub(super) fn take(
         &self,
         (node, handle): (NodeId, HandleId),
+        writes: bool,
         file: &File,
         register: impl FnOnce(&File) -> io::Result<I>,
     ) -> Option<Arc<I>> {
@@ -50,10 +51,18 @@ impl<I> Backings<I> {
         // The kernel is asked under the lock, for it refuses a second registration.
         let lower = open.entry(node).or_insert_with(|| {
             let id = register(file).inspect_err(|e| log::debug!("no passthrough: {e}"));
-            Lower { id: id.ok().map(Arc::new), handles: HashSet::new() }
+            Lower { id: id.ok().map(Arc::new), handles: HashMap::new() }
         });
-        lower.handles.insert(handle);
+        lower.handles.insert(handle, writes);
         lower.id.clone()
+    }
+
+    /// Whether the kernel may write to the lower file of `node`, also by a mapping, of which it tells
+    /// nobody.
+    pub(super) fn is_written(&self, node: NodeId) -> bool {
+        let open = self.lock();
+        open.get(&node)
+            .is_some_and(|lower| lower.id.is_some() && lower.handles.values().any(|writes| *writes))
     }
 
     /// A handle of `node` is closed, whether or not it had the registration.
@@ -82,7 +91,7 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         let register = |_: &File| id.ok_or_else(refused);
-        backings.take((NODE, HandleId(handle)), &file, register).map(|id| *id)
+        backings.take((NODE, HandleId(handle)), handle > 10, &file, register).map(|id| *id)
     }
 
     #[test]
@@ -95,6 +104,22 @@ mod tests {
         backings.release(NODE, HandleId(2));
         backings.release(NODE, HandleId(3));
         assert_eq!(take(&backings, 4, Some(40)), Some(40), "the first has ended");
+    }
+
+    #[test]
+    fn whoever_may_write_is_known_until_it_is_closed() {
+        let backings = Backings::default();
+        take(&backings, 1, Some(10));
+        assert!(!backings.is_written(NODE));
+        take(&backings, 11, Some(10));
+        take(&backings, 12, Some(10));
+        backings.release(NODE, HandleId(11));
+        assert!(backings.is_written(NODE));
+        backings.release(NODE, HandleId(12));
+        assert!(!backings.is_written(NODE));
+        backings.release(NODE, HandleId(1));
+        take(&backings, 11, None);
+        assert!(!backings.is_written(NODE), "what is refused passes through here");
     }
 
     #[test]

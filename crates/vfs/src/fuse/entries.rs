@@ -45,7 +45,7 @@ impl<F: FileSystem> Adapter<F> {
             Ok((node, attr)) => {
                 let number = self.nodes.tell(node, attr.ino);
                 reply.entry_with_ttls(
-                    &self.attr_ttl(number, attr.ino),
+                    &self.attr_ttl(node, number, attr.ino),
                     &self.behaviour.ttl,
                     &convert::attr(&attr, number, self.behaviour.shown),
                     GENERATION,
@@ -142,7 +142,7 @@ impl<F: FileSystem> Adapter<F> {
         }
         let number = self.nodes.tell(entry.node, ino);
         if number == ino {
-            let full = add(&entry.name, self.behaviour.ttl, &entry.attr);
+            let full = add(&entry.name, self.own_attr_ttl(entry.node), &entry.attr);
             if full {
                 self.forget_number(number, 1);
             }

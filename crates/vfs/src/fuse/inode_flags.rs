@@ -3,7 +3,7 @@
 
 use std::mem::size_of;
 
-use fuser::{Errno, ReplyIoctl};
+use fuser::{Errno, INodeNo, ReplyIoctl};
 
 use super::adapter::Adapter;
 use super::convert::fail;
@@ -25,7 +25,13 @@ const BOTH: [(u32, u32); 5] = [(0x10, 0x8), (0x20, 0x10), (0x8, 0x20), (0x80, 0x
 
 impl<F: FileSystem> Adapter<F> {
     /// Answers what concerns inode flags; every other request is no business of a file.
-    pub(super) fn control(&self, node: NodeId, command: u32, given: &[u8], reply: ReplyIoctl) {
+    pub(super) fn control(
+        &self,
+        (number, node): (INodeNo, NodeId),
+        command: u32,
+        given: &[u8],
+        reply: ReplyIoctl,
+    ) {
         let command = u64::from(command);
         let told = match command {
             GET_FLAGS => self.posix.inode_flags(node).map(|flags| flags.to_ne_bytes().to_vec()),
@@ -36,6 +42,11 @@ impl<F: FileSystem> Adapter<F> {
             _ => return reply.error(Errno::ENOTTY),
         };
         match told {
+            Ok(bytes) if command == SET_FLAGS => {
+                // Its times are others now.
+                let answer = move || reply.ioctl(0, &bytes);
+                self.invalidator.attributes_then(vec![number.0], answer);
+            }
             Ok(bytes) => reply.ioctl(0, &bytes),
             Err(e) if e.kind() == Kind::Unsupported && command != SET_FLAGS => {
                 reply.error(Errno::ENOTTY);

@@ -63,8 +63,12 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let attr = self.node(ino).and_then(|node| self.posix.attr(node));
-        reply_attr("getattr", &self.behaviour, attr, reply);
+        let node = match self.node(ino) {
+            Ok(node) => node,
+            Err(e) => return reply.error(fail("getattr", &e)),
+        };
+        let ttl = self.own_attr_ttl(node);
+        reply_attr("getattr", (ttl, &self.behaviour), self.posix.attr(node), reply);
     }
 
     fn setattr(
@@ -98,10 +102,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(node) => node,
             Err(e) => return reply.error(fail("setattr", &e)),
         };
-        let (caller, behaviour) = (caller(req, 0), self.behaviour);
+        let (caller, behaviour, ttl) = (caller(req, 0), self.behaviour, self.own_attr_ttl(node));
         let Some(size) = size else {
             let changed = self.posix.change(caller, node, &set);
-            return reply_attr("setattr", &behaviour, changed, reply);
+            return reply_attr("setattr", (ttl, &behaviour), changed, reply);
         };
         let invalidator = Arc::clone(&self.invalidator);
         self.serve(ino.0, Demand::Resize, move |posix| {
@@ -109,7 +113,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             if changed.is_ok() {
                 invalidator.pages(ino.0, size);
             }
-            reply_attr("setattr", &behaviour, changed, reply);
+            reply_attr("setattr", (ttl, &behaviour), changed, reply);
         });
     }
 
@@ -237,15 +241,17 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(opened) => opened,
             Err(e) => return reply.error(fail("open", &e)),
         };
-        let by_root = mode.write && req.uid() == 0;
-        let backing =
-            self.backing((node, handle), &opened, by_root, |file| reply.open_backing(file));
+        let was_written = self.is_written_past(node);
+        let by = (mode.write, req.uid() == 0);
+        let backing = self.backing((node, handle), &opened, by, |file| reply.open_backing(file));
+        let begins = !was_written && self.is_written_past(node);
         let (handle, flags) = (FileHandle(handle.0), self.open_flags(&opened));
         let answer = move || match backing {
             Some(id) => reply.opened_passthrough(handle, FopenFlags::empty(), &id),
             None => reply.opened(handle, flags),
         };
-        if opened.stands_in {
+        // What it remembers was to hold for long.
+        if opened.stands_in || begins {
             self.invalidator.attributes_then(vec![ino.0], answer);
         } else {
             answer();
@@ -460,12 +466,11 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Err(e) => return reply.error(fail("create", &e)),
         };
         let number = self.nodes.tell(node, attr.ino);
+        let by = (open.write, req.uid() == 0);
+        let backing = self.backing((node, handle), &opened, by, |file| reply.open_backing(file));
         // One time for both: where the number may not be kept, the name is asked for again too.
-        let ttl: Duration = self.attr_ttl(number, attr.ino);
+        let ttl: Duration = self.attr_ttl(node, number, attr.ino);
         let attr = convert::attr(&attr, number, self.behaviour.shown);
-        let by_root = open.write && req.uid() == 0;
-        let backing =
-            self.backing((node, handle), &opened, by_root, |file| reply.open_backing(file));
         let handle = FileHandle(handle.0);
         if let Some(id) = backing {
             let flags = FopenFlags::empty();
@@ -502,7 +507,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         reply: ReplyIoctl,
     ) {
         match self.node(ino) {
-            Ok(node) => self.control(node, cmd, in_data, reply),
+            Ok(node) => self.control((ino, node), cmd, in_data, reply),
             Err(e) => reply.error(fail("ioctl", &e)),
         }
     }
