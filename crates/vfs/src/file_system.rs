@@ -289,6 +289,8 @@ pub struct Opened {
     pub backing: Option<Arc<File>>,
     /// Forget cached pages of the file at this open.
     pub drop_cache: bool,
+    /// Only what appends may write to it (`chattr +a`).
+    pub append_only: bool,
     /// The content is another node's, which stands in for this one: nothing of it may be kept under
     /// this node's number, and what is known of this one is to be asked for again.
     pub stands_in: bool,

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    chmodat, chownat, fallocate, ftruncate, openat, utimensat,
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, StatxAttributes, Timestamps, UTIME_NOW,
+    UTIME_OMIT, Uid, chmodat, chownat, fallocate, ftruncate, openat, utimensat,
 };
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
@@ -42,7 +42,8 @@ impl Overlay {
     /// Opens the lower file of a node, unless its purge has begun.
     pub(super) fn open_unless_purging(&self, node: &Node, write: bool) -> Result<Option<Opened>> {
         // Asked before the lock, which no call to the lower file system should be made under.
-        let perm = node.stat().map_err(refused)?.stx_mode & 0o7777;
+        let stat = node.stat().map_err(refused)?;
+        let append_only = stat.stx_attributes.contains(StatxAttributes::APPEND);
         let mut state = node.state();
         if state.purging && !planted(Fault::LatecomersUnhooked) {
             return Ok(None);
@@ -52,7 +53,8 @@ impl Overlay {
             let direct = match &state.file {
                 // One file is either read by the kernel or through us, never both at a time.
                 Some((_, _, direct)) => *direct,
-                None => self.passthrough && perm & SET_ID == 0,
+                // The kernel lets programs take back that they append.
+                None => self.passthrough && stat.stx_mode & SET_ID == 0 && !append_only,
             };
             let file = Arc::new(reopen(node, write)?);
             state.file = Some((file, write, direct));
@@ -62,7 +64,7 @@ impl Overlay {
             Some((file, _, true)) => Some(Arc::clone(file)),
             _ => None,
         };
-        Ok(Some(Opened { backing, ..Opened::default() }))
+        Ok(Some(Opened { backing, append_only, ..Opened::default() }))
     }
 
     /// Makes a file and opens it, without asking for it again.

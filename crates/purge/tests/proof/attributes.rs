@@ -3,8 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
-use rustix::io::Errno;
+use rustix::fs::{XattrFlags, removexattr, setxattr};
 use serde_json::Value;
 use tacita_purge::OverlayOptions;
 use tacita_testkit::skip_without_fuse;
@@ -167,6 +166,10 @@ fn a_value_that_moves_is_caught() {
 fn seen_beside(fs: Fs) -> Option<Vec<String>> {
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{getxattr, listxattr};
+    use rustix::io::Errno;
+
     let values = ["GOOD".to_owned(), "G".repeat(60), "G".repeat(300), "G".repeat(20)];
     let image = Image::new("values_are_replaced_at_once", fs)?;
     let mounted = Mounted::new(&image, options("clear", false));

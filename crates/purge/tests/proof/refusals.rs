@@ -3,10 +3,10 @@
 #![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{IFlags, OFlags, XattrFlags, ioctl_getflags, ioctl_setflags};
 use tacita_purge::{Kind, OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
 use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{FileSystem, NewNode, Timestamp};
@@ -358,4 +358,49 @@ fn a_mapped_file_waits_for_its_last_user() {
     mounted.end();
     image.unmount();
     assert_eq!(image.count(LOST) + image.count("LOST-Late-m-"), 0);
+}
+
+/// A file that may only be appended to, as protected logs are.
+#[test]
+fn what_may_only_grow_only_grows() {
+    let _turn = turn();
+    let test = "what_may_only_grow_only_grows";
+    if skip_without_fuse(test) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    for passthrough in [true, false] {
+        let options = OverlayOptions { passthrough, ..options("clear", false) };
+        let mounted = Mounted::new(&image, options);
+        let path = mounted.dir.join(format!("log-{passthrough}"));
+        fs::write(&path, "one ").unwrap();
+        let mark = |append_only| {
+            let file = File::open(&path).unwrap();
+            let mut flags = ioctl_getflags(&file).unwrap();
+            flags.set(IFlags::APPEND, append_only);
+            ioctl_setflags(&file, flags).unwrap();
+        };
+        mark(true);
+        let open = |append, truncate| {
+            OpenOptions::new().read(true).write(true).append(append).truncate(truncate).open(&path)
+        };
+        for (append, truncate) in [(false, false), (false, true)] {
+            let refused = open(append, truncate).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EPERM), "{append}, {truncate}");
+        }
+        let log = open(true, false).unwrap();
+        log.write_all_at(b"two ", 0).unwrap();
+        // Of no use to who takes it back.
+        let flags = rustix::fs::fcntl_getfl(&log).unwrap();
+        rustix::fs::fcntl_setfl(&log, flags - OFlags::APPEND).unwrap();
+        log.write_all_at(b"three", 0).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three", "{passthrough}");
+        drop(log);
+        assert!(fs::remove_file(&path).is_err());
+        mark(false);
+        open(false, false).unwrap().write_all_at(b"1", 0).unwrap();
+        fs::remove_file(&path).unwrap();
+        mounted.end();
+    }
+    image.unmount();
 }

@@ -46,7 +46,8 @@ impl<F: FileSystem> Posix<F> {
     /// Opens a regular file. The handle refers to the node until [`Posix::release`].
     ///
     /// # Errors
-    /// [`Kind::IsDirectory`]; [`Kind::Invalid`] for anything else that is no file.
+    /// [`Kind::IsDirectory`]; [`Kind::Invalid`] for anything else that is no file;
+    /// [`Kind::NotPermitted`] for writing what may only be appended to.
     pub fn open(&self, caller: Caller, node: NodeId, mode: OpenMode) -> Result<(HandleId, Opened)> {
         match self.fs.attr(node)?.kind {
             FileType::File => {}
@@ -58,6 +59,10 @@ impl<F: FileSystem> Posix<F> {
             self.change(caller, node, &truncate)?;
         }
         let opened = self.fs.open(node, mode.write)?;
+        if opened.append_only && mode.write && !mode.append {
+            self.fs.released(node);
+            return Err(Kind::NotPermitted.into());
+        }
         Ok((self.open_handle(node, mode), opened))
     }
 
