@@ -10,14 +10,15 @@ use std::ops::Range;
 
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FsStats, Kind, Link, NewNode,
-    NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
+    NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode, check_noted_flags,
 };
 
 use crate::dnefs::{Dnefs, PurgeScope};
 use crate::inodes;
 use crate::store::ROOT_INO;
 
-/// Inode flags that can be set; they mean what the rules above the seam make of them.
+/// Inode flags that are kept: immutable and append-only, which only older versions let be set; nodump,
+/// noatime; sync.
 const FLAGS: u32 = 0x0000_0010 | 0x0000_0020 | 0x0000_0040 | 0x0000_0080 | 0x0000_0008;
 
 impl FileSystem for Dnefs {
@@ -184,6 +185,7 @@ impl FileSystem for Dnefs {
         }
         let cell = self.cell(node)?;
         let mut node = cell.lock();
+        check_noted_flags(node.inode.flags, flags)?;
         node.inode.flags = node.inode.flags & !FLAGS | flags;
         node.is_dirty = true;
         Ok(())

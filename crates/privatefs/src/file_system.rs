@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FsStats, Kind, Link, NewNode,
     NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
+    check_noted_flags,
 };
 
 use crate::content;
@@ -27,7 +28,8 @@ const SIZE_MAX: u64 = 1 << 60;
 /// Cookies begin after those of `.` and `..`.
 const COOKIES_FROM: u64 = 3;
 
-/// Inode flags that can be set; they mean what the rules above the seam make of them.
+/// Inode flags that are kept: immutable and append-only, which only older versions let be set; nodump,
+/// noatime; sync.
 const FLAGS: u32 = 0x0000_0010 | 0x0000_0020 | 0x0000_0040 | 0x0000_0080 | 0x0000_0008;
 
 const LEN: u64 = BLOCK_LEN as u64;
@@ -365,6 +367,7 @@ impl FileSystem for PrivateFs {
             return Err(Kind::Unsupported.into());
         }
         self.alter(node, Pad::Meta, |_, inode| {
+            check_noted_flags(inode.flags, flags)?;
             inode.flags = flags;
             Ok(())
         })

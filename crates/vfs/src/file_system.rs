@@ -296,6 +296,22 @@ pub struct Opened {
     pub stands_in: bool,
 }
 
+/// Inode flags that ask nothing of a file system which sets no access times, in the numbers of
+/// `FS_IOC_GETFLAGS`: nodump, noatime.
+const FLAGS_WITHOUT_DUTIES: u32 = 0x40 | 0x80;
+
+/// Whether a file system that only notes inode flags may change them so: whoever marks a file immutable
+/// relies on that, so it is better refused.
+///
+/// # Errors
+/// [`crate::Kind::Unsupported`] if a flag is added that would have to be honoured.
+pub fn check_noted_flags(old: u32, new: u32) -> Result<()> {
+    match new & !old & !FLAGS_WITHOUT_DUTIES {
+        0 => Ok(()),
+        _ => Err(crate::Kind::Unsupported.into()),
+    }
+}
+
 /// Storage of nodes, entries and content.
 ///
 /// Thread-safe; every method is atomic. Nodes stay valid, even without a name, until

@@ -14,6 +14,6 @@ mod timestamp;
 pub use error::{Error, Kind, Result};
 pub use file_system::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
-    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
+    NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, Wait, XattrMode, check_noted_flags,
 };
 pub use posix::Posix;

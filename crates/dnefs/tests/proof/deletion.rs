@@ -186,6 +186,11 @@ fn being_sensitive_is_an_attribute_that_can_be_taken_away() {
     assert!(fs.xattrs(victim).unwrap().contains(&sensitive.to_owned()));
     assert_eq!(fs.inode_flags(victim).unwrap(), 0, "no flag that chattr shows");
     fs.set_inode_flags(victim, 0x40).unwrap();
+    for immutable_or_append_only in [0x10, 0x20] {
+        let refused = fs.set_inode_flags(victim, 0x40 | immutable_or_append_only);
+        assert_eq!(kind(refused), Kind::Unsupported, "nobody would honour it");
+    }
+    assert_eq!(fs.inode_flags(victim).unwrap(), 0x40);
     assert_eq!(fs.xattr(victim, sensitive).unwrap(), b"1");
     fs.remove_xattr(victim, sensitive).unwrap();
     assert_eq!(fs.xattrs(victim).unwrap(), [name("user.secret")]);
