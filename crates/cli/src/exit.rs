@@ -66,13 +66,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::NoSpace => NO_SPACE,
         _ => DEVICE,
     };
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        let source = source.to_string();
-        if !text.contains(&source) {
-            text = format!("{text}: {source}");
-        }
-    }
+    let text = tacita_daemon::with_causes(error);
     let name = path.display().to_string();
     let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
     let failure = Failure::new(code, text);

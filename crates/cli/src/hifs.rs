@@ -42,11 +42,11 @@ fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) ->
     options.read_only |= access == Access::ReadOnly;
     let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
     if let Some(warning) = hifs.warning() {
-        eprintln!(
+        output::say(&format!(
             "tacita: {}: damaged: {warning}\n  opened read-only; copy the files off with `tacita hifs \
              unpack` and make a new image",
             image.display()
-        );
+        ));
     }
     Ok(hifs)
 }

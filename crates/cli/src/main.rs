@@ -1,6 +1,8 @@
 //! `tacita`: one command, a subcommand a system. What it promises to scripts: docs/cli.md.
 
 #![forbid(unsafe_code)]
+// It ends the process when whoever reads has gone: see `output::say`.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod arguments;
 mod dnefs;
@@ -30,6 +32,9 @@ use exit::{Failure, Outcome};
 
 fn main() -> ExitCode {
     tacita_daemon::voice::start();
+    if let Err(error) = tacita_daemon::outlive_file_size_limit() {
+        log::warn!("{error}");
+    }
     // Known before the arguments are, since what is wrong with them is said so, too.
     let json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
     let arguments = match Arguments::try_parse_from(helper::words(std::env::args_os().collect())) {
@@ -37,7 +42,7 @@ fn main() -> ExitCode {
         Err(error) => return ExitCode::from(refused(&error, json)),
     };
     if !tacita_secret::ENCRYPTS {
-        eprintln!("tacita: this program was built for measuring: DNEFS encrypts nothing");
+        output::say("tacita: this program was built for measuring: DNEFS encrypts nothing");
     }
     match run(arguments) {
         Ok(()) => ExitCode::from(exit::DONE),
@@ -71,7 +76,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
             if let Some(closed) = pddm::close_folder(&dir) {
                 return closed;
             }
-            let mut tell = |text: &str| eprintln!("tacita: {text}");
+            let mut tell = |text: &str| output::say(&format!("tacita: {text}"));
             Ok(tacita_vfs::fuse::unmount_telling(&dir, &mut tell)
                 .map_err(|e| exit::of_mount(&e))?)
         }

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tacita_daemon::Interrupts;
 
+use crate::output;
+
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl Drop for NewFolder {
         if self.hidden.exists()
             && let Err(error) = fs::remove_dir_all(&self.hidden)
         {
-            eprintln!("tacita: {}: cannot be removed: {error}", self.hidden.display());
+            output::say(&format!("tacita: {}: cannot be removed: {error}", self.hidden.display()));
         }
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use tacita_block::NewFile;
+pub(crate) use tacita_daemon::voice::say;
 
 use crate::exit::{Failure, Outcome};
 
@@ -47,9 +48,9 @@ pub(crate) fn failure(as_json: bool, failure: &Failure) {
     if as_json {
         let Failure { code, cause, remedy } = failure;
         let error = json!({ "code": code, "cause": cause, "remedy": remedy });
-        eprintln!("{:#}", json(&json!({ "error": error })));
+        say(&format!("{:#}", json(&json!({ "error": error }))));
     } else {
-        eprintln!("tacita: {}", failure.text());
+        say(&format!("tacita: {}", failure.text()));
     }
 }
 

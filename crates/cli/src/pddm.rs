@@ -13,6 +13,7 @@ mod sweep;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_daemon::control::Client;
 use tacita_pddm::{
@@ -22,7 +23,7 @@ use tacita_pddm::{
 
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::{output, passwords};
+use crate::{output, passwords, status};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
@@ -55,11 +56,13 @@ pub(crate) fn info(path: &Path, json: bool) -> Outcome<()> {
     output::facts(json, &facts, &output::lines(&facts))
 }
 
-/// `tacita umount` of a folder is `close --drop`; `None` where no device is open.
+/// `tacita umount` of a folder is `close --drop`; `None` where no device is open. While the daemon
+/// cannot say what it serves nothing is done.
 pub(crate) fn close_folder(dir: &Path) -> Option<Outcome<()>> {
-    let status = Client::find(dir).ok()?.status().ok()?;
-    if status["system"] != "pddm" {
-        return None;
+    match status::ask(Client::find(dir).ok()?, "status", Value::Null) {
+        Ok(status) if status["system"] == "pddm" => {}
+        Err(failure) if failure.code == exit::BUSY => return Some(Err(failure)),
+        _ => return None,
     }
     Some(close::end(Client::find(dir).ok()?, close::Wish::Drop, false))
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request, path_of_json};
+use tacita_daemon::with_causes;
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
@@ -32,8 +33,9 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
         tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota => exit::NO_SPACE,
         _ => exit::DEVICE,
     };
-    done.map(|()| Value::Null)
-        .map_err(|e| Failure::new(code(&e), format!("not everything is on the medium: {e}")))
+    done.map(|()| Value::Null).map_err(|e| {
+        Failure::new(code(&e), format!("not everything is on the medium: {}", with_causes(&e)))
+    })
 }
 
 /// `tacita sync`.

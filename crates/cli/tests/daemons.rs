@@ -162,3 +162,85 @@ fn a_level_is_set_while_it_runs() {
     expect(2, &["status", "--log", "loud", dir]);
     expect(0, &["status", "--log", "debug", dir]);
 }
+
+/// Nobody reads what is said, or can: exit codes are what they are, and what is served goes on.
+#[test]
+fn words_that_nobody_hears_end_nothing() {
+    let Some(bench) = Bench::new("words_that_nobody_hears_end_nothing") else { return };
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let unheard = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        command.args(arguments).stdin(Stdio::null()).stderr(full());
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(unheard(&["hifs", "info", "/nowhere"]), Some(4));
+    assert_eq!(unheard(&["hifs", "info", "/nowhere", "--json"]), Some(4));
+    assert_eq!(unheard(&["umount", text(bench.files.path())]), Some(2));
+    // It warns that only the public volume is open.
+    let (device, password) = (bench.files.path().join("device"), bench.files.path().join("pw"));
+    fs::write(&password, "open").unwrap();
+    let with = ["--password-file", text(&password)];
+    expect(0, &[&["pddm", "init", text(&device), "--size", "12M"][..], &with].concat());
+    let open = ["pddm", "open", text(&device), "--fuse", text(bench.guard.path())];
+    assert_eq!(unheard(&[&open[..], &with].concat()), Some(0));
+    expect(0, &["pddm", "close", text(bench.guard.path()), "--drop"]);
+}
+
+/// The limit on the length of files ends no daemon, and what cannot be written is told.
+#[test]
+fn a_limit_on_files_is_an_error_and_no_end() {
+    let Some(bench) = Bench::new("a_limit_on_files_is_an_error_and_no_end") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
+    let limited = |arguments: &[&str], stderr: Stdio| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tacita")]);
+        command.args(arguments).stdin(Stdio::null()).stderr(stderr).spawn().unwrap()
+    };
+    let other = bench.files.path().join("other");
+    let format = limited(&["hifs", "format", text(&other), "--size", "16M"], Stdio::piped());
+    let done = format.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(4), "{said}");
+    assert!(said.contains("File too large") && !other.exists(), "{said}");
+    // What it says of it in the foreground cannot be said, either.
+    let unheard = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mount = ["hifs", "mount", text(&image), text(bench.guard.path()), "--foreground"];
+    let mut daemon = limited(&mount, unheard.into());
+    let began = Instant::now();
+    while !tacita(&["status", text(bench.guard.path())]).status.success() {
+        assert!(began.elapsed() < PATIENCE, "it never mounts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let file = bench.guard.join("file");
+    let written = fs::write(&file, vec![7; 4 << 20]);
+    let synced = expect(4, &["sync", text(bench.guard.path())]);
+    assert!(synced.contains("File too large"), "{synced}");
+    assert!(status(bench.guard.path())["pid"] == daemon.id(), "{written:?}");
+    let said = expect(4, &["umount", text(bench.guard.path())]);
+    assert!(said.contains("File too large"), "{said}");
+    assert_eq!(daemon.wait().unwrap().code(), Some(4));
+}
+
+/// A daemon that does not run cannot answer: that is said at once, and not waited for.
+#[test]
+fn a_daemon_that_was_stopped_is_told() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(bench) = Bench::new("a_daemon_that_was_stopped_is_told") else { return };
+    bench.mounted_hifs();
+    let number = status(bench.guard.path())["pid"].as_i64().unwrap();
+    let pid = Pid::from_raw(i32::try_from(number).unwrap()).unwrap();
+    fs::write(bench.guard.join("file"), "kept").unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let goes_on = format!("kill -CONT {number}");
+    for command in [&["status"][..], &["sync"], &["umount"]] {
+        let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
+        assert!(said.contains(&goes_on), "{command:?}: {said}");
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    expect(0, &["umount", text(bench.guard.path())]);
+    let image = bench.files.path().join("image");
+    let out = bench.files.path().join("out");
+    expect(0, &["hifs", "unpack", text(&image), text(&out)]);
+    assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "kept");
+}

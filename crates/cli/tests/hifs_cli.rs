@@ -368,6 +368,81 @@ fn pack_and_unpack_carry_everything() {
     expect(0, &hifs(&["info".as_ref(), odd.as_os_str()]));
 }
 
+/// An image is made as long as what is stored needs, not as long as files seem: and so is the time.
+#[test]
+fn pack_makes_room_for_what_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let pack = |folder: &Path, more: &[&str]| {
+        let image = dir.path().join("i.img");
+        expect(0, &hifs(&[&["pack", path(folder), path(&image), "--force"], more].concat()));
+        expect(0, &hifs(&["check", path(&image)]));
+        (fs::metadata(&image).unwrap().len(), image)
+    };
+    let folder = dir.path().join("holes");
+    fs::create_dir(&folder).unwrap();
+    let sparse = fs::File::create(folder.join("sparse")).unwrap();
+    for n in 0..16 {
+        sparse.write_all_at(&[7; 4096], n << 20).unwrap();
+    }
+    sparse.set_len(64 << 20).unwrap();
+    let (len, image) = pack(&folder, &[]);
+    assert_eq!(len, 16 << 20, "64 MiB of holes are not counted");
+    // However full it is, holes need no room: 16 buckets and a page are all that is taken.
+    pack(&folder, &["--size", "1M"]);
+    let out = dir.path().join("out");
+    expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+    let unpacked = fs::metadata(out.join("sparse")).unwrap();
+    assert!(unpacked.blocks() * 512 <= 16 * (16 << 10), "{} blocks", unpacked.blocks());
+    assert!(fs::read(out.join("sparse")).unwrap() == fs::read(folder.join("sparse")).unwrap());
+
+    // One content under many names is stored once.
+    let folder = dir.path().join("links");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("0"), vec![5; 1 << 20]).unwrap();
+    for n in 1..40 {
+        fs::hard_link(folder.join("0"), folder.join(n.to_string())).unwrap();
+    }
+    assert_eq!(pack(&folder, &[]).0, 16 << 20);
+
+    // A file takes a whole bucket, however long these are.
+    let folder = dir.path().join("small");
+    fs::create_dir(&folder).unwrap();
+    for n in 0..600 {
+        fs::write(folder.join(n.to_string()), [9; 300]).unwrap();
+    }
+    for more in [&["--profile", "db"][..], &["--bucket", "256K"], &["--profile", "small"]] {
+        pack(&folder, more);
+    }
+}
+
+/// What a link leads to is packed, with its permissions: those of links allow everything.
+#[test]
+fn a_folder_is_packed_by_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, link) = (dir.path().join("folder"), dir.path().join("link"));
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o710)).unwrap();
+    std::os::unix::fs::symlink("folder", &link).unwrap();
+    let (image, out) = (dir.path().join("i.img"), dir.path().join("out"));
+    expect(0, &hifs(&["pack", path(&link), path(&image)]));
+    expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o7777, 0o710);
+}
+
+/// It would hold what it held before, deleted files among it.
+#[test]
+fn an_image_is_not_packed_into_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let within = dir.path().join("folder");
+    fs::create_dir(&within).unwrap();
+    for image in [dir.path().join("i.img"), within.join("i.img")] {
+        let said = expect(2, &hifs(&["pack", path(dir.path()), path(&image)]));
+        assert!(said.contains("outside"), "{said}");
+        assert!(!image.exists());
+    }
+    expect(0, &hifs(&["pack", path(&within), path(&dir.path().join("i.img"))]));
+}
+
 struct Bench {
     guard: MountGuard,
     images: tempfile::TempDir,

@@ -1,6 +1,7 @@
 //! Why a command or request ends without having done its work: what is wrong, what can be done, and
 //! the exit code. A daemon hands them to whoever started or asked it, so they are the same there.
 
+use std::error::Error;
 use std::io;
 
 use serde_json::{Value, json};
@@ -23,6 +24,20 @@ pub mod exit {
     pub const NO_SPACE: u8 = 6;
     /// Not possible here.
     pub const NOT_HERE: u8 = 7;
+}
+
+/// What an error says, and then what has caused it, as far as that is not said yet.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 /// Why something was not done.

@@ -1,8 +1,24 @@
-//! Signals that end serving.
+//! Signals that end serving, and one that must not.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::flag;
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::{Error, Result};
+
+/// Makes the limit on the length of files (`ulimit -f`) an error of the write that exceeds it: the
+/// signal that comes with it would end the process, and with a daemon what is not yet on the medium.
+/// Programs that this one starts are not concerned.
+///
+/// # Errors
+/// [`crate::Kind::Io`].
+pub fn outlive_file_size_limit() -> Result<()> {
+    flag::register(libc::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .map_err(|e| Error::from_io("cannot watch for signals", e))?;
+    Ok(())
+}
 
 /// Signals that end serving: SIGHUP, SIGINT, SIGTERM. To be made before mounting, for a signal that
 /// comes before anybody watches ends the process and leaves a dead mount.

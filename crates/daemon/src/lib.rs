@@ -5,6 +5,9 @@
 //!
 //! Nothing here knows what is served.
 
+// It ends the process when whoever reads has gone: see `voice::say`.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod control;
 mod error;
 mod failure;
@@ -15,7 +18,7 @@ mod serving_lock;
 pub mod voice;
 
 pub use error::{Error, Kind, Result};
-pub use failure::{Failure, exit};
+pub use failure::{Failure, exit, with_causes};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
-pub use interrupts::Interrupts;
+pub use interrupts::{Interrupts, outlive_file_size_limit};
 pub use serving_lock::{Ending, ServingLock, Watch};

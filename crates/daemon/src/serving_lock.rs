@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tacita_clock::{Clock, System};
 
 use crate::runtime_folder::{file_name, folders_of_all, private_folder};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, with_causes};
 
 /// Tries to take the lock: whoever looks at it holds it for a moment.
 const TRY_COUNT: u32 = 20;
@@ -88,7 +88,7 @@ impl ServingLock {
         self.finished = true;
         let line = match failure {
             None => DONE.to_owned(),
-            Some(e) => format!("{FAILED}{e}"),
+            Some(e) => format!("{FAILED}{}", with_causes(e)),
         };
         // Whoever waits takes a missing record for a death, which is the safe side.
         if let Err(e) = writeln!(self.file, "{line}") {

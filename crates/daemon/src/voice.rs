@@ -8,6 +8,7 @@
 mod messages;
 mod system_log;
 
+use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -48,6 +49,12 @@ pub fn start() {
     }
 }
 
+/// Says a line on standard error. A reader that has gone is no error, and no reason to end: whoever
+/// serves something would take with it what is not yet on the medium.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Speaks to the system's log from now on.
 pub(crate) fn leave_terminal() {
     lock().sink = Sink::SystemLog;
@@ -84,7 +91,7 @@ impl Log for Voice {
         let sink = state.sink;
         drop(state);
         match sink {
-            Sink::Terminal => eprintln!("tacita: {text}"),
+            Sink::Terminal => say(&format!("tacita: {text}")),
             // A disk that fails says so a thousand times a second: the kept message counts them.
             Sink::SystemLog if is_new => system_log::send(record.level(), &text),
             Sink::SystemLog => {}

@@ -361,7 +361,7 @@ impl FileSystem for Hifs {
         // nothing where there is no room.
         let piece_len = self.shared().piece_len();
         if data.len() > piece_len {
-            self.changing(|state| state.check_write(node, offset, data.len()))?;
+            self.changing(|state| state.check_write(node, offset, data))?;
         }
         let mut done = 0;
         for piece in data.chunks(piece_len) {

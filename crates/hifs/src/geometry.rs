@@ -117,6 +117,11 @@ pub enum Table {
     Pages,
 }
 
+/// The length of a bucket in an image of `len_bytes`, if none is asked for.
+pub const fn default_bucket_len_bytes(len_bytes: u64) -> u32 {
+    if len_bytes <= SMALL_IMAGE_LEN { 16 << 10 } else { 64 << 10 }
+}
+
 impl Geometry {
     /// The geometry that `parameters` ask for.
     ///
@@ -127,7 +132,7 @@ impl Geometry {
         if !(IMAGE_LEN_MIN..=IMAGE_LEN_MAX).contains(&len) {
             return Err(refuse("an image has 1 MiB to 16 TiB"));
         }
-        let default_bucket = if len <= SMALL_IMAGE_LEN { 16 << 10 } else { 64 << 10 };
+        let default_bucket = default_bucket_len_bytes(len);
         let bucket = parameters.bucket_len_bytes.unwrap_or(default_bucket);
         if !bucket.is_power_of_two()
             || !(BLOCK_LEN as u64..=u64::from(BUCKET_BLOCKS_MAX) << 12).contains(&bucket.into())

@@ -1,22 +1,25 @@
 //! Files into an image and out of it without a mount.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use tacita_vfs::{
-    Attr, Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode,
+    Attr, Change, FileSystem, FileType, Kind, NewNode, NodeId, Seek, Stamps, Timestamp, XattrMode,
 };
 
 use crate::geometry::Times;
 use crate::hifs::Hifs;
-use crate::record::is_xattr_name;
+use crate::record::{INLINE_LEN_MAX, is_xattr_name};
 
 /// Bytes copied at once.
 const CHUNK_LEN: usize = 1 << 20;
@@ -66,12 +69,24 @@ pub struct Carried {
     pub attributes_left_out: u64,
 }
 
-/// Bytes of content and number of nodes below a folder.
+/// How much there is to pack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Files, directories and links.
+    pub nodes: u64,
+    /// Bytes of content, with holes.
+    pub bytes: u64,
+    /// Buckets that the content takes, without holes.
+    pub buckets: u64,
+}
+
+/// What is below a folder, and how many buckets of `bucket_len_bytes` it takes.
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn measure(folder: &Path) -> Outcome<Carried> {
-    let mut sum = Carried::default();
+pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
+    let mut sum = Measured::default();
+    let mut linked = HashSet::new();
     let mut stack = vec![folder.to_owned()];
     while let Some(dir) = stack.pop() {
         for entry in fs::read_dir(&dir).at(&dir)? {
@@ -80,12 +95,50 @@ pub fn measure(folder: &Path) -> Outcome<Carried> {
             sum.nodes += 1;
             if meta.is_dir() {
                 stack.push(entry.path());
-            } else if meta.is_file() {
+            } else if meta.is_file()
+                && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
+            {
                 sum.bytes += meta.len();
+                sum.buckets += buckets_of(&entry.path(), &meta, bucket_len_bytes)?;
             }
         }
     }
     Ok(sum)
+}
+
+/// Buckets that the content of a file takes.
+fn buckets_of(path: &Path, meta: &fs::Metadata, bucket_len: u64) -> Outcome<u64> {
+    if meta.len() <= INLINE_LEN_MAX {
+        return Ok(0);
+    }
+    if meta.blocks() * 512 >= meta.len() {
+        return Ok(meta.len().div_ceil(bucket_len));
+    }
+    let file = File::open(path).at(path)?;
+    let (mut count, mut offset) = (0, 0);
+    while let Some(data) = data_from(&file, offset, meta.len()).at(path)? {
+        // Whole buckets, so that none is counted twice.
+        offset = data.end.next_multiple_of(bucket_len);
+        count += offset / bucket_len - data.start / bucket_len;
+    }
+    Ok(count)
+}
+
+/// The first range of a file of `len` bytes, from `offset` on, that may be other than zeros. All of
+/// it where the file system knows nothing of holes.
+fn data_from(file: &File, offset: u64, len: u64) -> io::Result<Option<Range<u64>>> {
+    use rustix::fs::{SeekFrom, seek};
+    if offset >= len {
+        return Ok(None);
+    }
+    let start = match seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(offset..len)),
+        Err(error) => return Err(error.into()),
+    };
+    let end = seek(file, SeekFrom::Hole(start))?;
+    Ok((start < len).then(|| start..end.min(len)))
 }
 
 /// Copies all that a folder holds into the root of an image, and commits.
@@ -98,9 +151,11 @@ pub fn measure(folder: &Path) -> Outcome<Carried> {
 /// What failed, with the path; what came before it is in the image.
 pub fn pack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
     let mut packer = Packer { hifs, links: HashMap::new(), carried: Carried::default(), progress };
-    let meta = fs::symlink_metadata(folder).at(folder)?;
     packer.folder(folder, hifs.root())?;
-    packer.attributes(folder, &meta, hifs.root())?;
+    // A link may lead to it.
+    let itself = folder.join(".");
+    let meta = fs::symlink_metadata(&itself).at(folder)?;
+    packer.attributes(&itself, &meta, hifs.root())?;
     hifs.commit().at(folder)?;
     Ok(packer.carried)
 }
@@ -169,22 +224,31 @@ impl Packer<'_> {
     }
 
     fn content(&mut self, path: &Path, node: NodeId) -> Outcome<()> {
-        let mut file = File::open(path).at(path)?;
+        let file = File::open(path).at(path)?;
+        let size = file.metadata().at(path)?.len();
+        let before = self.carried.bytes;
         let mut buffer = vec![0; CHUNK_LEN];
         let mut offset = 0;
-        loop {
-            let len = file.read(&mut buffer).at(path)?;
-            if len == 0 {
-                break;
+        while let Some(data) = data_from(&file, offset, size).at(path)? {
+            offset = data.start;
+            while offset < data.end {
+                let wanted =
+                    buffer.len().min(usize::try_from(data.end - offset).unwrap_or(CHUNK_LEN));
+                let len = file.read_at(&mut buffer[..wanted], offset).at(path)?;
+                if len == 0 {
+                    // It has become shorter meanwhile.
+                    offset = data.end;
+                    break;
+                }
+                // Zeros are never stored, so writing them keeps holes.
+                self.hifs.write(node, offset, &buffer[..len], Stamps::NONE).at(path)?;
+                offset += len as u64;
+                (self.progress)(before + offset);
             }
-            // Zeros are never stored, so writing them keeps holes.
-            self.hifs.write(node, offset, &buffer[..len], Stamps::NONE).at(path)?;
-            offset += len as u64;
-            self.carried.bytes += len as u64;
-            (self.progress)(self.carried.bytes);
         }
-        let size = Some(offset);
-        self.hifs.change(node, &Change { size, ..Change::default() }).at(path)?;
+        self.carried.bytes = before + size;
+        (self.progress)(self.carried.bytes);
+        self.hifs.change(node, &Change { size: Some(size), ..Change::default() }).at(path)?;
         Ok(())
     }
 
@@ -265,7 +329,7 @@ fn user_rdev(rdev: u32) -> u64 {
 /// # Errors
 /// What failed, with the path; what came before it is in the folder.
 pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
-    match fs::create_dir(folder) {
+    match new_folder(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if fs::read_dir(folder).at(folder)?.next().is_some() {
                 return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)).at(folder);
@@ -287,6 +351,11 @@ pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outc
     let attr = hifs.attr(hifs.root()).at(folder)?;
     unpacker.attributes(folder, hifs.root(), &attr)?;
     Ok(unpacker.carried)
+}
+
+/// A folder that nobody else looks into before it has its owner and permissions.
+fn new_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 struct Unpacker<'a> {
@@ -327,7 +396,7 @@ impl Unpacker<'_> {
         };
         match attr.kind {
             FileType::Directory => {
-                fs::create_dir(path).at(path)?;
+                new_folder(path).at(path)?;
                 self.folder(path, node)?;
             }
             FileType::File => self.content(path, node, attr.size)?,
@@ -345,23 +414,35 @@ impl Unpacker<'_> {
     }
 
     fn content(&mut self, path: &Path, node: NodeId, size: u64) -> Outcome<()> {
-        let mut file =
+        let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at(path)?;
+        let before = self.carried.bytes;
         let mut buffer = vec![0; CHUNK_LEN];
         let mut offset = 0;
-        while offset < size {
-            let len = self.hifs.read(node, offset, &mut buffer).at(path)?;
-            if crate::journal::is_zero(&buffer[..len]) {
-                file.set_len(offset + len as u64).at(path)?;
-                io::Seek::seek(&mut file, io::SeekFrom::End(0)).at(path)?;
-            } else {
-                file.write_all(&buffer[..len]).at(path)?;
+        while let Some(data) = self.stored_from(node, offset).at(path)? {
+            offset = data.start;
+            while offset < data.end {
+                let wanted =
+                    buffer.len().min(usize::try_from(data.end - offset).unwrap_or(CHUNK_LEN));
+                let len = self.hifs.read(node, offset, &mut buffer[..wanted]).at(path)?;
+                file.write_all_at(&buffer[..len], offset).at(path)?;
+                offset += len as u64;
+                (self.progress)(before + offset);
             }
-            offset += len as u64;
-            self.carried.bytes += len as u64;
-            (self.progress)(self.carried.bytes);
         }
+        file.set_len(size).at(path)?;
+        self.carried.bytes = before + size;
+        (self.progress)(self.carried.bytes);
         Ok(())
+    }
+
+    /// The first range of a file, from `offset` on, that is no hole.
+    fn stored_from(&self, node: NodeId, offset: u64) -> tacita_vfs::Result<Option<Range<u64>>> {
+        match self.hifs.seek(node, offset, Seek::Data) {
+            Ok(start) => Ok(Some(start..self.hifs.seek(node, start, Seek::Hole)?)),
+            Err(error) if error.kind() == Kind::NoMore => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn attributes(&mut self, path: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {

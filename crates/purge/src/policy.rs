@@ -130,6 +130,9 @@ fn parse_rule(line: &str) -> std::result::Result<Rule, String> {
     let (low, high) = bounds.split_once("..").ok_or("bounds of size are written MIN..MAX")?;
     let size_min = if low.is_empty() { 0 } else { size::parse(low)? };
     let size_max = if high.is_empty() { u64::MAX } else { size::parse(high)? };
+    if size_min > size_max {
+        return Err(format!("no size is within {bounds}"));
+    }
     let whole_path = pattern.contains('/');
     Ok(Rule {
         pattern: Pattern::new(pattern.trim_start_matches('/')).map_err(|e| e.to_string())?,
@@ -182,7 +185,9 @@ mod tests {
 
     #[test]
     fn wrong_rules_name_their_line() {
-        for wrong in ["x", "* what", "[ zero", "* 1..2..3 4 zero", "* 5X.. zero", "* 5 zero"] {
+        for wrong in
+            ["x", "* what", "[ zero", "* 1..2..3 4 zero", "* 5X.. zero", "* 5 zero", "* 2..1 e"]
+        {
             let error = parse_rules(&format!("# one\n{wrong}")).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains("line 2"), "{error}");

@@ -131,12 +131,14 @@ impl Removal {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let opened = path.file_name().ok_or(Errno::INVAL).and_then(|name| {
-            openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .map(|dir| (dir, name))
-        });
-        match opened {
-            Ok((dir, name)) => self.purge_entry(&Rc::new(dir), name, path, 0),
+        let Some(name) = path.file_name() else {
+            let text = "no name that could be removed: give that of the folder itself";
+            self.keep(path, None, &Error::new(Kind::Invalid, text));
+            return Ok(());
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, parent, flags, Mode::empty()) {
+            Ok(dir) => self.purge_entry(&Rc::new(dir), name, path, 0),
             Err(errno) => {
                 self.keep(path, None, &Error::of_kernel(errno, "opening it"));
                 Ok(())

@@ -14,6 +14,7 @@ use tacita_secret::Password;
 use super::chip::{Chip, is_device};
 use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 use crate::passwords;
 
 /// What is made when nothing else is said.
@@ -116,13 +117,13 @@ fn fill(
     let parameters = read_superblock(&**volume).map_err(of)?.parameters;
     let layout = Layout::new(&parameters).expect("it was made so");
     let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
-    eprintln!(
+    output::say(&format!(
         "{}: {} for nodes of up to {}, {} keys",
         path.display(),
         size::show(main),
         size::show(u64::from(parameters.node_len_bytes)),
         layout.keys()
-    );
+    ));
     told(path, Ok(erase))
 }
 

@@ -76,11 +76,11 @@ pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let unread = dumped.map_err(|e| exit::of_flash(path, &e))?;
     new.publish().map_err(failed)?;
     for range in &unread {
-        eprintln!(
+        output::say(&format!(
             "bytes {} to {} could not be read: zeros stand for them",
             range.start,
             range.end - 1
-        );
+        ));
     }
     if unread.is_empty() {
         return Ok(());

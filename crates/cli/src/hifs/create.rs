@@ -10,13 +10,19 @@ use std::sync::Arc;
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, FileDevice, FileOptions, size};
 use tacita_daemon::control::path_to_json;
-use tacita_hifs::geometry::{IMAGE_LEN_MIN, Ids, Layout, Parameters, Times};
-use tacita_hifs::pack::{Carried, PackError};
+use tacita_hifs::geometry::{
+    IMAGE_LEN_MIN, Ids, Layout, Parameters, Times, default_bucket_len_bytes,
+};
+use tacita_hifs::pack::{Carried, Measured, PackError};
 use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
 
 use crate::arguments::{IdsName, LayoutName, ProfileName, Shape, TimesName};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
+
+/// What a name and an inode are counted as when an image is made for them: more than they take, for
+/// a sixteenth of an image, at most, holds them.
+const NODE_LEN: u64 = 18 << 10;
 
 /// How much of an existing file is looked at before it is taken for empty.
 const PROBE_LEN: usize = 64 << 10;
@@ -55,8 +61,9 @@ pub(super) fn pack(
     shape: &Shape,
     json: bool,
 ) -> Outcome<()> {
-    let content = tacita_hifs::pack::measure(folder).map_err(|e| of_pack(&e))?;
-    let size = size.unwrap_or_else(|| roomy_size(content, shape));
+    refuse_within(folder, image)?;
+    let (content, roomy) = measure(folder, shape).map_err(|e| of_pack(&e))?;
+    let size = size.unwrap_or(roomy);
     let (_, device) = make(image, Some(size), shape)?;
     let failed = |e: tacita_hifs::Error| exit::of_image(image, &e);
     let hifs = Hifs::open(device.clone(), OpenOptions::default()).map_err(failed)?;
@@ -71,10 +78,44 @@ pub(super) fn pack(
     report_carried(json, carried, &format!("packed into {}", image.display()))
 }
 
-/// Room for the files, a bucket of slack each, and as much again.
-fn roomy_size(content: Carried, shape: &Shape) -> u64 {
-    let slack = shape.bucket.unwrap_or(16 << 10);
-    let needed = content.bytes.saturating_add(content.nodes.saturating_mul(slack + 2048));
+/// An image within the folder would hold what it held before, deleted files among it.
+fn refuse_within(folder: &Path, image: &Path) -> Outcome<()> {
+    let parent = image.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (Ok(folder), Ok(parent)) =
+        (folder.canonicalize(), parent.unwrap_or(Path::new(".")).canonicalize())
+    else {
+        // What is missing is told by whoever needs it.
+        return Ok(());
+    };
+    if !parent.starts_with(folder) {
+        return Ok(());
+    }
+    let text = format!("{}: lies in the folder that is to be packed", image.display());
+    Err(Failure::usage(text).with_remedy("name a place outside of it"))
+}
+
+/// What there is to pack, and the length of an image with room for it and as much again.
+fn measure(folder: &Path, shape: &Shape) -> Result<(Measured, u64), PackError> {
+    let asked = bucket_len(shape);
+    // A length that no bucket can have is refused when the image is made.
+    let bucket =
+        asked.unwrap_or_else(|| default_bucket_len_bytes(0).into()).clamp(4 << 10, 1 << 20);
+    let content = tacita_hifs::pack::measure(folder, bucket)?;
+    let size = roomy_size(content, bucket);
+    let larger = u64::from(default_bucket_len_bytes(size));
+    if asked.is_some() || larger == bucket {
+        return Ok((content, size));
+    }
+    let content = tacita_hifs::pack::measure(folder, larger)?;
+    Ok((content, roomy_size(content, larger)))
+}
+
+/// Room for content and names, and as much again.
+fn roomy_size(content: Measured, bucket_len: u64) -> u64 {
+    let needed = content
+        .buckets
+        .saturating_mul(bucket_len)
+        .saturating_add(content.nodes.saturating_mul(NODE_LEN));
     needed.saturating_mul(2).max(16 * IMAGE_LEN_MIN).next_multiple_of(1 << 20)
 }
 
@@ -183,16 +224,23 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     Ok(())
 }
 
+/// The length of a bucket, if it is asked for.
+fn bucket_len(shape: &Shape) -> Option<u64> {
+    let profile = shape.profile.map(|profile| match profile {
+        ProfileName::Db => 64 << 10,
+        ProfileName::Web => 16 << 10,
+        ProfileName::Small => 4 << 10,
+    });
+    shape.bucket.or(profile)
+}
+
 fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
-    let (profile_bucket, profile_groups) = match shape.profile {
-        Some(ProfileName::Db) => (Some(64 << 10), Some(8)),
-        Some(ProfileName::Web) => (Some(16 << 10), Some(24)),
-        Some(ProfileName::Small) => (Some(4 << 10), None),
-        None => (None, None),
+    let profile_groups = match shape.profile {
+        Some(ProfileName::Db) => Some(8),
+        Some(ProfileName::Web) => Some(24),
+        Some(ProfileName::Small) | None => None,
     };
-    let bucket = shape
-        .bucket
-        .or(profile_bucket)
+    let bucket = bucket_len(shape)
         .map(|bucket| u32::try_from(bucket).map_err(|_| Failure::usage("--bucket: at most 1M")));
     Ok(Parameters {
         len_bytes,

@@ -15,6 +15,7 @@ use tacita_vfs::{FileSystem, Posix};
 
 use crate::arguments::SyncName;
 use crate::exit::{self, Outcome};
+use crate::output;
 use crate::status;
 
 /// What can be done where nothing can be mounted.
@@ -87,7 +88,7 @@ fn start(
             Recovery::Finished => "finished",
             _ => "erased",
         };
-        eprintln!("tacita: {}: an interrupted commit has been {what}", image.display());
+        output::say(&format!("tacita: {}: an interrupted commit has been {what}", image.display()));
     }
     let mount_options = MountOptions {
         read_only: hifs.is_read_only(),

@@ -14,6 +14,7 @@ use super::serve::{End, when_to_end};
 use super::{anchor_of, failure, key_of, open_with};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Engine { foreground, .. } = command else {
@@ -58,7 +59,7 @@ fn start(command: &Command) -> Outcome<Running> {
     let asked = Asked { store: Arc::clone(&store), ends: caller };
     let control = Control::start(identity, Arc::new(asked))?;
     for hosted in &hosted {
-        eprintln!("tacita: users are served at engine:{}", hosted.address());
+        output::say(&format!("tacita: users are served at engine:{}", hosted.address()));
     }
     Ok(Running { hosted, store, control, ends })
 }

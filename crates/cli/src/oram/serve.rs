@@ -14,6 +14,7 @@ use tacita_oram::server::{Limits, Listening, Place, Running};
 use super::failure;
 use crate::arguments::OramReach;
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 use crate::status::daemon_of;
 
 /// What is served, and who can ask about it.
@@ -59,10 +60,10 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let control = control.transpose()?;
     // Said when it can be asked.
     for address in running.addresses() {
-        eprintln!("tacita: {store} is served at {address}");
+        output::say(&format!("tacita: {store} is served at {address}"));
     }
     if let Some(at) = running.metrics_at() {
-        eprintln!("tacita: counts are told at http://{at}/metrics");
+        output::say(&format!("tacita: counts are told at http://{at}/metrics"));
     }
     Ok(Started { running, control, ends })
 }

@@ -104,7 +104,7 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
         }
     });
     let recorder = recorder.map_err(|e| failure(&e))?;
-    eprintln!("tacita: {address} is recorded at {}", recorder.address());
+    output::say(&format!("tacita: {address} is recorded at {}", recorder.address()));
     let _ = ends.recv();
     drop(recorder);
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,6 +16,7 @@ use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 
 /// Said whenever no hidden volume is opened, and there may be one or not.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
@@ -76,7 +77,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let session = Arc::new(session.map_err(|e| failure(path, &e))?);
     let volumes = session.volumes();
     if volumes.len() == 1 && !read_only {
-        eprintln!("{PUBLIC_ONLY}");
+        output::say(PUBLIC_ONLY);
     }
     let (serving, endpoint) = Serving::start(volumes, endpoint, *read_only, &caller)?;
     let signalled = caller.clone();

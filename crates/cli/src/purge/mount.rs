@@ -18,6 +18,7 @@ use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
+use crate::output;
 use crate::status;
 
 /// What can be done where nothing can be mounted.
@@ -101,19 +102,19 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     let lower = arguments.lower.canonicalize();
     let overlay = open(arguments)?;
     if overlay.pending() > 0 && !arguments.asynchronous {
-        eprintln!(
+        output::say(&format!(
             "tacita: {}: {} files that an earlier mount has left are not purged yet\n  see `tacita \
              purge status DIR` for the reasons",
             arguments.lower.display(),
             overlay.pending()
-        );
+        ));
     }
     if let Some(keeper) = overlay.lower().keeps_copies() {
-        eprintln!(
+        output::say(&format!(
             "tacita: {}: {keeper} of what is overwritten\n  what must not be found there needs \
              encryption, and keys that are destroyed",
             arguments.lower.display()
-        );
+        ));
     }
     let given = |name: &str| arguments.options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let mount_options = MountOptions {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use serde_json::{Value, json};
 
 use super::paths::path_of_json;
@@ -22,6 +22,9 @@ use crate::{Error, Failure, Kind, Result, exit};
 
 /// How long a daemon has for its status while it is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often is looked whether a daemon that lets wait can answer at all.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a daemon has said last.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,7 @@ pub struct Answer {
 pub struct Client {
     stream: UnixStream,
     daemon: Option<OwnedFd>,
+    pid: Pid,
 }
 
 impl Client {
@@ -48,12 +52,18 @@ impl Client {
     pub fn find(target: &Path) -> Result<Self> {
         let full = full_path(target)
             .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", target.display())))?;
-        let owner = fs::metadata(&full).ok().map(|found| found.uid());
         let name = socket_name(&full);
-        for folder in folders_of_all(owner) {
-            if let Ok(client) = Self::connect(&folder.join(&name)) {
-                return Ok(client);
-            }
+        let by_name = |owner| {
+            let mut sockets = folders_of_all(owner).into_iter().map(|folder| folder.join(&name));
+            sockets.find_map(|socket| Self::connect(&socket).ok())
+        };
+        // Whoever looks at the folder itself waits for a daemon that may not answer.
+        if let Some(client) = by_name(None) {
+            return Ok(client);
+        }
+        let owner = fs::metadata(&full).ok().map(|found| found.uid());
+        if let Some(client) = by_name(owner) {
+            return Ok(client);
         }
         Wanted::of(&full).find(owner).ok_or_else(|| {
             Error::new(
@@ -78,7 +88,7 @@ impl Client {
         let stream = UnixStream::connect(socket)?;
         let peer = socket_peercred(&stream)?;
         let daemon = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-        Ok(Self { stream, daemon })
+        Ok(Self { stream, daemon, pid: peer.pid })
     }
 
     /// What it serves and what it says; waits for two seconds at most.
@@ -87,23 +97,43 @@ impl Client {
     /// If it does not answer.
     pub fn status(self) -> std::io::Result<Value> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(self.exchange(&Request::plain("status"), &mut |_| ())?.facts)
+        let late = |error| Err(NoAnswer::Ended(error));
+        match self.exchange(&Request::plain("status"), &mut |_| (), &late) {
+            Ok(answer) => Ok(answer.facts),
+            Err(NoAnswer::Ended(error)) => Err(error),
+            Err(NoAnswer::Stopped) => Err(std::io::ErrorKind::TimedOut.into()),
+        }
     }
 
     /// Asks, and hears how far it has come until it is done.
     ///
     /// # Errors
-    /// [`exit::DEVICE`] if the daemon ends without a word.
+    /// [`exit::DEVICE`] if the daemon ends without a word; [`exit::BUSY`] if it has been stopped by
+    /// a signal, so that it does not answer before it goes on.
     pub fn ask(
         self,
         request: &Request,
         progress: &mut dyn FnMut(&Value),
     ) -> std::result::Result<Answer, Failure> {
-        self.exchange(request, progress).map_err(|e| {
-            Failure::new(exit::DEVICE, format!("the daemon does not answer: {e}")).with_remedy(
-                "what was flushed is on the medium; its last messages are in the system's log",
+        let pid = self.pid;
+        let no_answer = |error| match error {
+            NoAnswer::Stopped => {
+                let number = pid.as_raw_nonzero();
+                let text = format!("process {number}, the daemon, has been stopped");
+                Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
+            }
+            NoAnswer::Ended(error) => Failure::new(
+                exit::DEVICE,
+                format!("the daemon does not answer: {error}"),
             )
-        })
+            .with_remedy(
+                "what was flushed is on the medium; its last messages are in the system's log",
+            ),
+        };
+        let late = |_| if is_stopped(pid) { Err(NoAnswer::Stopped) } else { Ok(()) };
+        let patient = self.stream.set_read_timeout(Some(LOOK_EVERY));
+        patient.map_err(|error| no_answer(error.into()))?;
+        self.exchange(request, progress, &late).map_err(no_answer)
     }
 
     /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy.
@@ -121,26 +151,49 @@ impl Client {
         Ok(answer)
     }
 
+    /// `late` decides, whenever nothing has come for a while, whether to go on waiting.
     fn exchange(
         mut self,
         request: &Request,
         progress: &mut dyn FnMut(&Value),
-    ) -> std::io::Result<Answer> {
+        late: &dyn Fn(std::io::Error) -> std::result::Result<(), NoAnswer>,
+    ) -> std::result::Result<Answer, NoAnswer> {
         self.stream.write_all(request.line().as_bytes())?;
-        let mut reader = BufReader::new(self.stream);
+        let mut reader = BufReader::new(self.stream).take(0);
         loop {
             let mut line = Vec::new();
-            (&mut reader).take(ANSWER_LEN_MAX_BYTES).read_until(b'\n', &mut line)?;
-            if line.is_empty() {
-                return Err(std::io::Error::other("it ended without an answer"));
+            reader.set_limit(ANSWER_LEN_MAX_BYTES);
+            // What had come before nothing came stays in the line.
+            while let Err(error) = reader.read_until(b'\n', &mut line) {
+                match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => late(error)?,
+                    _ => return Err(error.into()),
+                }
             }
-            let value: Value = serde_json::from_slice(&line)?;
+            if line.is_empty() {
+                return Err(std::io::Error::other("it ended without an answer").into());
+            }
+            let value: Value = serde_json::from_slice(&line).map_err(std::io::Error::from)?;
             let Some(facts) = value.get("progress") else {
                 let failure = Failure::from_json(&value["failure"]);
                 return Ok(Answer { facts: value["facts"].clone(), failure });
             };
             progress(facts);
         }
+    }
+}
+
+/// Why there was no answer.
+enum NoAnswer {
+    /// The daemon does not run.
+    Stopped,
+    /// The connection ended, or what came is none.
+    Ended(std::io::Error),
+}
+
+impl From<std::io::Error> for NoAnswer {
+    fn from(error: std::io::Error) -> Self {
+        Self::Ended(error)
     }
 }
 
@@ -155,6 +208,15 @@ impl Answer {
             Some(failure) => Err(failure),
         }
     }
+}
+
+/// Whether a process has been stopped, by a signal or a debugger, so that it does nothing before
+/// somebody lets it go on.
+fn is_stopped(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The name before the state is in parentheses, and may hold any.
+    let state = status.ok().and_then(|text| text.rsplit_once(") ")?.1.chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 /// What is looked for: the file system that a folder belongs to, or the file that is served.

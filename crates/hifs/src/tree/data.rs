@@ -71,7 +71,7 @@ impl State {
         if data.is_empty() {
             return Ok(());
         }
-        self.check_write(id, offset, data.len())?;
+        self.check_write(id, offset, data)?;
         let end = offset + data.len() as u64;
         let size = self.node(id)?.size.max(end);
         let before = self.node(id)?.buckets_counted();
@@ -94,29 +94,37 @@ impl State {
         done
     }
 
-    /// Refuses what would take more buckets than the fixed limit.
+    /// Refuses what would take more buckets than the fixed limit: those that `data`, written at
+    /// `offset`, needs anew. Zeros need none.
     ///
     /// # Errors
     /// [`Kind::NoSpace`].
-    fn check_room(&self, id: NodeId, range: Range<u64>, size: u64) -> Result<()> {
+    fn check_room(&self, id: NodeId, offset: u64, data: &[u8], size: u64) -> Result<()> {
         if size <= INLINE_LEN_MAX {
             return Ok(());
         }
         let node = self.node(id)?;
         let content = node.content().ok_or(Kind::Invalid)?;
         let bucket_len = self.superblock.geometry.bucket_len_bytes();
-        let buckets =
-            to_bucket(range.start / bucket_len)..to_bucket(range.end.div_ceil(bucket_len));
+        let end = offset + data.len() as u64;
+        let buckets = to_bucket(offset / bucket_len)..to_bucket(end.div_ceil(bucket_len));
         let max = self.superblock.geometry.cells_max(Table::Buckets);
         // Short content leaves the inode when the file outgrows it.
         let inline = node.size <= INLINE_LEN_MAX;
         let held = inline && (content.is_frozen() || content.has_bucket(self.source(), 0));
-        let thawed = u64::from(held && !buckets.contains(&0));
+        let thawed = u64::from(held);
         if self.buckets_used + thawed + u64::from(buckets.end - buckets.start) <= max {
             return Ok(());
         }
-        let missing = |bucket: &u32| inline || !content.has_bucket(self.source(), *bucket);
-        let new = thawed + buckets.filter(missing).count() as u64;
+        let missing = |bucket: &u32| {
+            if inline { *bucket > 0 || !held } else { !content.has_bucket(self.source(), *bucket) }
+        };
+        let filled = |bucket: &u32| {
+            let start = u64::from(*bucket) * bucket_len;
+            let within = start.max(offset)..(start + bucket_len).min(end);
+            !is_zero(&data[index(within.start - offset)..index(within.end - offset)])
+        };
+        let new = thawed + buckets.filter(missing).filter(filled).count() as u64;
         if new > 0 && self.buckets_used + new > max {
             return Err(Error::new(Kind::NoSpace, "all buckets are in use"));
         }
@@ -141,10 +149,10 @@ impl State {
     ///
     /// # Errors
     /// [`Kind::NoSpace`], [`Kind::FileTooBig`].
-    pub(crate) fn check_write(&self, id: NodeId, offset: u64, len: usize) -> Result<()> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= self.size_max());
+    pub(crate) fn check_write(&self, id: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= self.size_max());
         let end = end.ok_or(Kind::FileTooBig)?;
-        self.check_room(id, offset..end, self.node(id)?.size.max(end))
+        self.check_room(id, offset, data, self.node(id)?.size.max(end))
     }
 
     /// What a file that outgrows its inode held there: the first sector of its first block, or all of
@@ -201,7 +209,7 @@ impl State {
             return Err(Kind::FileTooBig.into());
         }
         let old = self.node(id)?.size;
-        self.check_room(id, 0..0, size)?;
+        self.check_room(id, 0, &[], size)?;
         let before = self.node(id)?.buckets_counted();
         let grown = self.thawed(id, size)?;
         self.resize(id, size)?;

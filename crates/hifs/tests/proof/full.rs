@@ -171,6 +171,37 @@ fn every_table_fills_and_stays_canonical() {
     }
 }
 
+/// Zeros are never stored, so they are taken however full the image is, in requests of any length.
+#[test]
+fn zeros_need_no_room() {
+    for layout in LAYOUTS {
+        let device = fresh(&small(layout));
+        let hifs = open(device.clone());
+        fill(&hifs, FILLERS[0].1, 0, 1000, "content");
+        let full = device.snapshot();
+        let root = hifs.root();
+        let (hole, _) = hifs.create(root, "hole".as_ref(), &new(FileType::File)).unwrap();
+        let zeros = vec![0; 3 << 20];
+        hifs.write(hole, 5, &zeros, Stamps::NONE).unwrap();
+        hifs.write(hole, 9 << 20, &zeros[..1000], Stamps::NONE).unwrap();
+        let (short, _) = hifs.create(root, "short".as_ref(), &new(FileType::File)).unwrap();
+        hifs.write(short, 0, &zeros[..100], Stamps::NONE).unwrap();
+        hifs.write(short, 50, &zeros, Stamps::NONE).unwrap();
+        // One byte among them does need room.
+        let mut zeros = zeros;
+        zeros[2 << 20] = 1;
+        let refused = hifs.write(hole, 5, &zeros, Stamps::NONE);
+        assert_eq!(refused.unwrap_err().kind(), Kind::NoSpace, "{layout:?}");
+        hifs.sync().unwrap_or_else(|e| panic!("{layout:?}: {e}"));
+        for name in ["hole", "short"] {
+            let gone = by_name::remove(&hifs, root, name.as_ref(), NOW).unwrap();
+            hifs.forget(gone);
+        }
+        hifs.sync().unwrap();
+        assert_same(&full, &device.snapshot(), &format!("{layout:?}"));
+    }
+}
+
 /// A refused operation leaves tree and image alone, whatever it is.
 #[test]
 fn what_is_refused_has_changed_nothing() {

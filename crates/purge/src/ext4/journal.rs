@@ -260,11 +260,15 @@ mod tests {
 
     /// An image that nobody mounts; `None` where there is no program for it, which is said.
     fn image(features: &str) -> Option<tempfile::NamedTempFile> {
+        image_of("4096", features)
+    }
+
+    fn image_of(block_len: &str, features: &str) -> Option<tempfile::NamedTempFile> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(32 << 20).unwrap();
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         let mut command = Command::new("mkfs.ext4");
-        command.args(["-q", "-F", "-b", "4096", "-O", features]).arg(file.path());
+        command.args(["-q", "-F", "-b", block_len, "-O", features]).arg(file.path());
         match command.env("PATH", path).stdin(Stdio::null()).status() {
             Ok(done) => assert!(done.success(), "{features}"),
             Err(e) => {
@@ -282,6 +286,21 @@ mod tests {
         {
             let Some(image) = image(features) else { return };
             assert_eq!(has_fast_commits(image.as_file()), Some(seen), "{features}");
+        }
+    }
+
+    #[test]
+    fn a_journal_is_found_in_every_shape() {
+        for block_len in ["1024", "2048", "4096"] {
+            for features in ["^bigalloc", "bigalloc", "^64bit", "^extent,^64bit"] {
+                let Some(file) = image_of(block_len, features) else { return };
+                let volume = Volume::of(file.as_file()).unwrap().unwrap();
+                let ranges = blocks(&volume).unwrap().unwrap();
+                let first = volume.read(ranges[0].start * volume.block_len(), 4).unwrap();
+                let what = format!("{features}, blocks of {block_len}");
+                assert_eq!(u32_at(&first, 0).swap_bytes(), MAGIC, "{what}");
+                assert_eq!(has_fast_commits(file.as_file()), Some(false), "{what}");
+            }
         }
     }
 

@@ -40,7 +40,6 @@ pub(super) struct Superblock {
     pub(super) journal_inode: u64,
     /// Whether small changes may go to an area of it for fast commits.
     pub(super) has_fast_commits: bool,
-    first_block: u64,
     inodes_per_group: u64,
     descriptor_len: usize,
     descriptors_together: bool,
@@ -77,7 +76,6 @@ impl Superblock {
             hash_seed: [0xEC, 0xF0, 0xF4, 0xF8].map(|at| u32_at(bytes, at)),
             journal_inode: u64::from(u32_at(bytes, 0xE0)),
             has_fast_commits: u32_at(bytes, 0x5C) & FAST_COMMITS != 0,
-            first_block: u64::from(u32_at(bytes, 0x14)),
             inodes_per_group,
             descriptor_len,
             descriptors_together: incompat & META_GROUPS == 0,
@@ -87,7 +85,10 @@ impl Superblock {
     /// Where the descriptor of an inode's group lies, and its length.
     pub(super) fn descriptor(&self, inode: u64) -> Option<(u64, usize)> {
         let group = inode.checked_sub(1)? / self.inodes_per_group;
-        let at = (self.first_block + 1) * self.block_len + group * self.descriptor_len as u64;
+        // Behind the block that has the superblock, which is not the first one of data where blocks
+        // of 1 KiB are in clusters.
+        let first = PLACE / self.block_len + 1;
+        let at = first * self.block_len + group * self.descriptor_len as u64;
         self.descriptors_together.then_some((at, self.descriptor_len))
     }
 

@@ -108,6 +108,20 @@ fn what_cannot_be_purged_stays_and_says_why() {
     drop(held);
 }
 
+/// Folders without a name of their own, which nobody can remove, as `rm` says, too.
+#[test]
+fn a_folder_has_to_be_named() {
+    for path in [".", "..", "/", "/tmp/.."] {
+        for recursive in [false, true] {
+            let options = RemovalOptions { recursive, ..plain() };
+            let (verdicts, failure) = purge(&[Path::new(path)], options);
+            assert_eq!(failure, Some(Kind::Invalid), "{path}: {verdicts:?}");
+            let Content::Kept(why) = &verdicts[0].content else { panic!("{verdicts:?}") };
+            assert!(why.contains("no name"), "{why}");
+        }
+    }
+}
+
 /// A link's target is another file: it is not touched.
 #[test]
 fn links_are_not_followed() {

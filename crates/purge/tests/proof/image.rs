@@ -33,6 +33,8 @@ pub(crate) enum Fs {
     Ext4Inline,
     /// Blocks are given out in clusters.
     Ext4Bigalloc,
+    /// In blocks of 1 KiB: the only ones that begin before the first block of data.
+    Ext4BigallocSmall,
     /// Names may be compared folded.
     Ext4Casefold,
     /// Small changes go to a journal of their own.
@@ -69,6 +71,9 @@ impl Fs {
             }
             Self::Ext4Bigalloc => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "bigalloc"], "loop", 64)
+            }
+            Self::Ext4BigallocSmall => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "1024", "-O", "bigalloc"], "loop", 64)
             }
             Self::Ext4Casefold => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "casefold"], "loop", 48)

@@ -177,6 +177,7 @@ games! {
     ext4_with_inodes_of_values: Fs::Ext4EaInode;
     ext4_with_content_in_inodes: Fs::Ext4Inline;
     ext4_with_clusters: Fs::Ext4Bigalloc;
+    ext4_with_clusters_of_small_blocks: Fs::Ext4BigallocSmall;
     ext4_with_folded_names: Fs::Ext4Casefold;
     ext4_with_fast_commits: Fs::Ext4FastCommit;
     xfs: Fs::Xfs;
