@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, Removal, encode_truncation};
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::inodes::Node;
 use crate::store::{Store, Write, block_of};
 
@@ -42,8 +42,20 @@ impl Store {
         })
     }
 
-    /// Writes `data` at `offset`. The size is that of what has been written, even on errors.
+    /// Writes `data` at `offset`. After an error the file is as long as it was; what was within it may
+    /// have been written over.
     pub(crate) fn write_content(&self, node: &mut Node, offset: u64, data: &[u8]) -> Result<()> {
+        let written = self.write_blocks(node, offset, data);
+        if written.is_ok() {
+            node.inode.size = node.inode.size.max(offset + data.len() as u64);
+            node.is_dirty = true;
+        } else {
+            self.forget_beyond(node);
+        }
+        written
+    }
+
+    fn write_blocks(&self, node: &Node, offset: u64, data: &[u8]) -> Result<()> {
         let len = self.node_len();
         let end = offset + data.len() as u64;
         // Where erase blocks are short, more at once would need more of them than are left.
@@ -67,19 +79,39 @@ impl Store {
             });
             at = part.end;
             if writes.len() == most || at == end {
-                let written = self.write_data(&writes);
-                if written.is_err() {
-                    // What was written beyond the end is not to be seen when the file grows.
-                    let beyond = node.inode.size.div_ceil(len);
-                    self.erase_blocks(node.ino, beyond);
-                    return written;
-                }
-                node.inode.size = node.inode.size.max(at);
-                node.is_dirty = true;
+                self.write_together(&writes)?;
                 writes.clear();
             }
         }
         Ok(())
+    }
+
+    /// Writes blocks at once, or one by one where free erase blocks are too few for all of them but what
+    /// is left in others is enough.
+    fn write_together(&self, writes: &[Write<'_>]) -> Result<()> {
+        match self.write_data(writes) {
+            Err(e) if e.kind() == Kind::NoSpace && self.have_room_one_by_one(writes) => {
+                writes.iter().try_for_each(|write| self.write_data(std::slice::from_ref(write)))
+            }
+            written => written,
+        }
+    }
+
+    fn have_room_one_by_one(&self, writes: &[Write<'_>]) -> bool {
+        let longest = writes.iter().map(|write| write.payload.len()).max().unwrap_or(0);
+        writes.len() > 1 && self.core().room_for(longest) >= writes.len() as u64
+    }
+
+    /// What a write that failed has left beyond the end is not to be seen when the file grows.
+    fn forget_beyond(&self, node: &Node) {
+        let size = node.inode.size;
+        self.erase_blocks(node.ino, size.div_ceil(self.node_len()));
+        // The last block may have more, too. A record that frees something finds room on a full volume.
+        if let Ok(writes) = self.truncation(node, size)
+            && writes.len() > 1
+        {
+            let _ = self.write_group(&writes);
+        }
     }
 
     /// A block with `bytes` at `from` of it, and what it has besides.
