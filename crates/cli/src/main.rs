@@ -30,6 +30,8 @@ use exit::{Failure, Outcome};
 
 fn main() -> ExitCode {
     tacita_daemon::voice::start();
+    // Without it the limit ends the program, as it does with most.
+    let _ = tacita_daemon::outlive_file_size_limit();
     // Known before the arguments are, since what is wrong with them is said so, too.
     let json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
     let arguments = match Arguments::try_parse_from(helper::words(std::env::args_os().collect())) {

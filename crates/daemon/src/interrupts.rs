@@ -1,8 +1,21 @@
 //! Signals that end serving.
 
+use std::sync::Arc;
+
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::{Error, Result};
+
+/// A write beyond the limit of how long files may be (`ulimit -f`) fails from now on, as on a full disk. A
+/// daemon that the kernel ended for it would leave a dead mount.
+///
+/// # Errors
+/// [`crate::Kind::Io`].
+pub fn outlive_file_size_limit() -> Result<()> {
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::default())
+        .map_err(|e| Error::from_io("cannot watch for signals", e))?;
+    Ok(())
+}
 
 /// Signals that end serving: SIGHUP, SIGINT, SIGTERM. To be made before mounting, for a signal that
 /// comes before anybody watches ends the process and leaves a dead mount.

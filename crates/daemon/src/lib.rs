@@ -17,5 +17,5 @@ pub mod voice;
 pub use error::{Error, Kind, Result};
 pub use failure::{Failure, exit};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
-pub use interrupts::Interrupts;
+pub use interrupts::{Interrupts, outlive_file_size_limit};
 pub use serving_lock::{Ending, ServingLock, Watch};
