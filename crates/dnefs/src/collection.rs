@@ -14,26 +14,25 @@ use crate::keys::State;
 use crate::log::{Head, RESERVED_LEBS};
 use crate::store::{Core, Store};
 
-/// Erase blocks that are made free in one go, above those that are reserved, at least.
+/// Erase blocks that are made free in one go, above those that are reserved.
 const WANTED_LEBS: u32 = 2;
 
 impl Store {
-    /// Makes erase blocks free, `wanted` besides those that are kept, as far as that is possible.
-    pub(crate) fn make_room(&self, wanted: u32) -> Result<()> {
+    /// Makes erase blocks free, as far as that is possible.
+    pub(crate) fn make_room(&self) -> Result<()> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let _blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         let mut core = self.core();
-        let made = core.make_room(self, wanted);
+        let made = core.make_room(self);
         self.poison(made)
     }
 }
 
 impl Core {
-    fn make_room(&mut self, store: &Store, wanted: u32) -> Result<()> {
+    fn make_room(&mut self, store: &Store) -> Result<()> {
         let volume = &*store.volume;
         let mut checkpointed = false;
-        let wanted = RESERVED_LEBS + wanted.max(WANTED_LEBS);
-        while self.log.free_lebs() < self.checkpoint_lebs_max() + wanted {
+        while self.log.free_lebs() < RESERVED_LEBS + self.checkpoint_lebs_max() + WANTED_LEBS {
             match self.log.victim(self.checkpoint_sqnum) {
                 Some(victim) if self.log.free_lebs() > 1 => self.collect(volume, victim)?,
                 _ if checkpointed => break,

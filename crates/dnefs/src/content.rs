@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use tacita_dnefs_format::node;
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, Removal, encode_truncation};
 
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::inodes::Node;
 use crate::store::{Store, Write, block_of};
 
@@ -58,9 +59,10 @@ impl Store {
     fn write_blocks(&self, node: &Node, offset: u64, data: &[u8]) -> Result<()> {
         let len = self.node_len();
         let end = offset + data.len() as u64;
-        // Where erase blocks are short, more at once would need more of them than are left.
-        let most = (2 * u64::from(self.layout.leb_len_bytes) / len).min(WRITE_NODES as u64);
-        let most = usize::try_from(most).expect("it is at most that many");
+        // No more at once than begins two erase blocks: so many can always be made free where there is
+        // room. For more of them collection would move what is needed to and fro.
+        let at_once = (u64::from(self.layout.leb_len_bytes) - 1) / (len + node::OVERHEAD as u64);
+        let most = usize::try_from(at_once.clamp(1, WRITE_NODES as u64)).expect("it is few");
         let mut writes = Vec::with_capacity(most);
         let mut at = offset;
         while at < end {
@@ -79,27 +81,11 @@ impl Store {
             });
             at = part.end;
             if writes.len() == most || at == end {
-                self.write_together(&writes)?;
+                self.write_data(&writes)?;
                 writes.clear();
             }
         }
         Ok(())
-    }
-
-    /// Writes blocks at once, or one by one where free erase blocks are too few for all of them but what
-    /// is left in others is enough.
-    fn write_together(&self, writes: &[Write<'_>]) -> Result<()> {
-        match self.write_data(writes) {
-            Err(e) if e.kind() == Kind::NoSpace && self.have_room_one_by_one(writes) => {
-                writes.iter().try_for_each(|write| self.write_data(std::slice::from_ref(write)))
-            }
-            written => written,
-        }
-    }
-
-    fn have_room_one_by_one(&self, writes: &[Write<'_>]) -> bool {
-        let longest = writes.iter().map(|write| write.payload.len()).max().unwrap_or(0);
-        writes.len() > 1 && self.core().room_for(longest) >= writes.len() as u64
     }
 
     /// What a write that failed has left beyond the end is not to be seen when the file grows.

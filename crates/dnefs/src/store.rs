@@ -91,8 +91,7 @@ pub(crate) struct Store {
 
 /// What a write has to wait for.
 enum Wanting {
-    /// So many erase blocks besides those that are kept.
-    Room(u32),
+    Room,
     Keys,
     Checkpoint,
 }
@@ -172,7 +171,7 @@ impl Store {
             drop(gate);
             if attempt > 2 {
                 return Err(match wanting {
-                    Wanting::Room(_) => Error::new(Kind::NoSpace, "no room is left on the volume"),
+                    Wanting::Room => Error::new(Kind::NoSpace, "no room is left on the volume"),
                     Wanting::Keys | Wanting::Checkpoint => Error::new(
                         Kind::NoKeys,
                         "the key storage area is full: every node needs a key",
@@ -180,7 +179,7 @@ impl Store {
                 });
             }
             match wanting {
-                Wanting::Room(lebs) => self.make_room(lebs)?,
+                Wanting::Room => self.make_room()?,
                 Wanting::Keys => drop(self.purge_keys(false)?),
                 Wanting::Checkpoint => self.checkpoint()?,
             }
@@ -243,7 +242,7 @@ impl Store {
         }
         match result {
             // What was written by then is written again, under other keys.
-            Err(e) if e.kind() == Kind::NoSpace => Ok(Some(Wanting::Room(core.log.lebs_for(most)))),
+            Err(e) if e.kind() == Kind::NoSpace => Ok(Some(Wanting::Room)),
             result => result.map(|()| None),
         }
     }
@@ -420,7 +419,7 @@ impl Core {
             self.kept_lebs()
         };
         if self.log.free_lebs() < kept + begun {
-            return Ok(Some(Wanting::Room(begun)));
+            return Ok(Some(Wanting::Room));
         }
         let keys = u32::try_from(writes.len()).unwrap_or(u32::MAX);
         let reserved = if may_on_full { RESERVED_KEYS / 2 } else { RESERVED_KEYS };
