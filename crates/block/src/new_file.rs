@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
+/// As many symbolic links as the kernel follows.
+const LINKS_MAX: u32 = 40;
+
 /// A regular file without a name, for its owner alone. [`NewFile::publish`] gives it its name;
 /// until then it goes with the process that makes it, however that ends, and what had the name
 /// before stays.
@@ -24,13 +27,17 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// An empty file that will be called `path`; a symbolic link there is followed.
+    /// An empty file that will be called `path`; a symbolic link there is followed, also to a file that
+    /// is not there yet.
     ///
     /// # Errors
-    /// If the folder is not there or cannot be written.
+    /// If the folder is not there or cannot be written; [`io::ErrorKind::InvalidInput`] if what has the
+    /// name is no regular file: a device would be gone, and nobody would hear of what it was to get.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref();
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let path = followed(path.as_ref());
+        if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let nameless = options
@@ -97,6 +104,19 @@ impl Drop for NewFile {
     }
 }
 
+/// Where symbolic links lead, as far as there are some.
+fn followed(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(there) = path.canonicalize() {
+            return there;
+        }
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = folder_of(&path).join(target);
+    }
+    path
+}
+
 fn is_not_offered(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::OPNOTSUPP | Errno::ISDIR))
@@ -150,5 +170,30 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(names(folder.path()), ["new"]);
         assert!(NewFile::create(folder.path().join("none/new")).is_err());
+    }
+
+    #[test]
+    fn takes_no_name_from_what_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for there in [&pipe, folder.path()] {
+            let refused = NewFile::create(there).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        for content in [b"first", b"other"] {
+            let new = NewFile::create(&link).unwrap();
+            new.file().write_all(content).unwrap();
+            new.publish().unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(fs::read(&file).unwrap(), content);
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tacita_block::NewFile;
 use tacita_daemon::control::path_to_json;
 use tacita_fist::{Error, Extension, Folder, Instrumented, Kernel, Kind, Owner, difference};
 
@@ -12,6 +14,9 @@ use crate::arguments::Fist as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::new_folder::NewFolder;
 use crate::output;
+
+/// Bytes of an extension at most: it is a page.
+const EXTENSION_LEN_MAX: u64 = 1 << 20;
 
 /// Places that are listed where a source is not understood.
 const LISTED: usize = 20;
@@ -21,14 +26,45 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Vectors { source, json } => vectors(source, *json),
         Command::Instrument { source, extension, out, name, diff, headers, json } => {
             let made = make(source, extension, name.as_deref(), headers.as_deref())?;
+            is_outside(out, source)?;
+            let patch = diff.as_deref().map(|file| begin_patch(file, source, extension));
+            let patch = patch.transpose()?;
             write(&made.1, out)?;
-            let patch = difference(&made.0, &made.1.files);
-            if let Some(file) = diff {
-                output::new_file(file, &patch)?;
+            if let Some((file, new)) = patch {
+                output::written(file, new, &difference(&made.0, &made.1.files))?;
             }
             tell(&made.1, out, *json)
         }
     }
+}
+
+/// Within its source a new file system would be taken for a part of it the next time.
+fn is_outside(out: &Path, source: &Path) -> Outcome<()> {
+    let out = std::path::absolute(out)?;
+    let above = out.ancestors().find_map(|above| above.canonicalize().ok());
+    let source = source.canonicalize()?;
+    if source.is_dir() && above.is_some_and(|above| above.starts_with(&source)) {
+        return Err(Failure::usage(format!("{}: lies in the source", out.display()))
+            .with_remedy("name a folder outside of it"));
+    }
+    Ok(())
+}
+
+/// The file of the patch, which is in place of nothing that was read.
+fn begin_patch<'a>(
+    file: &'a Path,
+    source: &Path,
+    extension: &Path,
+) -> Outcome<(&'a Path, NewFile)> {
+    if let Ok(there) = file.canonicalize()
+        && [source, extension]
+            .iter()
+            .any(|read| read.canonicalize().is_ok_and(|read| there.starts_with(read)))
+    {
+        return Err(Failure::usage(format!("{}: the patch would replace it", file.display()))
+            .with_remedy("give --diff a new file, not one of the source or the extension"));
+    }
+    Ok((file, output::beginning(file, None)?))
 }
 
 /// An error of the instrumenter; the source or the extension is what was given wrong.
@@ -108,7 +144,12 @@ pub(crate) fn make(
 
 /// An extension from a file; without one of this name, the one that comes with the program.
 fn read_extension(file: &Path) -> Outcome<Extension> {
-    let bytes = match (fs::read(file), file.to_str().and_then(tacita_fist::shipped)) {
+    let read = || {
+        let mut bytes = Vec::new();
+        fs::File::open(file)?.take(EXTENSION_LEN_MAX + 1).read_to_end(&mut bytes)?;
+        std::io::Result::Ok(bytes)
+    };
+    let bytes = match (read(), file.to_str().and_then(tacita_fist::shipped)) {
         (Ok(bytes), _) => bytes,
         (Err(_), Some(text)) => text.as_bytes().to_vec(),
         (Err(error), None) => {
@@ -120,6 +161,10 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
                 )));
         }
     };
+    if bytes.len() as u64 > EXTENSION_LEN_MAX {
+        let text = format!("{}: longer than {EXTENSION_LEN_MAX} bytes", file.display());
+        return Err(Failure::usage(text).with_remedy("an extension is a page or two of text"));
+    }
     Extension::parse(file, bytes).map_err(|e| of_fist(&e))
 }
 
@@ -131,7 +176,7 @@ fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
             std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotADirectory => {
                 Failure::usage(text).with_remedy("name a folder that does not exist yet")
             }
-            _ => Failure::new(exit::DEVICE, text),
+            _ => Failure { cause: text, ..Failure::from(error) },
         }
     };
     let new = NewFolder::prepare(out).map_err(failed)?;

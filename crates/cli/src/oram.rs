@@ -62,6 +62,10 @@ fn init(command: &Command) -> Outcome<()> {
         if is_new && error.kind() != Kind::Storage {
             let _ = std::fs::remove_file(key);
         }
+        if error.kind() == Kind::Busy {
+            let failure = Failure::new(exit::BUSY, format!("{store}: {error}"));
+            return Err(failure.with_remedy("name another place for the new one"));
+        }
         return Err(failure(&error));
     }
     let facts = json!({

@@ -12,6 +12,7 @@ use tacita_block::NewFile;
 pub(crate) use tacita_daemon::voice::say;
 
 use crate::exit::{Failure, Outcome};
+use crate::recognise::{self, Made};
 
 /// Prints text to stdout. A reader that has gone is no error.
 pub(crate) fn print(text: &str) -> Outcome<()> {
@@ -76,18 +77,42 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// A file for what a command puts out, which is there when it is published. It takes no name from an
+/// image, a volume, a key or anything else that was made to be kept, not even by force: `again` is what
+/// the same command has put out before, if that is known by how it begins.
+pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
+    let name = path.display();
+    if path.exists() && !path.is_file() {
+        return Err(
+            Failure::usage(format!("{name}: not a regular file")).with_remedy("name a new file")
+        );
+    }
+    match recognise::made_at(path).filter(|made| Some(*made) != again) {
+        Some(made) => Err(Failure::usage(format!("{name}: this is {}", made.article()))
+            .with_remedy("name a new file, or remove this one if nobody needs it")),
+        None => NewFile::create(path).map_err(|e| of_file(path, e)),
+    }
+}
+
 /// Writes a file, which is there when it is whole.
 pub(crate) fn new_file(path: &Path, text: &str) -> Outcome<()> {
+    written(path, beginning(path, None)?, text)
+}
+
+/// Writes a file that was begun before.
+pub(crate) fn written(path: &Path, new: NewFile, text: &str) -> Outcome<()> {
     let write = || -> std::io::Result<()> {
-        let new = NewFile::create(path)?;
         new.file().write_all(text.as_bytes())?;
         new.file().set_permissions(Permissions::from_mode(0o644))?;
         new.publish()
     };
-    write().map_err(|e| {
-        let Failure { code, cause, .. } = Failure::from(e);
-        Failure::new(code, format!("{}: {cause}", path.display()))
-    })
+    write().map_err(|e| of_file(path, e))
+}
+
+/// A failure with a file.
+pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
+    let Failure { code, cause, .. } = Failure::from(error);
+    Failure::new(code, format!("{}: {cause}", path.display()))
 }
 
 /// How it looks when something is at work, nobody knows for how long.

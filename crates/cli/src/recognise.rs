@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -14,7 +15,7 @@ use crate::{dnefs, hifs, output, passwords, pddm, status};
 
 /// What a file, device or folder is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
+pub(crate) enum Made {
     Hifs,
     Pddm,
     Dnefs,
@@ -22,12 +23,32 @@ enum Made {
     Other(&'static str, &'static str),
 }
 
+impl Made {
+    /// What `tacita dnefs dump` puts out.
+    pub(crate) const DUMP: Self = Self::Other("raw dump of flash", "tacita dnefs audit");
+    /// What `tacita oram trace` puts out.
+    pub(crate) const TRACE: Self =
+        Self::Other("trace of an oblivious store", "tacita oram trace --from FILE");
+
+    /// What it is, for a sentence.
+    pub(crate) fn article(self) -> String {
+        let what = match self {
+            Self::Hifs => "image of HIFS",
+            Self::Pddm => "device of PD-DM",
+            Self::Dnefs => "volume of DNEFS",
+            Self::Other(what, _) => what,
+        };
+        let article = if what.starts_with(['a', 'i']) { "an" } else { "a" };
+        format!("{article} {what}")
+    }
+}
+
 /// How things begin.
 const BEGINNINGS: [(&[u8], Made); 7] = [
     (b"TACITAHI", Made::Hifs),
     (b"TACITAPD", Made::Pddm),
     (b"TACITAFL", Made::Dnefs),
-    (b"UBI#", Made::Other("raw dump of flash", "tacita dnefs audit")),
+    (b"UBI#", Made::DUMP),
     (
         b"TACITANC",
         Made::Other("anchor of an oblivious store", "tacita oram check ADDRESS --key FILE"),
@@ -36,10 +57,7 @@ const BEGINNINGS: [(&[u8], Made); 7] = [
         b"tacita-oram-key",
         Made::Other("key of an oblivious store", "tacita oram check ADDRESS --key FILE"),
     ),
-    (
-        b"tacita oram trace",
-        Made::Other("trace of an oblivious store", "tacita oram trace --from FILE"),
-    ),
+    (b"tacita oram trace", Made::TRACE),
 ];
 
 /// The file of a store's folder that holds its root, and how that begins.
@@ -80,6 +98,11 @@ pub(crate) fn info(file: PathBuf, json: bool) -> Outcome<()> {
     }
 }
 
+/// What a file is, if Tacita made it.
+pub(crate) fn made_at(path: &Path) -> Option<Made> {
+    recognised(path).ok()
+}
+
 fn recognised(path: &Path) -> Outcome<Made> {
     if dnefs::is_device(path) {
         return Ok(Made::Dnefs);
@@ -88,6 +111,10 @@ fn recognised(path: &Path) -> Outcome<Made> {
         let (name, beginning) = STORE_ROOT;
         let found = begins(&path.join(name)).is_ok_and(|bytes| bytes.starts_with(beginning));
         return if found { Ok(STORE) } else { Err(unknown(path)) };
+    }
+    // Nobody may ever write to a pipe, and opening some devices does something.
+    if path.metadata().is_ok_and(|there| !there.is_file() && !there.file_type().is_block_device()) {
+        return Err(unknown(path));
     }
     let bytes =
         begins(path).map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))?;
@@ -134,5 +161,9 @@ mod tests {
         std::fs::write(folder.path().join("root"), b"TACITORM and more").unwrap();
         assert_eq!(recognised(folder.path()).unwrap(), STORE);
         assert_eq!(recognised(&folder.path().join("none")).unwrap_err().code, exit::DEVICE);
+        let pipe = folder.path().join("pipe");
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(recognised(&pipe).unwrap_err().code, exit::DEVICE);
     }
 }

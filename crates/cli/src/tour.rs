@@ -145,6 +145,11 @@ fn wrapped(text: &str, indent: &str, width: usize) -> String {
 }
 
 pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
+    // Nobody is to wait for all of it to hear that it cannot be written.
+    let page = match arguments.html.as_deref() {
+        Some(path) => Some((path, output::beginning(path, None)?)),
+        None => None,
+    };
     let scratch;
     let folder: PathBuf = if let Some(keep) = &arguments.keep {
         fs::create_dir_all(keep)?;
@@ -169,8 +174,8 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
         let chapters: Vec<Value> = chapters.iter().map(|(stop, c)| c.json(stop)).collect();
         output::facts(true, &json!({ "chapters": chapters, "holds": holds }), "")?;
     }
-    if let Some(path) = &arguments.html {
-        output::new_file(path, &page::page(&chapters))?;
+    if let Some((path, new)) = page {
+        output::written(path, new, &page::page(&chapters))?;
         tell(&format!("The page is {}.\n", path.display()))?;
     }
     if let Some(keep) = &arguments.keep {

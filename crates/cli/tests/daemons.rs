@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
 static TURN: Mutex<()> = Mutex::new(());
 const TIME_MAX: Duration = Duration::from_mins(5);
@@ -31,6 +33,9 @@ fn expect(code: i32, arguments: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
     if code == 0 { String::from_utf8(output.stdout).unwrap() } else { said }
 }
+
+/// A user for whom nothing is special.
+const OTHER: u32 = 65534;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -118,6 +123,40 @@ fn a_daemon_is_found_from_another_mount_namespace() {
 }
 
 /// What fails in the background is heard, and no name with it.
+/// What other users have mounted even root may not look into: who has is in the mount table.
+#[test]
+fn root_asks_daemons_of_other_users() {
+    let test = "root_asks_daemons_of_other_users";
+    let Some(bench) = Bench::new(test) else { return };
+    if !rustix::process::geteuid().is_root() || skip_without(test, &["fusermount3"]) {
+        eprintln!("SKIPPED: {test}: not root, or no fusermount3");
+        return;
+    }
+    let (folder, dir) = (bench.files.path(), bench.guard.path());
+    for open in [folder, dir.parent().unwrap()] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for theirs in [folder, dir] {
+        chown(theirs, Some(OTHER), Some(OTHER)).unwrap();
+    }
+    let image = folder.join("image");
+    let theirs = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        command.uid(OTHER).gid(OTHER).args(arguments).stdin(Stdio::null()).output()
+    };
+    let Ok(made) = theirs(&["hifs", "format", text(&image), "--size", "16M"]) else {
+        eprintln!("SKIPPED: {test}: others cannot run the program where it lies");
+        return;
+    };
+    assert!(made.status.success(), "{made:?}");
+    let mounted = theirs(&["hifs", "mount", text(&image), text(dir)]).unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    assert!(fs::metadata(dir).is_err(), "else this shows nothing");
+    assert_eq!(status(dir)["system"], "hifs");
+    expect(0, &["sync", text(dir)]);
+    expect(0, &["umount", text(dir)]);
+}
+
 #[test]
 fn a_failure_in_the_background_is_told() {
     let test = "a_failure_in_the_background_is_told";

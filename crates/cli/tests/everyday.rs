@@ -93,6 +93,61 @@ fn whatever_was_made_is_recognised() {
     }
 }
 
+/// What a command puts out never takes the place of what is to be kept, whether it is what the command has
+/// read or something else, and not that of a device.
+#[test]
+fn nothing_that_was_made_is_replaced_by_what_is_put_out() {
+    let _watchdog =
+        Watchdog::start("nothing_that_was_made_is_replaced_by_what_is_put_out", TIME_MAX);
+    let folder = made();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    expect(0, &["dnefs", "dump", &at("dnefs"), &at("dump")]);
+    fs::write(at("drawing"), "of before").unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), fifo, 0o600.into(), 0).unwrap();
+    for target in ["dnefs", "hifs", "pddm", "key", "pipe", "store"].map(at) {
+        let before = fs::symlink_metadata(&target).unwrap();
+        let bytes = before.is_file().then(|| fs::read(&target).unwrap());
+        for command in [
+            &["dnefs", "dump", &at("dnefs"), &target][..],
+            &["dnefs", "map", &at("dnefs"), "--svg", &target],
+            &["hifs", "map", &at("hifs"), "--svg", &target],
+            &["tour", "hifs", "--html", &target],
+            &["oram", "trace", "unix:none", "--listen", "unix:none", "--out", &target],
+        ] {
+            let (_, said) = expect(2, command);
+            assert!(said.contains(&target), "{said}");
+        }
+        assert_eq!(fs::symlink_metadata(&target).unwrap().file_type(), before.file_type());
+        assert_eq!(bytes, before.is_file().then(|| fs::read(&target).unwrap()));
+    }
+    expect(2, &["dnefs", "format", &at("pipe"), "--size", "16M", "--force"]);
+    // Whose command they are of replaces them.
+    expect(0, &["dnefs", "dump", &at("dnefs"), &at("dump")]);
+    expect(0, &["hifs", "map", &at("hifs"), "--svg", &at("drawing")]);
+    expect(2, &["hifs", "map", &at("hifs"), "--svg", &at("dump")]);
+    for command in [["check", &at("pipe")], ["info", &at("pipe")]] {
+        expect(4, &command);
+    }
+}
+
+/// `ulimit -f` is a disk that is full at some point, and ends no program that serves others.
+#[test]
+fn a_limit_of_the_length_of_files_is_an_error() {
+    let _watchdog = Watchdog::start("a_limit_of_the_length_of_files_is_an_error", TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    for system in ["hifs", "dnefs"] {
+        let image = folder.path().join(system);
+        let line =
+            format!("ulimit -f 100; exec {TACITA} {system} format {} --size 16M", text(&image));
+        let done = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(4), "{said}");
+        assert!(said.contains("File too large"), "{said}");
+        assert!(!image.exists());
+    }
+}
+
 #[test]
 fn json_has_a_version_also_where_it_fails() {
     let folder = tempfile::tempdir().unwrap();

@@ -65,6 +65,42 @@ fn a_new_file_system_and_its_patch_are_written() {
     assert_eq!(again.status.code(), Some(2), "the folder is there already");
 }
 
+/// What is made is put neither in place of what it is made from nor within it, and not at all if the patch
+/// has no place.
+#[test]
+fn sources_stay_as_they_are() {
+    let work = tempfile::tempdir().unwrap();
+    let at = |name: &str| work.path().join(name);
+    let source = at("source");
+    fs::create_dir(&source).unwrap();
+    fs::copy(samples().join("pitfalls/returns.c"), source.join("returns.c")).unwrap();
+    fs::write(at("own.fist"), tacita_fist::shipped("trace").unwrap()).unwrap();
+    let headers = samples().join("kernel");
+    let make = |out: &Path, patch: &Path, extension: &str| {
+        let arguments = ["fist", "instrument", text(&source), extension, "--out", text(out)];
+        let more = ["--headers", text(&headers), "--diff", text(patch)];
+        let done = tacita(&[&arguments[..], &more].concat());
+        (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (own, patch) = (at("own.fist"), at("patch"));
+    for (out, diff, code) in [
+        (source.join("out"), &patch, 2),
+        (source.join("new/out"), &patch, 2),
+        (at("out"), &own, 2),
+        (at("out"), &source.join("returns.c"), 2),
+        (at("out"), &at("none/patch"), 4),
+    ] {
+        let (ended, said) = make(&out, diff, text(&own));
+        assert_eq!(ended, code, "{said}");
+        assert!(!out.exists() && !patch.exists());
+    }
+    let endless = make(&at("out"), &patch, "/dev/zero");
+    assert_eq!(endless.0, 2, "{}", endless.1);
+    assert_eq!(fs::read_dir(&source).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(&own).unwrap(), tacita_fist::shipped("trace").unwrap());
+    assert_eq!(make(&at("out"), &patch, text(&own)).0, 0);
+}
+
 #[test]
 fn what_is_refused_is_shown_with_its_place_and_leaves_nothing() {
     let work = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use tacita_dnefs_format::node;
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, Removal, encode_truncation};
 
 use crate::error::Result;
@@ -42,13 +43,26 @@ impl Store {
         })
     }
 
-    /// Writes `data` at `offset`. The size is that of what has been written, even on errors.
+    /// Writes `data` at `offset`. After an error the file is as long as it was; what was within it may
+    /// have been written over.
     pub(crate) fn write_content(&self, node: &mut Node, offset: u64, data: &[u8]) -> Result<()> {
+        let written = self.write_blocks(node, offset, data);
+        if written.is_ok() {
+            node.inode.size = node.inode.size.max(offset + data.len() as u64);
+            node.is_dirty = true;
+        } else {
+            self.forget_beyond(node);
+        }
+        written
+    }
+
+    fn write_blocks(&self, node: &Node, offset: u64, data: &[u8]) -> Result<()> {
         let len = self.node_len();
         let end = offset + data.len() as u64;
-        // Where erase blocks are short, more at once would need more of them than are left.
-        let most = (2 * u64::from(self.layout.leb_len_bytes) / len).min(WRITE_NODES as u64);
-        let most = usize::try_from(most).expect("it is at most that many");
+        // No more at once than begins two erase blocks: so many can always be made free where there is
+        // room. For more of them collection would move what is needed to and fro.
+        let at_once = (u64::from(self.layout.leb_len_bytes) - 1) / (len + node::OVERHEAD as u64);
+        let most = usize::try_from(at_once.clamp(1, WRITE_NODES as u64)).expect("it is few");
         let mut writes = Vec::with_capacity(most);
         let mut at = offset;
         while at < end {
@@ -67,19 +81,23 @@ impl Store {
             });
             at = part.end;
             if writes.len() == most || at == end {
-                let written = self.write_data(&writes);
-                if written.is_err() {
-                    // What was written beyond the end is not to be seen when the file grows.
-                    let beyond = node.inode.size.div_ceil(len);
-                    self.erase_blocks(node.ino, beyond);
-                    return written;
-                }
-                node.inode.size = node.inode.size.max(at);
-                node.is_dirty = true;
+                self.write_data(&writes)?;
                 writes.clear();
             }
         }
         Ok(())
+    }
+
+    /// What a write that failed has left beyond the end is not to be seen when the file grows.
+    fn forget_beyond(&self, node: &Node) {
+        let size = node.inode.size;
+        self.erase_blocks(node.ino, size.div_ceil(self.node_len()));
+        // The last block may have more, too. A record that frees something finds room on a full volume.
+        if let Ok(writes) = self.truncation(node, size)
+            && writes.len() > 1
+        {
+            let _ = self.write_group(&writes);
+        }
     }
 
     /// A block with `bytes` at `from` of it, and what it has besides.

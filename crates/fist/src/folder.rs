@@ -1,6 +1,8 @@
 //! The source of a file system as a folder: its files, the C among them parsed.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
@@ -138,11 +140,15 @@ fn read_below(root: &Path, below: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>)
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Error::io(path, &error);
-    if std::fs::metadata(path).map_err(failed)?.len() > LEN_MAX {
+    // What is no file, such as a pipe, tells no length before it is read.
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(LEN_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LEN_MAX {
         return Err(Error::new(
             Kind::Source,
             format!("{}: longer than {LEN_MAX} bytes", path.display()),
         ));
     }
-    std::fs::read(path).map_err(failed)
+    Ok(bytes)
 }

@@ -104,7 +104,7 @@ impl Geometry {
         }
         let bottom = Generation { level: geometry.levels(), number: u64::MAX >> 32 };
         if u32::try_from(geometry.slots_wanted(bottom)).is_err() {
-            return refuse("so many blocks need more slots than can be numbered");
+            return refuse("so many blocks need more slots than can be numbered: 2^31 never do");
         }
         Ok(geometry)
     }
@@ -178,10 +178,8 @@ impl Geometry {
         let slots_max = u64::from(self.bucket_slots);
         let mut buckets = 1;
         if wanted > slots_max {
-            buckets = wanted / slots_max;
-            while with_slack(wanted.div_ceil(buckets)) > slots_max {
-                buckets += 1;
-            }
+            // As few as leave each of them its slack. A query asks for shapes: nothing is counted up to.
+            buckets = wanted.div_ceil(mean_within(slots_max));
         }
         let slots = if buckets == 1 { wanted } else { with_slack(wanted.div_ceil(buckets)) };
         let pages = reals.div_ceil(ITEMS_PER_PAGE);
@@ -248,8 +246,47 @@ pub(crate) fn items_header(slots: u32, item_len: usize) -> [u8; ITEMS_HEADER_LEN
     header
 }
 
+/// The greatest mean that, with its slack, is `slots` at most.
+fn mean_within(slots: u64) -> u64 {
+    let (mut within, mut beyond) = (1, slots);
+    while beyond - within > 1 {
+        let middle = u64::midpoint(within, beyond);
+        if with_slack(middle) <= slots { within = middle } else { beyond = middle }
+    }
+    within
+}
+
 /// `mean` and as much more as chance exceeds with a probability below 2^-80 (Chernoff: exp(-d^2 / (2 m
 /// + 2 d / 3)) at d = 11 sqrt(m) + 40).
 pub fn with_slack(mean: u64) -> u64 {
     mean + 11 * (mean.isqrt() + 1) + 40
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each query asks for shapes, so what they cost must not grow with the store.
+    #[test]
+    fn buckets_are_as_few_as_chance_allows_and_found_at_once() {
+        for capacity in [5_000, 1 << 20, 77_777_777, 3_000_000_000] {
+            for slots_max in [256, 1_000, 8_192] {
+                let Ok(geometry) = Geometry::new(4096, 256, 4, capacity)
+                    .and_then(|geometry| geometry.with_buckets(slots_max))
+                else {
+                    continue;
+                };
+                let bottom = Generation { level: geometry.levels(), number: u64::MAX >> 32 };
+                let Shape { buckets, slots, .. } = geometry.shape(bottom);
+                let wanted = geometry.slots_wanted(bottom);
+                let needed = |buckets: u32| with_slack(wanted.div_ceil(buckets.into()));
+                assert_eq!(u64::from(slots), needed(buckets));
+                assert!(slots <= slots_max, "{slots} slots of {slots_max}");
+                assert!(needed(buckets - 1) > slots_max.into(), "{buckets} are more than needed");
+                for _ in 0..1_000_000 {
+                    assert_eq!(geometry.shape(bottom).buckets, buckets);
+                }
+            }
+        }
+    }
 }

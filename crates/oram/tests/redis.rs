@@ -78,6 +78,9 @@ async fn no_server_and_no_name() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("unix:{}", folder.path().join("none").display());
     assert_eq!(RedisStore::open(&url, "s").await.unwrap_err().kind(), Kind::Storage);
+    // Whoever types a path may mean one from here.
+    let error = RedisStore::open("unix:no/socket", "s").await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Storage, "{error}");
     for (url, name) in [("mailto:x", "s"), (&url, ""), (&url, "A*")] {
         assert_eq!(RedisStore::open(url, name).await.unwrap_err().kind(), Kind::Parameters);
     }

@@ -27,7 +27,7 @@ mod requests;
 mod sync_timer;
 mod unmount;
 
-pub use mount::{Mount, mount, run_until_unmounted};
+pub use mount::{Mount, can_mount, mount, run_until_unmounted};
 pub use mount_options::MountOptions;
 pub use remount::remount;
 pub use unmount::{unmount, unmount_telling, unmount_within};

@@ -68,6 +68,9 @@ pub(crate) enum Dnefs {
         /// Overwrite VOLUME if it is there
         #[arg(long)]
         force: bool,
+        /// Print what was made as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Mount a volume; returns when it is ready
     Mount {

@@ -5,31 +5,69 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use rustix::process::{getgid, getuid};
+use serde_json::{Value, json};
 use tacita_block::{NewFile, size};
 use tacita_clock::{Clock, System};
-use tacita_dnefs::{CipherChoice, Compression, FormatOptions, Layout, Time, plan, read_superblock};
+use tacita_daemon::control::path_to_json;
+use tacita_dnefs::{
+    CipherChoice, Compression, FormatOptions, Layout, Parameters, Time, plan, read_superblock,
+};
 use tacita_flash::{Behaviour, Emulator, EmulatorOptions, EraseReport, Leb, Volume};
 use tacita_secret::Password;
 
 use super::chip::{Chip, is_device};
 use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
-use crate::passwords;
+use crate::{output, passwords};
 
 /// What is made when nothing else is said.
 const PAGE_LEN_BYTES: u64 = 2048;
 const PAGES_PER_BLOCK: u32 = 64;
 
 pub(super) fn format(command: &Command) -> Outcome<()> {
-    let Command::Format { volume: path, .. } = command else {
+    let Command::Format { volume: path, json, .. } = command else {
         unreachable!("called for format");
     };
-    if is_device(path) { format_device(command) } else { format_file(command) }
+    let made = if is_device(path) { format_device(command) } else { format_file(command) }?;
+    output::facts(*json, &made.facts(path), &made.text(path))?;
+    told(path, Ok(made.erased))
+}
+
+/// A new volume.
+struct Made {
+    layout: Layout,
+    parameters: Parameters,
+    erased: EraseReport,
+}
+
+impl Made {
+    /// Bytes of the erase blocks that nodes are in.
+    fn main_bytes(&self) -> u64 {
+        u64::from(self.layout.main_lebs) * u64::from(self.parameters.leb_len_bytes)
+    }
+
+    fn facts(&self, path: &Path) -> Value {
+        json!({
+            "volume": path_to_json(path),
+            "main_bytes": self.main_bytes(),
+            "node_bytes": self.parameters.node_len_bytes,
+            "keys": self.layout.keys(),
+        })
+    }
+
+    fn text(&self, path: &Path) -> String {
+        format!(
+            "{}: {} for nodes of up to {}, {} keys\n",
+            path.display(),
+            size::show(self.main_bytes()),
+            size::show(u64::from(self.parameters.node_len_bytes)),
+            self.layout.keys()
+        )
+    }
 }
 
 /// On a device, whose shape is what it is.
-fn format_device(command: &Command) -> Outcome<()> {
+fn format_device(command: &Command) -> Outcome<Made> {
     let Command::Format { volume: path, size, page_size, pages_per_block, force, .. } = command
     else {
         unreachable!("called for format");
@@ -60,7 +98,7 @@ fn is_in_use(volume: &dyn Volume) -> tacita_flash::Result<bool> {
 }
 
 /// In a file, which becomes an emulated chip.
-fn format_file(command: &Command) -> Outcome<()> {
+fn format_file(command: &Command) -> Outcome<Made> {
     let Command::Format { volume: path, size, page_size, pages_per_block, force, .. } = command
     else {
         unreachable!("called for format");
@@ -73,6 +111,10 @@ fn format_file(command: &Command) -> Outcome<()> {
             .with_remedy("give --size, as --size 256M"));
     };
     let options = options(command)?;
+    if path.exists() && !path.is_file() {
+        let text = format!("{}: neither a file nor a volume of UBI", path.display());
+        return Err(Failure::usage(text).with_remedy("name a new file"));
+    }
     if path.exists() && !force {
         return Err(Failure::usage(format!("{}: it exists already", path.display()))
             .with_remedy("give --force to overwrite it"));
@@ -96,35 +138,28 @@ fn format_file(command: &Command) -> Outcome<()> {
             return Err(exit::of_flash(path, &e));
         }
     }
-    let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", path.display()));
+    let failed = |e| output::of_file(path, e);
     let new = NewFile::create(path).map_err(failed)?;
     let file = new.file().try_clone().map_err(failed)?;
     let chip = Emulator::create_in(file, &chip).map_err(|e| exit::of_flash(path, &e))?;
     let chip: Arc<dyn Volume> = Arc::new(chip);
-    fill(path, &chip, &options, password.as_ref())?;
-    new.publish().map_err(failed)
+    let made = fill(path, &chip, &options, password.as_ref())?;
+    new.publish().map_err(failed)?;
+    Ok(made)
 }
 
-/// Makes the volume, and says how large it is.
+/// Makes the volume.
 fn fill(
     path: &Path,
     volume: &Arc<dyn Volume>,
     options: &FormatOptions,
     password: Option<&Password>,
-) -> Outcome<()> {
+) -> Outcome<Made> {
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
-    let erase = tacita_dnefs::format(volume, options, password).map_err(of)?;
+    let erased = tacita_dnefs::format(volume, options, password).map_err(of)?;
     let parameters = read_superblock(&**volume).map_err(of)?.parameters;
     let layout = Layout::new(&parameters).expect("it was made so");
-    let main = u64::from(layout.main_lebs) * u64::from(parameters.leb_len_bytes);
-    output::say(&format!(
-        "{}: {} for nodes of up to {}, {} keys",
-        path.display(),
-        size::show(main),
-        size::show(u64::from(parameters.node_len_bytes)),
-        layout.keys()
-    ));
-    told(path, Ok(erase))
+    Ok(Made { layout, parameters, erased })
 }
 
 fn options(command: &Command) -> Outcome<FormatOptions> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tacita_block::NewFile;
 use tacita_dnefs::{CipherChoice, Protection, read_superblock};
 
 use super::chip::Chip;
 use crate::exit::{self, Failure, Outcome};
+use crate::recognise::Made;
 use crate::{output, passwords};
 
 pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<()> {
@@ -63,8 +63,8 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
 
 pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let chip = Chip::open(path)?;
-    let failed = |e: std::io::Error| Failure::new(exit::DEVICE, format!("{}: {e}", out.display()));
-    let new = NewFile::create(out).map_err(failed)?;
+    let failed = |e| output::of_file(out, e);
+    let new = output::beginning(out, Some(Made::DUMP))?;
     let geometry = chip.volume().geometry();
     // Two pages of each block are headers of UBI.
     let block_len = u64::from(geometry.leb_len_bytes) + 2 * u64::from(geometry.page_len_bytes);

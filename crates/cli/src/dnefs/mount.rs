@@ -14,7 +14,7 @@ use tacita_dnefs::{
 };
 use tacita_flash::Volume;
 use tacita_vfs::Posix;
-use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, can_mount, mount, run_until_unmounted};
 
 use super::chip::Chip;
 use super::receipts;
@@ -110,7 +110,16 @@ fn start(command: &Command) -> Outcome<Serving> {
     let (policy, scope) = policy(command);
     let interrupts = Interrupts::watch()?;
     let volume = Chip::open(path)?.volume();
+    let mount_options = MountOptions {
+        fs_name: MountOptions::source(&std::path::absolute(path)?, "tacita-dnefs"),
+        subtype: "tacita-dnefs".to_owned(),
+        extra: options.clone(),
+        sync_interval: SYNC_EVERY,
+        ..MountOptions::default()
+    };
     let dnefs = if *ephemeral {
+        // What the volume holds is destroyed for a mount, and not for a slip of the hand.
+        can_mount(dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
         begin(path, volume, *force)?
     } else {
         let password = super::password(path, &*volume, from)?;
@@ -125,13 +134,6 @@ fn start(command: &Command) -> Outcome<Serving> {
         );
     }
     let due = dnefs.due_by(&policy);
-    let mount_options = MountOptions {
-        fs_name: MountOptions::source(&std::path::absolute(path)?, "tacita-dnefs"),
-        subtype: "tacita-dnefs".to_owned(),
-        extra: options.clone(),
-        sync_interval: SYNC_EVERY,
-        ..MountOptions::default()
-    };
     let posix = Arc::new(Posix::new(dnefs, Arc::new(System)));
     let mounted = mount(Arc::clone(&posix), dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
     let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), scope });

@@ -36,11 +36,15 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let (caller, ends) = when_to_end()?;
     let running = Running::start(store, &listening(reach)?, Limits::default());
     let running = running.map_err(|error| {
-        if error.kind() == Kind::Unreachable {
-            return Failure::new(exit::BUSY, error.to_string())
-                .with_remedy("does another server listen there already?");
-        }
-        failure(&error)
+        let remedy = match error.kind() {
+            Kind::Unreachable => "does another server listen there already?",
+            Kind::Busy => {
+                "a store has one server: `tacita status FOLDER` says where it listens, \
+                 `tacita oram close FOLDER` ends it"
+            }
+            _ => return failure(&error),
+        };
+        Failure::new(exit::BUSY, error.to_string()).with_remedy(remedy)
     })?;
     let running = Arc::new(running);
     let source = match store {

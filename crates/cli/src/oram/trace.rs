@@ -16,7 +16,8 @@ use super::failure;
 use super::serve::when_to_end;
 use crate::arguments::OramTrace as Arguments;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, of_file};
+use crate::recognise::Made;
 
 pub(crate) use picture::{Trace, draw};
 
@@ -55,11 +56,12 @@ impl Write for NewFileWriter {
 }
 
 impl Recording {
-    fn begin(out: Option<&Path>, is_drawn: bool) -> std::io::Result<Self> {
+    fn begin(out: Option<&Path>, is_drawn: bool) -> Outcome<Self> {
         let mut file = None;
         if let Some(out) = out {
-            let mut new = BufWriter::new(NewFileWriter(NewFile::create(out)?));
-            new.write_all(text::HEAD.as_bytes())?;
+            let new = output::beginning(out, Some(Made::TRACE))?;
+            let mut new = BufWriter::new(NewFileWriter(new));
+            new.write_all(text::HEAD.as_bytes()).map_err(|e| of_file(out, e))?;
             file = Some(new);
         }
         let kept = is_drawn.then(Vec::new);
@@ -94,7 +96,7 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
         Some(out) => of_file(out, e),
         None => Failure::from(e),
     };
-    let recording = Recording::begin(out, arguments.svg.is_some()).map_err(of_out)?;
+    let recording = Recording::begin(out, arguments.svg.is_some())?;
     let recording = Arc::new(Mutex::new(recording));
     let telling = Arc::clone(&recording);
     let recorder = Recorder::start(address, listen, move |event| {
@@ -164,11 +166,6 @@ fn read(path: &Path) -> Outcome<Vec<Event>> {
 }
 
 /// A failure with a file of a recording.
-fn of_file(path: &Path, error: std::io::Error) -> Failure {
-    let Failure { code, cause, .. } = Failure::from(error);
-    Failure::new(code, format!("{}: {cause}", path.display()))
-}
-
 fn of_totals(totals: &Totals) -> Value {
     json!({
         "connections": totals.connections,

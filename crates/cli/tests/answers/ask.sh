@@ -83,7 +83,7 @@ ask status -- socket
 ask pddm close -- socket --drop
 ask_in_vain pddm check device --password-file folder/file
 
-run dnefs format chip --size 16M
+ask dnefs format -- chip --size 16M
 run dnefs dump chip before
 run dnefs mount chip mnt
 echo text > mnt/file

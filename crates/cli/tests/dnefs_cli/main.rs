@@ -149,6 +149,11 @@ fn nothing_outlives_an_ephemeral_mount() {
     assert!(refused.contains("destroys") && refused.contains("--force"), "{refused}");
     fail(2, &["dnefs", "mount", &volume, dir, "--force"]);
     assert_eq!(fs::read(bench.dump(&volume, "same")).unwrap(), fs::read(&before).unwrap());
+    // Where nothing can be mounted nothing is destroyed.
+    let nowhere = bench.text("nowhere");
+    fail(2, &["dnefs", "mount", &volume, &nowhere, "--ephemeral", "--force"]);
+    fail(2, &["dnefs", "mount", &volume, dir, "--ephemeral", "--force", "-o", "no-such-option"]);
+    succeed(&["dnefs", "check", &volume]);
     succeed(&["dnefs", "mount", &volume, dir, "--ephemeral", "--force"]);
     assert!(!guard.join("kept").exists());
     fs::write(guard.join("scratch"), "scratch".repeat(9000)).unwrap();

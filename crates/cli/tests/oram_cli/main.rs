@@ -120,7 +120,9 @@ fn what_cannot_be_served_is_named() {
     let store = folder.path().join("store");
     let (file, store) = (text(&file), text(&store));
     let port = "127.0.0.1:0";
+    let long = format!("unix:{}", "long/".repeat(50));
     for (code, arguments) in [
+        (2, vec!["oram", "serve", store, "--listen", &long]),
         (2, vec!["oram", "serve", store]),
         (2, vec!["oram", "serve", store, "--listen", "nowhere"]),
         (2, vec!["oram", "serve", "s3://no", "--listen", port]),
@@ -134,6 +136,22 @@ fn what_cannot_be_served_is_named() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         assert!(!said.is_empty() && !said.contains("panicked"), "{said}");
     }
+}
+
+/// What a second server remembers of the log grows old: clients that come to it would be shown a store of
+/// before, and would clear away what the others need.
+#[test]
+fn a_store_has_one_server() {
+    let bench = Bench::new();
+    bench.serve();
+    let second = format!("unix:{}", bench.path("second"));
+    let output = tacita(&["oram", "serve", &bench.path("store"), "--listen", &second]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("another server") && said.contains("oram close"), "{said}");
+    assert!(!Path::new(&bench.path("second")).exists());
+    bench.ends("close STORE", 0);
+    bench.serve();
 }
 
 #[test]

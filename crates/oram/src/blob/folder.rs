@@ -1,7 +1,8 @@
 //! Blobs as files of a folder, one each, called as objects are displayed.
 //!
 //! A file is written under another name, made durable, and gets its name only if nothing has it; then the
-//! folder is made durable. The root is replaced under a lock. So several servers may have one folder.
+//! folder is made durable. The root is replaced under a lock. So clients that share what they remember may
+//! all have one folder open; a server has its own for itself, for what it remembers of the log is in memory.
 //! What a crash leaves behind is a nameless beginning, which the next opening removes.
 
 use std::collections::hash_map::RandomState;
@@ -31,6 +32,9 @@ const ROOT: &str = "root";
 const LOCK: &str = "lock";
 /// Who begins a file shares this lock until it has the file's own; who removes leftovers has it alone.
 const NEW_LOCK: &str = "lock-new";
+
+/// Who serves the folder has this lock.
+const SERVED_LOCK: &str = "lock-served";
 
 /// How many files this process has begun: their names before they have them.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -82,6 +86,20 @@ impl FolderStore {
         let lock = options.open(self.folder.join(name))?;
         flock(&lock, how)?;
         Ok(lock)
+    }
+
+    /// The folder is served by whoever has what is returned, and by nobody else.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if another server has it; [`Kind::Storage`].
+    pub fn serve_alone(&self) -> Result<File> {
+        self.lock(SERVED_LOCK, FlockOperation::NonBlockingLockExclusive).map_err(|e| {
+            if e.kind() == io::ErrorKind::WouldBlock {
+                let what = format!("{}: another server serves it", self.folder.display());
+                return Error::new(Kind::Busy, what);
+            }
+            self.failed("lock", SERVED_LOCK, &e)
+        })
     }
 
     fn path(&self, object: Object) -> PathBuf {

@@ -51,8 +51,12 @@ impl RedisStore {
             let what = "a store in Redis is called by a-z, 0-9 and -";
             return Err(Error::new(Kind::Parameters, what));
         }
-        let client =
-            Client::open(url).map_err(|e| Error::new(Kind::Parameters, format!("{url}: {e}")))?;
+        // The library knows absolute paths alone. It is not repeated with what may be a password.
+        let path = url.strip_prefix("unix:").filter(|path| !path.starts_with('/'));
+        let absolute = path.and_then(|path| std::path::absolute(path).ok());
+        let url = absolute.map_or(url.to_owned(), |path| format!("unix:{}", path.display()));
+        let client = Client::open(url)
+            .map_err(|e| Error::new(Kind::Parameters, format!("this is no URL of Redis: {e}")))?;
         let store = Self { client, name: name.to_owned(), connection: Mutex::default() };
         store.expect("appendonly", "yes").await?;
         store.expect("appendfsync", "always").await?;

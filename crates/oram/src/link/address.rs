@@ -54,7 +54,8 @@ impl Address {
     /// A stream to the server, which is believed with TLS if the system believes it.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`]; [`Kind::Parameters`] if the system believes nobody.
+    /// [`Kind::Unreachable`]; [`Kind::Parameters`] if there is no such address or the system believes
+    /// nobody.
     pub async fn connect(&self) -> Result<Box<dyn Stream>> {
         Remote::new(self.clone(), None)?.connect().await
     }
@@ -63,7 +64,8 @@ impl Address {
     /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken or is none; [`Kind::Parameters`] for TLS without identity.
+    /// [`Kind::Unreachable`] if the place is taken or not to be had; [`Kind::Parameters`] if there is no such
+    /// address, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
         let bound =
             async |place: &str| TcpListener::bind(place).await.map_err(|e| self.unreachable(&e));
@@ -91,7 +93,10 @@ impl Address {
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Error {
-        Error::new(Kind::Unreachable, format!("{self}: {error}"))
+        // Such as the path of a socket that is longer than they can be.
+        let is_none = error.kind() == std::io::ErrorKind::InvalidInput;
+        let kind = if is_none { Kind::Parameters } else { Kind::Unreachable };
+        Error::new(kind, format!("{self}: {error}"))
     }
 }
 

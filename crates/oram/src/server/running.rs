@@ -1,6 +1,7 @@
 //! A server with a runtime of its own, for callers that know none.
 
 use std::fmt;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -62,6 +63,8 @@ pub struct Running {
     listening: Vec<Address>,
     metrics_at: Option<SocketAddr>,
     runtime: Option<Runtime>,
+    /// The lock on a folder; given back when nothing is under way any more.
+    _alone: Option<File>,
 }
 
 impl Running {
@@ -71,7 +74,8 @@ impl Running {
     ///
     /// # Errors
     /// [`Kind::Parameters`] if the metrics were to be seen by others, or TLS was to be spoken without an
-    /// identity, [`Kind::Unreachable`] if an address cannot be listened at, and as [`Server::open`].
+    /// identity, [`Kind::Unreachable`] if an address cannot be listened at, [`Kind::Busy`] if another
+    /// server has the folder, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
         let Listening { addresses, identity, metrics } = listening;
         let (identity, metrics) = (identity.as_ref(), *metrics);
@@ -81,8 +85,9 @@ impl Running {
         }
         let runtime = Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
-        let (server, listening, metrics_at) = runtime.block_on(async {
-            let server = Server::open(place.open().await?, limits).await?;
+        let (server, listening, metrics_at, alone) = runtime.block_on(async {
+            let (store, alone) = place.open_to_serve().await?;
+            let server = Server::open(store, limits).await?;
             let mut listening = Vec::new();
             for address in addresses {
                 let listener = address.listen(identity).await?;
@@ -97,9 +102,9 @@ impl Running {
                 metrics_at = Some(listener.local_addr().map_err(failed)?);
                 tokio::spawn(tell_metrics(server.clone(), listener));
             }
-            Ok::<_, Error>((server, listening, metrics_at))
+            Ok::<_, Error>((server, listening, metrics_at, alone))
         })?;
-        Ok(Self { server, listening, metrics_at, runtime: Some(runtime) })
+        Ok(Self { server, listening, metrics_at, runtime: Some(runtime), _alone: alone })
     }
 
     /// Where it listens, with the ports that were chosen.
@@ -147,6 +152,16 @@ impl Place {
             }
             Self::Memory => Arc::new(MemoryStore::new()),
         })
+    }
+}
+
+impl Place {
+    /// The store there for a server, which has a folder for itself.
+    async fn open_to_serve(&self) -> Result<(Arc<dyn BlobStore>, Option<File>)> {
+        let Self::Folder(path) = self else { return Ok((self.open().await?, None)) };
+        let store = FolderStore::open(path)?;
+        let alone = store.serve_alone()?;
+        Ok((Arc::new(store), Some(alone)))
     }
 }
 
@@ -272,6 +287,8 @@ mod tests {
             assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
             assert!(told.contains("\ntacita_oram_connections_total 2\n"), "{told}");
             assert!(asked(at, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+            let second = Running::start(&place, &Listening::default(), Limits::default());
+            assert_eq!(second.unwrap_err().kind(), Kind::Busy);
             drop(running);
             assert!(!socket.exists());
         }

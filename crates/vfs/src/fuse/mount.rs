@@ -78,6 +78,17 @@ pub fn mount<F: FileSystem>(
     Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
 }
 
+/// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
+/// cannot be undone.
+///
+/// # Errors
+/// As [`mount`].
+pub fn can_mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<()> {
+    mount_point(dir.as_ref())?;
+    options.config()?;
+    options.shown().map(|_| ())
+}
+
 /// How serving has ended. Who takes a request at the very moment when the kernel lets go of the mount
 /// hears that the connection was aborted; it is the end like any other.
 fn ended(served: io::Result<()>) -> io::Result<()> {
