@@ -49,7 +49,7 @@ pub enum Fault {
     FoldersUnseen,
     /// Values of attributes may move while they are overwritten.
     ValuesMove,
-    /// A value is replaced by nothing in particular first, for everybody to see.
+    /// A value that is replaced is overwritten first, for everybody to see.
     ValuesTorn,
     /// Values of attributes are not looked at on the device.
     ValuesUnseen,

@@ -214,10 +214,10 @@ fn in_place(
         _ => Vec::new(),
     };
     let changed = change(&others);
-    if matches!(changed, Ok(true)) {
-        settle(lower, synced)?;
-    }
+    let settled = if matches!(changed, Ok(true)) { settle(lower, synced) } else { Ok(()) };
+    // Whatever failed, nobody is to find them.
     remove_all(synced, &others)?;
+    settled?;
     if !changed? {
         return Ok(Overwritten::Nothing);
     }

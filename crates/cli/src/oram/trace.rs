@@ -165,7 +165,6 @@ fn read(path: &Path) -> Outcome<Vec<Event>> {
     text::parse(&bytes).map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))
 }
 
-/// A failure with a file of a recording.
 fn of_totals(totals: &Totals) -> Value {
     json!({
         "connections": totals.connections,
