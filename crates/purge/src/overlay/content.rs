@@ -53,8 +53,7 @@ impl Overlay {
             let direct = match &state.file {
                 // One file is either read by the kernel or through us, never both at a time.
                 Some((_, _, direct)) => *direct,
-                // The kernel lets programs take back that they append.
-                None => self.passthrough && stat.stx_mode & SET_ID == 0 && !append_only,
+                None => self.passthrough && stat.stx_mode & SET_ID == 0,
             };
             let file = Arc::new(reopen(node, write)?);
             state.file = Some((file, write, direct));
