@@ -10,6 +10,7 @@ mod links;
 pub(crate) mod namespace;
 mod node;
 mod read_ahead;
+mod walks;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) use index::InodeTable;
 pub(crate) use node::{Body, Directory, Node, Nodes};
 pub(crate) use read_ahead::Streams;
 use tacita_vfs::{Kind, NodeId, Result};
+pub(crate) use walks::Walks;
 
 /// The root directory's node.
 pub(crate) const ROOT: NodeId = NodeId(1);
@@ -51,6 +53,7 @@ pub(crate) struct State {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) names: Names,
     pub(crate) streams: Streams,
+    pub(crate) walks: Walks,
     pub(crate) root_id: FileId,
     pub(crate) random_id: RandomId,
     pub(crate) nodes: Nodes,
@@ -118,6 +121,7 @@ impl State {
             medium,
             in_flight: Arc::default(),
             streams: Streams::default(),
+            walks: Walks::default(),
             random_id,
             nodes: Nodes::default(),
             dirs: HashMap::new(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
-use super::State;
+use super::walks::AHEAD_LEN;
+use super::{Name, Node, State};
 use crate::content::{Content, Growth, Source, to_bucket};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
@@ -51,6 +52,9 @@ impl State {
         if !ahead.is_empty() {
             content.will_read(self.source(), ahead.start / BLOCK..ahead.end.div_ceil(BLOCK));
         }
+        if offset == 0 {
+            self.will_read_behind(node);
+        }
         if offset.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK_LEN) {
             let whole = len.next_multiple_of(BLOCK_LEN);
             content.read_blocks(self.source(), first, &mut buf[..whole])?;
@@ -61,6 +65,25 @@ impl State {
         content.read_blocks(self.source(), first, &mut blocks)?;
         buf[..len].copy_from_slice(&blocks[skip..skip + len]);
         Ok(len)
+    }
+
+    /// Tells the device of the files that are probably read behind this one.
+    fn will_read_behind(&self, node: &Node) {
+        let Some((dir, name)) = node.owner_link() else { return };
+        let Some((dir_id, entries)) =
+            self.nodes.get(*dir).and_then(|folder| Some((folder.id, folder.directory()?)))
+        else {
+            return;
+        };
+        let (_, hash) = self.names.entry(dir_id, name);
+        let len = |node| self.nodes.get(node).map_or(0, |node| node.size);
+        for node in self.walks.begin(*dir, entries, (hash, Name::clone(name)), len) {
+            if let Some(node) = self.nodes.get(node)
+                && let Some(content) = node.content()
+            {
+                content.will_read(self.source(), 0..node.size.min(AHEAD_LEN).div_ceil(BLOCK));
+            }
+        }
     }
 
     /// Writes all of `data`; the file grows as needed.

@@ -48,8 +48,13 @@ impl Streams {
                 ..stream
             },
             _ => {
-                let begins = read.start == 0 || len >= LONG_READ_LEN;
-                let window = if begins { len.clamp(WINDOW.0, WINDOW.1) } else { 0 };
+                let is_long = len >= LONG_READ_LEN;
+                let window = match (read.start == 0, is_long) {
+                    // Who begins so reads the whole file.
+                    (true, true) => (len * 4).min(WINDOW.1),
+                    (false, false) => 0,
+                    _ => len.clamp(WINDOW.0, WINDOW.1),
+                };
                 Stream { node, next: read.end, window, told: read.end }
             }
         };
@@ -117,7 +122,7 @@ mod tests {
         for at in (0..size).step_by(128 << 10) {
             for node in 0..STREAMS as u64 {
                 let told = streams.note(NodeId(node), at..at + 128 * KIB, size);
-                assert!(at > 0 || told == (128 * KIB..256 * KIB));
+                assert!(at > 0 || told == (128 * KIB..640 * KIB));
             }
         }
     }

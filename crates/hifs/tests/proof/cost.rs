@@ -192,3 +192,43 @@ fn reads_ahead_what_is_read_in_a_row() {
     // In no order, and never from the beginning on.
     assert_eq!(read(4096, &|n| 1 + (n * 55 + 60) % 126), [0, 127, 127]);
 }
+
+/// Files that are read in the order of their names are told of before they begin, from the third on, and in
+/// the next folder from the second.
+#[test]
+fn reads_ahead_over_files() {
+    let inner = crate::images::fresh(&Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) });
+    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 2]);
+    let device = Arc::new(Told { inner, ahead, read });
+    let names: Vec<_> =
+        (0..32).map(|n| (format!("folder {}", n / 16), format!("file {n:02}"))).collect();
+    let (blocks, content) = (16, vec![7; 16 * 4096]);
+    let hifs = open(device.clone());
+    for (folder, file) in &names {
+        let dir = match hifs.lookup(hifs.root(), folder.as_ref()) {
+            Ok((dir, _)) => dir,
+            Err(_) => {
+                hifs.create(hifs.root(), folder.as_ref(), &new(FileType::Directory)).unwrap().0
+            }
+        };
+        let (file, _) = hifs.create(dir, file.as_ref(), &new(FileType::File)).unwrap();
+        hifs.write(file, 0, &content, Stamps::NONE).unwrap();
+    }
+    hifs.sync().unwrap();
+    drop(hifs);
+    let untold = |order: &dyn Fn(usize) -> usize| {
+        let hifs = open(device.clone());
+        device.ahead.lock().unwrap().clear();
+        device.read.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        for (folder, file) in (0..names.len()).map(|n| &names[order(n) % names.len()]) {
+            let (dir, _) = hifs.lookup(hifs.root(), folder.as_ref()).unwrap();
+            let (file, _) = hifs.lookup(dir, file.as_ref()).unwrap();
+            hifs.read(file, 0, &mut content.clone()).unwrap();
+        }
+        let told = device.ahead.lock().unwrap().len() as u64;
+        (told / blocks, device.read[1].load(Ordering::Relaxed) / blocks)
+    };
+    assert_eq!(untold(&|n| n), (29, 3));
+    let (told, _) = untold(&|n| n * 7);
+    assert!(told <= 8, "{told} files were told of without cause");
+}
