@@ -74,6 +74,7 @@ impl Session {
                 rounds::round(round, contenders.len(), |index| {
                     let uri = contenders[index].uri();
                     let seed = round + 1;
+                    settle(scratch)?;
                     let measured =
                         workload.measure(uri, self.size_bytes, self.seconds, seed, scratch);
                     match measured {
@@ -102,6 +103,12 @@ impl Session {
             ..Record::default()
         }
     }
+}
+
+/// What others have left in memory is not written at the expense of who comes next.
+fn settle(scratch: &Path) -> Result<()> {
+    let folder = std::fs::File::open(scratch)?;
+    rustix::fs::syncfs(&folder).context("cannot sync the file system of the images")
 }
 
 /// A line for each workload of `measured`: whether it is at least as fast as the reference.

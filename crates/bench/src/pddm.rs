@@ -13,9 +13,10 @@ use tacita_pddm::{Entropy, Level, Options, Parameters, Unlock, Volume, init};
 use tacita_secret::Key;
 
 use crate::arguments::PddmOptions;
+use crate::harness::fio;
 use crate::harness::record::{Record, ratio_to};
 use crate::harness::runner;
-use crate::harness::statistics::real;
+use crate::harness::statistics::{mib, real};
 use crate::harness::targets::{Verdict, shown, tell};
 use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload};
 
@@ -36,6 +37,21 @@ const OPEN_S_MAX: f64 = 5.0;
 const QUEUE_S: u32 = 1;
 /// What ratios refer to.
 const BASE: &str = "aead";
+/// What people use today.
+const LUKS: &str = "nbdkit-luks";
+/// The device by itself.
+const DEVICE: &str = "device";
+/// At least so much of what the device takes in sequence, counting all that is written for a public block.
+const DEVICE_SHARE: f64 = 0.8;
+
+/// At least so much of [`LUKS`], of the public volume when it is aged: workload, ratio.
+const WANTED_OF_LUKS: [(&str, f64); 5] = [
+    ("seq-write", 1.3),
+    ("rand-write-qd32", 1.5),
+    ("rand-write-qd1", 1.6),
+    ("seq-read", 1.4),
+    ("rand-read-qd32", 1.8),
+];
 
 /// At least so much of [`BASE`]: volume, workload, state, ratio.
 const WANTED: [(&str, &str, &str, f64); 14] = [
@@ -173,7 +189,7 @@ fn compare(
     ];
     match luks(folder, bytes) {
         Ok(contender) => contenders.push(contender),
-        Err(error) => eprintln!("SKIPPED: nbdkit-luks: {error:#}"),
+        Err(error) => eprintln!("SKIPPED: {LUKS}: {error:#}"),
     }
     if state != "fresh" || name == "public" {
         for contender in &contenders {
@@ -189,7 +205,9 @@ fn compare(
     };
     let all = USUAL.iter().copied().chain([FLUSHED]);
     if name == "public" {
-        return session.run(&contenders, &all.collect::<Vec<_>>(), folder);
+        let mut records = session.run(&contenders, &all.collect::<Vec<_>>(), folder)?;
+        records.push(device(options, state, folder, bytes)?);
+        return Ok(records);
     }
     let (writes, reads): (Vec<Workload>, Vec<Workload>) = all.partition(Workload::is_write);
     let writes: Vec<Workload> = writes.into_iter().map(|write| write.after(QUEUE_S)).collect();
@@ -199,6 +217,31 @@ fn compare(
     records.extend(session.run(&contenders, &writes, folder)?);
     carrier.stop()?;
     Ok(records)
+}
+
+/// What the device below takes, written in sequence past the cache.
+fn device(options: &PddmOptions, state: &'static str, folder: &Path, bytes: u64) -> Result<Record> {
+    let file = folder.join("file.img");
+    let variables = [
+        ("FILE", file.display().to_string()),
+        ("SIZE", bytes.to_string()),
+        ("SECONDS", options.seconds.to_string()),
+    ];
+    let mut samples = Vec::new();
+    for _ in 0..options.rounds {
+        runner::check_stop()?;
+        let done = fio::run(fio::DIRECT_WRITE, folder, &variables)?;
+        samples.push(mib(done.bytes) * 1000.0 / real(done.runtime_ms));
+    }
+    Ok(Record {
+        profile: state.into(),
+        workload: "seq-write".into(),
+        peer: DEVICE.into(),
+        unit: "MiB/s".into(),
+        samples,
+        image_bytes: bytes,
+        ..Record::default()
+    })
 }
 
 /// nbdkit's LUKS filter over an image that qemu-img makes.
@@ -220,7 +263,7 @@ fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
     let arguments = ["--filter=luks", "file"].map(std::ffi::OsStr::new);
     let arguments =
         [&arguments[..], &[image.as_os_str(), std::ffi::OsStr::new(&password)]].concat();
-    Contender::nbdkit("nbdkit-luks", folder, &arguments)
+    Contender::nbdkit(LUKS, folder, &arguments)
 }
 
 /// Whether `blocks` more may wait on a hidden volume: else their writer waits for public traffic,
@@ -323,10 +366,18 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
             line(&name, wanted, ratio_to(BASE, record, records));
         }
     }
-    let of = |workload: &str| {
-        let mut found = records.iter().filter(|r| r.peer == "public" && r.profile == "aged");
+    let aged = |peer: &str, workload: &str| {
+        let mut found = records.iter().filter(|r| r.peer == peer && r.profile == "aged");
         found.find(|r| r.workload == workload)?.value()
     };
+    let of = |workload: &str| aged("public", workload);
+    for (workload, wanted) in WANTED_OF_LUKS {
+        let ratio = of(workload).zip(aged(LUKS, workload)).map(|(ours, luks)| ours / luks);
+        line(&format!("aged public {workload} of {LUKS}"), wanted, ratio);
+    }
+    let written = of("seq-write").zip(of("amplification")).map(|(public, blocks)| public * blocks);
+    let share = written.zip(aged(DEVICE, "seq-write")).map(|(written, device)| written / device);
+    line("aged public seq-write, all that is written, of the device", DEVICE_SHARE, share);
     let alike = of("rand-write-qd32").zip(of("seq-write"));
     let alike = alike.map(|(random, sequential)| random * 4096.0 / f64::from(1 << 20) / sequential);
     line("aged public random writes of sequential ones", 0.8, alike);

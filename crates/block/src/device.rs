@@ -142,6 +142,11 @@ pub trait BlockDevice: Send + Sync {
         let _ = range;
     }
 
+    /// These blocks have been written and will be flushed soon: a hint to begin with it.
+    fn will_flush(&self, range: BlockRange) {
+        let _ = range;
+    }
+
     /// The content of these blocks is needed no more; they may read as anything afterwards.
     ///
     /// # Errors
@@ -231,6 +236,10 @@ macro_rules! forward {
 
             fn will_read(&self, range: BlockRange) {
                 (**self).will_read(range);
+            }
+
+            fn will_flush(&self, range: BlockRange) {
+                (**self).will_flush(range);
             }
 
             fn discard(&self, range: BlockRange) -> Result<()> {

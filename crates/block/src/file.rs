@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -354,6 +355,19 @@ impl BlockDevice for FileDevice {
         let len = NonZeroU64::new(bytes.end - bytes.start);
         // A hint: what refuses it reads as before.
         let _ = rustix::fs::fadvise(&self.file, bytes.start, len, Advice::WillNeed);
+    }
+
+    fn will_flush(&self, range: BlockRange) {
+        let Ok(bytes) = self.geometry.byte_range_of(range) else { return };
+        let place = |at: u64| i64::try_from(at).expect("within a file");
+        let (offset, len) = (place(bytes.start), place(bytes.end - bytes.start));
+        // JUSTIFICATION: no safe wrapper of sync_file_range exists.
+        // SAFETY: the descriptor is open; the call takes numbers only. Its result does not matter, for
+        // the flush tells what has failed.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
     }
 
     fn flush(&self) -> Result<()> {

@@ -17,6 +17,8 @@ pub(crate) struct Run {
     pub(crate) first: Seq,
     pub(crate) start: BlockNo,
     pub(crate) bytes: Vec<u8>,
+    /// The device is flushed before anything behind this run is written.
+    pub(crate) flush: bool,
 }
 
 #[derive(Debug, Default)]

@@ -56,6 +56,7 @@ pub(crate) struct Start {
 pub(crate) struct Sequencer {
     shared: Arc<OpenLog>,
     next: Seq,
+    /// All units before this one are on the medium when the next one is written.
     durable: Seq,
     /// Units have been written that are not on the medium.
     unflushed: bool,
@@ -146,7 +147,6 @@ impl Sequencer {
         let mut plans = Vec::with_capacity(units_max);
         let mut moved = Moved::new();
         loop {
-            self.make_room(plans.len())?;
             let seq = Seq(self.next.0 + plans.len() as u64);
             if planted(Fault::SkippedUnits) && self.hidden_tail_is_live(seq)? {
                 // The run ends where hidden data lies.
@@ -182,9 +182,14 @@ impl Sequencer {
             sealer.seal_head(&mut self.before, &mut self.levels, plan, unit, bytes);
         }
         let unit = geometry.unit_of(self.next);
-        let run = Run { first: self.next, start: geometry.unit_start(unit), bytes };
+        let flush = self.flush_is_due(next);
+        let run = Run { first: self.next, start: geometry.unit_start(unit), bytes, flush };
         shared.in_flight.announce(unit, run);
         self.next = next;
+        if flush {
+            // Whatever comes next is written behind that flush, or not at all.
+            self.durable = next;
+        }
         self.unflushed = true;
         // First their numbers, then their places.
         shared.note_emitted(next);
@@ -195,18 +200,15 @@ impl Sequencer {
         shared.in_flight.hand_over()
     }
 
+    /// Whether the device is flushed behind the run that ends before `next`.
+    ///
     /// A unit is written again only when what was taken from it is durable: the tail left it when the
     /// unit a gap before was made. And only so much is ever not durable, since all that has to be
-    /// read after a crash.
-    fn make_room(&mut self, planned: usize) -> Result<()> {
-        let geometry = &self.shared.log.geometry;
-        let seq = self.next.0 + planned as u64;
-        let room = if planted(Fault::EarlyReuse) { u64::MAX } else { geometry.unflushed_max() };
-        if seq - self.durable.0 < room {
-            return Ok(());
-        }
-        debug_assert!(planned == 0 || planned < geometry.gap() as usize, "a run within the gap");
-        self.make_durable()
+    /// read after a crash. So it is flushed when half of that has been written, by whoever writes:
+    /// the head goes on meanwhile.
+    fn flush_is_due(&self, next: Seq) -> bool {
+        let due = self.shared.log.geometry.unflushed_max() / 2;
+        !planted(Fault::EarlyReuse) && next.0 - self.durable.0 >= due
     }
 
     /// Everything handed over so far is on the medium when this returns.

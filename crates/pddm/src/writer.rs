@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tacita_block::BlockDevice;
+use tacita_block::{BlockDevice, BlockRange};
 
+use crate::faults::{Fault, planted};
+use crate::geometry::{BLOCK_LEN, Seq};
+use crate::in_flight::Run;
 use crate::open_log::OpenLog;
 
 /// The thread that writes.
@@ -34,13 +37,22 @@ impl Drop for Writer {
 }
 
 fn write_all(shared: &OpenLog) {
+    let device = &shared.log.device;
     while let Some(run) = shared.in_flight.next_run() {
-        let written = shared.log.device.write(run.start, &run.bytes);
-        let failed = written.is_err();
-        if failed {
+        let blocks = (run.bytes.len() / BLOCK_LEN) as u64;
+        let written = device.write(run.start, &run.bytes);
+        if written.is_err() {
             shared.note_unwritten(run.first);
+        } else {
+            // So that little is left to do when it is flushed.
+            device.will_flush(BlockRange { start: run.start, count: blocks });
         }
-        shared.in_flight.note_written(written);
+        let done = match written {
+            Ok(()) if run.flush => flush(shared, &run, blocks),
+            written => written,
+        };
+        let failed = done.is_err();
+        shared.in_flight.note_written(done);
         // Unless somebody still reads it.
         if let Some(run) = Arc::into_inner(run) {
             shared.buffers.give(run.bytes);
@@ -49,4 +61,14 @@ fn write_all(shared: &OpenLog) {
             return;
         }
     }
+}
+
+/// Everything up to this run of so many blocks is on the medium.
+fn flush(shared: &OpenLog, run: &Run, blocks: u64) -> tacita_block::Result<()> {
+    if !planted(Fault::SkippedFlush) {
+        shared.log.device.flush().inspect_err(|_| shared.poison())?;
+    }
+    let units = blocks / u64::from(shared.geometry().unit_blocks());
+    shared.note_durable(Seq(run.first.0 + units));
+    Ok(())
 }

@@ -30,6 +30,8 @@ pub(crate) const NEW_DATA: Job =
 
 pub(crate) const READ_BESIDE: Job =
     Job { name: "read-beside.fio", text: include_str!("../../../../fio/read-beside.fio") };
+pub(crate) const DIRECT_WRITE: Job =
+    Job { name: "direct-write.fio", text: include_str!("../../../../fio/direct-write.fio") };
 pub(crate) const NBD: Job = Job { name: "nbd.fio", text: include_str!("../../../../fio/nbd.fio") };
 
 /// What a job did.
