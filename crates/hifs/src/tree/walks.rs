@@ -11,7 +11,7 @@ use super::{Directory, Name};
 /// Folders that are followed at once.
 const WALKS: usize = 8;
 /// Folders of more entries are only followed as they are listed, for names have to be sorted.
-const SORTED_MAX: usize = 4096;
+const SORTED_MAX: usize = 1024;
 /// Files that are read ahead at most.
 const FILES_MAX: usize = 32;
 /// Bytes that are read ahead at most, but for the first file, and of each file.
@@ -37,7 +37,7 @@ struct Walk {
     reach: usize,
     /// How many behind the last have been told.
     told: usize,
-    /// The entries by name, as they were when that was asked for; most folders need none.
+    /// The entries by name, as they were when that was asked for; most folders need none of it.
     sorted: Vec<Key>,
 }
 
@@ -154,9 +154,12 @@ impl Walk {
         }
     }
 
-    /// The entries by name. That some have come or gone meanwhile makes for a wrong guess, no more.
+    /// The entries by name, sorted anew when the last file is none of them. That others have come or gone
+    /// meanwhile makes for a wrong guess, no more.
     fn sorted(&mut self, entries: &Directory) -> &[Key] {
-        if self.sorted.is_empty() && entries.entries.len() <= SORTED_MAX {
+        let knows =
+            |sorted: &[Key]| sorted.binary_search_by(|(_, name)| name.cmp(&self.last.1)).is_ok();
+        if entries.entries.len() <= SORTED_MAX && !knows(&self.sorted) {
             self.sorted = entries.entries.keys().cloned().collect();
             self.sorted.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
         }
@@ -228,6 +231,16 @@ mod tests {
         let told = told(100, [5, 5, 6, 6, 7, 9, 10, 10], 4 * KIB);
         let expected = [vec![], vec![], vec![7], vec![], vec![8, 9], vec![], vec![11], vec![]];
         assert_eq!(told, expected);
+    }
+
+    /// Files that came after their folder was first read are followed, too.
+    #[test]
+    fn new_files_are_followed() {
+        let (walks, few, many) = (Walks::default(), folder(3), folder(100));
+        let begin = |entries, n| walks.begin(NodeId(1 << 20), entries, key(n), |_| KIB);
+        (0..3).for_each(|n| drop(begin(&few, n)));
+        let told: usize = (50..100).map(|n| begin(&many, n).len()).sum();
+        assert_eq!(told, 48);
     }
 
     #[test]
