@@ -359,6 +359,10 @@ impl BlockDevice for FileDevice {
 
     fn will_flush(&self, range: BlockRange) {
         let Ok(bytes) = self.geometry.byte_range_of(range) else { return };
+        if bytes.is_empty() {
+            // To the kernel that would be everything from there on.
+            return;
+        }
         let place = |at: u64| i64::try_from(at).expect("within a file");
         let (offset, len) = (place(bytes.start), place(bytes.end - bytes.start));
         // JUSTIFICATION: no safe wrapper of sync_file_range exists.

@@ -144,6 +144,7 @@ impl Sequencer {
     /// Plans, seals and hands over up to `units_max` adjacent units, `units_min` at least unless the
     /// ring ends.
     fn write_run(&mut self, until: EmitUntil, units_min: usize, units_max: usize) -> Result<()> {
+        self.make_room(units_max)?;
         let mut plans = Vec::with_capacity(units_max);
         let mut moved = Moved::new();
         loop {
@@ -200,12 +201,18 @@ impl Sequencer {
         shared.in_flight.hand_over()
     }
 
-    /// Whether the device is flushed behind the run that ends before `next`.
-    ///
     /// A unit is written again only when what was taken from it is durable: the tail left it when the
     /// unit a gap before was made. And only so much is ever not durable, since all that has to be
-    /// read after a crash. So it is flushed when half of that has been written, by whoever writes:
-    /// the head goes on meanwhile.
+    /// read after a crash. Here that is seen to for what an earlier session has left; else
+    /// [`Sequencer::flush_is_due`] does it in time.
+    fn make_room(&mut self, units: usize) -> Result<()> {
+        let room = self.shared.log.geometry.unflushed_max();
+        let left = self.next.0 + units as u64 - self.durable.0;
+        if planted(Fault::EarlyReuse) || left <= room { Ok(()) } else { self.make_durable() }
+    }
+
+    /// Whether the device is flushed behind the run that ends before `next`: when half of what may be not
+    /// durable has been written. Whoever writes does it, and the head goes on meanwhile.
     fn flush_is_due(&self, next: Seq) -> bool {
         let due = self.shared.log.geometry.unflushed_max() / 2;
         !planted(Fault::EarlyReuse) && next.0 - self.durable.0 >= due
