@@ -7,6 +7,7 @@ use tacita_oram::Kind;
 use tacita_oram::agreement::Agreement;
 use tacita_oram::anchor::Mark;
 use tacita_oram::blob::{BlobStore, MemoryStore};
+use tacita_oram::blob::{Lease, Process};
 use tacita_oram::engine::message;
 use tacita_oram::geometry::{Generation, Geometry};
 use tacita_oram::key_file::KeyFile;
@@ -225,6 +226,13 @@ pub fn agreement(bytes: &[u8]) {
     }
 }
 
+/// What may stand where it says who serves a store: what is understood is encoded as it came.
+pub fn lease(bytes: &[u8]) {
+    if let Ok(lease) = Lease::decode(bytes) {
+        assert_eq!(lease.encode()[..], *bytes);
+    }
+}
+
 /// A corpus for all to begin with: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
@@ -254,11 +262,16 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let keys = Keys::new(&Key::take(&mut [1; 32]), &[7; 16]);
     let agreed = Agreement::new([4; 16], mark).encode(&keys);
     let elsewhere = Agreement::new([4; 16], Mark { store_id: [8; 16], ..mark }).encode(&keys);
+    let process = Process { machine: [6; 16], number: 77, begun: 9 };
+    let held = Lease { is_held: true, holder: [4; 16], beat: 3, process };
     vec![
         ("oram_agreement", "a-new-group", agreed.to_vec()),
         ("oram_agreement", "another-stores", elsewhere.to_vec()),
         ("oram_agreement", "its-beginning", agreed[..100].to_vec()),
         ("oram_agreement", "without-a-tag", [&agreed[..128], &[0; 32]].concat()),
+        ("oram_lease", "a-server-that-is-there", held.encode().to_vec()),
+        ("oram_lease", "given-back", Lease { is_held: false, ..held }.encode().to_vec()),
+        ("oram_lease", "something-else", root_is.encode(&[0; 32]).to_vec()),
         ("oram_engine", "a-hello", message::hello(&session).to_vec()),
         ("oram_engine", "a-welcome", message::welcome(&root_is, 9).to_vec()),
         ("oram_engine", "a-write-asked-again", asked.encode(&geometry())),

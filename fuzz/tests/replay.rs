@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 25] = [
+const TARGETS: [(&str, fn(&[u8])); 26] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -19,6 +19,7 @@ const TARGETS: [(&str, fn(&[u8])); 25] = [
     ("oram_requests", tacita_fuzz::oram::requests),
     ("oram_replies", tacita_fuzz::oram::replies),
     ("oram_agreement", tacita_fuzz::oram::agreement),
+    ("oram_lease", tacita_fuzz::oram::lease),
     ("oram_engine", tacita_fuzz::oram::engine),
     ("oram_key", tacita_fuzz::oram::key),
     ("oram_trace", tacita_fuzz::oram::trace),

@@ -6,6 +6,7 @@ pub mod conformance;
 #[cfg(any(test, feature = "faults"))]
 mod faulty;
 mod folder;
+mod leased;
 mod memory;
 mod redis;
 mod s3;
@@ -13,6 +14,7 @@ mod s3;
 #[cfg(any(test, feature = "faults"))]
 pub use faulty::{FaultyStore, Mishap, Plan};
 pub use folder::FolderStore;
+pub use leased::{Lease, Leased, Process};
 pub use memory::{Held, MemoryStore};
 pub use redis::RedisStore;
 pub use s3::{S3Access, S3Place, S3Store};

@@ -29,6 +29,10 @@ tacita_faults::plantable! {
         EarlyAnswer,
         /// The server answers its followers for their records at once, not in the order of the log.
         OrderLost,
+        /// A store is taken from a server that is there.
+        LeaseIgnored,
+        /// A server goes on that could not say for too long that it is there.
+        LeaseOutlived,
         /// An engine does once more what it is asked again.
         DoneTwice,
     }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use serde_json::Value;
 use tacita_daemon::control::{Control, Identity};
 use tacita_oram::link::Address;
 use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way};
@@ -20,11 +19,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Engine { foreground, .. } = command else {
         unreachable!("called for engine");
     };
-    let run = |running: Running| {
-        running.until_asked();
-        Ok(())
-    };
-    tacita_daemon::serve(*foreground, || start(command), run)
+    tacita_daemon::serve(*foreground, || start(command), Running::until_asked)
 }
 
 /// An engine that takes users.
@@ -73,9 +68,9 @@ fn cannot_listen(error: &tacita_oram::Error) -> Failure {
 }
 
 impl Running {
-    fn until_asked(self) {
+    fn until_asked(self) -> Outcome<()> {
         let Self { hosted, store, control, ends } = self;
-        let asked = ends.recv().ok().flatten();
+        let end = End::of(&ends);
         for hosted in &hosted {
             if let Address::Unix(path) = hosted.address() {
                 let _ = std::fs::remove_file(path);
@@ -84,8 +79,6 @@ impl Running {
         drop(hosted);
         drop(control);
         drop(store);
-        if let Some(reply) = asked {
-            reply.end(&Value::Null, None);
-        }
+        end.told()
     }
 }

@@ -23,11 +23,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Export { foreground, .. } = command else {
         unreachable!("called for export");
     };
-    let run = |exported: Exported| {
-        exported.until_asked();
-        Ok(())
-    };
-    tacita_daemon::serve(*foreground, || start(command), run)
+    tacita_daemon::serve(*foreground, || start(command), Exported::until_asked)
 }
 
 /// A store that is exported.
@@ -59,15 +55,13 @@ fn start(command: &Command) -> Outcome<Exported> {
 }
 
 impl Exported {
-    fn until_asked(self) {
-        let asked = self.ends.recv().ok().flatten();
+    fn until_asked(self) -> Outcome<()> {
+        let end = End::of(&self.ends);
         self.server.stop(PATIENCE);
         drop(self.control);
         // The server of NBD has removed it, as far as it is its own.
         let _ = std::fs::remove_file(self.socket);
-        if let Some(reply) = asked {
-            reply.end(&Value::Null, None);
-        }
+        end.told()
     }
 }
 
@@ -87,7 +81,7 @@ impl Service for Asked {
             // What has been answered is durable.
             "sync" => reply.answer(Ok(json!(null))),
             "stop" => {
-                let _ = self.ends.send(Some(reply));
+                let _ = self.ends.send(End::Asked(reply));
             }
             _ => reply.unknown(request),
         }

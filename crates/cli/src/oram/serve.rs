@@ -25,27 +25,30 @@ struct Started {
 }
 
 pub(super) fn run(store: &Place, reach: &OramReach, foreground: bool) -> Outcome<()> {
-    let run = |started| {
-        until_asked(started);
-        Ok(())
-    };
-    tacita_daemon::serve(foreground, || start(store, reach), run)
+    tacita_daemon::serve(foreground, || start(store, reach), until_asked)
 }
 
 fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let (caller, ends) = when_to_end()?;
     let running = Running::start(store, &listening(reach)?, Limits::default());
-    let running = running.map_err(|error| {
+    let mut running = running.map_err(|error| {
         let remedy = match error.kind() {
             Kind::Unreachable => "does another server listen there already?",
             Kind::Busy => {
-                "a store has one server: `tacita status FOLDER` says where it listens, \
-                 `tacita oram close FOLDER` ends it"
+                "a store has one server: `tacita status FOLDER` or SOCKET says where it listens, \
+                 `tacita oram close` with the same ends it"
             }
             _ => return failure(&error),
         };
         Failure::new(exit::BUSY, error.to_string()).with_remedy(remedy)
     })?;
+    let (losing, place) = (caller.clone(), store.to_string());
+    running.when_lost(move || {
+        let what = format!("{place}: another server has taken the store over");
+        let remedy =
+            "this one could not say in time that it is there: has it been stopped, or cut off?";
+        let _ = losing.send(End::Failed(Failure::new(exit::BUSY, what).with_remedy(remedy)));
+    });
     let running = Arc::new(running);
     let source = match store {
         Place::Folder(folder) => Some(folder.canonicalize()?),
@@ -92,18 +95,42 @@ fn listening(reach: &OramReach) -> Outcome<Listening> {
     Ok(Listening { addresses: reach.listen.clone(), identity, metrics: reach.metrics })
 }
 
-fn until_asked(started: Started) {
+fn until_asked(started: Started) -> Outcome<()> {
     let Started { running, control, ends } = started;
-    let asked = ends.recv().ok().flatten();
+    let end = End::of(&ends);
     drop(control);
     drop(running);
-    if let Some(reply) = asked {
-        reply.end(&Value::Null, None);
-    }
+    end.told()
 }
 
-/// A signal, or somebody who waits for the end.
-pub(super) type End = Option<Reply>;
+/// Why a daemon ends.
+pub(super) enum End {
+    /// A signal, or there is nothing left to do.
+    Silent,
+    /// Somebody waits for it.
+    Asked(Reply),
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+impl End {
+    /// Waits for one.
+    pub(super) fn of(ends: &Receiver<Self>) -> Self {
+        ends.recv().unwrap_or(Self::Silent)
+    }
+
+    /// Says that all is done, to whoever waits.
+    pub(super) fn told(self) -> Outcome<()> {
+        match self {
+            Self::Silent => Ok(()),
+            Self::Asked(reply) => {
+                reply.end(&Value::Null, None);
+                Ok(())
+            }
+            Self::Failed(failure) => Err(failure),
+        }
+    }
+}
 
 /// Who says that it is to end, and who hears it.
 pub(super) fn when_to_end() -> Outcome<(Sender<End>, Receiver<End>)> {
@@ -112,7 +139,7 @@ pub(super) fn when_to_end() -> Outcome<(Sender<End>, Receiver<End>)> {
     let signalled = caller.clone();
     std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
         while interrupts.wait() {
-            let _ = signalled.send(None);
+            let _ = signalled.send(End::Silent);
         }
     })?;
     Ok((caller, ends))
@@ -151,7 +178,7 @@ impl Service for Served {
             // What has been answered is durable.
             "sync" => reply.answer(Ok(Value::Null)),
             "stop" => {
-                let _ = self.caller.send(Some(reply));
+                let _ = self.caller.send(End::Asked(reply));
             }
             _ => reply.unknown(request),
         }

@@ -13,7 +13,7 @@ use tacita_oram::link::Address;
 use tacita_oram::trace::{Comparison, Event, Recorder, Tally, Totals, compare, text};
 
 use super::failure;
-use super::serve::when_to_end;
+use super::serve::{End, when_to_end};
 use crate::arguments::OramTrace as Arguments;
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, of_file};
@@ -102,7 +102,7 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
     let recorder = Recorder::start(address, listen, move |event| {
         let is_written = telling.lock().unwrap_or_else(PoisonError::into_inner).take(event);
         if !is_written {
-            let _ = caller.send(None);
+            let _ = caller.send(End::Silent);
         }
     });
     let recorder = recorder.map_err(|e| failure(&e))?;

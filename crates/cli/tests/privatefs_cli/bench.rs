@@ -64,8 +64,12 @@ impl Bench {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs `tacita`, where STORE, KEY, SERVER and ENGINE (addresses) stand for those of this bench.
     pub(crate) fn tacita(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// `tacita`, where STORE, KEY, SERVER and ENGINE (addresses) stand for those of this bench.
+    pub(crate) fn command(&self, line: &str) -> Command {
         let words = line.split(' ').map(|word| match word {
             "STORE" => self.store.clone(),
             "KEY" => self.path("key"),
@@ -79,7 +83,8 @@ impl Bench {
         for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CA_BUNDLE"] {
             command.env_remove(name);
         }
-        command.envs(self.variables.iter().cloned()).output().unwrap()
+        command.envs(self.variables.iter().cloned());
+        command
     }
 
     #[track_caller]

@@ -1,8 +1,11 @@
 //! The same over stores in Redis and in a bucket.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::slice;
 
-use tacita_oram::blob::{RedisStore, S3Access, S3Store};
+use tacita_oram::blob::{Lease, Process, RedisStore, S3Access, S3Store};
 use tacita_testkit::env_number;
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
@@ -15,11 +18,62 @@ use crate::two::through_an_engine;
 #[path = "../../../oram/tests/support/redis_server.rs"]
 mod redis_server;
 
+use redis_server::{DURABLE, Redis, redis};
+
+/// A second server is refused, and the one after a crash need not wait.
+fn has_one_server(bench: &Bench) {
+    let refused = bench.ends("oram serve STORE --listen AT_ENGINE", 5);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("another server serves the store, process "), "{told}");
+    bench.kill(&bench.path("server"));
+    bench.serve();
+    bench.ends(&format!("oram close {}", bench.path("server")), 0);
+    bench.serve();
+}
+
+/// What whoever keeps the store may do: sets what says who serves it.
+fn says_who_serves(redis: &Redis, name: &str, lease: &[u8]) {
+    let mut stream = UnixStream::connect(redis.url.strip_prefix("unix:").unwrap()).unwrap();
+    let key = format!("{name}:served:root");
+    let (key_len, len) = (key.len(), lease.len());
+    let asked = format!("*3\r\n$3\r\nSET\r\n${key_len}\r\n{key}\r\n${len}\r\n");
+    stream.write_all(&[asked.as_bytes(), lease, b"\r\n"].concat()).unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
+}
+
+#[test]
+fn a_server_whose_store_was_taken_over_ends() {
+    let test = "a_server_whose_store_was_taken_over_ends";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(redis) = redis(folder.path(), &DURABLE) else { return };
+    let store = format!("{}#lost", redis.url);
+    let Some(bench) = Bench::at(test, Some(&store), &[]) else { return };
+    bench.ends("oram init STORE --key KEY --blocks 64 --period 16", 0);
+    let mut serving = bench.command("oram serve STORE --listen SERVER --foreground");
+    let mut serving = serving.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(serving.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("is served at"));
+    let process = Process { machine: [6; 16], number: 1, begun: 1 };
+    let other = Lease { is_held: true, holder: [4; 16], beat: 1, process };
+    says_who_serves(&redis, "lost", &other.encode());
+    let told: Vec<_> = said.map(Result::unwrap).collect();
+    assert!(told.concat().contains("another server has taken the store over"), "{told:?}");
+    assert_eq!(serving.wait().unwrap().code(), Some(5));
+    // What is none is left alone, and the remedy named.
+    says_who_serves(&redis, "lost", b"something else");
+    let refused = bench.ends("oram serve STORE --listen SERVER", 4);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("remove it if no server is at work"), "{told}");
+}
+
 fn writes_and_reads(bench: &mut Bench) {
     bench.make(8192, 256);
     let dir = bench.mount("SERVER", "");
     ten_files(&dir);
     bench.umount(&dir);
+    has_one_server(bench);
     bench.mount_at(&dir, "SERVER", "");
     ten_files_are_there(&dir);
     bench.umount(&dir);
@@ -30,7 +84,7 @@ fn writes_and_reads(bench: &mut Bench) {
 fn a_file_system_in_redis() {
     let test = "a_file_system_in_redis";
     let folder = tempfile::tempdir().unwrap();
-    let Some(redis) = redis_server::redis(folder.path(), &redis_server::DURABLE) else { return };
+    let Some(redis) = redis(folder.path(), &DURABLE) else { return };
     let store = format!("{}#files", redis.url);
     let Some(mut bench) = Bench::at(test, Some(&store), &[]) else { return };
     writes_and_reads(&mut bench);
@@ -41,7 +95,7 @@ fn a_file_system_in_redis() {
 #[test]
 fn which_file_is_used_has_no_shape_in_redis_either() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(redis) = &redis_server::redis(folder.path(), &redis_server::DURABLE) else { return };
+    let Some(redis) = &redis(folder.path(), &DURABLE) else { return };
     let store = |name| {
         let opened = async move { RedisStore::open(&redis.url, name).await.unwrap() };
         (format!("{}#{name}", redis.url), opened)

@@ -64,6 +64,12 @@ impl RedisStore {
         Ok(store)
     }
 
+    /// The root that says who serves this store, in the same place.
+    pub(crate) fn served(&self) -> Self {
+        let name = format!("{}:served", self.name);
+        Self { client: self.client.clone(), name, connection: Mutex::default() }
+    }
+
     /// Sees to it that a setting of the server is as it has to be.
     async fn expect(&self, setting: &str, wanted: &str) -> Result<()> {
         let asked = redis::cmd("CONFIG").arg("GET").arg(setting).to_owned();

@@ -100,6 +100,13 @@ impl S3Store {
         Ok(store)
     }
 
+    /// The root that says who serves this store, in the same place.
+    pub(crate) fn served(&self) -> Self {
+        let place = S3Place { prefix: self.name("served"), ..self.place.clone() };
+        let requests = Semaphore::new(REQUESTS_MAX);
+        Self { bucket: self.bucket.clone(), place, requests, trying: self.trying }
+    }
+
     fn name(&self, name: &str) -> String {
         match self.place.prefix.as_str() {
             "" => name.to_owned(),

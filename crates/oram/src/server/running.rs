@@ -11,10 +11,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Limits, Metrics, Server};
-use crate::blob::{BlobStore, FolderStore, MemoryStore, RedisStore, S3Access, S3Place, S3Store};
+use crate::blob::{
+    BlobStore, FolderStore, Leased, MemoryStore, RedisStore, S3Access, S3Place, S3Store,
+};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Address, Identity};
 
@@ -59,12 +62,30 @@ impl Listening {
 /// A server that runs until this is dropped.
 #[derive(Debug)]
 pub struct Running {
+    background: Background,
     server: Server,
     listening: Vec<Address>,
     metrics_at: Option<SocketAddr>,
+}
+
+/// What runs beside the callers, and with which right.
+#[derive(Debug)]
+struct Background {
+    /// Who takes connections, and who waits for the loss of the store.
+    tasks: JoinSet<()>,
+    alone: Alone,
     runtime: Option<Runtime>,
-    /// The lock on a folder; given back when nothing is under way any more.
-    _alone: Option<File>,
+}
+
+/// What keeps other servers from a store; given back when nothing is under way any more.
+#[derive(Debug)]
+enum Alone {
+    /// Nobody else can reach it.
+    Unshared,
+    /// The lock on a folder.
+    Locked(#[expect(dead_code, reason = "held until it is dropped")] File),
+    /// What is said where others can reach it.
+    Leased(Arc<Leased>),
 }
 
 impl Running {
@@ -75,7 +96,7 @@ impl Running {
     /// # Errors
     /// [`Kind::Parameters`] if the metrics were to be seen by others, or TLS was to be spoken without an
     /// identity, [`Kind::Unreachable`] if an address cannot be listened at, [`Kind::Busy`] if another
-    /// server has the folder, and as [`Server::open`].
+    /// server has the store, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
         let Listening { addresses, identity, metrics } = listening;
         let (identity, metrics) = (identity.as_ref(), *metrics);
@@ -85,26 +106,46 @@ impl Running {
         }
         let runtime = Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
-        let (server, listening, metrics_at, alone) = runtime.block_on(async {
-            let (store, alone) = place.open_to_serve().await?;
+        let (store, alone) = runtime.block_on(place.open_to_serve())?;
+        let handle = runtime.handle().clone();
+        let tasks = JoinSet::new();
+        let mut background = Background { tasks, alone, runtime: Some(runtime) };
+        let begun = &mut background.tasks;
+        let (server, listening, metrics_at) = handle.block_on(async {
             let server = Server::open(store, limits).await?;
             let mut listening = Vec::new();
             for address in addresses {
                 let listener = address.listen(identity).await?;
                 listening.push(listener.address()?);
                 let serving = server.clone();
-                tokio::spawn(async move { serving.listen(listener).await });
+                begun.spawn(async move { serving.listen(listener).await });
             }
             let mut metrics_at = None;
             if let Some(at) = metrics {
                 let failed = |e| Error::new(Kind::Unreachable, format!("{at}: {e}"));
                 let listener = TcpListener::bind(at).await.map_err(failed)?;
                 metrics_at = Some(listener.local_addr().map_err(failed)?);
-                tokio::spawn(tell_metrics(server.clone(), listener));
+                begun.spawn(tell_metrics(server.clone(), listener));
             }
-            Ok::<_, Error>((server, listening, metrics_at, alone))
+            Ok::<_, Error>((server, listening, metrics_at))
         })?;
-        Ok(Self { server, listening, metrics_at, runtime: Some(runtime), _alone: alone })
+        Ok(Self { background, server, listening, metrics_at })
+    }
+
+    /// Does `then` if another server takes the store over, which happens to one that could not say for
+    /// long that it is there.
+    pub fn when_lost(&mut self, then: impl FnOnce() + Send + 'static) {
+        let Background { tasks, alone: Alone::Leased(leased), runtime: Some(runtime) } =
+            &mut self.background
+        else {
+            return;
+        };
+        let leased = Arc::clone(leased);
+        let wait = async move {
+            leased.lost().await;
+            then();
+        };
+        tasks.spawn_on(wait, runtime.handle());
     }
 
     /// Where it listens, with the ports that were chosen.
@@ -125,15 +166,25 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(STOPPING);
-        }
         for address in &self.listening {
             if let Address::Unix(path) = address {
                 // Whoever takes the address next replaces it if it stays.
                 let _ = std::fs::remove_file(path);
             }
         }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        runtime.block_on(async {
+            self.tasks.shutdown().await;
+            if let Alone::Leased(leased) = &self.alone {
+                leased.give_back().await;
+            }
+        });
+        runtime.shutdown_timeout(STOPPING);
     }
 }
 
@@ -146,22 +197,35 @@ impl Place {
         Ok(match self {
             Self::Folder(path) => Arc::new(FolderStore::open(path)?),
             Self::Redis(url, name) => Arc::new(RedisStore::open(url, name).await?),
-            Self::S3(place) => {
-                let access = S3Access::of_variables(|name| std::env::var(name).ok())?;
-                Arc::new(S3Store::open(place, &access).await?)
-            }
+            Self::S3(place) => Arc::new(open_bucket(place).await?),
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
 }
 
 impl Place {
-    /// The store there for a server, which has a folder for itself.
-    async fn open_to_serve(&self) -> Result<(Arc<dyn BlobStore>, Option<File>)> {
-        let Self::Folder(path) = self else { return Ok((self.open().await?, None)) };
-        let store = FolderStore::open(path)?;
-        let alone = store.serve_alone()?;
-        Ok((Arc::new(store), Some(alone)))
+    /// The store there for a server, which has it for itself.
+    async fn open_to_serve(&self) -> Result<(Arc<dyn BlobStore>, Alone)> {
+        let (store, served): (Arc<dyn BlobStore>, Arc<dyn BlobStore>) = match self {
+            Self::Folder(path) => {
+                let store = FolderStore::open(path)?;
+                let lock = store.serve_alone()?;
+                return Ok((Arc::new(store), Alone::Locked(lock)));
+            }
+            Self::Memory => return Ok((Arc::new(MemoryStore::new()), Alone::Unshared)),
+            Self::Redis(url, name) => {
+                let store = RedisStore::open(url, name).await?;
+                let served = store.served();
+                (Arc::new(store), Arc::new(served))
+            }
+            Self::S3(place) => {
+                let store = open_bucket(place).await?;
+                let served = store.served();
+                (Arc::new(store), Arc::new(served))
+            }
+        };
+        let leased = Leased::take(store, served).await?;
+        Ok((Arc::clone(&leased) as Arc<dyn BlobStore>, Alone::Leased(leased)))
     }
 }
 
@@ -206,6 +270,11 @@ impl fmt::Display for Place {
             Self::Memory => f.write_str("memory:"),
         }
     }
+}
+
+async fn open_bucket(place: &S3Place) -> Result<S3Store> {
+    let access = S3Access::of_variables(|name| std::env::var(name).ok())?;
+    S3Store::open(place, &access).await
 }
 
 /// Answers whoever asks, one after the other, with the counts.
