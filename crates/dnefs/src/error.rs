@@ -77,7 +77,11 @@ impl From<Error> for tacita_vfs::Error {
             Kind::NoKeys => tacita_vfs::Kind::Quota,
             Kind::TooLarge => tacita_vfs::Kind::TooLarge,
             Kind::Damaged | Kind::NotAVolume => tacita_vfs::Kind::Corrupt,
-            _ => tacita_vfs::Kind::Io,
+            _ => match error.device().map(tacita_flash::Error::kind) {
+                Some(tacita_flash::Kind::NoSpace) => tacita_vfs::Kind::NoSpace,
+                Some(tacita_flash::Kind::ReadOnly) => tacita_vfs::Kind::ReadOnly,
+                _ => tacita_vfs::Kind::Io,
+            },
         };
         Self::new(kind, error.context.clone()).because(error)
     }

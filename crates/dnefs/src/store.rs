@@ -8,8 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use tacita_dnefs_format::checkpoint::{Location, NodeRef};
 use tacita_dnefs_format::node::{self, Class, Header, Opened, Record, Standing};
@@ -86,7 +85,16 @@ pub(crate) struct Store {
     core: Mutex<Core>,
     /// One purge at a time.
     pub(crate) purging: Mutex<()>,
-    poisoned: AtomicBool,
+    stopped: OnceLock<Stopped>,
+}
+
+/// Why nothing more is written.
+#[derive(Debug, Clone, Copy)]
+enum Stopped {
+    Closed,
+    /// The file system under the emulator's file is full.
+    HostFull,
+    Failed,
 }
 
 /// What a write has to wait for.
@@ -107,7 +115,7 @@ impl Store {
             blocks: RwLock::new(()),
             core: Mutex::new(core),
             purging: Mutex::new(()),
-            poisoned: AtomicBool::new(false),
+            stopped: OnceLock::new(),
         })
     }
 
@@ -121,24 +129,33 @@ impl Store {
         if let Err(e) = &result
             && !matches!(e.kind(), Kind::NoSpace | Kind::NoKeys | Kind::TooLarge)
         {
-            self.poisoned.store(true, Ordering::Relaxed);
+            // The first counts.
+            let _ = self.stopped.set(match e.device().map(tacita_flash::Error::kind) {
+                Some(tacita_flash::Kind::NoSpace) => Stopped::HostFull,
+                _ => Stopped::Failed,
+            });
         }
         result
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Relaxed) {
-            return Err(Error::new(
-                Kind::Poisoned,
-                "an earlier error has stopped all writing; unmount, and mount again",
-            ));
+        match self.stopped.get() {
+            None => Ok(()),
+            Some(Stopped::HostFull) => {
+                let what = "the file system of the volume's file was full, which has stopped all \
+                            writing: make room there, unmount, and mount again";
+                Err(tacita_flash::Error::new(tacita_flash::Kind::NoSpace, what).into())
+            }
+            Some(Stopped::Closed | Stopped::Failed) => {
+                let what = "an earlier error has stopped all writing; unmount, and mount again";
+                Err(Error::new(Kind::Poisoned, what))
+            }
         }
-        Ok(())
     }
 
     /// Nothing more is written.
     pub(crate) fn close(&self) {
-        self.poisoned.store(true, Ordering::Relaxed);
+        let _ = self.stopped.set(Stopped::Closed);
     }
 
     /// A new inode number.

@@ -213,6 +213,46 @@ fn a_full_volume_deletes_purges_syncs_and_unmounts() {
     succeed(&["umount", dir]);
 }
 
+/// The disk that the volume's file is on is full: programs are told so, and nothing that was synced is lost.
+#[test]
+fn a_full_disk_below_is_told_and_loses_nothing() {
+    let test = "a_full_disk_below_is_told_and_loses_nothing";
+    let (bench, small, guard) =
+        (Bench::new(test), tempfile::tempdir().unwrap(), MountGuard::new().unwrap());
+    let tmpfs = ["-t", "tmpfs", "-o", "size=24M", "tmpfs"];
+    let mounted = Command::new("mount").args(tmpfs).arg(small.path()).status();
+    if skip_without_fuse(test) || !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: {test}: no mount of a tmpfs");
+        return;
+    }
+    let volume = small.path().join("volume").to_str().unwrap().to_owned();
+    let (dir, filler) = (guard.path().to_str().unwrap(), small.path().join("filler"));
+    succeed(&["dnefs", "format", &volume, "--size", "32M"]);
+    succeed(&["dnefs", "mount", &volume, dir]);
+    let noise = tacita_testkit::history::Rng::new(1).bytes(5_000_000);
+    let write = |name: &str| {
+        let mut file = fs::File::create(guard.join(name))?;
+        std::io::Write::write_all(&mut file, &noise)?;
+        file.sync_all()
+    };
+    write("synced").unwrap();
+    fs::write(&filler, vec![1; 24 << 20]).unwrap_err();
+    for name in ["first", "second"] {
+        assert_eq!(write(name).unwrap_err().raw_os_error(), Some(28));
+    }
+    assert!(fs::read(guard.join("synced")).unwrap() == noise);
+    let said = fail(4, &["umount", dir]);
+    assert!(said.contains("make room there, unmount, and mount again"), "{said}");
+    fs::remove_file(&filler).unwrap();
+    succeed(&["dnefs", "mount", &volume, dir]);
+    assert!(fs::read(guard.join("synced")).unwrap() == noise);
+    write("second").unwrap();
+    succeed(&["umount", dir]);
+    succeed(&["dnefs", "check", &volume]);
+    drop(bench);
+    assert!(Command::new("umount").arg(small.path()).status().unwrap().success());
+}
+
 #[test]
 fn passwords_open_change_and_end_a_volume() {
     let bench = Bench::new("passwords_open_change_and_end_a_volume");
