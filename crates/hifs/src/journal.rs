@@ -22,6 +22,7 @@ mod in_flight;
 mod layers;
 mod packed;
 mod plan;
+mod sources;
 
 use std::collections::HashMap;
 

@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use tacita_block::BlockNo;
-use tacita_secret::{Digest, digest, digest_of};
+use tacita_secret::{Digest, digest};
 
 use super::layers::{self, Step, Way};
 use super::packed::{self, SECTORS, sectors};
+use super::sources::{Sources, read_cell};
 use super::{
     Contents, HASH_AT, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC,
     RECORD_LEN, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero, tag_of,
@@ -265,21 +266,24 @@ impl Cells {
         if left.is_empty() || targets.is_empty() {
             return targets.iter().try_for_each(|target| out.write(target, medium, cell_blocks));
         }
-        let mut sources: BTreeMap<Digest, Vec<u64>> = BTreeMap::new();
-        for from in &left {
-            let content = read_cell(medium, *from, cell_blocks)?;
-            sources.entry(digest(&content)).or_default().push(from.0);
-        }
+        let unchanged = targets.iter().filter(|target| target.blocks.is_empty());
+        let whole = unchanged.filter_map(|target| target.base).collect();
+        let mut sources = Sources::read(medium, cell_blocks, &left, &whole)?;
         let mut equal: BTreeMap<Digest, Vec<&Target>> = BTreeMap::new();
         for target in targets {
-            let content = target.content(medium, cell_blocks)?;
-            let hash = digest_of(content.iter().map(|block| &block[..]));
-            if sources.contains_key(&hash) {
+            if let (Some(base), true) = (target.base, target.blocks.is_empty())
+                && let Some(hash) = sources.of(base)?
+            {
                 equal.entry(hash).or_default().push(target);
-            } else {
-                out.write_known(target, content);
+                continue;
+            }
+            let content = target.content(medium, cell_blocks)?;
+            match sources.equal(&content)? {
+                Some(hash) => equal.entry(hash).or_default().push(target),
+                None => out.write_known(target, content),
             }
         }
+        let mut sources = sources.looked_at();
         for (hash, mut targets) in equal {
             let mut from = sources.remove(&hash).unwrap_or_default();
             targets.sort_by_key(|target| target.to);
@@ -360,12 +364,6 @@ fn one_block(bytes: &[u8]) -> Block {
 
 fn blocks_of(bytes: &[u8]) -> Vec<Block> {
     bytes.chunks_exact(BLOCK_LEN).map(one_block).collect()
-}
-
-fn read_cell(medium: &Medium, at: BlockNo, blocks: u32) -> Result<Vec<u8>> {
-    let mut content = vec![0; blocks as usize * BLOCK_LEN];
-    medium.read(at, &mut content)?;
-    Ok(content)
 }
 
 impl Differing {

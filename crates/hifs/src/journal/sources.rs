@@ -1,0 +1,158 @@
+//! What the cells hold that a commit leaves: new content that is the same moves from there.
+//!
+//! Most new content is the same as nothing: its first block tells, and so for cells whose content goes that
+//! block alone is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tacita_block::BlockNo;
+use tacita_secret::{Digest, digest, digest_of};
+
+use crate::content::Block;
+use crate::error::Result;
+use crate::geometry::BLOCK_LEN;
+use crate::medium::Medium;
+
+/// What cells hold that are left.
+pub(super) struct Sources<'a> {
+    medium: &'a Medium,
+    cell_blocks: u32,
+    /// Their places by the digest of their first block, ascending. Once something is found to begin in the
+    /// same way they are in the next map.
+    by_beginning: BTreeMap<Digest, Vec<u64>>,
+    /// Their places by the digest of all of it, ascending.
+    by_content: BTreeMap<Digest, Vec<u64>>,
+    /// What was read whole: the digests of its beginning and of all of it.
+    known: BTreeMap<u64, [Digest; 2]>,
+}
+
+impl<'a> Sources<'a> {
+    /// Looks at the cells of `left`, ascending, and reads those of `whole` to their ends.
+    pub(super) fn read(
+        medium: &'a Medium,
+        cell_blocks: u32,
+        left: &[BlockNo],
+        whole: &BTreeSet<BlockNo>,
+    ) -> Result<Self> {
+        let (by_beginning, by_content, known) = <_>::default();
+        let mut sources = Self { medium, cell_blocks, by_beginning, by_content, known };
+        for from in left {
+            let read = if whole.contains(from) { cell_blocks } else { 1 };
+            let content = read_cell(medium, *from, read)?;
+            let beginning = digest(&content[..BLOCK_LEN]);
+            if read == cell_blocks {
+                let hash = if read == 1 { beginning } else { digest(&content) };
+                sources.known.insert(from.0, [beginning, hash]);
+            }
+            sources.by_beginning.entry(beginning).or_default().push(from.0);
+        }
+        Ok(sources)
+    }
+
+    /// The digest of a cell that is left, if it was read whole.
+    pub(super) fn of(&mut self, from: BlockNo) -> Result<Option<Digest>> {
+        let Some([beginning, hash]) = self.known.get(&from.0).copied() else { return Ok(None) };
+        self.has_beginning(&beginning)?;
+        Ok(Some(hash))
+    }
+
+    /// The digest of `content` if a cell that is left holds the same.
+    pub(super) fn equal(&mut self, content: &[Block]) -> Result<Option<Digest>> {
+        if !self.has_beginning(&digest(&content[0][..]))? {
+            return Ok(None);
+        }
+        let hash = digest_of(content.iter().map(|block| &block[..]));
+        Ok(Some(hash).filter(|hash| self.by_content.contains_key(hash)))
+    }
+
+    /// Whether cells begin so.
+    fn has_beginning(&mut self, beginning: &Digest) -> Result<bool> {
+        let Some(cells) = self.by_beginning.get_mut(beginning) else { return Ok(false) };
+        for from in std::mem::take(cells) {
+            let hash = match self.known.get(&from) {
+                Some([_, hash]) => *hash,
+                None => digest(&read_cell(self.medium, BlockNo(from), self.cell_blocks)?),
+            };
+            self.by_content.entry(hash).or_default().push(from);
+        }
+        Ok(true)
+    }
+
+    /// The places of what was looked at to its end, by its digest.
+    pub(super) fn looked_at(self) -> BTreeMap<Digest, Vec<u64>> {
+        self.by_content
+    }
+}
+
+pub(super) fn read_cell(medium: &Medium, at: BlockNo, blocks: u32) -> Result<Vec<u8>> {
+    let mut content = vec![0; blocks as usize * BLOCK_LEN];
+    medium.read(at, &mut content)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use tacita_block::MemoryDevice;
+
+    use super::*;
+
+    const CELL: u32 = 2;
+
+    fn cell((first, last): (u8, u8)) -> Vec<Block> {
+        [first, last].map(|byte| Arc::new([byte; BLOCK_LEN])).to_vec()
+    }
+
+    fn places(count: usize) -> Vec<BlockNo> {
+        (0..count as u64).map(|n| BlockNo(n * u64::from(CELL))).collect()
+    }
+
+    fn medium(cells: &[(u8, u8)]) -> Medium {
+        let blocks: Vec<Block> = cells.iter().flat_map(|content| cell(*content)).collect();
+        let bytes: Vec<u8> = blocks.iter().flat_map(|block| **block).collect();
+        Medium::new(Arc::new(MemoryDevice::from_bytes(&bytes, 4096).unwrap())).unwrap()
+    }
+
+    proptest! {
+        /// All that is equal is found, in its order, whichever cells were read whole and asked for before.
+        #[test]
+        fn what_is_equal_is_found(
+            cells in prop::collection::vec((0_u8..3, 0_u8..3), 1..12),
+            whole in prop::collection::vec(any::<bool>(), 12),
+            asked in prop::collection::vec((0_u8..4, 0_u8..4), 1..12),
+        ) {
+            let (medium, left) = (medium(&cells), places(cells.len()));
+            let whole = left.iter().zip(whole).filter_map(|(at, whole)| whole.then_some(*at));
+            let whole: BTreeSet<BlockNo> = whole.collect();
+            let mut sources = Sources::read(&medium, CELL, &left, &whole).unwrap();
+            let digest = |content| digest_of(cell(content).iter().map(|block| &block[..]));
+            for content in &asked {
+                let equal = cells.contains(content).then(|| digest(*content));
+                prop_assert_eq!(sources.equal(&cell(*content)).unwrap(), equal);
+            }
+            for (at, content) in left.iter().zip(&cells) {
+                let known = whole.contains(at).then(|| digest(*content));
+                prop_assert_eq!(sources.of(*at).unwrap(), known);
+            }
+            let found = sources.looked_at();
+            for content in asked {
+                let same = left.iter().zip(&cells).filter(|(_, cell)| **cell == content);
+                let same: Vec<u64> = same.map(|(at, _)| at.0).collect();
+                prop_assert_eq!(found.get(&digest(content)).cloned().unwrap_or_default(), same);
+            }
+        }
+    }
+
+    #[test]
+    fn what_begins_otherwise_is_not_read() {
+        let cells = [(1, 1), (1, 2), (2, 1)];
+        let (medium, left) = (medium(&cells), places(3));
+        let mut sources = Sources::read(&medium, CELL, &left, &BTreeSet::new()).unwrap();
+        assert_eq!(sources.equal(&cell((3, 1))).unwrap(), None);
+        assert!(sources.by_content.is_empty());
+        assert_eq!(sources.equal(&cell((1, 3))).unwrap(), None);
+        assert_eq!(sources.looked_at().into_values().flatten().count(), 2);
+    }
+}
