@@ -9,7 +9,7 @@ use tacita_secret::Digest;
 use crate::anchor::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::keys::Keys;
-use crate::root::GROUP_LEN;
+use crate::root::{GROUP_LEN, array};
 
 /// Bytes of an agreement.
 pub const AGREEMENT_LEN: usize = 160;
@@ -94,10 +94,6 @@ impl Agreement {
         }
         Ok(agreement)
     }
-}
-
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the slice was cut to this length")
 }
 
 #[cfg(test)]

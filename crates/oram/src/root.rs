@@ -98,7 +98,8 @@ impl Root {
     }
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+/// A slice that was cut to this length.
+pub(crate) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the slice was cut to this length")
 }
 

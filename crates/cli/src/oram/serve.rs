@@ -29,7 +29,7 @@ pub(super) fn run(store: &Place, reach: &OramReach, foreground: bool) -> Outcome
 }
 
 fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
-    let (caller, ends) = when_to_end()?;
+    // Until it serves a signal ends it at once, for it may have to wait for another server's end.
     let running = Running::start(store, &listening(reach)?, Limits::default());
     let mut running = running.map_err(|error| {
         let remedy = match error.kind() {
@@ -42,6 +42,7 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
         };
         Failure::new(exit::BUSY, error.to_string()).with_remedy(remedy)
     })?;
+    let (caller, ends) = when_to_end()?;
     let (losing, place) = (caller.clone(), store.to_string());
     running.when_lost(move || {
         let what = format!("{place}: another server has taken the store over");

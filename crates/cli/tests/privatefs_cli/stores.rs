@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::slice;
 
@@ -61,6 +62,14 @@ fn a_server_whose_store_was_taken_over_ends() {
     let told: Vec<_> = said.map(Result::unwrap).collect();
     assert!(told.concat().contains("another server has taken the store over"), "{told:?}");
     assert_eq!(serving.wait().unwrap().code(), Some(5));
+    // Who waits for the end of the other one can be ended.
+    let mut waiting = bench.command("oram serve STORE --listen SERVER --foreground");
+    let mut waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("the store is taken over in 40 s"));
+    let pid = rustix::process::Pid::from_child(&waiting);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(waiting.wait().unwrap().signal(), Some(2));
     // What is none is left alone, and the remedy named.
     says_who_serves(&redis, "lost", b"something else");
     let refused = bench.ends("oram serve STORE --listen SERVER", 4);

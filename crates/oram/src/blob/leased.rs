@@ -3,7 +3,8 @@
 //! Who serves it says so in a root beside the store's own, and says so anew every [`RENEW`]. Whoever finds
 //! there what does not change for [`TERM`] takes the store over. A server that could not say for [`HELD`]
 //! that it is there does nothing any more until it could: others may have taken the store for theirs.
-//! Nothing but lengths of time is compared, so clocks need not agree.
+//! Nothing but lengths of time is compared, so clocks need not agree; the time in which a machine sleeps
+//! counts.
 
 mod lease;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Mutex, Notify, RwLock, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,12 +50,20 @@ pub struct Leased {
 /// The right to serve a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
-    /// There is one until then, and longer if it can be said in time that this server is there.
-    Until(Instant),
+    /// There is one until then, and longer if it can be said in time that this server is there. The machine
+    /// had slept so long when that was said last.
+    Until(Instant, Duration),
     /// Another server has taken the store over.
     Lost,
     /// The store is not served any more.
     GivenBack,
+}
+
+impl Right {
+    fn is_there(&self, now: Instant, slept: Duration) -> bool {
+        let Self::Until(until, before) = *self else { return false };
+        now + slept.saturating_sub(before) < until || planted(Fault::LeaseOutlived)
+    }
 }
 
 /// Who says again and again that the server is there.
@@ -89,20 +99,20 @@ impl Leased {
     ) -> Result<Arc<Self>> {
         let lease = Lease::new(process)?;
         let mut seen: Option<(Bytes, Instant)> = None;
-        let asked = loop {
+        let (asked, slept) = loop {
             let now = cell.root().await?;
             let is_free = match &now {
                 None => true,
                 Some(now) => is_free(now, &mut seen)?,
             };
-            let asked = Instant::now();
+            let asked = (Instant::now(), slept());
             if !is_free {
                 sleep(LOOK).await;
             } else if cell.swap_root(now, lease.bytes()).await? == Swap::Swapped {
                 break asked;
             }
         };
-        let right = watch::Sender::new(Right::Until(asked + HELD));
+        let right = watch::Sender::new(Right::Until(asked + HELD, slept));
         let stop = Arc::new(Notify::new());
         let said = tokio::spawn(keep(Arc::clone(&cell), lease, right.clone(), Arc::clone(&stop)));
         let keeper = Mutex::new(Some(Keeper { stop, said }));
@@ -139,14 +149,20 @@ impl Leased {
         let refuse = |what: &'static str| Err(Error::new(Kind::Busy, what));
         let right = *self.right.borrow();
         match right {
-            Right::Until(until) if Instant::now() < until || planted(Fault::LeaseOutlived) => {
-                operation.await
-            }
-            Right::Until(_) => refuse("nobody could be told in time that this server is there"),
+            _ if right.is_there(Instant::now(), slept()) => operation.await,
+            Right::Until(..) => refuse("nobody could be told in time that this server is there"),
             Right::Lost => refuse("another server has taken the store over"),
             Right::GivenBack => refuse("the store is not served any more"),
         }
     }
+}
+
+/// How long this machine has slept, which the clock of [`Instant`] leaves out.
+fn slept() -> Duration {
+    let of = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    // In this order it never seems to have slept less.
+    let awake = of(ClockId::Monotonic);
+    of(ClockId::Boottime).saturating_sub(awake)
 }
 
 /// Whether the store may be taken from whom `now` tells of; what was seen before, and since when, is kept
@@ -187,11 +203,11 @@ async fn keep(
             () = sleep(if has_failed { LOOK } else { RENEW }) => {}
             () = stop.notified() => return Some(said),
         }
-        let (asked, next) = (Instant::now(), said.next());
+        let (asked, slept, next) = (Instant::now(), slept(), said.next());
         match cell.swap_root(Some(said.bytes()), next.bytes()).await {
             Ok(Swap::Swapped) => {
                 (said, has_failed) = (next, false);
-                right.send_replace(Right::Until(asked + HELD));
+                right.send_replace(Right::Until(asked + HELD, slept));
             }
             // It was done nevertheless. Since when others have seen it is not known: it does not count.
             Ok(Swap::Differs(Some(now))) if has_failed && now == next.bytes() => said = next,

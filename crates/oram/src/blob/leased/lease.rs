@@ -8,6 +8,7 @@ use rustix::process::{Pid, test_kill_process};
 use tacita_secret::digest;
 
 use crate::error::{Error, Kind, Result};
+use crate::root::array;
 
 /// Bytes of a lease.
 const LEASE_LEN: usize = 72;
@@ -146,10 +147,6 @@ fn begun(number: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(Path::new("/proc").join(number.to_string()).join("stat"));
     // Behind its name, which may contain anything, the 20th field.
     stat.ok()?.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
-}
-
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the slice was cut to this length")
 }
 
 #[cfg(test)]

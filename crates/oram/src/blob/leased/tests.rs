@@ -7,7 +7,7 @@ const BLOB: Object = Object::Log { first: 0 };
 
 /// A store that servers can reach, and what says who serves it.
 struct Place {
-    store: Arc<MemoryStore>,
+    store: Arc<FaultyStore>,
     memory: Arc<MemoryStore>,
 }
 
@@ -19,7 +19,7 @@ struct Server {
 
 impl Place {
     fn new() -> Self {
-        Self { store: Arc::default(), memory: Arc::default() }
+        Self { store: Arc::new(FaultyStore::new(Arc::default())), memory: Arc::default() }
     }
 
     /// A server on the machine of this number.
@@ -207,22 +207,15 @@ async fn what_was_done_without_an_answer_is_found() {
 #[tokio::test(start_paused = true)]
 async fn it_is_given_back_when_nothing_is_under_way() {
     let place = Place::new();
-    let store = Arc::new(FaultyStore::new(place.store.clone()));
-    let process = Process { machine: [1; 16], number: 1, begun: 1 };
-    let leased = Leased::take_as(store.clone(), place.memory.clone(), process).await.unwrap();
-    store.hold();
-    let putting = tokio::spawn({
-        let leased = Arc::clone(&leased);
-        async move { leased.put_if_absent(BLOB, Bytes::new()).await }
-    });
+    let leased = place.serve(1).await.unwrap().leased;
+    place.store.hold();
+    let (puts, gives) = (Arc::clone(&leased), Arc::clone(&leased));
+    let putting = tokio::spawn(async move { puts.put_if_absent(BLOB, Bytes::new()).await });
     sleep(LOOK).await;
-    let giving = tokio::spawn({
-        let leased = Arc::clone(&leased);
-        async move { leased.give_back().await }
-    });
+    let giving = tokio::spawn(async move { gives.give_back().await });
     sleep(LOOK).await;
     assert!(place.lease().is_held && !giving.is_finished());
-    store.release();
+    place.store.release();
     giving.await.unwrap();
     assert_eq!(putting.await.unwrap().unwrap(), Put::Created);
     assert!(!place.lease().is_held);
@@ -232,19 +225,40 @@ async fn it_is_given_back_when_nothing_is_under_way() {
 #[tokio::test(start_paused = true)]
 async fn what_hangs_is_left_to_the_term() {
     let place = Place::new();
-    let store = Arc::new(FaultyStore::new(place.store.clone()));
-    let process = Process { machine: [1; 16], number: 1, begun: 1 };
-    let leased = Leased::take_as(store.clone(), place.memory.clone(), process).await.unwrap();
-    store.hold();
-    let hanging = Arc::clone(&leased);
-    let putting = tokio::spawn(async move { hanging.put_if_absent(BLOB, Bytes::new()).await });
+    let leased = place.serve(1).await.unwrap().leased;
+    place.store.hold();
+    let puts = Arc::clone(&leased);
+    let putting = tokio::spawn(async move { puts.put_if_absent(BLOB, Bytes::new()).await });
     sleep(LOOK).await;
     leased.give_back().await;
     assert!(place.lease().is_held);
+    place.store.release();
     let begun = Instant::now();
     let second = place.serve(2).await.unwrap();
     assert!(begun.elapsed() >= TERM && second.works().await);
     putting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sleep_of_a_machine_counts() {
+    let (now, before) = (Instant::now(), slept());
+    let right = Right::Until(now + HELD, before);
+    assert!(right.is_there(now, before) && right.is_there(now + RENEW, before + RENEW));
+    assert!(
+        !right.is_there(now, before + HELD) && !right.is_there(now + RENEW, before + RENEW * 2)
+    );
+}
+
+/// Two that came of one, as when a virtual machine is copied while it runs, are not taken for one.
+#[tokio::test(start_paused = true)]
+async fn who_was_doubled_is_found_out() {
+    let place = Place::new();
+    let server = place.serve(1).await.unwrap();
+    let other = place.lease();
+    let swapped = place.memory.swap_root(Some(other.bytes()), other.next().bytes()).await.unwrap();
+    assert_eq!(swapped, Swap::Swapped);
+    sleep(RENEW * 2).await;
+    assert!(server.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
