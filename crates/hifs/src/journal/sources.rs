@@ -137,7 +137,8 @@ mod tests {
                 prop_assert_eq!(sources.of(*at).unwrap(), known);
             }
             let found = sources.looked_at();
-            for content in asked {
+            let read = left.iter().zip(&cells).filter(|(at, _)| whole.contains(at));
+            for content in asked.into_iter().chain(read.map(|(_, content)| *content)) {
                 let same = left.iter().zip(&cells).filter(|(_, cell)| **cell == content);
                 let same: Vec<u64> = same.map(|(at, _)| at.0).collect();
                 prop_assert_eq!(found.get(&digest(content)).cloned().unwrap_or_default(), same);
