@@ -74,6 +74,10 @@ fn method_f_holds_files_for_as_long_as_they_lived() {
         let clock = simulated();
         let path = image.dir().join("file");
         fs::write(&path, b"content").unwrap();
+        // Where births are not kept this is the birth. To purge a file is not to read it.
+        let earlier = clock.wall() - 10 * MINUTE;
+        let times = fs::FileTimes::new().set_accessed(earlier).set_modified(earlier);
+        fs::File::open(&path).unwrap().set_times(times).unwrap();
         image.remount();
         let facts = fs::metadata(&path).unwrap();
         let accessed =
