@@ -6,6 +6,9 @@ use clap::{Args, Parser, Subcommand};
 
 use tacita_block::size;
 
+/// The seed of HIFS's images where none is asked for: the same files move in every run.
+pub(crate) const SEED: u64 = 1;
+
 /// Measures file systems side by side.
 #[derive(Debug, Parser)]
 #[command(name = "tacita-bench", version)]
@@ -79,6 +82,9 @@ pub(crate) struct HifsOptions {
     /// Interleaved rounds of every workload, fewer if time runs out; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+    /// The seed of HIFS's images, a number: it decides how much moves when something is new
+    #[arg(long, default_value_t = SEED)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &HifsOptions, scratch: &Path) -> Result<Vec<Record>> 
     let mut loads = options.loads.clone().unwrap_or_else(|| default_loads.to_vec());
     // Images are filled from one load to the next.
     loads.sort_unstable();
-    let peers = peer::select(&layouts, &options.peers)?;
+    let peers = peer::select(&layouts, &options.peers, options.seed)?;
     if !runner::drop_caches() {
         eprintln!("only root can drop the caches of the machine: reads will be partly warm");
     }

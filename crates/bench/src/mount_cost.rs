@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::arguments::MountOptions;
+use crate::arguments::{MountOptions, SEED};
 use crate::harness::record::Record;
 use crate::harness::statistics::real;
 use crate::harness::{rounds, runner};
@@ -28,7 +28,7 @@ const MEASURES: [(&str, &str); 3] = [
 
 /// Fills an image of every peer, half large and half web files, and mounts them in rounds.
 pub(crate) fn run(options: &MountOptions, scratch: &Path) -> Result<Vec<Record>> {
-    let peers = peer::select(&options.layouts, &options.peers)?;
+    let peers = peer::select(&options.layouts, &options.peers, SEED)?;
     let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
     let mut volumes = Vec::new();
     let mut records = Vec::new();

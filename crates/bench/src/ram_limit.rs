@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::arguments::RamOptions;
+use crate::arguments::{RamOptions, SEED};
 use crate::harness::record::Record;
 use crate::harness::rounds;
 use crate::hifs::peer::{self, Memory, Peer};
@@ -17,7 +17,7 @@ const LOAD_PERCENT: u32 = 25;
 /// Reads large files from start to end again and again; the image stays in the page cache, the
 /// mount's own pages are dropped before each read.
 pub(crate) fn run(options: &RamOptions, scratch: &Path) -> Result<Vec<Record>> {
-    let mut peers = peer::select(&options.layouts, &options.peers)?;
+    let mut peers = peer::select(&options.layouts, &options.peers, SEED)?;
     match Memory::from_environment() {
         Some(memory) => peers.push(Box::new(memory)),
         None => eprintln!("TACITA_MEMORY_MOUNT is not set: no RAM file system to compare with"),

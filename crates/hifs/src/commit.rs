@@ -95,9 +95,7 @@ pub(crate) fn freeze(state: &mut State) -> Result<Option<(Arc<Plan>, CommitCost)
     let plan = prepare(state, &mut placed, &mut cost).and_then(|plan| {
         let (blocks, room) = (plan.journal_blocks_max(&geometry), geometry.journal_blocks);
         if blocks > room {
-            let text =
-                format!("one commit of {blocks} blocks is larger than the journal of {room}");
-            return Err(crate::Error::new(crate::Kind::NoSpace, text));
+            return Err(crate::journal::too_large(blocks, room));
         }
         settle(state)?;
         Ok(plan)

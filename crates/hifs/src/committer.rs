@@ -20,7 +20,7 @@ pub(crate) struct Committer {
     unfinished: Option<Arc<Sealed>>,
     /// Content was overwritten without a journal since the last flush.
     unflushed: bool,
-    /// A commit that was not durable: the journal and free cells may hold part of it.
+    /// A commit that was not durable: the journal, free cells and cleared ones may hold part of it.
     littered: Option<Arc<Sealed>>,
     /// A commit failed after it had become durable: memory and image disagree.
     poisoned: bool,
@@ -99,10 +99,10 @@ impl Committer {
             Waiting::Sealed(sealed) => sealed,
         };
         self.littered = Some(sealed.clone());
-        sealed.write(&self.medium, &self.superblock.geometry)?;
+        let flushed = &mut |layer| self.in_flight.flushed(layer);
+        sealed.write(&self.medium, &self.superblock.geometry, flushed)?;
         self.littered = None;
         self.cost.journal_blocks += sealed.blocks();
-        let flushed = &mut |layer| self.in_flight.flushed(layer);
         if let Err(error) = sealed.apply(&self.medium, flushed) {
             self.poisoned = !sealed.is_loose();
             return Err(error);
@@ -139,7 +139,8 @@ impl Committer {
     /// Erases the journal of the last commit, or of one that failed.
     fn finish(&mut self) -> Result<()> {
         if let Some(sealed) = &self.littered {
-            sealed.take_back(&self.medium, &self.superblock.geometry)?;
+            let returned = &mut |layer| self.in_flight.returned(layer);
+            sealed.take_back(&self.medium, &self.superblock.geometry, returned)?;
             self.littered = None;
         }
         if let Some(sealed) = self.unfinished.take() {

@@ -23,10 +23,16 @@ tacita_faults::plantable! {
         UnflushedFill,
         /// Recovery leaves in free cells what a commit that is not durable has written there.
         KeptFill,
+        /// No flush after a layer of moves.
+        UnflushedLayer,
+        /// Recovery leaves where it went what a commit that is not durable has cleared away.
+        KeptClear,
         /// Free map entries keep the old owner.
         MapResidue,
         /// While a commit is on its way, what has moved is still read where it was.
         ReadsOldPlace,
+        /// What has moved and returned because the device failed is read where it went.
+        ReadsNewPlace,
         /// A commit's cycles are opened by copies in the journal, however many there are.
         CyclesCopied,
         /// Times of the clock are stored although the image keeps none.

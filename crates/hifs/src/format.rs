@@ -93,7 +93,7 @@ fn write_root(superblock: &Superblock, medium: &Medium, owner: RootOwner) -> Res
     let geometry = superblock.geometry;
     if let Some((plan, _)) = commit::freeze(&mut state)? {
         let sealed = plan.seal(medium, superblock)?;
-        sealed.write(medium, &geometry)?;
+        sealed.write(medium, &geometry, &mut |_| {})?;
         sealed.apply(medium, &mut |_| {})?;
         sealed.finish(medium, &geometry)?;
     }

@@ -12,9 +12,11 @@
 //! been flushed (its *layer*), so until then the source is whole. Where moves form a cycle one cell
 //! is parked behind the journal's body meanwhile.
 //!
-//! New content of a large commit whose cells were free is not in the journal: it is written there as
-//! soon as the journal is durable, and the commit is durable when this content is. Until then a
-//! crash takes it back, for the journal tells the places, with a hash of what belongs there.
+//! New content of a large commit is not in the journal where its cells were free, or can be cleared,
+//! for what they held moves on, over other cells that do the same, to a free one. These moves are
+//! made as soon as the journal is durable, then the content is written, and the commit is durable
+//! when this content is. Until then a crash takes all of it back, moves too, for the journal tells
+//! the places, with a hash of what belongs there.
 //!
 //! Format: docs/spec/hifs.md, section 8. Source: design note, sections 3.1 and 3.4.
 
@@ -24,7 +26,7 @@ mod packed;
 mod plan;
 mod sources;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tacita_block::BlockNo;
 use tacita_secret::digest;
@@ -36,7 +38,7 @@ use crate::medium::Medium;
 use crate::superblock::{Superblock, u32_at, u64_at};
 pub(crate) use in_flight::InFlight;
 pub(crate) use packed::{SECTORS, sectors};
-pub(crate) use plan::{Plan, Target};
+pub(crate) use plan::{Plan, Target, too_large};
 
 const MAGIC: [u8; 8] = *b"TACITAJL";
 const RECORD_LEN: usize = 32;
@@ -47,6 +49,7 @@ const KIND_PUT: u8 = 2;
 const KIND_ZERO: u8 = 3;
 const KIND_PARK: u8 = 4;
 const KIND_FILL: u8 = 5;
+const KIND_CLEAR: u8 = 6;
 /// The journal is searched for anything but zeros in pieces of so many blocks.
 const PIECE_BLOCKS: usize = 256;
 /// Longest run that is filled, in blocks.
@@ -64,6 +67,8 @@ struct Move {
     tag: u64,
     /// Where a parked cell goes later.
     later: Option<u64>,
+    /// Whether the target is known to be zero.
+    to_free: bool,
 }
 
 /// A run of blocks that gets new content, or zeros.
@@ -81,7 +86,7 @@ pub(crate) struct Sealed {
     contents: Contents,
     /// Blocks behind it where cells are parked.
     parked: u64,
-    /// New content of cells that were free, first block and bytes of each run.
+    /// New content of cells that were free or are cleared, first block and bytes of each run.
     fills: Vec<(u64, Vec<u8>)>,
     /// Overwritten content, first block and bytes of each run.
     loose: Vec<(u64, Vec<u8>)>,
@@ -114,12 +119,17 @@ impl Sealed {
         !self.loose.is_empty()
     }
 
-    /// Writes the journal, and then what fills cells that were free; when this returns, the commit is
-    /// durable.
+    /// Writes the journal, clears cells, and writes what fills these and those that were free; when
+    /// this returns, the commit is durable. `flushed` is told each layer of moves when it is durable.
     ///
     /// # Errors
     /// [`Kind::Device`]: the commit has not happened.
-    pub(crate) fn write(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        medium: &Medium,
+        geometry: &Geometry,
+        flushed: &mut dyn FnMut(u32),
+    ) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());
         }
@@ -130,23 +140,25 @@ impl Sealed {
         if !planted(Fault::UnannouncedFill) {
             medium.flush()?;
         }
+        move_all(self.contents.clears(), medium, false, flushed)?;
         for (at, run) in &self.fills {
             medium.write(BlockNo(*at), run)?;
         }
         if planted(Fault::UnflushedFill) { Ok(()) } else { medium.flush() }
     }
 
-    /// Takes back what [`Sealed::write`] has written of a commit that has not happened.
+    /// Takes back what [`Sealed::write`] has written of a commit that has not happened. `returned` is
+    /// told each layer of moves when it is durable where it came from.
     ///
     /// # Errors
     /// [`Kind::Device`]: recovery must do it, or another try.
-    pub(crate) fn take_back(&self, medium: &Medium, geometry: &Geometry) -> Result<()> {
-        if !self.fills.is_empty() {
-            for (at, run) in &self.fills {
-                medium.zero(BlockNo(*at), (run.len() / BLOCK_LEN) as u64)?;
-            }
-            medium.flush()?;
-        }
+    pub(crate) fn take_back(
+        &self,
+        medium: &Medium,
+        geometry: &Geometry,
+        returned: &mut dyn FnMut(u32),
+    ) -> Result<()> {
+        self.contents.take_back(medium, returned)?;
         erase(medium, geometry)
     }
 
@@ -159,7 +171,8 @@ impl Sealed {
         for (at, run) in &self.loose {
             medium.write(BlockNo(*at), run)?;
         }
-        self.contents.apply(medium, false, flushed)
+        move_all(self.contents.later_moves(), medium, false, flushed)?;
+        self.contents.overwrite(medium)
     }
 
     /// Makes the applied state durable and zeroes what the journal holds.
@@ -220,12 +233,13 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
         let contents = Contents::parse(bytes, superblock)?;
         if contents.is_durable(medium)? {
             contents.fill_again(medium)?;
-            contents.apply(medium, true, &mut |_| {})?;
+            move_all(&contents.moves, medium, true, &mut |_| {})?;
+            contents.overwrite(medium)?;
+            medium.flush()?;
             outcome = Recovery::Finished;
         } else {
-            contents.empty_again(medium)?;
+            contents.take_back(medium, &mut |_| {})?;
         }
-        medium.flush()?;
     }
     erase(medium, geometry)?;
     Ok(outcome)
@@ -271,11 +285,13 @@ fn whole(area: &[u8]) -> Option<&[u8]> {
 /// What a journal says.
 #[derive(Debug, Default)]
 struct Contents {
+    /// By layer, and of these the first ones clear cells.
     moves: Vec<Move>,
+    clears: usize,
     /// First block and content of each run.
     puts: Vec<(u64, Vec<u8>)>,
     zeros: Vec<Run>,
-    /// Runs of new content in cells that were free, and their tags.
+    /// Runs of new content in cells that were free or are cleared, and their tags.
     fills: Vec<(Run, u64)>,
 }
 
@@ -310,16 +326,27 @@ impl Contents {
                 )));
             }
             let is_cell = count == geometry.bucket_blocks || count == 1;
+            let moved = Move { layer, count, from, to: at, tag, later: None, to_free: false };
             match record[0] {
                 KIND_MOVE if is_cell && (in_image(from, count) || parked.contains_key(&from)) => {
                     if let Some(index) = parked.remove(&from) {
                         this.moves[index].later = Some(at);
                     }
-                    this.moves.push(Move { layer, count, from, to: at, tag, later: None });
+                    this.moves.push(moved);
+                }
+                KIND_CLEAR
+                    if is_cell
+                        && superblock.clears_cells()
+                        && in_image(from, count)
+                        && this.clears == this.moves.len() =>
+                {
+                    // A path of cleared cells ends in one that was free.
+                    this.moves.push(Move { to_free: layer == 0, ..moved });
+                    this.clears += 1;
                 }
                 KIND_PARK if is_cell && parks && in_image(from, count) => {
                     parked.insert(at, this.moves.len());
-                    this.moves.push(Move { layer, count, from, to: at, tag, later: None });
+                    this.moves.push(moved);
                 }
                 KIND_PUT if superblock.packs_content() => {
                     this.puts.push((at, packed::take(&mut data, count, from)?));
@@ -386,27 +413,59 @@ impl Contents {
         if self.fills.is_empty() { Ok(()) } else { medium.flush() }
     }
 
-    /// Takes back what has arrived. What is missing stays missing, so a crash meanwhile changes
-    /// nothing.
-    fn empty_again(&self, medium: &Medium) -> Result<()> {
-        if planted(Fault::KeptFill) {
-            return Ok(());
-        }
-        for (run, _) in &self.fills {
-            medium.zero(BlockNo(run.at), run.count.into())?;
-        }
-        Ok(())
+    /// The moves that clear cells, made before the commit is durable.
+    fn clears(&self) -> &[Move] {
+        &self.moves[..self.clears]
     }
 
-    /// Moves layer by layer, flushed in between; then everything that overwrites.
-    fn apply(&self, medium: &Medium, recovering: bool, flushed: &mut dyn FnMut(u32)) -> Result<()> {
-        for layer in self.moves.chunk_by(|a, b| a.layer == b.layer) {
-            for one in layer {
-                one.apply(medium, recovering)?;
-            }
-            medium.flush()?;
-            flushed(layer[0].layer);
+    /// The moves that are made afterwards.
+    fn later_moves(&self) -> &[Move] {
+        &self.moves[self.clears..]
+    }
+
+    /// Takes back what has arrived of a commit that is not durable: what has moved returns, layer by
+    /// layer from the last one on, and all that was free is zero again. What is missing stays
+    /// missing, and each cell is whole where it was or where it went, so a crash meanwhile changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] if a cell is at neither: nothing has changed; [`Kind::Device`].
+    fn take_back(&self, medium: &Medium, returned: &mut dyn FnMut(u32)) -> Result<()> {
+        for one in self.clears() {
+            one.look_for(medium)?;
         }
+        if !planted(Fault::KeptClear) {
+            for layer in self.clears().chunk_by(|a, b| a.layer == b.layer).rev() {
+                for one in layer {
+                    medium.write(BlockNo(one.from), &one.look_for(medium)?)?;
+                }
+                medium.flush()?;
+                returned(layer[0].layer);
+            }
+        }
+        let cleared: BTreeMap<u64, u64> =
+            self.clears().iter().map(|one| (one.from, one.count.into())).collect();
+        for one in self.clears().iter().filter(|one| !cleared.contains_key(&one.to)) {
+            medium.zero(BlockNo(one.to), one.count.into())?;
+        }
+        if planted(Fault::KeptFill) {
+            return medium.flush();
+        }
+        let is_cleared = |at: u64| {
+            let cell = cleared.range(..=at).next_back();
+            cell.is_some_and(|(start, blocks)| at - start < *blocks)
+        };
+        for (run, _) in &self.fills {
+            let free = (run.at..run.at + u64::from(run.count)).filter(|at| !is_cleared(*at));
+            for run in coalesce(free.map(|at| Run { at, count: 1 })) {
+                medium.zero(BlockNo(run.at), run.count.into())?;
+            }
+        }
+        medium.flush()
+    }
+
+    /// Everything that overwrites.
+    fn overwrite(&self, medium: &Medium) -> Result<()> {
         for (at, content) in &self.puts {
             medium.write(BlockNo(*at), content)?;
         }
@@ -415,6 +474,25 @@ impl Contents {
         }
         Ok(())
     }
+}
+
+/// Moves layer by layer, flushed in between.
+fn move_all(
+    moves: &[Move],
+    medium: &Medium,
+    recovering: bool,
+    flushed: &mut dyn FnMut(u32),
+) -> Result<()> {
+    for layer in moves.chunk_by(|a, b| a.layer == b.layer) {
+        for one in layer {
+            one.apply(medium, recovering)?;
+        }
+        if !planted(Fault::UnflushedLayer) {
+            medium.flush()?;
+        }
+        flushed(layer[0].layer);
+    }
+    Ok(())
 }
 
 impl Run {
@@ -426,6 +504,23 @@ impl Run {
 }
 
 impl Move {
+    /// The cell, from its target if it has arrived there whole, else from its source.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] if it is at neither; [`Kind::Device`].
+    fn look_for(&self, medium: &Medium) -> Result<Vec<u8>> {
+        for at in [self.to, self.from] {
+            let cell = Run { at, count: self.count }.read(medium)?;
+            if tag_of(&cell) == self.tag {
+                return Ok(cell);
+            }
+        }
+        Err(damaged(format!(
+            "journal: what moves from block {} to block {} is at neither",
+            self.from, self.to
+        )))
+    }
+
     /// Copies the cell. While recovering, a target that holds it already is its own source: the
     /// other may have been overwritten since. It is written all the same, for what a reader sees
     /// after a failed flush need not be on the medium. A parked cell that has arrived is left.
@@ -438,24 +533,14 @@ impl Move {
                     return Ok(());
                 }
             }
-            medium.read(BlockNo(self.to), &mut cell)?;
-            if tag_of(&cell) == self.tag {
-                return medium.write(BlockNo(self.to), &cell);
-            }
+            return medium.write(BlockNo(self.to), &self.look_for(medium)?);
         }
         medium.read(BlockNo(self.from), &mut cell)?;
-        if recovering && tag_of(&cell) != self.tag {
-            return Err(damaged(format!(
-                "journal: what moves from block {} to block {} is at neither",
-                self.from, self.to
-            )));
-        }
-        if recovering {
-            return medium.write(BlockNo(self.to), &cell);
-        }
         // Most cells hold less than they could: what is zero already stays.
         let mut old = vec![0; cell.len()];
-        medium.read(BlockNo(self.to), &mut old)?;
+        if !self.to_free {
+            medium.read(BlockNo(self.to), &mut old)?;
+        }
         let blocks = cell.chunks_exact(BLOCK_LEN).zip(old.chunks_exact(BLOCK_LEN));
         let differing = (self.to..).zip(blocks).filter(|(_, (new, old))| new != old);
         for run in coalesce(differing.map(|(at, _)| Run { at, count: 1 })) {

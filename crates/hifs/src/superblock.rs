@@ -12,7 +12,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"TACITAHI";
 /// First bytes of a group descriptor.
 const GROUP_MAGIC: [u8; 8] = *b"TACITAGR";
 /// Version of the format that new images have.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The oldest that is read and written: its journal fills no free cells.
 const VERSION_MIN: u32 = 2;
 const CHECKSUM_AT: usize = BLOCK_LEN - 32;
@@ -53,6 +53,11 @@ impl Superblock {
     /// Whether new content of large commits goes to free cells at once.
     pub(crate) const fn fills_free_cells(&self) -> bool {
         self.version >= 3
+    }
+
+    /// Whether new content of large commits goes to cells that are cleared for it at once.
+    pub(crate) const fn clears_cells(&self) -> bool {
+        self.version >= 4
     }
 
     /// Whether the journal leaves out the zeros at the end of each block.

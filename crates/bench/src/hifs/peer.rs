@@ -34,10 +34,14 @@ pub(crate) trait Peer {
 ///
 /// # Errors
 /// If a peer is unknown, or its program missing.
-pub(crate) fn select(layouts: &[String], others: &[String]) -> Result<Vec<Box<dyn Peer>>> {
+pub(crate) fn select(
+    layouts: &[String],
+    others: &[String],
+    seed: u64,
+) -> Result<Vec<Box<dyn Peer>>> {
     let mut peers: Vec<Box<dyn Peer>> = Vec::new();
     for layout in layouts.iter().filter(|l| !l.is_empty()) {
-        peers.push(Box::new(Tacita::new(layout)?));
+        peers.push(Box::new(Tacita::new(layout, seed)?));
     }
     for name in others.iter().filter(|n| !n.is_empty()) {
         peers.push(match name.as_str() {
@@ -74,12 +78,14 @@ struct Tacita {
     program: PathBuf,
     layout: String,
     name: String,
+    /// Of its images: it decides how much moves.
+    seed: u64,
 }
 
 impl Tacita {
-    fn new(layout: &str) -> Result<Self> {
+    fn new(layout: &str, seed: u64) -> Result<Self> {
         let program = tacita().context("peers can be measured alone (--layouts '')")?;
-        Ok(Self { program, layout: layout.to_owned(), name: format!("tacita-{layout}") })
+        Ok(Self { program, layout: layout.to_owned(), name: format!("tacita-{layout}"), seed })
     }
 }
 
@@ -92,6 +98,7 @@ impl Peer for Tacita {
         let mut command = Command::new(&self.program);
         command.args(["hifs", "format"]).arg(image);
         command.args(["--size", &size_bytes.to_string(), "--layout", &self.layout]);
+        command.args(["--seed", &format!("{:064x}", self.seed)]);
         runner::run(&mut command, LIMIT).map(drop)
     }
 

@@ -141,6 +141,16 @@ impl InFlight {
         }
     }
 
+    /// A layer of moves is durable where it came from, and about to be undone at its targets.
+    pub(crate) fn returned(&self, layer: u32) {
+        if planted(Fault::ReadsNewPlace) {
+            return;
+        }
+        if let Stage::Sealed { layers, .. } = &mut *self.stage() {
+            *layers = layer.min(*layers);
+        }
+    }
+
     /// The image is the state again.
     pub(crate) fn land(&self) {
         *self.stage() = Stage::Landed;

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 
 /// Copy up to so many cells into the journal rather than wait for a flush.
 const COPY_FREELY: u64 = 64;
+/// Longest path of cells that is moved before a commit is durable: each costs a flush.
+const CLEAR_LAYERS_MAX: usize = 16;
 /// Longest wait, in layers, while the journal has room to copy.
 const LAYERS_WANTED: u32 = 2;
 
@@ -139,6 +141,30 @@ impl Order {
             begin = end + 1;
         }
     }
+}
+
+/// The layers of the moves that clear cells for new content before a commit is durable, the others
+/// being `None`: paths of up to [`CLEAR_LAYERS_MAX`] cells that end in a cell that is free, so that
+/// they can be walked back, and begin with one for which `is_filled`.
+pub(super) fn clearing(
+    steps: &[Step],
+    is_free: impl Fn(u64) -> bool,
+    is_filled: impl Fn(&Step) -> bool,
+) -> Vec<Option<u32>> {
+    let by_target: HashMap<u64, usize> =
+        steps.iter().enumerate().map(|(i, step)| (step.to, i)).collect();
+    let mut layers = vec![None; steps.len()];
+    for (end, _) in steps.iter().enumerate().filter(|(_, step)| is_free(step.to)) {
+        let follower = |i: &usize| by_target.get(&steps[*i].from).copied();
+        let path: Vec<usize> =
+            std::iter::successors(Some(end), follower).take(CLEAR_LAYERS_MAX + 1).collect();
+        if path.len() <= CLEAR_LAYERS_MAX && is_filled(&steps[path[path.len() - 1]]) {
+            for (layer, i) in (0..).zip(path) {
+                layers[i] = Some(layer);
+            }
+        }
+    }
+    layers
 }
 
 #[cfg(test)]

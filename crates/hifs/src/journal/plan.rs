@@ -10,10 +10,11 @@
 //! the same and are whole or not at all; in large ones such blocks are *loose*.
 //!
 //! What fills cells that were free need not be in the journal either, if the journal tells where it
-//! goes: a commit that did not become durable is taken back by zeroing these places. Small commits
-//! do without, because it costs a flush.
+//! goes: a commit that did not become durable is taken back by zeroing these places. What fills cells
+//! that can be cleared need not, for their content can move back. Small commits do without, because
+//! it costs flushes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use tacita_block::BlockNo;
@@ -23,8 +24,8 @@ use super::layers::{self, Step, Way};
 use super::packed::{self, SECTORS, sectors};
 use super::sources::{Sources, read_cell};
 use super::{
-    Contents, HASH_AT, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, LAYERS_MAX, MAGIC,
-    RECORD_LEN, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero, tag_of,
+    Contents, HASH_AT, KIND_CLEAR, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO,
+    LAYERS_MAX, MAGIC, RECORD_LEN, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero, tag_of,
 };
 use crate::content::{Block, Pending};
 use crate::error::{Error, Kind, Result};
@@ -177,11 +178,15 @@ impl Plan {
             out.puts.extend(fresh);
         }
         out.compare(medium)?;
+        let mut clears = Vec::new();
+        if superblock.clears_cells() {
+            clears = self.clear(&mut moves, &mut out, whole);
+        }
         out.fresh.sort_unstable_by_key(|(at, _)| *at);
         let fills = join(std::mem::take(&mut out.fresh));
         let parking = u64::from(geometry.bucket_blocks);
         let pack = superblock.packs_content();
-        let taken = parking + body_blocks(moves.len() + fills.len(), &out, pack);
+        let taken = parking + body_blocks(clears.len() + moves.len() + fills.len(), &out, pack);
         let steps: Vec<Step> = moves.keys().copied().collect();
         let copies_max = geometry.journal_blocks.saturating_sub(taken) / 2;
         let mut order = layers::order(&steps, copies_max);
@@ -196,23 +201,19 @@ impl Plan {
         }
         out.compare(medium)?;
         let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
-        let others = steps.len() - copied + order.cycles.len() + fills.len();
+        let others = clears.len() + steps.len() - copied + order.cycles.len() + fills.len();
         let body = body_blocks(others, &out, pack);
         let room = geometry.journal_blocks.saturating_sub(body);
-        if room < if order.cycles.is_empty() { 0 } else { parking }
-            || body > geometry.journal_blocks
-        {
-            let text = format!(
-                "one commit of {} blocks is larger than the journal of {}",
-                body + parking,
-                geometry.journal_blocks
-            );
-            return Err(Error::new(Kind::NoSpace, text));
+        if body > geometry.journal_blocks || !order.cycles.is_empty() && room < parking {
+            return Err(too_large(body + parking, geometry.journal_blocks));
         }
         let places = usize::try_from(room / parking).unwrap_or(usize::MAX);
         order.park(places);
         let first_place = geometry.journal().0 + body;
-        let mut records = records_of(&moves, &order.ways, |place| first_place + place * parking);
+        let first_layer = clears.iter().map(|record| record.layer + 1).max().unwrap_or(0);
+        let place_of = |place| first_place + place * parking;
+        let mut records = records_of(&moves, &order.ways, first_layer, place_of);
+        records.extend(clears);
         records.sort_unstable_by_key(|record| (record.layer, record.at));
         if records.last().is_some_and(|last| last.layer >= LAYERS_MAX) {
             return Err(Error::new(Kind::NoSpace, "one commit moves too many cells in turn"));
@@ -227,13 +228,59 @@ impl Plan {
             if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
         Ok(Sealed { bytes, contents, parked, fills, loose: join(out.loose) })
     }
+
+    /// Takes out of `moves` those that clear cells for new content, if that is more than `whole`
+    /// blocks, and of what is put this content, which fills them then. The records of these moves.
+    fn clear(&self, moves: &mut Moves, out: &mut Differing, whole: u64) -> Vec<Record> {
+        let targets = self.tables().into_iter().flat_map(|(_, cells)| &cells.targets);
+        let free: HashSet<u64> = targets.filter(|one| one.fresh).map(|one| one.to.0).collect();
+        let steps: Vec<Step> = moves.keys().copied().collect();
+        let puts = &out.puts;
+        let puts_in = |step: &Step| {
+            let begin = puts.partition_point(|(at, _)| *at < step.from);
+            let end = puts.partition_point(|(at, _)| *at < step.from + u64::from(step.count));
+            begin..end
+        };
+        let is_filled = |step: &Step| !puts_in(step).is_empty();
+        let layers = layers::clearing(&steps, |at| free.contains(&at), is_filled);
+        let clearing = || steps.iter().zip(&layers).filter(|(_, layer)| layer.is_some());
+        let mut fills: Vec<bool> = vec![false; puts.len()];
+        for (step, _) in clearing() {
+            fills[puts_in(step)].fill(true);
+        }
+        if fills.iter().filter(|fills| **fills).count() as u64 <= whole {
+            return Vec::new();
+        }
+        let mut fills = fills.into_iter();
+        let is_fill = |_: &mut (u64, Block)| fills.next().expect("as many as puts");
+        out.fresh.extend(out.puts.extract_if(.., is_fill));
+        let record = |(step, layer): (&Step, &Option<u32>)| {
+            let tag = moves.remove(step).expect("one of them");
+            let Step { from, to, count } = *step;
+            Record { kind: KIND_CLEAR, layer: layer.expect("clears"), count, at: to, from, tag }
+        };
+        clearing().map(record).collect()
+    }
 }
 
-/// The records of moves and parking. `place_of` gives a parking place's first block.
-fn records_of(moves: &Moves, ways: &[Way], place_of: impl Fn(u64) -> u64) -> Vec<Record> {
+/// The error of a commit for which the journal has no room.
+pub(crate) fn too_large(blocks: u64, room: u64) -> Error {
+    let text = format!("one commit of {blocks} blocks is larger than the journal of {room}");
+    Error::new(Kind::NoSpace, text)
+}
+
+/// The records of moves and parking, from layer `first` on. `place_of` gives a parking place's first
+/// block.
+fn records_of(
+    moves: &Moves,
+    ways: &[Way],
+    first: u32,
+    place_of: impl Fn(u64) -> u64,
+) -> Vec<Record> {
     let mut records = Vec::new();
     for ((step, tag), way) in moves.iter().zip(ways) {
         let mut push = |kind, layer, from, at| {
+            let layer = first + layer;
             records.push(Record { kind, layer, count: step.count, at, from, tag: *tag });
         };
         match *way {

@@ -12,19 +12,28 @@ use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, Tree, read_all, step, tree, walk};
 use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
-use crate::images::{LAYOUTS, NOW, assert_same, fresh, new, open, parameters, plainly};
+use crate::fills;
+use crate::images::{
+    LAYOUTS, NOW, assert_same, fresh, memory_device, new, open, parameters, plainly,
+};
 use crate::permutation::LIMITS;
 use crate::planted::catches;
 
 type Hook = Box<dyn Fn(&str) + Send>;
 
-/// A device that tells of every write and flush before it happens.
+/// A device that tells of every write and flush before it happens, and can fail.
 struct Watched {
     inner: Arc<MemoryDevice>,
     hook: Mutex<Option<Hook>>,
+    /// Flushes until one fails, once.
+    fails: Mutex<Option<u32>>,
 }
 
 impl Watched {
+    fn new(inner: Arc<MemoryDevice>) -> Self {
+        Self { inner, hook: Mutex::new(None), fails: Mutex::new(None) }
+    }
+
     fn tell(&self, what: &str) {
         // What the hook does may come back here.
         let hook = self.hook.lock().unwrap().take();
@@ -53,6 +62,12 @@ impl BlockDevice for Watched {
 
     fn flush(&self) -> tacita_block::Result<()> {
         self.tell("a flush");
+        let mut fails = self.fails.lock().unwrap();
+        let now = fails.take();
+        *fails = now.and_then(|flushes| flushes.checked_sub(1));
+        if now == Some(0) {
+            return Err(tacita_block::Error::new(tacita_block::Kind::Io, "a flush that fails"));
+        }
         self.inner.flush()
     }
 
@@ -74,7 +89,7 @@ fn contents(hifs: &Hifs) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// A history whose every commit is watched. With `writing`, what is watched also changes.
 fn game(parameters: &Parameters, seed: u64, writing: bool) {
     let inner = fresh(parameters);
-    let device = Arc::new(Watched { inner: inner.clone(), hook: Mutex::new(None) });
+    let device = Arc::new(Watched::new(inner.clone()));
     let hifs = Arc::new(open(device.clone()));
     let mut rng = Rng::new(seed);
     // A folder whose name changes with each commit, so that much moves.
@@ -133,6 +148,45 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) {
     assert_same(&inner.snapshot(), &other.snapshot(), &format!("{parameters:?}, seed {seed}"));
 }
 
+/// New content for which cells are cleared: at first the device fails at one of the flushes, what has
+/// moved returns, and the commit is made all the same. Returns how many flushes that could be.
+fn clearing(layout: Layout, seed: u64) -> u32 {
+    let parameters = crowded(layout);
+    let mut rng = Rng::new(seed);
+    let inner = fresh(&parameters);
+    let hifs = open(inner.clone());
+    fills::crowd(&hifs, &mut rng, 250);
+    hifs.sync().unwrap();
+    drop(hifs);
+    let before = inner.snapshot();
+    for fails in 0.. {
+        let device = Arc::new(Watched::new(memory_device(&before)));
+        let hifs = Arc::new(open(device.clone()));
+        fills::change_crowded(&hifs, &mut Rng::new(seed + 1));
+        let (want, weak) = (contents(&hifs), Arc::downgrade(&hifs));
+        *device.hook.lock().unwrap() = Some(Box::new(move |what| {
+            let now = contents(&weak.upgrade().unwrap());
+            let differing = now.iter().zip(&want).find(|(a, b)| a != b);
+            let differing =
+                differing.map(|((path, _), _)| String::from_utf8_lossy(path).into_owned());
+            assert!(
+                differing.is_none(),
+                "flush {fails} fails, {what}: {differing:?} is not itself"
+            );
+        }));
+        *device.fails.lock().unwrap() = Some(fails);
+        let failed = hifs.sync().is_err();
+        if !failed || hifs.attr(hifs.root()).is_err() {
+            // It was durable already.
+            return fails;
+        }
+        hifs.sync().unwrap();
+        *device.hook.lock().unwrap() = None;
+        assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical());
+    }
+    unreachable!("a commit has no end of flushes");
+}
+
 fn folder() -> NewNode {
     NewNode { perm: 0o755, ..new(FileType::Directory) }
 }
@@ -153,8 +207,20 @@ fn files_read_as_written_during_commits() {
 }
 
 #[test]
+fn files_read_as_written_while_cells_are_cleared() {
+    let flushes: Vec<u32> =
+        (0..2).flat_map(|seed| LAYOUTS.map(|layout| clearing(layout, seed))).collect();
+    assert!(flushes.iter().filter(|flushes| **flushes > 3).count() >= 4, "{flushes:?}");
+}
+
+#[test]
 fn reading_the_old_place_is_caught() {
     let play = || (0..3).for_each(|seed| game(&crowded(Layout::B), seed, false));
-    assert!(!catches(None, play), "the game passes without a fault");
+    let clears = || {
+        clearing(Layout::D, 0);
+    };
+    assert!(!catches(None, play) && !catches(None, clears), "they pass without a fault");
     assert!(catches(Some(Fault::ReadsOldPlace), play));
+    assert!(catches(Some(Fault::ReadsOldPlace), clears));
+    assert!(catches(Some(Fault::ReadsNewPlace), clears));
 }

@@ -10,6 +10,7 @@ use tacita_testkit::env_number;
 use tacita_testkit::history::{Limits, Rng, Tree, clear, step, tree};
 use tacita_vfs::{Exchange, FileSystem, FileType, NewNode, Stamps};
 
+use crate::fills;
 use crate::images::{
     LAYOUTS, assert_same, fault_device, fresh, memory_device, open, options, parameters,
 };
@@ -46,6 +47,10 @@ impl Story {
                 let (file, _) = hifs.create(dir, format!("{n}").as_ref(), &new).unwrap();
                 hifs.write(file, 0, &rng.bytes(45_000), Stamps::NONE).unwrap();
             }
+        }
+        if seed % 3 == 1 {
+            clear(&hifs, &mut rng);
+            fills::crowd(&hifs, &mut rng, 100);
         }
         hifs.sync().unwrap();
         let mut story = Self {
@@ -87,6 +92,13 @@ impl Story {
             return;
         }
         let mut rng = Rng::new(self.seed + 1000);
+        if self.seed % 3 == 1 {
+            // New content, for which much must give way.
+            for n in 0..3 {
+                fills::write(hifs, &format!("new {n}"), &rng.bytes(30_000));
+            }
+            return;
+        }
         for _ in 0..6 {
             step(hifs, &mut rng, &LIMITS);
         }
@@ -165,7 +177,7 @@ fn folder() -> NewNode {
 }
 
 fn stories() -> impl Iterator<Item = Story> {
-    let more = env_number("TACITA_GAMES", 2);
+    let more = env_number("TACITA_GAMES", 3);
     LAYOUTS.into_iter().flat_map(move |layout| (0..more).filter_map(move |s| Story::new(layout, s)))
 }
 
@@ -203,20 +215,19 @@ fn every_flush_fails() {
     }
 }
 
-/// The stories that rename move buckets from cell to cell, layer by layer; the others copy.
+/// The stories that rename move buckets from cell to cell, layer by layer; those that bring new
+/// content clear cells for it; the others copy.
 #[test]
 fn some_stories_move_buckets() {
-    let moves = |story: &Story| {
+    let records = |story: &Story| {
         let (device, hifs) = story.pending();
         hifs.sync().unwrap();
-        let recording = device.recording();
-        let Some(tacita_block::Event::Write { data, .. }) = recording.events().first() else {
-            panic!("a commit begins with its journal");
-        };
-        data[4096..].chunks_exact(32).take_while(|record| record[0] == 1).count()
+        [1, 6].map(|kind| fills::records(&device, kind))
     };
-    let counts: Vec<usize> = stories().map(|story| moves(&story)).collect();
-    assert!(counts.iter().filter(|count| **count > 30).count() >= 2, "{counts:?}");
+    let counts: Vec<[usize; 2]> = stories().map(|story| records(&story)).collect();
+    for kind in [0, 1] {
+        assert!(counts.iter().filter(|counts| counts[kind] > 8).count() >= 2, "{counts:?}");
+    }
 }
 
 /// With `durable`, the end of a commit waits for the next one; its failure must not be taken for

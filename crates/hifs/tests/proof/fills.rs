@@ -1,18 +1,19 @@
-//! New content of large commits goes straight to cells that were free: whatever a power cut keeps
-//! of it, recovery takes it back or the commit is whole. And images of version 2, which know
-//! neither this nor packed content.
+//! New content of large commits goes straight to cells that were free, or that are cleared for it:
+//! whatever a power cut keeps of it, recovery takes it back or the commit is whole. And images of
+//! older versions, which know none of this.
 
 use std::ffi::OsStr;
 
 use tacita_block::{Event, Fault as DeviceFault, FaultDevice, Kind};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
+use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, tree};
 use tacita_vfs::{FileSystem, FileType, Stamps};
 
 use crate::crash::cut_everywhere;
 use crate::images::{
-    assert_same, fault_device, fresh, memory_device, new, open, options, parameters,
+    LAYOUTS, assert_same, fault_device, fresh, memory_device, new, open, options, parameters,
 };
 
 /// Large enough for one commit, small enough for that to be a large one.
@@ -31,7 +32,7 @@ fn begun(layout: Layout, rng: &mut Rng) -> (std::sync::Arc<FaultDevice>, Hifs) {
     (device, hifs)
 }
 
-fn write(hifs: &Hifs, name: &str, content: &[u8]) {
+pub(crate) fn write(hifs: &Hifs, name: &str, content: &[u8]) {
     let (file, _) = hifs.create(hifs.root(), OsStr::new(name), &new(FileType::File)).unwrap();
     hifs.write(file, 0, content, Stamps::NONE).unwrap();
 }
@@ -74,6 +75,75 @@ pub(crate) fn game(layout: Layout, seed: u64, subsets: u64) -> (usize, usize) {
     cut_everywhere(&device, &before, &after, (seed, 0), subsets);
     assert!(tree(&hifs) == tree(&open(memory_device(&after))));
     phases(&device, hifs.superblock().geometry.journal_blocks)
+}
+
+/// Files of so many blocks together, so that what is new finds its cells taken.
+pub(crate) fn crowd(hifs: &Hifs, rng: &mut Rng, blocks: u64) {
+    let mut left = blocks;
+    for n in 0.. {
+        let len = 1 + rng.below(12).min(left);
+        write(hifs, &format!("crowd {n}"), &rng.bytes(usize::try_from(len).unwrap() * 4096));
+        left = left.saturating_sub(len);
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+/// An image of which most is taken.
+fn crowded(layout: Layout, rng: &mut Rng) -> std::sync::Arc<FaultDevice> {
+    let parameters = Parameters { len_bytes: 2 << 20, groups: Some(2), ..parameters(layout) };
+    let device = fault_device(fresh(&parameters).snapshot());
+    let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+    crowd(&hifs, rng, 250);
+    hifs.sync().unwrap();
+    device
+}
+
+/// New content, a large commit of it.
+pub(crate) fn change_crowded(hifs: &Hifs, rng: &mut Rng) {
+    for n in 0..4 {
+        write(hifs, &format!("new {n}"), &rng.bytes(30_000));
+    }
+}
+
+/// Records of a kind in the journal of the commit that was recorded.
+pub(crate) fn records(device: &FaultDevice, kind: u8) -> usize {
+    let recording = device.recording();
+    let Some(Event::Write { data, .. }) = recording.events().first() else {
+        panic!("a commit begins with its journal");
+    };
+    let count = u32::from_le_bytes(data[8..12].try_into().unwrap());
+    let records = data[4096..].chunks_exact(32).take(usize::try_from(count).unwrap());
+    records.filter(|record| record[0] == kind).count()
+}
+
+/// New content for which cells are cleared, cut everywhere; how many cells that were.
+pub(crate) fn clearing_game(layout: Layout, seed: u64, subsets: u64) -> usize {
+    let mut rng = Rng::new(seed);
+    let before = crowded(layout, &mut rng).content();
+    let device = fault_device(before.clone());
+    let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+    device.restart_recording();
+    change_crowded(&hifs, &mut rng);
+    assert!(device.content() == before, "it was to be one commit");
+    hifs.sync().unwrap();
+    let after = device.content();
+    let cleared = records(&device, 6);
+    cut_everywhere(&device, &before, &after, (seed, 0), subsets);
+    assert!(tree(&hifs) == tree(&open(memory_device(&after))));
+    cleared
+}
+
+#[test]
+fn a_cut_moves_back_what_gave_way() {
+    let mut cleared = Vec::new();
+    for layout in LAYOUTS {
+        for seed in 0..env_number("TACITA_GAMES", 2) {
+            cleared.push(clearing_game(layout, seed, 2));
+        }
+    }
+    assert!(cleared.iter().filter(|cells| **cells > 10).count() >= 4, "{cleared:?}");
 }
 
 #[test]
@@ -159,11 +229,11 @@ fn a_fill_that_decays_is_told() {
     );
 }
 
-/// The image as format's version 2 has it.
-fn of_version_2(mut image: Vec<u8>) -> Vec<u8> {
+/// The image as an older version of the format has it.
+fn of_version(number: u8, mut image: Vec<u8>) -> Vec<u8> {
     let last = image.len() - 4096;
     for at in [0, last] {
-        image[at + 8] = 2;
+        image[at + 8] = number;
         crate::hostile::mend(&mut image[at..at + 4096]);
     }
     image
@@ -174,7 +244,7 @@ fn of_version_2(mut image: Vec<u8>) -> Vec<u8> {
 fn version_2_is_read_and_written() {
     let mut rng = Rng::new(9);
     let (device, hifs) = begun(Layout::D, &mut rng);
-    let old = fault_device(of_version_2(device.content()));
+    let old = fault_device(of_version(2, device.content()));
     change(&hifs, &mut Rng::new(4));
     hifs.sync().unwrap();
     let hifs = Hifs::open(old.clone(), options(1)).unwrap();
@@ -185,7 +255,7 @@ fn version_2_is_read_and_written() {
     assert!(old.content() == before, "it was to be one commit");
     hifs.sync().unwrap();
     let after = old.content();
-    assert_same(&of_version_2(device.content()), &after, "the same but for its number");
+    assert_same(&of_version(2, device.content()), &after, "the same but for its number");
     let (journal, _) = phases(&old, hifs.superblock().geometry.journal_blocks);
     assert!(journal > 200_000, "all content is in the journal: {journal}");
     let cut = old.recording();
@@ -196,4 +266,30 @@ fn version_2_is_read_and_written() {
             assert_same(&after, &image.snapshot(), "a cut in an image of version 2");
         }
     }
+}
+
+/// Images of version 3 fill free cells and clear none: the journal of the same commit holds what is
+/// new in cells that were taken.
+#[test]
+fn version_3_clears_no_cells() {
+    let (layout, seed) = (Layout::D, 1);
+    let before = crowded(layout, &mut Rng::new(seed)).content();
+    let commit = |image: Vec<u8>| {
+        let device = fault_device(image);
+        let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+        device.restart_recording();
+        change_crowded(&hifs, &mut Rng::new(seed + 1));
+        hifs.sync().unwrap();
+        assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical());
+        (device, hifs.superblock().clone())
+    };
+    let (new, superblock) = commit(before.clone());
+    assert_eq!(superblock.version, 4);
+    let (old, superblock) = commit(of_version(3, before.clone()));
+    assert_eq!(superblock.version, 3);
+    assert!(records(&new, 6) > 10 && records(&old, 6) == 0);
+    assert!(records(&old, 2) > records(&new, 2), "new content of taken cells is in the journal");
+    assert_same(&of_version(3, new.content()), &old.content(), "the same but for its number");
+    let (before, after) = (of_version(3, before), old.content());
+    cut_everywhere(&old, &before, &after, (seed, 0), 1);
 }

@@ -59,3 +59,12 @@ fn faults_of_filling_are_caught() {
         assert!(catches(Some(fault), game), "{fault:?} was not caught");
     }
 }
+
+#[test]
+fn faults_of_clearing_are_caught() {
+    let game = || (0..3).for_each(|seed| assert!(fills::clearing_game(Layout::D, seed, 3) > 0));
+    assert!(!catches(None, game), "the game passes without a fault");
+    for fault in [Fault::UnflushedLayer, Fault::KeptClear, Fault::UnflushedFill] {
+        assert!(catches(Some(fault), game), "{fault:?} was not caught");
+    }
+}

@@ -149,7 +149,7 @@ class Image:
     # Section 2.
     def superblock(self):
         s = self.block(0)
-        expect(s[:8] == b"TACITAHI" and number(s, 8, 4) in (2, 3) and number(s, 12, 4) == BLOCK, "superblock")
+        expect(s[:8] == b"TACITAHI" and number(s, 8, 4) in (2, 3, 4) and number(s, 12, 4) == BLOCK, "superblock")
         expect(digest(s[:0xfe0]) == s[0xfe0:], "checksum of the superblock")
         self.b, self.layout, self.order = number(s, 16, 4), chr(s[20]), s[21]
         self.ids, self.kept, self.groups = s[22], s[23], number(s, 24, 4)
