@@ -49,6 +49,9 @@ struct Cells {
     /// Where each bucket that has changed cells lay before.
     from: HashMap<(FileId, u32), Option<Cell>>,
     vacated: BTreeSet<Cell>,
+    /// Cells that were the last of all that an owner leaves: they may hold the end of a file, behind
+    /// which all is zero.
+    last: HashSet<Cell>,
     taken: HashSet<Cell>,
     /// Taken cells that held nothing before and are all zero.
     fresh: HashSet<Cell>,
@@ -58,7 +61,14 @@ impl Cells {
     fn of(relocations: &[Relocation]) -> Self {
         let left: BTreeSet<Cell> = relocations.iter().filter_map(|r| r.from).collect();
         let taken: HashSet<Cell> = relocations.iter().filter_map(|r| r.to).collect();
+        let mut last: HashMap<FileId, (u32, Cell)> = HashMap::new();
+        for (relocation, from) in relocations.iter().filter_map(|r| Some((r, r.from?))) {
+            let this = (relocation.bucket, from);
+            let last = last.entry(relocation.owner).or_insert(this);
+            *last = this.max(*last);
+        }
         Self {
+            last: last.into_values().map(|(_, cell)| cell).collect(),
             from: relocations.iter().map(|r| ((r.owner, r.bucket), r.from)).collect(),
             vacated: left.iter().copied().filter(|cell| !taken.contains(cell)).collect(),
             fresh: taken.iter().copied().filter(|cell| !left.contains(cell)).collect(),
@@ -165,7 +175,8 @@ fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Pla
         let start = geometry.cell_start(table, *cell);
         plan.leave(table, start);
         if !planted(Fault::FreedBucketResidue) {
-            plan.zero(start, geometry.cell_blocks(table));
+            let count = geometry.cell_blocks(table);
+            plan.zero(start, count, count > 1 && cells.last.contains(cell));
         }
     }
 }

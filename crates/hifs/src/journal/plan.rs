@@ -74,6 +74,7 @@ pub(crate) struct Plan {
     /// Blocks that may differ from the image.
     blocks: Vec<(u64, Block)>,
     zeros: Vec<Run>,
+    zeros_in_part: Vec<Run>,
 }
 
 /// Blocks to be written, and runs to be zeroed, that differ from the image.
@@ -98,9 +99,11 @@ impl Plan {
         self.blocks.push((at.0, Arc::new(*block)));
     }
 
-    /// These blocks, which held something, become zero.
-    pub(crate) fn zero(&mut self, at: BlockNo, count: u32) {
-        self.zeros.push(Run { at: at.0, count });
+    /// These blocks, which held something, become zero. If the last ones may have been zero already,
+    /// they are looked at.
+    pub(crate) fn zero(&mut self, at: BlockNo, count: u32, in_part: bool) {
+        let zeros = if in_part { &mut self.zeros_in_part } else { &mut self.zeros };
+        zeros.push(Run { at: at.0, count });
     }
 
     /// A cell gets this content. What it held moves or goes, unless it only changes there.
@@ -135,7 +138,8 @@ impl Plan {
     /// for a cell that is parked, and all content that is new.
     pub(crate) fn journal_blocks_max(&self, geometry: &Geometry) -> u64 {
         let mut content = self.blocks.len() as u64 * SECTORS;
-        let mut records = (self.blocks.len() + self.zeros.len()) as u64;
+        let zeros = self.zeros.len() + self.zeros_in_part.len();
+        let mut records = (self.blocks.len() + zeros) as u64;
         for (table, cells) in self.tables() {
             let cell_blocks = u64::from(geometry.cell_blocks(table));
             for target in &cells.targets {
@@ -159,7 +163,7 @@ impl Plan {
     pub(crate) fn seal(&self, medium: &Medium, superblock: &Superblock) -> Result<Sealed> {
         let geometry = &superblock.geometry;
         let mut out = Differing {
-            zeros: self.zeros.clone(),
+            zeros: self.all_zeros(medium)?,
             unsure: self.blocks.clone(),
             ..Differing::default()
         };
@@ -227,6 +231,18 @@ impl Plan {
         let contents =
             if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
         Ok(Sealed { bytes, contents, parked, fills, loose: join(out.loose) })
+    }
+
+    /// The runs that become zero: of those that may be zero in part up to the last block that is not.
+    fn all_zeros(&self, medium: &Medium) -> Result<Vec<Run>> {
+        let mut zeros = self.zeros.clone();
+        for run in &self.zeros_in_part {
+            let content = run.read(medium)?;
+            let empty = content.rchunks_exact(BLOCK_LEN).take_while(|block| is_zero(block)).count();
+            let count = run.count - u32::try_from(empty).expect("within a cell");
+            zeros.extend((count > 0).then_some(Run { at: run.at, count }));
+        }
+        Ok(zeros)
     }
 
     /// Takes out of `moves` those that clear cells for new content, if that is more than `whole`
