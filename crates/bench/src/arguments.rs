@@ -216,11 +216,12 @@ pub(crate) struct DnefsOptions {
     #[arg(long, value_delimiter = ',', default_value = "mounts,open,memory,wear")]
     pub(crate) parts: Vec<String>,
     /// Who is mounted: dnefs, dnefs-gcm16, dnefs-ctr16 (the paper's mode), gocryptfs (the one that
-    /// ratios refer to), ext4-loop; dnefs-none is a build of tacita that encrypts nothing
+    /// ratios refer to), securefs (where it is installed), ext4-loop; dnefs-none is a build of tacita
+    /// that encrypts nothing
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "dnefs,dnefs-gcm16,dnefs-ctr16,gocryptfs,ext4-loop"
+        default_value = "dnefs,dnefs-gcm16,dnefs-ctr16,gocryptfs,securefs,ext4-loop"
     )]
     pub(crate) peers: Vec<String>,
     /// Size of the images

@@ -7,7 +7,7 @@ use tacita_dnefs_format::node;
 use tacita_dnefs_format::receipt::Receipt;
 use tacita_dnefs_format::record::{Kind, Part};
 use tacita_dnefs_format::{CipherChoice, KeyPos, key_page};
-use tacita_secret::{CheckValue, MessageKey, check_value_of};
+use tacita_secret::{CheckValue, MessageKey, Traces, check_value_of};
 
 use crate::dump::{Dump, Node};
 
@@ -55,8 +55,8 @@ impl<'a> Newest<'a> {
     fn open(&self, dump: &Dump<'_>, node: &Node, kind: Kind) -> Option<Vec<u8>> {
         let key = MessageKey::take(self.cipher, self.keys.get(&node.header.key)?);
         let mut bytes = dump.bytes[node.offset..][..node.header.len_bytes as usize].to_vec();
-        let opened =
-            node::open(&mut bytes, &node.header, &key, self.cipher.authenticates()).ok()?;
+        let (mut traces, authenticates) = (Traces::new(), self.cipher.authenticates());
+        let opened = node::open(&mut bytes, &node.header, &key, &mut traces, authenticates).ok()?;
         (opened.kind == kind).then(|| opened.payload(PAYLOAD_MAX).ok())?
     }
 }

@@ -3,7 +3,7 @@
 //! What a node is, whose it is and what it holds is in the record. The header tells where its key is,
 //! whether a key is the right one, and when it was written: as much as finding nodes needs.
 
-use tacita_secret::{CHECK_VALUE_LEN, CheckValue, FreshKey, MessageKey, TAG_LEN};
+use tacita_secret::{CHECK_VALUE_LEN, CheckValue, FreshKey, MessageKey, TAG_LEN, Traces};
 
 use crate::compression::Compression;
 use crate::fields::{Fields, Malformed, Put};
@@ -173,20 +173,20 @@ pub fn seal(
     out: &mut Vec<u8>,
     standing: Standing,
     key: FreshKey,
+    traces: &mut Traces,
     authenticates: bool,
     record: &Record<'_>,
 ) {
     let start = out.len();
-    out.resize(start + HEADER_LEN + IDENTITY_LEN, 0);
-    let packed = record.compression.compress(record.payload, out);
-    let mut identity = Vec::with_capacity(IDENTITY_LEN);
-    identity.put_u8(record.kind.number());
-    identity.put_u8(packed.number());
-    identity.put_u16(0);
-    identity.put_u32(u32::try_from(record.payload.len()).expect("an erase block is shorter"));
-    identity.put_u64(record.at.ino);
-    identity.put_u64(record.at.sub);
-    out[start + HEADER_LEN..][..IDENTITY_LEN].copy_from_slice(&identity);
+    out.resize(start + HEADER_LEN, 0);
+    out.put_u8(record.kind.number());
+    let compression = out.len();
+    out.put_u8(0);
+    out.put_u16(0);
+    out.put_u32(u32::try_from(record.payload.len()).expect("an erase block is shorter"));
+    out.put_u64(record.at.ino);
+    out.put_u64(record.at.sub);
+    out[compression] = record.compression.compress(record.payload, out).number();
     let len = out.len() - start + if authenticates { TAG_LEN } else { 0 };
     let mut header = Header {
         class: standing.class,
@@ -194,12 +194,19 @@ pub fn seal(
         len_bytes: u32::try_from(len).expect("an erase block is shorter"),
         sqnum: standing.sqnum,
         key: standing.key,
-        check_value: key.check_value(),
+        check_value: [0; CHECK_VALUE_LEN],
         record_crc: 0,
     };
     let (head, body) = out[start..].split_at_mut(HEADER_LEN);
-    header.put(head);
-    let tag = key.seal(&head[CONTEXT..], body);
+    let tag = key.seal(
+        traces,
+        |check_value| {
+            header.check_value = check_value;
+            header.put(head);
+            &head[CONTEXT..]
+        },
+        body,
+    );
     if authenticates {
         out.put(&tag);
     }
@@ -284,12 +291,13 @@ pub fn open<'a>(
     node: &'a mut [u8],
     header: &Header,
     key: &MessageKey,
+    traces: &mut Traces,
     authenticates: bool,
 ) -> Result<Opened<'a>, Malformed> {
-    if key.check_value() != header.check_value {
+    if key.check_value(traces) != header.check_value {
         return Err(Malformed("its key is gone"));
     }
-    open_unchecked(node, header, key, authenticates)
+    open_unchecked(node, header, key, traces, authenticates)
 }
 
 /// [`open`] with a key that is known to be the node's, as authentication will show. A cipher that does
@@ -301,6 +309,7 @@ pub fn open_unchecked<'a>(
     node: &'a mut [u8],
     header: &Header,
     key: &MessageKey,
+    traces: &mut Traces,
     authenticates: bool,
 ) -> Result<Opened<'a>, Malformed> {
     if !header.class.is_sealed() {
@@ -316,7 +325,7 @@ pub fn open_unchecked<'a>(
     }
     let (body, tag) = body.split_at_mut(end);
     let tag = if authenticates { Fields(tag).array()? } else { [0; TAG_LEN] };
-    key.open(&head[CONTEXT..], body, &tag).map_err(|_| forged)?;
+    key.open(traces, &head[CONTEXT..], body, &tag).map_err(|_| forged)?;
     let mut fields = Fields(body);
     let kind = Kind::from_number(fields.u8()?)?;
     let compression = Compression::from_number(fields.u8()?)?;
@@ -345,7 +354,7 @@ mod tests {
         let record = Record { kind: Kind::Data, at, compression: Compression::Lz4, payload };
         let mut out = Vec::new();
         let key = FreshKey::take(cipher, &[3; 32][..cipher.key_len()]);
-        seal(&mut out, standing, key, cipher.authenticates(), &record);
+        seal(&mut out, standing, key, &mut Traces::new(), cipher.authenticates(), &record);
         out
     }
 
@@ -360,7 +369,9 @@ mod tests {
                 assert_eq!((header.sqnum, header.more_of_group), (7, true));
                 assert!(header.is_whole(&node));
                 let key = MessageKey::take(cipher, &[3; 32][..cipher.key_len()]);
-                let opened = open(&mut node, &header, &key, cipher.authenticates()).unwrap();
+                let traces = &mut Traces::new();
+                let opened =
+                    open(&mut node, &header, &key, traces, cipher.authenticates()).unwrap();
                 assert_eq!((opened.kind, opened.at), (Kind::Data, IndexKey::data(5, 9)));
                 assert_eq!(opened.payload(4096).unwrap(), payload);
             }
@@ -378,7 +389,9 @@ mod tests {
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 if let Ok(Some(header)) = Header::parse(&flipped) {
                     assert!(!header.is_whole(&flipped));
-                    open(&mut flipped, &header, &key, cipher.authenticates()).unwrap_err();
+                    let authenticates = cipher.authenticates();
+                    let traces = &mut Traces::new();
+                    open(&mut flipped, &header, &key, traces, authenticates).unwrap_err();
                 }
             }
         }
@@ -395,6 +408,6 @@ mod tests {
         assert_eq!((header.class, header.len_bytes), (Class::Padding, 200));
         assert!(header.is_whole(&out));
         let key = MessageKey::take(CIPHERS[0], &[3; 16]);
-        open_unchecked(&mut out, &header, &key, false).unwrap_err();
+        open_unchecked(&mut out, &header, &key, &mut Traces::new(), false).unwrap_err();
     }
 }

@@ -8,7 +8,7 @@ use tacita_dnefs_format::node::{self, Class, Header, Record, Standing};
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind};
 use tacita_dnefs_format::{Compression, Parameters};
 use tacita_flash::{Leb, Volume};
-use tacita_secret::FreshKey;
+use tacita_secret::{FreshKey, Traces};
 
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -240,8 +240,9 @@ impl Writer<'_> {
         };
         let record =
             Record { kind, at: IndexKey::inode(0), compression: Compression::Lz4, payload };
-        let mut out = Vec::new();
-        node::seal(&mut out, standing, fresh, self.parameters.cipher.authenticates(), &record);
+        let (mut out, mut traces) = (Vec::new(), Traces::new());
+        let authenticates = self.parameters.cipher.authenticates();
+        node::seal(&mut out, standing, fresh, &mut traces, authenticates, &record);
         out
     }
 }

@@ -70,7 +70,7 @@ impl VolumeCost {
             key_lebs: layout.key_lebs,
             keys: layout.keys(),
             main_lebs: layout.main_lebs,
-            memory_bytes: nodes * index::ENTRY_LEN + keys * keys::KEY_LEN,
+            memory_bytes: nodes * index::ENTRY_LEN + keys * keys::len_of_each(&layout),
         })
     }
 

@@ -16,7 +16,7 @@ use tacita_flash::Volume;
 use tacita_secret::{FreshKey, Key, MessageKey, OneTimeCipher};
 
 pub(crate) use pages::KeyPages;
-use places::Place;
+use places::{NOWHERE, Places};
 pub(crate) use purge::{Purged, fresh_block, new_uuid, no_randomness};
 
 use crate::error::{Error, Kind, Result};
@@ -43,7 +43,9 @@ pub(crate) enum State {
 }
 
 /// What a key takes in memory, in bytes, whether a node has it or not.
-pub(crate) const KEY_LEN: u64 = (size_of::<State>() + size_of::<Place>()) as u64;
+pub(crate) const fn len_of_each(layout: &Layout) -> u64 {
+    (size_of::<State>() + Places::len_of_each(layout)) as u64
+}
 
 /// What is known of an erase block of keys.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +81,7 @@ pub struct KeyUse {
 pub(crate) struct Keys {
     layout: Layout,
     states: Vec<State>,
-    places: Vec<Place>,
+    places: Places,
     lebs: Vec<KeyLeb>,
     pages: KeyPages,
     /// Where maps lay that have changed, for the next checkpoint to free.
@@ -103,7 +105,7 @@ impl Keys {
         Self {
             layout,
             states: vec![State::Deleted; count],
-            places: vec![Place::NOWHERE; count],
+            places: Places::new(&layout),
             lebs: vec![leb; layout.key_lebs as usize],
             pages: KeyPages::new(layout, cipher, master),
             dropped: Vec::new(),
@@ -138,7 +140,7 @@ impl Keys {
 
     /// Where its node lies.
     pub(crate) fn location(&self, key: KeyId) -> Location {
-        self.places[key.0 as usize].location()
+        self.places.get(key)
     }
 
     /// How many keys can be handed out.
@@ -262,13 +264,13 @@ impl Keys {
 
     /// Its node lies there now: handed out, read from a checkpoint or from the log, or moved.
     pub(crate) fn is_at(&mut self, key: KeyId, state: State, location: Location) {
-        self.places[key.0 as usize] = Place::of(location);
+        self.places.set(key, location);
         self.set(key, state);
     }
 
     /// Its node is not needed any more, once that is on the medium.
     pub(crate) fn obsolete(&mut self, key: KeyId) {
-        self.places[key.0 as usize] = Place::NOWHERE;
+        self.places.set(key, NOWHERE);
         self.set(key, State::Pending);
         self.pending.push(key);
     }

@@ -11,6 +11,7 @@ use tacita_dnefs_format::receipt::Receipt;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind};
 use tacita_dnefs_format::{Layout, MainLeb, Malformed, NODE_ALIGN, Parameters, Unlocked};
 use tacita_flash::{Leb, Volume};
+use tacita_secret::Traces;
 
 use crate::collection;
 use crate::error::{Error, Kind, Result, damaged};
@@ -144,8 +145,9 @@ impl Loader<'_> {
         let what = || format!("a node of the checkpoint ({kind:?})");
         let key = keys.id(header.key).map_err(damaged(what()))?;
         let key = keys.for_opening(self.volume, key)?;
-        let authenticates = self.parameters.cipher.authenticates();
-        let opened = node::open(bytes, header, &key, authenticates).map_err(damaged(what()))?;
+        let (mut traces, authenticates) = (Traces::new(), self.parameters.cipher.authenticates());
+        let opened =
+            node::open(bytes, header, &key, &mut traces, authenticates).map_err(damaged(what()))?;
         if opened.kind != kind {
             return Err(Error::new(Kind::Damaged, format!("{}: it is something else", what())));
         }
@@ -276,10 +278,10 @@ impl Loader<'_> {
             opening => opening?,
         };
         let sizes = &mut replayed.sizes;
-        let authenticates = self.parameters.cipher.authenticates();
-        let Ok(opened) = node::open(&mut node.bytes, &node.header, &opening, authenticates) else {
-            return Ok(());
-        };
+        let (mut traces, authenticates) = (Traces::new(), self.parameters.cipher.authenticates());
+        let opened =
+            node::open(&mut node.bytes, &node.header, &opening, &mut traces, authenticates);
+        let Ok(opened) = opened else { return Ok(()) };
         let payload = opened
             .payload(self.layout.leb_len_bytes as usize)
             .map_err(damaged("a node written after the checkpoint"))?;

@@ -7,7 +7,7 @@ use tacita_dnefs_format::node::{self, Class, Record, Standing};
 use tacita_dnefs_format::receipt::{Receipt, first_break};
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind};
 use tacita_flash::Volume;
-use tacita_secret::Password;
+use tacita_secret::{Password, Traces};
 
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -109,7 +109,8 @@ impl Core {
             payload: &receipt.encode(),
         };
         let mut node = Vec::new();
-        node::seal(&mut node, standing, fresh, store.parameters.cipher.authenticates(), &record);
+        let authenticates = store.parameters.cipher.authenticates();
+        node::seal(&mut node, standing, fresh, &mut Traces::new(), authenticates, &record);
         Ok(node)
     }
 }

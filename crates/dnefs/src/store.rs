@@ -15,7 +15,7 @@ use tacita_dnefs_format::node::{self, Class, Header, Opened, Record, Standing};
 use tacita_dnefs_format::record::{self, IndexKey, Kind as RecordKind, Part, Removal};
 use tacita_dnefs_format::{Layout, NODE_ALIGN, Parameters};
 use tacita_flash::{Leb, Volume};
-use tacita_secret::{Digest, MessageKey, digest};
+use tacita_secret::{Digest, MessageKey, Traces, digest};
 
 use crate::error::{Error, Kind, Result, damaged};
 use crate::faults::{Fault, planted};
@@ -226,6 +226,7 @@ impl Store {
         };
         let mut nodes = Vec::with_capacity(writes.len() * (128 + writes[0].payload.len()));
         let mut placed = Vec::with_capacity(writes.len());
+        let mut traces = Traces::new();
         for ((sqnum, write), (key, position, fresh)) in (first..).zip(writes).zip(keys) {
             let standing = Standing {
                 class: Class::Record,
@@ -240,9 +241,10 @@ impl Store {
                 payload: &write.payload,
             };
             let start = nodes.len();
-            node::seal(&mut nodes, standing, fresh, authenticates, &record);
+            node::seal(&mut nodes, standing, fresh, &mut traces, authenticates, &record);
             placed.push((key, start..nodes.len()));
         }
+        drop(traces);
         if planted(Fault::NamesInClear) {
             let names = writes.iter().filter(|write| write.kind == RecordKind::Dentry);
             names.for_each(|write| nodes.extend_from_slice(&write.payload));
@@ -295,12 +297,13 @@ impl Store {
             let runs = wanted.chunk_by_mut(Wanted::is_followed_by);
             let runs: Vec<_> = runs.map(|run| self.read_run(run)).collect::<Result<_>>()?;
             drop(blocks);
+            let mut traces = Traces::new();
             for (run, mut bytes) in runs {
                 let start = run[0].location.offset;
                 for node in run {
                     let Location { offset, len_bytes, .. } = node.location;
                     let bytes = &mut bytes[(offset - start) as usize..][..len_bytes as usize];
-                    self.open(node, bytes, &mut each)?;
+                    self.open(node, bytes, &mut traces, &mut each)?;
                 }
             }
             if is_last {
@@ -324,6 +327,7 @@ impl Store {
         &self,
         node: &Wanted,
         bytes: &mut [u8],
+        traces: &mut Traces,
         each: &mut impl FnMut(
             IndexKey,
             &Opened<'_>,
@@ -337,8 +341,8 @@ impl Store {
         let gone = tacita_dnefs_format::Malformed("nothing is there");
         let header = Header::parse(bytes).and_then(|header| header.ok_or(gone)).map_err(damage)?;
         let authenticates = self.parameters.cipher.authenticates();
-        let opened =
-            node::open_unchecked(bytes, &header, &node.key, authenticates).map_err(damage)?;
+        let opened = node::open_unchecked(bytes, &header, &node.key, traces, authenticates)
+            .map_err(damage)?;
         if opened.at != node.at {
             return Err(Error::new(Kind::Damaged, format!("{}: it is another's", what(location))));
         }

@@ -27,7 +27,8 @@ pub use key::{KEY_LEN, Key};
 pub use locked::LockedBytes;
 pub use noise::Noise;
 pub use one_time::{
-    CHECK_VALUE_LEN, CheckValue, ENCRYPTS, FreshKey, MessageKey, OneTimeCipher, check_value_of,
+    CHECK_VALUE_LEN, CheckValue, ENCRYPTS, FreshKey, MessageKey, OneTimeCipher, Traces,
+    check_value_of,
 };
 pub use password::{Password, SALT_LEN};
 pub use places::{PLACE_LEN, Places};

@@ -26,6 +26,8 @@ const MADE_LEN: usize = 8 << 10;
 const USED_LEN: usize = 8 << 10;
 /// The same of whoever made a key stream, many blocks of which are computed side by side.
 const STREAMED_LEN: usize = 12 << 10;
+/// The same of whoever has used keys one after the other, some calls further down.
+const ALL_LEN: usize = 12 << 10;
 
 type Bytes = [u8; PLACE_LEN];
 
@@ -156,6 +158,13 @@ pub(crate) fn wipe_after_use() {
 pub(crate) fn wipe_after_stream() {
     if !planted(Fault::UsedStack) {
         wipe::<STREAMED_LEN>();
+    }
+}
+
+/// Overwrites what using keys one after the other has left there.
+pub(crate) fn wipe_after_all() {
+    if !planted(Fault::UsedStack) {
+        wipe::<ALL_LEN>();
     }
 }
 

@@ -7,7 +7,9 @@ use std::hint::black_box;
 
 #[cfg(feature = "faults")]
 use tacita_secret::faults::{Fault, plant};
-use tacita_secret::{Counted, FreshKey, Key, MessageKey, Noise, OneTimeCipher, Opening, Sealing};
+use tacita_secret::{
+    Counted, FreshKey, Key, MessageKey, Noise, OneTimeCipher, Opening, Sealing, Traces,
+};
 use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
 /// The key that is used, byte by byte; it stands nowhere in memory but where keys do.
@@ -39,11 +41,32 @@ fn use_it(key: &Key) {
     for cipher in [OneTimeCipher::Aes128Ctr, OneTimeCipher::Aes128Gcm, OneTimeCipher::Aes256Gcm] {
         // Read anew each time, so that no copy is kept for the next.
         let bytes = || black_box(&key.expose()[..cipher.key_len()]);
-        black_box(FreshKey::take(cipher, bytes()).check_value());
-        black_box(MessageKey::take(cipher, bytes()).check_value());
-        let tag = FreshKey::take(cipher, bytes()).seal(b"context", &mut block);
-        MessageKey::take(cipher, bytes()).open(b"context", &mut block, &tag).unwrap();
+        black_box(MessageKey::take(cipher, bytes()).check_value(&mut Traces::new()));
+        let (fresh, context) = (FreshKey::take(cipher, bytes()), &b"context"[..]);
+        let tag = fresh.seal(&mut Traces::new(), |_| context, &mut block);
+        MessageKey::take(cipher, bytes())
+            .open(&mut Traces::new(), context, &mut block, &tag)
+            .unwrap();
+        // Some calls further down than they are overwritten.
+        let mut traces = Traces::new();
+        for _ in 0..2 {
+            let fresh = FreshKey::take(cipher, bytes());
+            let tag = further_down(|| fresh.seal(&mut traces, |_| context, &mut block));
+            let key = MessageKey::take(cipher, bytes());
+            further_down(|| key.open(&mut traces, context, &mut block, &tag)).unwrap();
+            further_down(|| key.check_value(&mut traces));
+        }
     }
+}
+
+/// As far as a few calls.
+#[inline(never)]
+fn further_down<T>(act: impl FnOnce() -> T) -> T {
+    let mut between = [0u8; 2 << 10];
+    black_box(&mut between);
+    let done = act();
+    black_box(&mut between);
+    done
 }
 
 fn is_one_mapping(findings: &[Finding]) -> bool {
@@ -83,7 +106,7 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
             Fault::HashState => drop(key().derive(1, &[b"part"])),
             Fault::UsedStack => {
                 let key = FreshKey::take(OneTimeCipher::Aes256Gcm, key().expose());
-                key.seal(b"context", &mut [1; 16]);
+                key.seal(&mut Traces::new(), |_| b"context", &mut [1; 16]);
             }
             Fault::UsedPlaces => use_it(&key()),
         });

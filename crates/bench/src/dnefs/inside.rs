@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use tacita_dnefs::{CipherChoice, FormatOptions, PurgeScope};
 use tacita_flash::EmulatorOptions;
-use tacita_secret::{FreshKey, MessageKey};
+use tacita_secret::{FreshKey, MessageKey, Traces};
 
 use super::chip::{CIPHERS, Chip, timed};
 use super::record;
@@ -153,20 +153,18 @@ fn cipher(cipher: CipherChoice) -> Result<[f64; 2]> {
     let key = vec![7; cipher.key_len()];
     let content = vec![1; PART_LEN];
     let (mut buf, mut sealed) = (content.clone(), content.clone());
-    let mut tag = Default::default();
+    let (mut tag, mut traces) = (Default::default(), Traces::new());
     let sealing = timed(|| {
         for _ in 0..MESSAGES {
             sealed.copy_from_slice(&content);
-            let key = FreshKey::take(cipher, &key);
-            std::hint::black_box(key.check_value());
-            tag = key.seal(b"context", &mut sealed);
+            tag = FreshKey::take(cipher, &key).seal(&mut traces, |_| b"context", &mut sealed);
         }
         Ok(())
     })?;
     let opening = timed(|| {
         for _ in 0..MESSAGES {
             buf.copy_from_slice(&sealed);
-            MessageKey::take(cipher, &key).open(b"context", &mut buf, &tag)?;
+            MessageKey::take(cipher, &key).open(&mut traces, b"context", &mut buf, &tag)?;
         }
         Ok(())
     })?;

@@ -16,12 +16,25 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// DNEFS without encryption.
 pub(super) const UNENCRYPTED: &str = "dnefs-none";
 
-/// Peers by name.
+/// Peers by name. Without securefs where it is not installed.
 ///
 /// # Errors
 /// If a peer is unknown, or its program missing.
 pub(super) fn select(names: &[String]) -> Result<Vec<Box<dyn Peer>>> {
-    names.iter().map(|name| one(name)).collect()
+    let mut peers = Vec::with_capacity(names.len());
+    for name in names {
+        if name == SECUREFS.name && !is_installed(name) {
+            eprintln!("without {name}: it is not installed (on Debian: apt install {name})");
+        } else {
+            peers.push(one(name)?);
+        }
+    }
+    Ok(peers)
+}
+
+fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
 /// A peer by name.
@@ -33,7 +46,8 @@ pub(super) fn one(name: &str) -> Result<Box<dyn Peer>> {
             Box::new(Dnefs::new("dnefs-ctr16", &["--key", "16", "--cipher", "aes128-ctr"])?)
         }
         UNENCRYPTED => Box::new(Dnefs::unencrypted()?),
-        "gocryptfs" => Box::new(Gocryptfs),
+        "gocryptfs" => Box::new(Stacked(&GOCRYPTFS)),
+        "securefs" => Box::new(Stacked(&SECUREFS)),
         "ext4-loop" => Box::new(Ext4Loop),
         _ => bail!("no peer is called {name}"),
     })
@@ -78,19 +92,53 @@ impl Peer for Dnefs {
     }
 }
 
-/// gocryptfs over an ext4 on a loop device, so that no other file system is synced with it. Root
-/// only.
-struct Gocryptfs;
+/// A file system that encrypts the files of another one.
+struct Program {
+    name: &'static str,
+    /// Makes an empty one in a folder, and mounts it, with a password in a file; the least work is done
+    /// for that, for it is not what is measured.
+    create: fn(password: &str) -> Vec<String>,
+    mount: fn(password: &str) -> Vec<String>,
+}
 
-impl Gocryptfs {
+const GOCRYPTFS: Program = Program {
+    name: "gocryptfs",
+    create: |password| owned(&["-init", "-q", "-scryptn", "10", "-passfile", password]),
+    mount: |password| owned(&["-q", "-passfile", password]),
+};
+
+/// With its defaults: names and content encrypted and authenticated, in blocks of 4 KiB.
+const SECUREFS: Program = Program {
+    name: "securefs",
+    create: |password| {
+        let rounds = ["--pbkdf", "pkcs5-pbkdf2-hmac-sha256", "--rounds", "1"];
+        [owned(&["create", "--keyfile", password]), owned(&rounds)].concat()
+    },
+    mount: |password| owned(&["mount", "--background", "--keyfile", password]),
+};
+
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(ToString::to_string).collect()
+}
+
+/// One of those over an ext4 on a loop device, so that no other file system is synced with it. Root
+/// only.
+struct Stacked(&'static Program);
+
+impl Stacked {
     fn lower(dir: &Path) -> PathBuf {
         dir.with_extension("lower")
     }
+
+    fn run(&self, arguments: &[String], paths: &[&Path]) -> Result<()> {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        command(self.0.name, &arguments, paths)
+    }
 }
 
-impl Peer for Gocryptfs {
+impl Peer for Stacked {
     fn name(&self) -> &'static str {
-        "gocryptfs"
+        self.0.name
     }
 
     fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
@@ -107,11 +155,9 @@ impl Peer for Gocryptfs {
         if !folder.exists() {
             fs::create_dir(&folder)?;
             fs::write(&password, "password\n")?;
-            // The least work for a password: it is not what is measured.
-            let init = ["-init", "-q", "-scryptn", "10", "-passfile", password_file];
-            command("gocryptfs", &init, &[&folder])?;
+            self.run(&(self.0.create)(password_file), &[&folder])?;
         }
-        command("gocryptfs", &["-q", "-passfile", password_file], &[&folder, dir])
+        self.run(&(self.0.mount)(password_file), &[&folder, dir])
     }
 
     fn unmount(&self, dir: &Path) -> Result<()> {

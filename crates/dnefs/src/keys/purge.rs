@@ -3,7 +3,7 @@
 
 use tacita_dnefs_format::key_page::{self, Place};
 use tacita_flash::{Leb, Volume};
-use tacita_secret::{CheckValue, Key, LockedBytes, MessageKey, Noise, SALT_LEN, random};
+use tacita_secret::{CheckValue, Key, LockedBytes, MessageKey, Noise, SALT_LEN, Traces, random};
 
 use super::{KeyId, Keys, State};
 use crate::error::{Error, Kind, Result};
@@ -99,6 +99,7 @@ impl Keys {
         destroyed: &mut Vec<CheckValue>,
     ) {
         let cipher = self.pages.cipher();
+        let mut traces = Traces::new();
         let keys = page[key_page::HEADER_LEN..].chunks_exact_mut(cipher.key_len());
         for (slot, key) in (0..self.layout.keys_per_page).zip(keys) {
             match self.state(KeyId(first + slot)) {
@@ -106,7 +107,7 @@ impl Keys {
                 State::Fresh if planted(Fault::UnusedKept) => {}
                 State::Fresh => noise.fill(key),
                 State::Deleted => {
-                    destroyed.push(MessageKey::take(cipher, key).check_value());
+                    destroyed.push(MessageKey::take(cipher, key).check_value(&mut traces));
                     if !planted(Fault::DeletedKept) {
                         noise.fill(key);
                     }
