@@ -27,7 +27,7 @@ const USED_LEN: usize = 8 << 10;
 /// The same of whoever made a key stream, many blocks of which are computed side by side.
 const STREAMED_LEN: usize = 12 << 10;
 /// The same of whoever has used keys one after the other, some calls further down.
-const ALL_LEN: usize = 12 << 10;
+const ALL_LEN: usize = 16 << 10;
 
 type Bytes = [u8; PLACE_LEN];
 
