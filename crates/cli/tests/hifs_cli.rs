@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, linkat, mkdirat, openat, readlinkat, statat, symlinkat,
+};
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(3);
@@ -417,6 +421,18 @@ fn pack_makes_room_for_what_is_stored() {
 
 /// What a link leads to is packed, with its permissions: those of links allow everything.
 #[test]
+fn pack_makes_room_for_folders_of_few_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    for number in 0..600 {
+        fs::create_dir_all(source.join(number.to_string()).join("empty")).unwrap();
+    }
+    // Its length is what the folder asks for, and each of them takes a page.
+    expect(0, &hifs(&["pack", path(&source), path(&image)]));
+    expect(0, &hifs(&["check", path(&image)]));
+}
+
+#[test]
 fn a_folder_is_packed_by_a_link() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, link) = (dir.path().join("folder"), dir.path().join("link"));
@@ -430,6 +446,44 @@ fn a_folder_is_packed_by_a_link() {
 }
 
 /// It would hold what it held before, deleted files among it.
+/// The folder so many levels below one, each called alike; `make` makes them.
+fn far_below(folder: &Path, levels: usize, make: bool) -> OwnedFd {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, folder, flags, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        let name = "deep".repeat(50);
+        if make {
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+        }
+        at = openat(&at, &name, flags, Mode::empty()).unwrap();
+    }
+    at
+}
+
+#[test]
+fn paths_longer_than_system_calls_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, image, out] = ["source", "image", "out"].map(|name| dir.path().join(name));
+    fs::create_dir(&source).unwrap();
+    // 10,050 bytes of path.
+    let below = far_below(&source, 50, true);
+    let file = openat(&below, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+    rustix::io::write(&file, b"far below").unwrap();
+    symlinkat("file", &below, "link").unwrap();
+    linkat(&below, "file", CWD, source.join("near"), AtFlags::empty()).unwrap();
+    linkat(&below, "file", &below, "again", AtFlags::empty()).unwrap();
+    expect(0, &hifs(&["pack", path(&source), path(&image)]));
+    expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+
+    let below = far_below(&out, 50, false);
+    let stat = |name| statat(&below, name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    assert_eq!((stat("file").st_nlink, stat("file").st_mode & 0o777), (3, 0o400));
+    assert_eq!(stat("file").st_ino, fs::metadata(out.join("near")).unwrap().ino());
+    assert_eq!(stat("file").st_ino, stat("again").st_ino);
+    assert_eq!(readlinkat(&below, "link", []).unwrap().as_bytes(), b"file");
+    assert_eq!(fs::read(out.join("near")).unwrap(), b"far below");
+}
+
 #[test]
 fn an_image_is_not_packed_into_itself() {
     let dir = tempfile::tempdir().unwrap();

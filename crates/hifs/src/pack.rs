@@ -1,5 +1,7 @@
 //! Files into an image and out of it without a mount.
 
+mod place;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -20,9 +22,12 @@ use tacita_vfs::{
 use crate::geometry::Times;
 use crate::hifs::Hifs;
 use crate::record::{INLINE_LEN_MAX, is_xattr_name};
+use place::Place;
 
 /// Bytes copied at once.
 const CHUNK_LEN: usize = 1 << 20;
+/// A folder that is not empty has a page of the inode table to itself: room for so many names elsewhere.
+const FOLDER_NAMES: u64 = 8;
 
 /// What failed, where.
 #[derive(Debug)]
@@ -78,6 +83,8 @@ pub struct Measured {
     pub bytes: u64,
     /// Buckets that the content takes, without holes.
     pub buckets: u64,
+    /// Room in the inode table, in names: a folder takes that of eight, unless it has more or none.
+    pub names: u64,
 }
 
 /// What is below a folder, and how many buckets of `bucket_len_bytes` it takes.
@@ -87,36 +94,43 @@ pub struct Measured {
 pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
     let mut sum = Measured::default();
     let mut linked = HashSet::new();
-    let mut stack = vec![folder.to_owned()];
-    while let Some(dir) = stack.pop() {
-        for entry in fs::read_dir(&dir).at(&dir)? {
+    let mut stack = vec![(folder.to_owned(), Place::new(folder))];
+    while let Some((dir, place)) = stack.pop() {
+        let mut names = 0;
+        for entry in fs::read_dir(place.path()).at(&dir)? {
+            names += 1;
             let entry = entry.at(&dir)?;
-            let meta = entry.metadata().at(&entry.path())?;
+            let (name, meta) = (entry.file_name(), entry.metadata());
+            let path = dir.join(&name);
+            let meta = meta.at(&path)?;
             sum.nodes += 1;
             if meta.is_dir() {
-                stack.push(entry.path());
+                let place = place.child(&name).at(&path)?;
+                stack.push((path, place));
             } else if meta.is_file()
                 && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
             {
                 sum.bytes += meta.len();
-                sum.buckets += buckets_of(&entry.path(), &meta, bucket_len_bytes)?;
+                let place = place.child(&name).at(&path)?;
+                sum.buckets += buckets_of(&place, &meta, bucket_len_bytes).at(&path)?;
             }
         }
+        sum.names += if names == 0 { 0 } else { FOLDER_NAMES.max(names) };
     }
     Ok(sum)
 }
 
 /// Buckets that the content of a file takes.
-fn buckets_of(path: &Path, meta: &fs::Metadata, bucket_len: u64) -> Outcome<u64> {
+fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result<u64> {
     if meta.len() <= INLINE_LEN_MAX {
         return Ok(0);
     }
     if meta.blocks() * 512 >= meta.len() {
         return Ok(meta.len().div_ceil(bucket_len));
     }
-    let file = File::open(path).at(path)?;
+    let file = File::open(place.path())?;
     let (mut count, mut offset) = (0, 0);
-    while let Some(data) = data_from(&file, offset, meta.len()).at(path)? {
+    while let Some(data) = data_from(&file, offset, meta.len())? {
         // Whole buckets, so that none is counted twice.
         offset = data.end.next_multiple_of(bucket_len);
         count += offset / bucket_len - data.start / bucket_len;
@@ -151,11 +165,7 @@ fn data_from(file: &File, offset: u64, len: u64) -> io::Result<Option<Range<u64>
 /// What failed, with the path; what came before it is in the image.
 pub fn pack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
     let mut packer = Packer { hifs, links: HashMap::new(), carried: Carried::default(), progress };
-    packer.folder(folder, hifs.root())?;
-    // A link may lead to it.
-    let itself = folder.join(".");
-    let meta = fs::symlink_metadata(&itself).at(folder)?;
-    packer.attributes(&itself, &meta, hifs.root())?;
+    packer.all(folder)?;
     hifs.commit().at(folder)?;
     Ok(packer.carried)
 }
@@ -168,32 +178,71 @@ struct Packer<'a> {
     progress: &'a mut dyn FnMut(u64),
 }
 
+/// A folder that is being packed.
+struct Packing {
+    place: Place,
+    meta: fs::Metadata,
+    node: NodeId,
+    /// Names that are still to be packed, the last one first.
+    names: Vec<OsString>,
+}
+
 impl Packer<'_> {
-    fn folder(&mut self, folder: &Path, dir: NodeId) -> Outcome<()> {
-        let mut names: Vec<OsString> = Vec::new();
-        for entry in fs::read_dir(folder).at(folder)? {
-            names.push(entry.at(folder)?.file_name());
-        }
-        names.sort();
-        for name in names {
-            self.entry(&folder.join(&name), dir, &name)?;
+    /// All below a folder, and what is known of the folder itself. The stack is here, and not that of
+    /// the thread, for folders may lie in one another as deep as they like.
+    fn all(&mut self, folder: &Path) -> Outcome<()> {
+        let mut path = folder.to_owned();
+        // A link may lead to it.
+        let place = Place::new(&folder.join("."));
+        let meta = fs::symlink_metadata(place.path()).at(folder)?;
+        let mut stack = vec![Self::opened(place, meta, self.hifs.root()).at(folder)?];
+        while let Some(open) = stack.last_mut() {
+            if let Some(name) = open.names.pop() {
+                path.push(&name);
+                let place = open.place.child(&name).at(&path)?;
+                let parent = open.node;
+                match self.entry(&path, place, parent, &name)? {
+                    Some(folder) => stack.push(folder),
+                    None => _ = path.pop(),
+                }
+            } else if let Some(Packing { place, meta, node, .. }) = stack.pop() {
+                self.attributes(&path, &place, &meta, node)?;
+                if !stack.is_empty() {
+                    self.carried.nodes += 1;
+                    path.pop();
+                }
+            }
         }
         Ok(())
     }
 
-    fn entry(&mut self, path: &Path, dir: NodeId, name: &OsStr) -> Outcome<()> {
-        let meta = fs::symlink_metadata(path).at(path)?;
+    fn opened(place: Place, meta: fs::Metadata, node: NodeId) -> io::Result<Packing> {
+        let names = fs::read_dir(place.path())?.map(|entry| Ok(entry?.file_name()));
+        let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
+        names.sort_by(|a, b| b.cmp(a));
+        Ok(Packing { place, meta, node, names })
+    }
+
+    /// Packs what has a name; a folder is still to be.
+    fn entry(
+        &mut self,
+        path: &Path,
+        place: Place,
+        dir: NodeId,
+        name: &OsStr,
+    ) -> Outcome<Option<Packing>> {
+        let meta = fs::symlink_metadata(place.path()).at(path)?;
         let key = (meta.dev(), meta.ino());
         if let Some(node) = self.links.get(&key).filter(|_| !meta.is_dir()) {
             self.hifs.link(*node, dir, name, mtime(&meta)).at(path)?;
             // The new name has changed it.
             let ctime = Some(timestamp(meta.ctime(), meta.ctime_nsec()));
             self.hifs.change(*node, &Change { ctime, ..Change::default() }).at(path)?;
-            return Ok(());
+            return Ok(None);
         }
         let kind = kind_of(&meta);
         let target = if kind == FileType::Symlink {
-            fs::read_link(path).at(path)?.into_os_string()
+            fs::read_link(place.path()).at(path)?.into_os_string()
         } else {
             OsString::new()
         };
@@ -210,21 +259,22 @@ impl Packer<'_> {
             now: mtime(&meta),
         };
         let (node, _) = self.hifs.create(dir, name, &new).at(path)?;
-        if meta.nlink() > 1 && !meta.is_dir() {
+        if kind == FileType::Directory {
+            return Ok(Some(Self::opened(place, meta, node).at(path)?));
+        }
+        if meta.nlink() > 1 {
             self.links.insert(key, node);
         }
-        match kind {
-            FileType::Directory => self.folder(path, node)?,
-            FileType::File => self.content(path, node)?,
-            _ => {}
+        if kind == FileType::File {
+            self.content(path, &place, node)?;
         }
-        self.attributes(path, &meta, node)?;
+        self.attributes(path, &place, &meta, node)?;
         self.carried.nodes += 1;
-        Ok(())
+        Ok(None)
     }
 
-    fn content(&mut self, path: &Path, node: NodeId) -> Outcome<()> {
-        let file = File::open(path).at(path)?;
+    fn content(&mut self, path: &Path, place: &Place, node: NodeId) -> Outcome<()> {
+        let file = File::open(place.path()).at(path)?;
         let size = file.metadata().at(path)?.len();
         let before = self.carried.bytes;
         let mut buffer = vec![0; CHUNK_LEN];
@@ -252,10 +302,16 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn attributes(&mut self, path: &Path, meta: &fs::Metadata, node: NodeId) -> Outcome<()> {
+    fn attributes(
+        &mut self,
+        path: &Path,
+        place: &Place,
+        meta: &fs::Metadata,
+        node: NodeId,
+    ) -> Outcome<()> {
         let mut names = vec![0; 64 << 10];
         // A file system without attributes has none to carry.
-        let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+        let len = rustix::fs::llistxattr(place.path(), &mut names[..]).unwrap_or(0);
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             if !is_carried(name) {
                 self.carried.attributes_left_out += 1;
@@ -263,7 +319,7 @@ impl Packer<'_> {
             }
             let name = OsStr::from_bytes(name);
             let mut value = vec![0; 64 << 10];
-            let len = rustix::fs::lgetxattr(path, name, &mut value[..]).at(path)?;
+            let len = rustix::fs::lgetxattr(place.path(), name, &mut value[..]).at(path)?;
             self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
         }
         let change = Change {
@@ -347,9 +403,7 @@ pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outc
         carried: Carried::default(),
         progress,
     };
-    unpacker.folder(folder, hifs.root())?;
-    let attr = hifs.attr(hifs.root()).at(folder)?;
-    unpacker.attributes(folder, hifs.root(), &attr)?;
+    unpacker.all(folder)?;
     Ok(unpacker.carried)
 }
 
@@ -362,47 +416,81 @@ struct Unpacker<'a> {
     hifs: &'a Hifs,
     owners: bool,
     times: Times,
-    links: HashMap<NodeId, PathBuf>,
+    /// Where nodes are that have further names.
+    links: HashMap<NodeId, Place>,
     carried: Carried,
     progress: &'a mut dyn FnMut(u64),
 }
 
+/// A folder that is being unpacked.
+struct Unpacking {
+    place: Place,
+    node: NodeId,
+    attr: Attr,
+    /// What is still to be unpacked, the last one first.
+    entries: Vec<(OsString, NodeId)>,
+}
+
 impl Unpacker<'_> {
-    fn folder(&mut self, folder: &Path, dir: NodeId) -> Outcome<()> {
+    /// All below the root, and what is known of the root itself; the stack is here, as for packing.
+    fn all(&mut self, folder: &Path) -> Outcome<()> {
+        let (mut path, root) = (folder.to_owned(), self.hifs.root());
+        let attr = self.hifs.attr(root).at(folder)?;
+        let mut stack = vec![self.opened(Place::new(folder), root, attr).at(folder)?];
+        while let Some(open) = stack.last_mut() {
+            if let Some((name, node)) = open.entries.pop() {
+                path.push(&name);
+                let place = open.place.child(&name).at(&path)?;
+                match self.entry(&path, place, node)? {
+                    Some(folder) => stack.push(folder),
+                    None => _ = path.pop(),
+                }
+            } else if let Some(Unpacking { place, node, attr, .. }) = stack.pop() {
+                self.attributes(&path, &place, node, &attr)?;
+                if !stack.is_empty() {
+                    self.carried.nodes += 1;
+                    path.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self, place: Place, node: NodeId, attr: Attr) -> tacita_vfs::Result<Unpacking> {
         let mut entries: Vec<(OsString, NodeId)> = Vec::new();
         let mut each = |entry: tacita_vfs::Entry<'_>| {
             entries.push((entry.name.to_owned(), entry.node));
             true
         };
-        self.hifs.list(dir, 0, &mut each).at(folder)?;
-        entries.sort();
-        for (name, node) in entries {
-            self.entry(&folder.join(name), node)?;
-        }
-        Ok(())
+        self.hifs.list(node, 0, &mut each)?;
+        entries.sort_by(|a, b| b.cmp(a));
+        Ok(Unpacking { place, node, attr, entries })
     }
 
-    fn entry(&mut self, path: &Path, node: NodeId) -> Outcome<()> {
+    /// Unpacks what has a name; a folder is made, and still to be filled.
+    fn entry(&mut self, path: &Path, place: Place, node: NodeId) -> Outcome<Option<Unpacking>> {
         let attr = self.hifs.attr(node).at(path)?;
         if let Some(first) = self.links.get(&node) {
-            return fs::hard_link(first, path).at(path);
+            return fs::hard_link(first.path(), place.path()).map(|()| None).at(path);
         }
-        if attr.nlink > 1 && attr.kind != FileType::Directory {
-            self.links.insert(node, path.to_owned());
+        if attr.kind == FileType::Directory {
+            new_folder(place.path()).at(path)?;
+            return self.opened(place, node, attr).map(Some).at(path);
+        }
+        if attr.nlink > 1 {
+            self.links.insert(node, place.clone());
         }
         let special = |kind| {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
-            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, user_rdev(attr.rdev)).at(path)
+            let rdev = user_rdev(attr.rdev);
+            rustix::fs::mknodat(rustix::fs::CWD, place.path(), kind, mode, rdev).at(path)
         };
         match attr.kind {
-            FileType::Directory => {
-                new_folder(path).at(path)?;
-                self.folder(path, node)?;
-            }
-            FileType::File => self.content(path, node, attr.size)?,
+            FileType::Directory => unreachable!("made above"),
+            FileType::File => self.content(path, &place, node, attr.size)?,
             FileType::Symlink => {
                 let target = self.hifs.read_link(node).at(path)?;
-                std::os::unix::fs::symlink(target, path).at(path)?;
+                std::os::unix::fs::symlink(target, place.path()).at(path)?;
             }
             FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
             FileType::Socket => special(rustix::fs::FileType::Socket)?,
@@ -410,12 +498,13 @@ impl Unpacker<'_> {
             FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice)?,
         }
         self.carried.nodes += 1;
-        self.attributes(path, node, &attr)
+        self.attributes(path, &place, node, &attr)?;
+        Ok(None)
     }
 
-    fn content(&mut self, path: &Path, node: NodeId, size: u64) -> Outcome<()> {
-        let file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).at(path)?;
+    fn content(&mut self, path: &Path, place: &Place, node: NodeId, size: u64) -> Outcome<()> {
+        let mut new = OpenOptions::new();
+        let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
         let before = self.carried.bytes;
         let mut buffer = vec![0; CHUNK_LEN];
         let mut offset = 0;
@@ -445,16 +534,17 @@ impl Unpacker<'_> {
         }
     }
 
-    fn attributes(&mut self, path: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {
+    fn attributes(&mut self, path: &Path, place: &Place, node: NodeId, attr: &Attr) -> Outcome<()> {
+        let outside = place.path();
         let symlink = attr.kind == FileType::Symlink;
         // A change of owner takes capabilities away, so it comes first.
         if self.owners {
-            std::os::unix::fs::lchown(path, Some(attr.uid), Some(attr.gid)).at(path)?;
+            std::os::unix::fs::lchown(outside, Some(attr.uid), Some(attr.gid)).at(path)?;
         }
         for name in self.hifs.xattrs(node).at(path)? {
             let value = self.hifs.xattr(node, &name).at(path)?;
             let set = if is_carried(name.as_bytes()) {
-                rustix::fs::lsetxattr(path, &name, &value, XattrFlags::empty())
+                rustix::fs::lsetxattr(outside, &name, &value, XattrFlags::empty())
             } else {
                 Err(Errno::PERM)
             };
@@ -469,7 +559,7 @@ impl Unpacker<'_> {
         }
         if !symlink {
             let mode = fs::Permissions::from_mode(attr.perm.into());
-            fs::set_permissions(path, mode).at(path)?;
+            fs::set_permissions(outside, mode).at(path)?;
         }
         if self.times != Times::None {
             let spec = |time: Timestamp| Timespec {
@@ -479,7 +569,7 @@ impl Unpacker<'_> {
             let times =
                 Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
             let at = rustix::fs::CWD;
-            rustix::fs::utimensat(at, path, &times, AtFlags::SYMLINK_NOFOLLOW).at(path)?;
+            rustix::fs::utimensat(at, outside, &times, AtFlags::SYMLINK_NOFOLLOW).at(path)?;
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ fn roomy_size(content: Measured, bucket_len: u64) -> u64 {
     let needed = content
         .buckets
         .saturating_mul(bucket_len)
-        .saturating_add(content.nodes.saturating_mul(NODE_LEN));
+        .saturating_add(content.names.saturating_mul(NODE_LEN));
     needed.saturating_mul(2).max(16 * IMAGE_LEN_MIN).next_multiple_of(1 << 20)
 }
 
