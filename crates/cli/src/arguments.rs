@@ -7,6 +7,7 @@ mod oram;
 mod pddm;
 mod privatefs;
 mod purge;
+mod span;
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;

@@ -14,12 +14,18 @@ use crate::output;
 
 /// The daemon of a mount, socket, image or device. `code` is the exit code where there is none.
 pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
-    Client::find(target).map_err(|e| {
+    Client::find(at(target)).map_err(|e| {
         Failure::new(code, e.to_string()).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
              `findmnt | grep fuse.tacita` lists mounts",
         )
     })
+}
+
+/// A socket as its clients name it, `unix:PATH`, is the path.
+fn at(target: &Path) -> &Path {
+    let path = target.to_str().and_then(|text| text.strip_prefix("unix:"));
+    path.filter(|_| !target.exists()).map_or(target, Path::new)
 }
 
 /// Asks a daemon for what needs no progress.

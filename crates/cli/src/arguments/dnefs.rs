@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use tacita_block::size;
 
+use super::span;
 use crate::passwords;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,8 +79,8 @@ pub(crate) enum Dnefs {
         volume: PathBuf,
         /// Where to mount it
         dir: PathBuf,
-        /// Seconds from one purge to the next, if anything was deleted; 0 for never
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        /// Time from one purge to the next, if anything was deleted: seconds, or as in 90s, 5m, 1h; 0 for never
+        #[arg(long, value_name = "TIME", value_parser = span::seconds::<u32>, default_value_t = 60)]
         purge_every: u32,
         /// Purge when so many keys are deleted
         #[arg(long, value_name = "N")]

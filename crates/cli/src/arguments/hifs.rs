@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tacita_block::size;
 
+use super::span;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayoutName {
     /// Rule D: contiguous pieces, calm at any load
@@ -107,8 +109,8 @@ pub(crate) enum Hifs {
         /// the timer make changes durable; the command `sync` and sync(2) do not
         #[arg(long, value_enum, default_value = "strict")]
         sync: SyncName,
-        /// Commit at least this often while files change; 0 for no timer
-        #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+        /// Commit at least this often while files change: seconds, or as in 90s, 5m, 1h; 0 for no timer
+        #[arg(long, value_name = "TIME", value_parser = span::seconds::<u32>, default_value_t = 5)]
         commit_every: u32,
         /// Stay in the foreground
         #[arg(long)]

@@ -1,10 +1,12 @@
 //! `tacita pddm ...`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tacita_block::size;
 
+use super::span;
 use crate::passwords;
 
 #[derive(Debug, Subcommand)]
@@ -18,10 +20,10 @@ pub(crate) enum Pddm {
         size: Option<u64>,
         #[command(flatten)]
         shape: Shape,
-        /// Seconds between units of padding for 60 of them after a public write; then the time doubles,
-        /// up to 60 times as long. 0 for never
-        #[arg(long, value_name = "SECONDS", default_value = "1")]
-        heartbeat: String,
+        /// Time between units of padding for 60 of them after a public write, in seconds or as in 500ms, 2m;
+        /// then it doubles, up to 60 times as long. 0 for never
+        #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "1")]
+        heartbeat: Duration,
         #[command(flatten)]
         password: passwords::From,
         /// Read the password of a hidden volume from the first line of this file; may be repeated

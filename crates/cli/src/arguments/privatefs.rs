@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, value_parser};
 use tacita_oram::Way;
 
-use super::OramClient;
+use super::{OramClient, span};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PrivateFs {
@@ -52,8 +52,9 @@ pub(crate) struct At {
     /// Take the store over from another client that has it open: it is told, and can write no more
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// After how many seconds without an answer of the server a program hears of an error
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u16).range(1..=3600))]
+    /// After how long without an answer of the server a program hears of an error: seconds, or as in 90s, 5m
+    #[arg(long, value_name = "TIME", default_value_t = 60,
+        value_parser = |text: &str| span::seconds_within(text, 1..=3600))]
     pub(crate) timeout: u16,
 }
 
@@ -76,8 +77,8 @@ pub(crate) struct Mount {
     /// Blocks that are read at once, whether the file goes on so far or not: a power of two
     #[arg(long, value_name = "BLOCKS", default_value_t = 8, value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) read_ahead: u16,
-    /// Seconds after which everything is durable by itself; 0: only when it is asked for
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    /// Time after which everything is durable by itself: seconds, or as in 90s, 5m; 0: only when it is asked for
+    #[arg(long, value_name = "TIME", value_parser = span::seconds::<u16>, default_value_t = 5)]
     pub(crate) sync_every: u16,
     /// Make each way to the server take so many milliseconds longer, to see what it is like far from it
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]

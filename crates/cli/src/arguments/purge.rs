@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::span;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailureName {
     /// Keep the file and return an error to the program
@@ -36,8 +38,8 @@ pub(crate) struct PurgeMount {
     /// What to do with a file that cannot be purged
     #[arg(long, value_enum, default_value = "fail")]
     pub(crate) on_failure: OnFailureName,
-    /// How often names and journal are cleared, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    /// How often names and journal are cleared: seconds, or as in 90s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = span::seconds::<u64>, default_value_t = 10)]
     pub(crate) epoch: u64,
     /// Append every verdict to this file, as a line of JSON
     #[arg(long, value_name = "FILE")]

@@ -120,15 +120,21 @@ fn format_file(command: &Command) -> Outcome<Made> {
             .with_remedy("give --force to overwrite it"));
     }
     let page_len_bytes = page_size.unwrap_or(PAGE_LEN_BYTES);
+    let pages_per_block = pages_per_block.unwrap_or(PAGES_PER_BLOCK);
     let chip = EmulatorOptions {
         page_len_bytes: u32::try_from(page_len_bytes).unwrap_or(u32::MAX),
-        pages_per_block: pages_per_block.unwrap_or(PAGES_PER_BLOCK),
+        pages_per_block,
         ..EmulatorOptions::default()
     }
     .len_bytes(size);
     let password = password(command)?;
     // Absurd parameters are refused before anything is touched.
-    let geometry = chip.geometry().map_err(|e| exit::of_flash(path, &e))?;
+    let geometry = chip.geometry().map_err(|e| {
+        let block = size::show(page_len_bytes.saturating_mul(pages_per_block.into()));
+        exit::of_flash(path, &e).with_remedy(format!(
+            "erase blocks have {block} here: change --size, --page-size or --pages-per-block"
+        ))
+    })?;
     plan(geometry, &options).map_err(|e| exit::of_dnefs(path, &e))?;
     if path.exists() {
         // Whoever has it mounted is not to lose it.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, size};
@@ -15,6 +16,8 @@ use crate::{output, passwords};
 
 /// So much at the beginning of a device says whether it holds something.
 const LOOK_LEN: usize = 1 << 20;
+/// A day between units of padding, in milliseconds.
+const HEARTBEAT_MS_MAX: u32 = 86_400_000;
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Init {
@@ -30,7 +33,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     else {
         unreachable!("called for init");
     };
-    let parameters = Parameters { heartbeat_ms: heartbeat_ms(heartbeat)?, ..shape::of(shape)? };
+    let parameters = Parameters { heartbeat_ms: heartbeat_ms(*heartbeat)?, ..shape::of(shape)? };
     // Absurd parameters are refused before anything is touched.
     let is_new = !path.exists();
     if is_new {
@@ -140,12 +143,10 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     Ok(Arc::new(device))
 }
 
-fn heartbeat_ms(heartbeat: &str) -> Outcome<u32> {
-    let seconds = heartbeat.parse::<f64>().ok();
-    let seconds =
-        seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).ok_or_else(|| {
-            shape::not_understood("heartbeat", heartbeat).with_remedy("seconds, at most 86400")
-        })?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-    Ok((seconds * 1000.0) as u32)
+fn heartbeat_ms(heartbeat: Duration) -> Outcome<u32> {
+    let ms = u32::try_from(heartbeat.as_millis()).ok().filter(|ms| *ms <= HEARTBEAT_MS_MAX);
+    ms.ok_or_else(|| {
+        let seconds = heartbeat.as_secs();
+        Failure::usage(format!("a heartbeat each {seconds} seconds")).with_remedy("a day at most")
+    })
 }

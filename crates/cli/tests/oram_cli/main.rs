@@ -170,6 +170,8 @@ fn a_server_says_that_its_storage_fails() {
     let status = tacita(&["status", "--json", &bench.path("server")]);
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert!(status["facts"]["storage_failures"].as_u64().unwrap() >= 2, "{status}");
+    // As clients name it, too.
+    assert_eq!(tacita(&["status", &address]).status.code(), Some(0));
     served.stop();
 }
 
