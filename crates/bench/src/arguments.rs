@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use tacita_block::size;
 
-/// The seed of HIFS's images where none is asked for: the same files move in every run.
+/// The seed of HIFS's images where none is asked for: the same buckets move in every run.
 pub(crate) const SEED: u64 = 1;
 
 /// Measures file systems side by side.
@@ -82,7 +82,8 @@ pub(crate) struct HifsOptions {
     /// Interleaved rounds of every workload, fewer if time runs out; medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// The seed of HIFS's images, a number: it decides how much moves when something is new
+    /// The seed of HIFS's images in the first round, a number, and the next ones in those that follow:
+    /// it decides how much moves when something is new
     #[arg(long, default_value_t = SEED)]
     pub(crate) seed: u64,
 }

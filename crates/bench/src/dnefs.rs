@@ -36,7 +36,7 @@ pub(crate) fn run(part: &str, options: &DnefsOptions, scratch: &Path) -> Result<
 fn mounts(options: &DnefsOptions, scratch: &Path) -> Result<Vec<Record>> {
     let peers = peer::select(&options.peers)?;
     let amount = (options.size, options.rounds);
-    side_by_side(&peers, Profile::Paged, LOAD, amount, scratch, runner::drop_pages)
+    side_by_side(peers, Profile::Paged, LOAD, amount, scratch, runner::drop_pages)
 }
 
 /// A record of what is measured without a peer.

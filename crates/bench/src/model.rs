@@ -90,8 +90,8 @@ pub(crate) fn run(options: &ModelOptions) -> Result<Vec<Record>> {
                     unit: unit.into(),
                     samples,
                     image_bytes: options.size,
-                    note: String::new(),
                     cold: true,
+                    ..Record::default()
                 };
                 for workload in WORKLOADS {
                     let before = run.system.moves();

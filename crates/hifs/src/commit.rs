@@ -17,7 +17,7 @@ use tacita_block::BlockNo;
 
 use crate::error::Result;
 use crate::faults::{Fault, planted};
-use crate::geometry::{Geometry, MAP_ENTRIES, Table};
+use crate::geometry::{BLOCK_LEN, Geometry, MAP_ENTRIES, Table};
 use crate::journal::Plan;
 use crate::map_block;
 use crate::names::FileId;
@@ -49,9 +49,9 @@ struct Cells {
     /// Where each bucket that has changed cells lay before.
     from: HashMap<(FileId, u32), Option<Cell>>,
     vacated: BTreeSet<Cell>,
-    /// Cells that were the last of all that an owner leaves: they may hold the end of a file, behind
-    /// which all is zero.
-    last: HashSet<Cell>,
+    /// Cells that were the last of all that an owner leaves, and which buckets they held: there may be
+    /// the end of a file, behind which all is zero.
+    last: HashMap<Cell, (FileId, u32)>,
     taken: HashSet<Cell>,
     /// Taken cells that held nothing before and are all zero.
     fresh: HashSet<Cell>,
@@ -68,7 +68,7 @@ impl Cells {
             *last = this.max(*last);
         }
         Self {
-            last: last.into_values().map(|(_, cell)| cell).collect(),
+            last: last.into_iter().map(|(id, (bucket, cell))| (cell, (id, bucket))).collect(),
             from: relocations.iter().map(|r| ((r.owner, r.bucket), r.from)).collect(),
             vacated: left.iter().copied().filter(|cell| !taken.contains(cell)).collect(),
             fresh: taken.iter().copied().filter(|cell| !left.contains(cell)).collect(),
@@ -136,7 +136,7 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     cost.buckets = work;
     let cells = Cells::of(&relocations);
     buckets::write(state, &relocations, &cells, &mut plan)?;
-    zero_vacated(&state.superblock.geometry, Table::Buckets, &cells, &mut plan);
+    zero_vacated(state, Table::Buckets, &cells, &mut plan);
     write_maps(&state.superblock.geometry, Table::Buckets, &state.buckets, &cells, &mut plan);
     buckets::tell_inodes(state)?;
 
@@ -147,7 +147,7 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     cost.pages = work;
     let cells = Cells::of(&relocations);
     pages::write(state, &relocations, &cells, &mut plan)?;
-    zero_vacated(&state.superblock.geometry, Table::Pages, &cells, &mut plan);
+    zero_vacated(state, Table::Pages, &cells, &mut plan);
     write_maps(&state.superblock.geometry, Table::Pages, &state.pages, &cells, &mut plan);
     if planted(Fault::CounterInSuperblock) {
         let mut block = state.medium.read_block(BlockNo(0))?;
@@ -170,15 +170,32 @@ fn check_fits(engine: &Engine, changes: &[Change]) -> Result<()> {
     Ok(())
 }
 
-fn zero_vacated(geometry: &Geometry, table: Table, cells: &Cells, plan: &mut Plan) {
+fn zero_vacated(state: &State, table: Table, cells: &Cells, plan: &mut Plan) {
+    let geometry = &state.superblock.geometry;
+    let sizes: HashMap<FileId, u64> =
+        state.pending.dead.iter().filter_map(|(id, size)| Some((*id, (*size)?))).collect();
     for cell in &cells.vacated {
         let start = geometry.cell_start(table, *cell);
         plan.leave(table, start);
-        if !planted(Fault::FreedBucketResidue) {
-            let count = geometry.cell_blocks(table);
-            plan.zero(start, count, count > 1 && cells.last.contains(cell));
+        if planted(Fault::FreedBucketResidue) {
+            continue;
+        }
+        let count = geometry.cell_blocks(table);
+        match cells.last.get(cell) {
+            Some((id, bucket)) if count > 1 => {
+                let held = sizes.get(id).map(|size| blocks_held(geometry, *size, *bucket));
+                plan.zero_in_part(start, held.unwrap_or(count));
+            }
+            _ => plan.zero(start, count),
         }
     }
+}
+
+/// In how many of its blocks a bucket that is stored may hold something, in a file of this size.
+fn blocks_held(geometry: &Geometry, size: u64, bucket: u32) -> u32 {
+    let left = size.saturating_sub(u64::from(bucket) * geometry.bucket_len_bytes());
+    let blocks = u32::try_from(left.div_ceil(BLOCK_LEN as u64)).unwrap_or(u32::MAX);
+    blocks.clamp(1, geometry.bucket_blocks)
 }
 
 fn write_maps(geometry: &Geometry, table: Table, engine: &Engine, cells: &Cells, plan: &mut Plan) {
@@ -200,7 +217,7 @@ pub(crate) fn encode_map(
     table: Table,
     engine: &Engine,
     first: Cell,
-) -> Box<[u8; crate::geometry::BLOCK_LEN]> {
+) -> Box<[u8; BLOCK_LEN]> {
     let len = geometry.shape(table).cells_per_group;
     let left = (len - first.0 % len).min(MAP_ENTRIES);
     map_block::encode(|index| {

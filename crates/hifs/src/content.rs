@@ -86,6 +86,11 @@ impl Content {
         self.waiting.as_deref().unwrap_or(&NOTHING)
     }
 
+    /// Whether nothing waits: the image has all of it, and nothing else.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.waiting.is_none()
+    }
+
     fn waiting_mut(&mut self) -> &mut Waiting {
         self.waiting.get_or_insert_default()
     }

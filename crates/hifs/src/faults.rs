@@ -11,6 +11,9 @@ tacita_faults::plantable! {
         JournalResidue,
         /// Freed buckets keep their content.
         FreedBucketResidue,
+        /// Of a file that goes only what lies before its last end is overwritten, though the image has it
+        /// longer.
+        ShortenedResidue,
         /// Bytes behind the end of a truncated file keep their content.
         SlackResidue,
         /// Directory pages list entries in the order of insertion.

@@ -80,8 +80,9 @@ pub(crate) struct PendingWork {
     pub(crate) pages: HashSet<PageKey>,
     /// Files whose content, id or home may have changed.
     pub(crate) files: BTreeSet<NodeId>,
-    /// Ids whose buckets have no file any more.
-    pub(crate) dead: Vec<FileId>,
+    /// Ids whose buckets have no file any more, and the size of what the image has of it, if that is
+    /// known.
+    pub(crate) dead: Vec<(FileId, Option<u64>)>,
     /// Files of several names whose id has changed: all pages that hold these are to be written.
     pub(crate) renamed: BTreeSet<NodeId>,
     /// How many names these have, at most; later ones touch their own pages.

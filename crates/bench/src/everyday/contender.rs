@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::arguments::SEED;
 use crate::harness::runner::{self, tacita};
-use crate::hifs::peer::{Ext4Loop, Peer};
+use crate::hifs::peer::{Ext4Loop, Peer, hex_of};
 
 /// Longest command. A sweep writes all of a device.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -121,8 +122,12 @@ impl Peer for Image {
     }
 
     fn format(&self, image: &Path, size_bytes: u64) -> Result<()> {
-        let size = size_bytes.to_string();
-        self.program.run(&[self.system, "format", text(image)?, "--size", &size]).map(drop)
+        let (size, seed) = (size_bytes.to_string(), hex_of(SEED));
+        let mut arguments = vec![self.system, "format", text(image)?, "--size", &size];
+        if self.system == "hifs" {
+            arguments.extend(["--seed", &seed]);
+        }
+        self.program.run(&arguments).map(drop)
     }
 
     fn mount(&self, image: &Path, dir: &Path) -> Result<()> {

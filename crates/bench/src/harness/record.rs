@@ -61,6 +61,8 @@ pub(crate) struct Record {
     pub(crate) unit: String,
     /// One value a round; none if it could not be measured.
     pub(crate) samples: Vec<f64>,
+    /// The seed of HIFS's images in the round of each, where that is fixed; else none.
+    pub(crate) seeds: Vec<u64>,
     /// Size of the image.
     pub(crate) image_bytes: u64,
     /// Whether all caches were empty before.

@@ -8,7 +8,7 @@ use csv::{Reader, StringRecord, Writer};
 use super::provenance::Provenance;
 use super::record::{Record, ratio_to, reference};
 
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 20] = [
     "profile",
     "workload",
     "load_percent",
@@ -18,6 +18,7 @@ const COLUMNS: [&str; 19] = [
     "min",
     "max",
     "samples",
+    "seeds",
     "ratio",
     "reference",
     "image_bytes",
@@ -30,7 +31,7 @@ const COLUMNS: [&str; 19] = [
     "date",
 ];
 
-/// Writes all records, samples in the order of the rounds, with where they come from.
+/// Writes all records, samples and seeds in the order of the rounds, with where they come from.
 pub(crate) fn write(records: &[Record], origin: &Provenance, path: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let mut file = Writer::from_path(path).with_context(cannot)?;
@@ -41,6 +42,7 @@ pub(crate) fn write(records: &[Record], origin: &Provenance, path: &Path) -> Res
         let least = record.samples.iter().copied().reduce(f64::min);
         let most = record.samples.iter().copied().reduce(f64::max);
         let samples: Vec<String> = record.samples.iter().map(|v| format!("{v:.4}")).collect();
+        let seeds: Vec<String> = record.seeds.iter().map(u64::to_string).collect();
         let cells: [&str; COLUMNS.len()] = [
             &record.profile,
             &record.workload,
@@ -51,6 +53,7 @@ pub(crate) fn write(records: &[Record], origin: &Provenance, path: &Path) -> Res
             &number(least),
             &number(most),
             &samples.join(";"),
+            &seeds.join(";"),
             &number(ratio_to(base, record, records)),
             base,
             &record.image_bytes.to_string(),
@@ -82,14 +85,15 @@ fn parse(file: &mut Reader<impl std::io::Read>) -> Result<Vec<Record>> {
             let at = COLUMNS.iter().position(|column| *column == name);
             &row[at.expect("it is one of the columns")]
         };
-        let samples = cell("samples").split(';').filter(|s| !s.is_empty()).map(str::parse);
+        let list = |name: &str| cell(name).split(';').filter(|s| !s.is_empty());
         Ok(Record {
             profile: cell("profile").into(),
             workload: cell("workload").into(),
             load_percent: cell("load_percent").parse()?,
             peer: cell("peer").into(),
             unit: cell("unit").into(),
-            samples: samples.collect::<Result<_, _>>()?,
+            samples: list("samples").map(str::parse).collect::<Result<_, _>>()?,
+            seeds: list("seeds").map(str::parse).collect::<Result<_, _>>()?,
             image_bytes: cell("image_bytes").parse()?,
             cold: cell("cold").parse()?,
             note: cell("note").into(),
@@ -109,6 +113,7 @@ mod tests {
         let record = |peer, samples: &[f64]| Record {
             image_bytes: 1 << 30,
             cold: true,
+            seeds: vec![1, u64::MAX],
             note: "a, \"note\"\nof two lines".into(),
             ..Record::sample(peer, "seq-read", 60, samples)
         };

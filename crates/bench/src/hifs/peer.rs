@@ -67,6 +67,11 @@ pub(crate) fn command(
     runner::run(command.args(arguments).args(paths), LIMIT).map(drop)
 }
 
+/// A seed as HIFS's `format` takes it.
+pub(crate) fn hex_of(seed: u64) -> String {
+    format!("{seed:064x}")
+}
+
 fn format_ext4(image: &Path, size_bytes: u64) -> Result<()> {
     fs::File::create(image)?.set_len(size_bytes)?;
     // The block length that larger images have anyway, and no share kept for root.
@@ -98,7 +103,7 @@ impl Peer for Tacita {
         let mut command = Command::new(&self.program);
         command.args(["hifs", "format"]).arg(image);
         command.args(["--size", &size_bytes.to_string(), "--layout", &self.layout]);
-        command.args(["--seed", &format!("{:064x}", self.seed)]);
+        command.args(["--seed", &hex_of(self.seed)]);
         runner::run(&mut command, LIMIT).map(drop)
     }
 

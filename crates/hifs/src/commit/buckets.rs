@@ -32,7 +32,7 @@ impl Wanted {
 /// What every pending file stores from now on.
 pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
     let mut wanted = Wanted::default();
-    for id in &state.pending.dead {
+    for (id, _) in &state.pending.dead {
         wanted.remove_all(state, *id);
     }
     for node in state.pending.files.iter().filter_map(|id| state.nodes.get(*id)) {

@@ -99,10 +99,15 @@ impl Plan {
         self.blocks.push((at.0, Arc::new(*block)));
     }
 
-    /// These blocks, which held something, become zero. If the last ones may have been zero already,
+    /// These blocks, which held something, become zero.
+    pub(crate) fn zero(&mut self, at: BlockNo, count: u32) {
+        self.zeros.push(Run { at: at.0, count });
+    }
+
+    /// The same for blocks of which at least one held something, and the last ones may have been zero:
     /// they are looked at.
-    pub(crate) fn zero(&mut self, at: BlockNo, count: u32, in_part: bool) {
-        let zeros = if in_part { &mut self.zeros_in_part } else { &mut self.zeros };
+    pub(crate) fn zero_in_part(&mut self, at: BlockNo, count: u32) {
+        let zeros = if count > 1 { &mut self.zeros_in_part } else { &mut self.zeros };
         zeros.push(Run { at: at.0, count });
     }
 
@@ -237,9 +242,14 @@ impl Plan {
     fn all_zeros(&self, medium: &Medium) -> Result<Vec<Run>> {
         let mut zeros = self.zeros.clone();
         for run in &self.zeros_in_part {
-            let content = run.read(medium)?;
-            let empty = content.rchunks_exact(BLOCK_LEN).take_while(|block| is_zero(block)).count();
-            let count = run.count - u32::try_from(empty).expect("within a cell");
+            // Mostly the last one holds something.
+            let last = run.count - 1;
+            let mut count = run.count;
+            if is_zero(&medium.read_block(BlockNo(run.at + u64::from(last)))?[..]) {
+                let content = Run { at: run.at, count: last }.read(medium)?;
+                let empty = content.rchunks_exact(BLOCK_LEN).take_while(|block| is_zero(block));
+                count = last - u32::try_from(empty.count()).expect("within a cell");
+            }
             zeros.extend((count > 0).then_some(Run { at: run.at, count }));
         }
         Ok(zeros)

@@ -8,6 +8,7 @@ use tacita_vfs::{Error, Exchange, FileType, Kind, NewNode, NodeId, Result, Times
 use super::links::Links;
 use super::node::{Body, Node, NodeTimes};
 use super::{Name, ROOT, State};
+use crate::faults::{Fault, planted};
 use crate::geometry::{Ids, Table, Times};
 use crate::record::{NAME_LEN_MAX, Xattrs};
 
@@ -218,7 +219,10 @@ impl State {
             && let Some(content) = data.content()
         {
             self.buckets_used -= data.buckets_counted();
-            self.pending.dead.extend(content.base());
+            // What waits may have made it shorter than the image has it.
+            let is_known = content.is_settled() || planted(Fault::ShortenedResidue);
+            let size = is_known.then_some(data.size);
+            self.pending.dead.extend(content.base().map(|base| (base, size)));
         }
     }
 
@@ -343,7 +347,6 @@ impl State {
 
     /// Sets times from the clock, and keeps them if the image does.
     pub(crate) fn keep_clock(&mut self, id: NodeId, now: Timestamp, which: &[usize]) -> Result<()> {
-        use crate::faults::{Fault, planted};
         let keep = self.superblock.times == Times::Full || planted(Fault::ClockTimes);
         let node = self.node_mut(id)?;
         for &i in which {

@@ -73,6 +73,32 @@ fn short_files_in_one_folder() {
     assert!(written <= 8 * u64::from(count) * len as u64, "{written} bytes");
 }
 
+/// Of what goes nothing is read whose end is known by the size of its file: a block of each file where
+/// it has more, and none where it has one.
+#[test]
+fn deleting_reads_little() {
+    for (len, wanted) in [(4096, 0), (10_000, 1)] {
+        let (hifs, trace) = large();
+        let count = 2000;
+        let names: Vec<String> = (0..count).map(|n| format!("file {n}")).collect();
+        for name in &names {
+            let (file, _) = hifs.create(hifs.root(), name.as_ref(), &new(FileType::File)).unwrap();
+            hifs.write(file, 0, &vec![7; len], Stamps::NONE).unwrap();
+        }
+        hifs.sync().unwrap();
+        trace.take();
+        for name in &names {
+            let file = by_name::remove(&hifs, hifs.root(), name.as_ref(), NOW).unwrap();
+            hifs.forget(file);
+        }
+        hifs.sync().unwrap();
+        let read = trace.total_bytes(RequestKind::Read);
+        eprintln!("{count} files of {len} bytes deleted: {} KB read", read / 1000);
+        // Beside that maps and pages are compared.
+        assert!(read <= (wanted * count + 1000) * 4096, "{read} bytes");
+    }
+}
+
 /// Another name of a file, or one name less, costs the same however many there are, also where each
 /// time another is the least path: what the file's id changes is written once a commit.
 #[test]

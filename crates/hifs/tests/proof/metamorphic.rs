@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use tacita_hifs::geometry::Layout;
+use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, clear, step};
 use tacita_vfs::{
@@ -118,6 +118,44 @@ fn an_emptied_image_is_a_new_one() {
         hifs.sync().unwrap();
         assert_same(&new, &device.snapshot(), &format!("{layout:?}, emptied"));
     }
+}
+
+/// A file of several blocks a bucket is deleted, of any length, shortened or with zeros at its end
+/// before, in the same commit or an earlier one. Nothing of it is left, be it in the last bucket, of
+/// which only what holds something is overwritten. Panics otherwise.
+pub(crate) fn ends_game() {
+    let parameters = Parameters { bucket_len_bytes: Some(16 << 10), ..parameters(Layout::D) };
+    let device = fresh(&parameters);
+    let empty = device.snapshot();
+    let hifs = open(device.clone());
+    let name = OsStr::new("file");
+    for len in [193, 4096, 4097, 8192, 12_288, 16_384, 20_000, 33_000, 49_152] {
+        for end in [len, len - 1, len / 2 + 1, len / 4, 193, 0] {
+            for (zeroed, synced) in [(false, false), (false, true), (true, false), (true, true)] {
+                let (file, _) = hifs.create(hifs.root(), name, &new(FileType::File)).unwrap();
+                hifs.write(file, 0, &vec![b'x'; len], Stamps::NONE).unwrap();
+                hifs.sync().unwrap();
+                if zeroed {
+                    hifs.write(file, end as u64, &vec![0; len - end], Stamps::NONE).unwrap();
+                } else {
+                    resize(&hifs, file, end as u64);
+                }
+                if synced {
+                    hifs.sync().unwrap();
+                }
+                by_name::remove(&hifs, hifs.root(), name, NOW).unwrap();
+                hifs.forget(file);
+                hifs.sync().unwrap();
+                let what = format!("{len} bytes, {end}, zeroed {zeroed}, synced {synced}");
+                assert_same(&empty, &device.snapshot(), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_at_the_ends_of_files() {
+    ends_game();
 }
 
 /// Nothing of what was written and deleted is anywhere in the image, its free space or its journal.

@@ -6,7 +6,7 @@ use tacita_hifs::faults::{Fault, plant};
 use tacita_hifs::geometry::{Layout, Parameters};
 
 use crate::images::parameters;
-use crate::{crash, fills, permutation};
+use crate::{crash, fills, metamorphic, permutation};
 
 /// Whether a game fails with the fault planted.
 pub(crate) fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
@@ -41,6 +41,12 @@ fn every_fault_at_rest_is_caught() {
     ] {
         assert!(catches(Some(fault), permutation_game), "{fault:?} was not caught");
     }
+}
+
+#[test]
+fn what_is_left_at_the_ends_of_files_is_caught() {
+    assert!(!catches(None, metamorphic::ends_game), "the game passes without a fault");
+    assert!(catches(Some(Fault::ShortenedResidue), metamorphic::ends_game));
 }
 
 #[test]
