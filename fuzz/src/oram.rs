@@ -6,8 +6,7 @@ use bytes::Bytes;
 use tacita_oram::Kind;
 use tacita_oram::agreement::Agreement;
 use tacita_oram::anchor::Mark;
-use tacita_oram::blob::{BlobStore, MemoryStore};
-use tacita_oram::blob::{Lease, Process};
+use tacita_oram::blob::{BlobStore, Lease, MemoryStore, Process, ProfileFile, Profiles};
 use tacita_oram::engine::message;
 use tacita_oram::geometry::{Generation, Geometry};
 use tacita_oram::key_file::KeyFile;
@@ -233,6 +232,15 @@ pub fn lease(bytes: &[u8]) {
     }
 }
 
+/// What a file of profiles may hold: what is refused is refused for one of its lines.
+pub fn profiles(bytes: &[u8]) {
+    for file in [ProfileFile::Credentials, ProfileFile::Config] {
+        if let Err(wrong) = Profiles::parse(bytes, file) {
+            assert!((1..=bytes.len().max(1)).contains(&wrong.line), "{wrong}");
+        }
+    }
+}
+
 /// A corpus for all to begin with: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
@@ -272,6 +280,17 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("oram_lease", "a-server-that-is-there", held.encode().to_vec()),
         ("oram_lease", "given-back", Lease { is_held: false, ..held }.encode().to_vec()),
         ("oram_lease", "something-else", root_is.encode(&[0; 32]).to_vec()),
+        (
+            "oram_profiles",
+            "as-others-write-them",
+            b"# mine\n[default]\naws_access_key_id = A ; old\n\n[profile 'a b']\nregion=eu\ns3 =\n \
+              endpoint_url = http://home:9000\n[services x]\n"
+                .to_vec(),
+        ),
+        ("oram_profiles", "a-key-twice", b"[a]\nregion = b\nREGION = c\n".to_vec()),
+        ("oram_profiles", "a-section-without-end", b"[profile a\nregion = b\n".to_vec()),
+        ("oram_profiles", "further-in-than-nothing", b"  a = b\n[c]\n\td\n".to_vec()),
+        ("oram_profiles", "no-text", b"[a]\nb = \xff\xfe\n".to_vec()),
         ("oram_engine", "a-hello", message::hello(&session).to_vec()),
         ("oram_engine", "a-welcome", message::welcome(&root_is, 9).to_vec()),
         ("oram_engine", "a-write-asked-again", asked.encode(&geometry())),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each target, and what it does with the bytes.
-const TARGETS: [(&str, fn(&[u8])); 26] = [
+const TARGETS: [(&str, fn(&[u8])); 27] = [
     ("image_open", tacita_fuzz::image_open),
     ("journal", tacita_fuzz::journal),
     ("directory_page", tacita_fuzz::directory_page),
@@ -22,6 +22,7 @@ const TARGETS: [(&str, fn(&[u8])); 26] = [
     ("oram_lease", tacita_fuzz::oram::lease),
     ("oram_engine", tacita_fuzz::oram::engine),
     ("oram_key", tacita_fuzz::oram::key),
+    ("oram_profiles", tacita_fuzz::oram::profiles),
     ("oram_trace", tacita_fuzz::oram::trace),
     ("privatefs_block", tacita_fuzz::privatefs::block),
     ("pddm_superblock", tacita_fuzz::pddm::superblock),

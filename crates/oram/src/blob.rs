@@ -17,7 +17,10 @@ pub use folder::FolderStore;
 pub use leased::{Lease, Leased, Process};
 pub use memory::{Held, MemoryStore};
 pub use redis::RedisStore;
-pub use s3::{S3Access, S3Place, S3Store};
+pub use s3::{
+    Credentials, Keys, ProfileFile, ProfilePlace, Profiles, Role, S3Access, S3Place, S3Store,
+    WrongLine,
+};
 
 use std::ops::Range;
 

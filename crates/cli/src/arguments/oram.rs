@@ -45,7 +45,7 @@ pub(crate) enum Oram {
     /// The server needs no key and is not trusted. A client makes the store; until then it is empty.
     Serve {
         /// Where the store is kept: a folder, redis://HOST:PORT/DATABASE#NAME, unix:PATH#NAME for Redis at a
-        /// socket, `s3://BUCKET/PREFIX` with credentials in the variables that are usual for it, or memory:
+        /// socket, `s3://BUCKET/PREFIX` with credentials where other programs have them, or memory:
         store: Place,
         #[command(flatten)]
         reach: Reach,

@@ -19,9 +19,12 @@ fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
     command.args(arguments).stdin(Stdio::null());
     // Whoever runs the tests may have a bucket.
-    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CA_BUNDLE"] {
+    let own = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_"));
+    for name in own {
         command.env_remove(name);
     }
+    command.env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null").env("AWS_CONFIG_FILE", "/dev/null");
+    command.env("AWS_EC2_METADATA_DISABLED", "true");
     command
 }
 
@@ -519,6 +522,64 @@ fn a_bucket_keeps_a_store() {
     ends("close DISK", SECRET, 0);
     ends("check SERVER --key KEY", SECRET, 0);
     ends(&format!("close {}", path("server")), SECRET, 0);
+}
+
+/// The same by a profile of the files that other programs have; what is wrong with them is told.
+#[test]
+fn a_bucket_by_a_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name)).to_owned();
+    std::fs::create_dir(path(".aws")).unwrap();
+    let write = |name: &str, content: &str| {
+        std::fs::write(path(name), content).unwrap();
+        run("chmod", &["600", &path(name)]);
+    };
+    let (server, store) = (format!("unix:{}", path("server")), format!("s3://{BUCKET}/a/store"));
+    let ends = |line: &str, profile: &str, code: i32| {
+        let words = line.split(' ').map(|word| match word {
+            "STORE" => store.clone(),
+            "SERVER" => server.clone(),
+            "KEY" => path("key"),
+            other => other.to_owned(),
+        });
+        let arguments: Vec<_> = ["oram".to_owned()].into_iter().chain(words).collect();
+        let mut command = command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env_remove("AWS_SHARED_CREDENTIALS_FILE").env_remove("AWS_CONFIG_FILE");
+        let output =
+            command.env("HOME", folder.path()).env("AWS_PROFILE", profile).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert!(!said.contains(SECRET) && !said.contains(KEY_ID), "{said}");
+        said
+    };
+    let keys = format!("aws_access_key_id = {KEY_ID}\naws_secret_access_key = {SECRET}\n");
+    write(".aws/credentials", &format!("[mine]\n{keys}[half]\naws_secret_access_key = {SECRET}\n"));
+    for (profile, words) in [
+        ("half", [".aws/credentials", "aws_access_key_id"]),
+        ("nobody", ["AWS_PROFILE", "[profile NAME]"]),
+    ] {
+        let said = ends("serve STORE --listen SERVER", profile, 2);
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+    write(".aws/config", &format!("[profile mine]\nregion {SECRET}\n"));
+    let said = ends("serve STORE --listen SERVER", "mine", 2);
+    assert!(said.contains(".aws/config: line 2"), "{said}");
+    let test = "a_bucket_by_a_profile";
+    let Some(buckets) = S3Server::start(test, &folder.path().join("buckets")) else { return };
+    let endpoint = format!("http://{}", buckets.address());
+    write(
+        ".aws/config",
+        &format!("[profile mine]\nregion = us-east-1\nendpoint_url = {endpoint}\n"),
+    );
+    assert_eq!(
+        ends("init STORE --key KEY --blocks 600 --period 16", "mine", 0).find("chmod"),
+        None
+    );
+    run("chmod", &["644", &path(".aws/credentials")]);
+    let said = ends("serve STORE --listen SERVER", "mine", 0);
+    assert!(said.contains("can be read by others: chmod 600"), "{said}");
+    ends("check SERVER --key KEY", "mine", 0);
+    ends(&format!("close {}", path("server")), "mine", 0);
 }
 
 /// A recorder in the place of SERVER, at the socket `name`, killed if a test fails.

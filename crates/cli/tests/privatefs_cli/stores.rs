@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::slice;
 
-use tacita_oram::blob::{Lease, Process, RedisStore, S3Access, S3Store};
+use tacita_oram::blob::{Credentials, Keys, Lease, Process, RedisStore, S3Access, S3Store};
 use tacita_testkit::env_number;
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
@@ -127,9 +127,11 @@ fn a_file_system_in_a_bucket() {
         through_an_engine(&mut bench);
         drop(bench);
         let access = S3Access {
-            key_id: KEY_ID.into(),
-            secret: SECRET.into(),
-            session_token: None,
+            credentials: Credentials::Keys(Keys {
+                key_id: KEY_ID.into(),
+                secret: SECRET.into(),
+                session_token: None,
+            }),
             region: "us-east-1".into(),
             endpoint: Some(endpoint.clone()),
             roots: None,

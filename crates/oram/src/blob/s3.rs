@@ -7,11 +7,14 @@
 //! object that is there is its own, although others may have put the same bytes.
 
 mod access;
+mod credentials;
 mod http;
 mod probe;
+mod profile;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +24,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
@@ -30,7 +33,10 @@ use super::{BlobStore, Put, ROOT_LEN_MAX, Swap};
 use crate::error::{Error, Kind, Result};
 use crate::object::Object;
 pub use access::{S3Access, S3Place};
-use http::{Requests, Trouble};
+use credentials::Asking;
+pub use credentials::{Credentials, Keys, ProfilePlace, Role};
+use http::{CONNECTING, Requests, Trouble, no_retries};
+pub use profile::{ProfileFile, Profiles, WrongLine};
 
 /// How long the server may take for a request, and how many bytes a second are to go through besides.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,6 +53,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A store in a bucket.
 pub struct S3Store {
     bucket: AmazonS3,
+    asking: Arc<Asking>,
     place: S3Place,
     requests: Semaphore,
     trying: Duration,
@@ -70,23 +77,23 @@ impl S3Store {
     /// Opens the store at `place`, and tries there whether the server does what a store needs.
     ///
     /// # Errors
-    /// [`Kind::Storage`] if the server cannot be reached, does not accept the credentials, has no such
-    /// bucket, does not let it be read and written, or takes conditional writes that it has to refuse;
-    /// [`Kind::Parameters`] if nobody can vouch for it.
+    /// [`Kind::Storage`] if the server or who gives the credentials cannot be reached, does not accept them,
+    /// has no such bucket, does not let it be read and written, or takes conditional writes that it has to
+    /// refuse; [`Kind::Parameters`] if nobody can vouch for it, or if this machine has no role and there is
+    /// nothing else.
     pub async fn open(place: &S3Place, access: &S3Access) -> Result<Self> {
+        let asking = Arc::new(Asking::new(access)?);
+        asking.try_machine().await?;
+        let http = Requests::new(access.roots.as_deref(), access.is_plain(), CONNECTING)?;
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&place.bucket)
             .with_region(&access.region)
-            .with_access_key_id(&access.key_id)
-            .with_secret_access_key(&access.secret)
+            .with_credentials(asking.clone())
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_disable_bulk_delete(true)
-            .with_http_connector(Requests::new(access)?)
+            .with_http_connector(http)
             // What was tried before has to be known to judge what is answered.
-            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() });
-        if let Some(token) = &access.session_token {
-            builder = builder.with_token(token);
-        }
+            .with_retry(no_retries());
         if let Some(endpoint) = &access.endpoint {
             builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
         }
@@ -94,7 +101,7 @@ impl S3Store {
         let wrong = |_| Error::new(Kind::Parameters, format!("{place}: it makes no requests"));
         let bucket = builder.build().map_err(wrong)?;
         let requests = Semaphore::new(REQUESTS_MAX);
-        let mut store = Self { bucket, place: place.clone(), requests, trying: OPENING };
+        let mut store = Self { bucket, asking, place: place.clone(), requests, trying: OPENING };
         store.probe().await?;
         store.trying = WORKING;
         Ok(store)
@@ -104,7 +111,8 @@ impl S3Store {
     pub(crate) fn served(&self) -> Self {
         let place = S3Place { prefix: self.name("served"), ..self.place.clone() };
         let requests = Semaphore::new(REQUESTS_MAX);
-        Self { bucket: self.bucket.clone(), place, requests, trying: self.trying }
+        let (bucket, asking) = (self.bucket.clone(), self.asking.clone());
+        Self { bucket, asking, place, requests, trying: self.trying }
     }
 
     fn name(&self, name: &str) -> String {
@@ -144,11 +152,16 @@ impl S3Store {
     ) -> std::result::Result<T, Trouble> {
         let _permit = self.requests.acquire().await.expect("nobody closes it");
         let patience = PATIENCE + Duration::from_secs(len / PACE_BYTES);
+        let begun = Instant::now();
         let Ok(answer) = timeout(patience, asked).await else {
             let why = "the server does not answer in time".to_owned();
             return Err(Trouble::Lost { why, is_passing: true });
         };
-        answer.map_err(|e| Trouble::of(&e))
+        answer.map_err(|e| {
+            let trouble = Trouble::of(&e);
+            let is_renewed = trouble.may_be_of_credentials() && self.asking.renew(begun);
+            if is_renewed { trouble.renewed() } else { trouble }
+        })
     }
 
     /// Asks until there is an answer, for what can be done any number of times; `None` if there is no such

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tacita_oram::blob::{BlobStore, FolderStore, RedisStore, S3Access, S3Store};
+use tacita_oram::blob::{BlobStore, Credentials, FolderStore, Keys, RedisStore, S3Access, S3Store};
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 
 use super::crashes::{geometry, have_one_history};
@@ -35,9 +35,11 @@ async fn every_block_has_one_history_in_a_bucket() {
     let test = "every_block_has_one_history_in_a_bucket";
     let Some(server) = S3Server::start(test, folder.path()) else { return };
     let access = S3Access {
-        key_id: KEY_ID.into(),
-        secret: SECRET.into(),
-        session_token: None,
+        credentials: Credentials::Keys(Keys {
+            key_id: KEY_ID.into(),
+            secret: SECRET.into(),
+            session_token: None,
+        }),
         region: "us-east-1".into(),
         endpoint: Some(format!("http://{}", server.address())),
         roots: None,

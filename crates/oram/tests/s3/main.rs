@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 #![cfg(feature = "faults")]
 
+mod asking;
 mod way;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tacita_oram::blob::{BlobStore, Put, S3Access, S3Place, S3Store, Swap, conformance};
+use tacita_oram::blob::{
+    BlobStore, Credentials, Keys, Put, S3Access, S3Place, S3Store, Swap, conformance,
+};
 use tacita_oram::object::Object;
 use tacita_oram::{Error, Kind};
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
@@ -21,7 +24,7 @@ use way::{Mishap, Way};
 struct Bench {
     server: S3Server,
     way: Way,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Bench {
@@ -29,14 +32,16 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let server = S3Server::start(test, folder.path())?;
         let way = Way::to(server.address());
-        Some(Self { server, way, _folder: folder })
+        Some(Self { server, way, folder })
     }
 
     fn access(&self) -> S3Access {
+        self.access_of(KEY_ID, SECRET)
+    }
+
+    fn access_of(&self, key_id: &str, secret: &str) -> S3Access {
         S3Access {
-            key_id: KEY_ID.into(),
-            secret: SECRET.into(),
-            session_token: None,
+            credentials: credentials(key_id, secret),
             region: "us-east-1".into(),
             endpoint: Some(self.way.url()),
             roots: None,
@@ -46,6 +51,11 @@ impl Bench {
     async fn open(&self, prefix: &str) -> Result<S3Store, Error> {
         S3Store::open(&place(prefix), &self.access()).await
     }
+}
+
+fn credentials(key_id: &str, secret: &str) -> Credentials {
+    let (key_id, secret, session_token) = (key_id.into(), secret.into(), None);
+    Credentials::Keys(Keys { key_id, secret, session_token })
 }
 
 fn place(prefix: &str) -> S3Place {
@@ -217,20 +227,18 @@ async fn refusals_are_named_with_a_remedy() {
         eprintln!("SKIPPED: refusals_are_named_with_a_remedy: moto looks at no credentials");
         return;
     }
-    let access = S3Access { secret: "another".into(), ..bench.access() };
+    let access = bench.access_of(KEY_ID, "another");
     let error = S3Store::open(&place("a"), &access).await.unwrap_err();
     names(&error, &["SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"]);
     assert!(!error.to_string().contains("another"), "{error}");
-    let access = S3Access { key_id: "nobody".into(), ..bench.access() };
+    let access = bench.access_of("nobody", SECRET);
     names(&S3Store::open(&place("a"), &access).await.unwrap_err(), &["InvalidAccessKeyId"]);
 }
 
 #[tokio::test]
 async fn no_server_and_nobody_who_vouches_for_it() {
     let nowhere = |endpoint: &str, roots| S3Access {
-        key_id: KEY_ID.into(),
-        secret: SECRET.into(),
-        session_token: Some(SECRET.into()),
+        credentials: credentials(KEY_ID, SECRET),
         region: "us-east-1".into(),
         endpoint: Some(endpoint.into()),
         roots,

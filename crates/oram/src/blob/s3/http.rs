@@ -6,21 +6,22 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
+use object_store::{ClientOptions, RetryConfig};
 use tokio_rustls::rustls;
 
-use super::S3Access;
+use super::credentials::Unavailable;
 use crate::error::{Error, Kind, Result};
 use crate::trust;
 
 /// How long a server may take to be connected to.
-const CONNECTING: Duration = Duration::from_secs(10);
+pub(super) const CONNECTING: Duration = Duration::from_secs(10);
 /// Characters of a word of the server's that are shown.
 const WORD_LEN_MAX: usize = 64;
 
@@ -32,6 +33,8 @@ pub(super) struct Refused {
     pub(super) code: String,
     /// The region that the bucket is in, if the server says that it is another one.
     pub(super) region: Option<String>,
+    /// Whether there are other credentials since then.
+    is_renewed: bool,
 }
 
 /// Why a request has not come about.
@@ -48,10 +51,15 @@ pub(super) enum Trouble {
 pub(super) struct Requests(reqwest::Client);
 
 impl Requests {
-    pub(super) fn new(access: &S3Access) -> Result<Self> {
-        let roots = access.roots.as_deref().map_or_else(trust::of_system, trust::of_file);
+    /// To servers that the file `roots` vouches for, or whom the system believes; unencrypted alone if they
+    /// are `plain`.
+    pub(super) fn new(roots: Option<&Path>, plain: bool, connecting: Duration) -> Result<Self> {
         // Nobody is believed where nothing is to be.
-        let roots = if access.is_plain() { rustls::RootCertStore::empty() } else { roots? };
+        let roots = match roots {
+            _ if plain => rustls::RootCertStore::empty(),
+            Some(file) => trust::of_file(file)?,
+            None => trust::of_system()?,
+        };
         let tls = rustls::ClientConfig::builder_with_provider(trust::provider())
             .with_safe_default_protocol_versions()
             .expect("ring has them")
@@ -60,9 +68,9 @@ impl Requests {
         // What is signed is for one server: nobody is followed elsewhere.
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            .https_only(!access.is_plain())
+            .https_only(!plain)
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECTING)
+            .connect_timeout(connecting)
             .no_proxy()
             .build();
         client.map(Self).map_err(|e| Error::new(Kind::Parameters, format!("HTTP: {e}")))
@@ -89,7 +97,10 @@ impl HttpService for Requests {
         let body = String::from_utf8_lossy(&body);
         let code = between(&body, "<Code>", "</Code>").map(word).unwrap_or_default();
         let region = region.or_else(|| between(&body, "<Region>", "</Region>").map(word));
-        Err(HttpError::new(HttpErrorKind::Unknown, Refused { status, code, region }))
+        Err(HttpError::new(
+            HttpErrorKind::Unknown,
+            Refused { status, code, region, is_renewed: false },
+        ))
     }
 }
 
@@ -99,9 +110,23 @@ impl Refused {
         self.status == 404 && self.code != "NoSuchBucket"
     }
 
+    /// Whether it is for who asks, and not for what is asked.
+    fn is_of_credentials(&self) -> bool {
+        let codes = [
+            "InvalidAccessKeyId",
+            "InvalidClientTokenId",
+            "SignatureDoesNotMatch",
+            "ExpiredToken",
+            "InvalidToken",
+            "AuthFailure",
+        ];
+        self.status == 401 || codes.contains(&self.code.as_str())
+    }
+
     /// Whether it may go another time.
     fn is_passing(&self) -> bool {
-        matches!(self.status, 408 | 409 | 429 | 500 | 502 | 503 | 504)
+        self.is_renewed
+            || matches!(self.status, 408 | 409 | 429 | 500 | 502 | 503 | 504)
             || matches!(self.code.as_str(), "SlowDown" | "RequestTimeout" | "InternalError")
     }
 
@@ -121,18 +146,10 @@ impl Refused {
                 | "IllegalLocationConstraintException",
             )
             | (301 | 307 | 308, _) => return elsewhere(),
-            (
-                _,
-                "InvalidAccessKeyId"
-                | "InvalidClientTokenId"
-                | "SignatureDoesNotMatch"
-                | "ExpiredToken"
-                | "InvalidToken"
-                | "AuthFailure",
-            )
-            | (401, _) => {
+            _ if self.is_of_credentials() => {
                 "the credentials are not accepted: look at AWS_ACCESS_KEY_ID, \
-                 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
+                 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or at the profile or role that they \
+                 come from"
             }
             (_, "RequestTimeTooSkewed") => "this machine's clock is not right",
             (403, _) => {
@@ -170,6 +187,10 @@ impl Trouble {
             if let Some(refused) = error.downcast_ref::<Refused>() {
                 return Self::Refused(refused.clone());
             }
+            if let Some(unavailable) = error.downcast_ref::<Unavailable>() {
+                let (why, is_passing) = (unavailable.to_string(), unavailable.is_passing());
+                return Self::Lost { why, is_passing };
+            }
             if error.is::<HttpError>() {
                 (why, is_passing) = ("the way to the server", true);
             } else if !why.is_empty() {
@@ -198,6 +219,22 @@ impl Trouble {
         matches!(self, Self::Refused(r) if matches!(r.status, 304 | 409 | 412) || r.is_absent())
     }
 
+    /// Whether it may be for who asks, and not for what is asked: there is no word in an answer without a
+    /// body.
+    pub(super) fn may_be_of_credentials(&self) -> bool {
+        let Self::Refused(refused) = self else { return false };
+        let is_wordless = refused.code.is_empty() && matches!(refused.status, 400 | 403);
+        is_wordless || refused.is_of_credentials()
+    }
+
+    /// The same, now that there are other credentials.
+    pub(super) fn renewed(self) -> Self {
+        match self {
+            Self::Refused(refused) => Self::Refused(Refused { is_renewed: true, ..refused }),
+            lost @ Self::Lost { .. } => lost,
+        }
+    }
+
     /// Whether it may go another time.
     pub(super) fn is_passing(&self) -> bool {
         match self {
@@ -214,6 +251,11 @@ impl fmt::Display for Trouble {
             Self::Lost { why, .. } => f.write_str(why),
         }
     }
+}
+
+/// Each request once.
+pub(super) fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
