@@ -110,7 +110,7 @@ pub enum Access {
 pub struct Status {
     /// Queries so far, of all clients.
     pub queries: u64,
-    /// Blocks that were there one or two periods ago.
+    /// Blocks that are there after all queries that have results.
     pub present: u64,
     /// How far the builds are that are under way.
     pub builds: Vec<Progress>,
@@ -273,7 +273,8 @@ impl Client {
     pub fn status(&self) -> Status {
         let (queries, present) = {
             let state = self.shared.lock();
-            (state.view.records(), state.manifest().0.present)
+            let present = state.view.present().unwrap_or(state.manifest().0.present);
+            (state.view.records(), present)
         };
         Status { queries, present, builds: self.shared.meter.progress(queries) }
     }

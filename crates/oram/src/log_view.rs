@@ -289,6 +289,17 @@ impl LogView {
         self.sequences(period).filter_map(settled).map(|settled| settled.change).sum()
     }
 
+    /// Blocks that are present after all queries that have settled, as far as the periods that live tell;
+    /// `None` if none of them has opened.
+    pub fn present(&self) -> Option<u64> {
+        // What a manifest tells is how many there were after the period before the one before its own.
+        let (period, present) = self.present.back()?;
+        let from = period.saturating_sub(1) * self.geometry.period();
+        let settled = (from..self.settled).filter_map(|n| self.entry(n)?.settled.as_ref());
+        let change: i64 = settled.map(|settled| settled.change).sum();
+        Some(present.saturating_add_signed(change))
+    }
+
     /// The heads after each record of `period`.
     pub fn heads(&self, period: u64) -> impl Iterator<Item = Head> {
         self.sequences(period).filter_map(|sequence| Some(self.entry(sequence)?.head))

@@ -19,12 +19,8 @@ use crate::ids::Id;
 pub struct Room {
     /// What the store was made for.
     pub capacity: u64,
-    /// Blocks that were there after the first `counted` queries.
+    /// Blocks that are there after all operations that were done.
     pub present: u64,
-    /// Queries so far.
-    pub queries: u64,
-    /// Those that `present` counts.
-    pub counted: u64,
 }
 
 /// Blocks of a store. Whoever keeps them sees how many operations there are, and nothing else.

@@ -43,6 +43,8 @@ struct Plan {
     frees: Vec<Id>,
     /// Blocks that were taken from the cache for it.
     taken: Vec<Id>,
+    /// Blocks that it adds, or a few more.
+    added: u64,
 }
 
 /// Commits that are under way.
@@ -144,7 +146,7 @@ impl Core {
         writes.extend(commits.last.iter().flat_map(|last| last.images.iter().cloned()));
         asked += self.write_all(writes)?;
         if let Some(last) = commits.last.take() {
-            self.lock().cache.flushed(last.taken.iter());
+            self.is_in_place(&last);
         }
         if count > 0 && is_journaled {
             self.counts(next.stamp, count)?;
@@ -170,9 +172,15 @@ impl Core {
             self.update_as_owner(|register| register.pending = None)?;
             asked += 1;
         }
-        self.lock().cache.flushed(last.taken.iter());
+        self.is_in_place(last);
         commits.last = None;
         Ok(asked)
+    }
+
+    fn is_in_place(&self, commit: &Plan) {
+        let mut state = self.lock();
+        state.cache.flushed(commit.taken.iter());
+        state.usage.place(commit.added);
     }
 
     /// One multiple of queries at least, also where there was nothing to ask.
@@ -190,7 +198,13 @@ impl Core {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
-        if state.status == Status::Other || state.cache.changed() == 0 {
+        if state.status == Status::Other {
+            return Ok(None);
+        }
+        let added = state.usage.plan();
+        if state.cache.changed() == 0 {
+            // It came and went.
+            state.usage.place(added);
             return Ok(None);
         }
         let stamp = Stamp { epoch: state.epoch, commit };
@@ -201,6 +215,7 @@ impl Core {
             images: Vec::new(),
             frees: Vec::new(),
             taken: Vec::new(),
+            added,
         };
         for Changed { id, class, before, now } in changes {
             let (is_known, before) = match before {
@@ -310,7 +325,6 @@ impl Core {
 
     /// Lets there be no such blocks. How many queries that took.
     pub(crate) fn free_all(&self, ids: &[Id]) -> Result<usize> {
-        self.lock().usage.has_freed |= !ids.is_empty();
         for some in ids.chunks(AT_ONCE) {
             self.hold()?;
             self.blocks.all(some.iter().map(|id| (*id, Operation::Free)).collect())?;

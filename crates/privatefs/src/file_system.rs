@@ -374,7 +374,7 @@ impl FileSystem for PrivateFs {
     }
 
     fn stats(&self) -> Result<FsStats> {
-        self.core.ask_for_room_unless_changed()?;
+        self.core.ask_for_room()?;
         let state = self.core.lock();
         let capacity = state.usage.room.capacity;
         let free = capacity.saturating_sub(state.usage.used());

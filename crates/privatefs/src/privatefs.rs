@@ -1,6 +1,5 @@
 //! A mount: what it holds in memory, and how operations are done on it.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -290,8 +289,13 @@ impl Core {
         if pad != Pad::No {
             self.operations.fetch_add(1, Ordering::Relaxed);
         }
-        if need == Need::Room && self.lock().cache.changed() >= self.options.changed_max {
-            self.flush()?;
+        if need != Need::Nothing && self.lock().cache.changed() >= self.options.changed_max {
+            // The journal is as long as the longest commit, and takes its room as long as this is mounted.
+            let flushed = self.flush();
+            // What gives room back is done in any case.
+            if need == Need::Room {
+                flushed?;
+            }
         }
         let mut asked = 0;
         let mut room_asked = false;
@@ -309,7 +313,7 @@ impl Core {
                         }
                         room_asked = true;
                         drop(guard);
-                        self.count_what_was_freed()?;
+                        self.make_room(need)?;
                         continue;
                     }
                     view.finish();
@@ -375,27 +379,24 @@ impl Core {
             .collect())
     }
 
+    /// How many blocks there are in the store now.
     pub(crate) fn ask_for_room(&self) -> Result<()> {
+        // What comes into its place meanwhile may not be among them.
+        let placed = self.lock().usage.placed;
         let room = self.blocks.room()?;
-        self.lock().usage.told(room);
+        self.lock().usage.told(room, placed);
         Ok(())
     }
 
-    /// The store counts its blocks late. What was freed is counted when as many queries have passed as
-    /// that takes, if need be for nothing.
-    fn count_what_was_freed(&self) -> Result<()> {
-        self.finish()?;
-        if std::mem::take(&mut self.lock().usage.has_freed) {
-            let room = self.blocks.room()?;
-            let late = usize::try_from(room.queries - room.counted).unwrap_or(0);
-            self.dummies(2 * late)?;
+    /// Frees what can be freed before an operation is told that there is no room.
+    fn make_room(&self, need: Need) -> Result<()> {
+        // Whoever frees needs less, and waits for nobody else who does.
+        if need == Need::Room {
+            self.settle()?;
+        } else {
+            self.finish()?;
         }
         self.ask_for_room()
-    }
-
-    /// As [`Core::ask_for_room`], if what is known here is not newer.
-    pub(crate) fn ask_for_room_unless_changed(&self) -> Result<()> {
-        if self.lock().cache.changed() > 0 { Ok(()) } else { self.ask_for_room() }
     }
 
     /// Waits until it is this mount's turn.
@@ -429,34 +430,46 @@ impl Core {
 /// How long an operation waits before it looks at the time again.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How many blocks there are in the store, as far as is known.
+/// How many blocks there are in the store, and will be when all commits are in their places.
 #[derive(Debug)]
 pub(crate) struct Usage {
+    /// As the store has told.
     pub(crate) room: Room,
-    /// Blocks that were added since the store was asked.
+    /// Blocks that operations have added, which no commit has taken yet.
     pub(crate) added: u64,
-    /// Blocks that were added before, after how many queries: the store may not count them yet.
-    uncounted: VecDeque<(u64, u64)>,
-    /// Something was freed that the store may not count yet.
-    pub(crate) has_freed: bool,
+    /// Those of commits that are not in their places.
+    planned: u64,
+    /// Those of commits that are, which the store has not told of yet.
+    placed: u64,
 }
 
 impl Usage {
-    const fn new(room: Room) -> Self {
-        Self { room, added: 0, uncounted: VecDeque::new(), has_freed: false }
+    pub(crate) const fn new(room: Room) -> Self {
+        Self { room, added: 0, planned: 0, placed: 0 }
     }
 
-    /// The store says how much room there is.
-    pub(crate) fn told(&mut self, room: Room) {
-        self.uncounted.push_back((room.queries, std::mem::take(&mut self.added)));
-        self.uncounted.retain(|(queries, added)| *added > 0 && *queries > room.counted);
+    /// A commit takes what was added; returns how much that is.
+    pub(crate) fn plan(&mut self) -> u64 {
+        let added = std::mem::take(&mut self.added);
+        self.planned += added;
+        added
+    }
+
+    /// So much of it is in its place.
+    pub(crate) fn place(&mut self, added: u64) {
+        self.planned = self.planned.saturating_sub(added);
+        self.placed += added;
+    }
+
+    /// The store says how much room there is, asked when so many blocks had been placed.
+    pub(crate) fn told(&mut self, room: Room, placed: u64) {
+        self.placed = self.placed.saturating_sub(placed);
         self.room = room;
     }
 
     /// Blocks that there are, or a few more.
     pub(crate) fn used(&self) -> u64 {
-        let uncounted: u64 = self.uncounted.iter().map(|(_, added)| added).sum();
-        self.room.present + uncounted + self.added
+        self.room.present + self.placed + self.planned + self.added
     }
 
     /// Whether so many blocks can be added and a commit still has room.

@@ -19,7 +19,7 @@ use crate::commit;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::ids::{Ids, MountId};
-use crate::privatefs::Core;
+use crate::privatefs::{Core, Usage};
 use crate::register::{Register, SLOTS, Slot};
 
 /// Whether it is this mount's turn.
@@ -243,9 +243,10 @@ impl Core {
         if !is_next && !planted(Fault::CacheKept) {
             state.cache.clear();
             state.look_for_graves = true;
+            state.usage = Usage::new(room);
         }
+        state.usage.told(room, 0);
         state.epoch = register.epoch;
-        state.usage.told(room);
         state.hold_until =
             if self.options.shared { begin + self.options.take_over / 2 } else { Duration::MAX };
         state.status = Status::Held;

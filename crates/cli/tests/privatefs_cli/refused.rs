@@ -133,3 +133,40 @@ fn limits_have_their_errors() {
     bench.umount(&dir);
     bench.check("SERVER");
 }
+
+/// Blocks of a mount's journal, of commits as long as they get in a small store.
+const JOURNAL: u64 = 128;
+
+/// What was deleted gives its room back with the next commit, however few queries there are: a store counts
+/// its blocks for itself only when two periods are over.
+#[test]
+fn a_small_store_that_was_full_is_empty_after_a_commit() {
+    let test = "a_small_store_that_was_full_is_empty_after_a_commit";
+    let Some(mut bench) = Bench::at(test, None, &[]) else { return };
+    bench.make(400, 256);
+    let dir = bench.mount("SERVER", "--sync-every 2");
+    let room = || rustix::fs::statvfs(&dir).unwrap().f_bavail;
+    let before = room();
+    for round in 0..4 {
+        let filled = (0..400).try_for_each(|n| fs::write(dir.join(n.to_string()), [7; 4096]));
+        let error = filled.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "round {round}: {error}");
+        bench.ends(&format!("sync {}", dir.display()), 0);
+        assert!(room() < 40, "round {round}: {}", room());
+        for entry in fs::read_dir(&dir).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        // With what commits by itself alone; then asked for. The kernel tells late that it has forgotten.
+        let is_asked = round % 2 == 1;
+        let begin = System.monotonic();
+        while room() + JOURNAL < before {
+            if is_asked {
+                bench.ends(&format!("sync {}", dir.display()), 0);
+            }
+            assert!(System.elapsed(begin) < Duration::from_mins(3), "round {round}: {}", room());
+            System.wait(Duration::from_millis(100));
+        }
+    }
+    bench.umount(&dir);
+    bench.check("SERVER");
+}

@@ -195,3 +195,30 @@ fn what_is_forgotten_is_no_predecessor() {
     assert!(game.view.target(query).is_some());
     assert!(game.view.head_after(48).is_some() && game.view.head_after(47).is_none());
 }
+
+/// What has settled is counted at once, over the ends of periods, and what is forgotten by its manifest.
+#[test]
+fn present_blocks_are_counted_up_to_the_last_that_has_settled() {
+    let mut game = Game::new(100);
+    for n in 0..16 {
+        let query = game.push(n, Operation::Write(block(n)));
+        assert_eq!(game.view.present(), Some(u64::from(n)));
+        game.settle(query);
+    }
+    game.view.opened(1, 0).unwrap();
+    for n in 0..10 {
+        let query = game.push(n, Operation::Free);
+        game.settle(query);
+    }
+    let unsettled = game.push(10, Operation::Free);
+    assert_eq!(game.view.present(), Some(6));
+    game.settle(unsettled);
+    assert_eq!(game.view.present(), Some(5));
+    for n in 0..5 {
+        let query = game.push(20 + n, Operation::Write(block(n)));
+        game.settle(query);
+    }
+    game.view.opened(2, 16).unwrap();
+    game.view.forget_before(1);
+    assert_eq!(game.view.present(), Some(10));
+}

@@ -163,7 +163,7 @@ impl Blocks for Way {
 
     fn room(&self) -> Result<Room> {
         let present = self.store.count() as u64;
-        Ok(Room { capacity: self.store.capacity, present, queries: 0, counted: 0 })
+        Ok(Room { capacity: self.store.capacity, present })
     }
 }
 

@@ -74,11 +74,7 @@ impl Blocks for Oblivious {
         let store = self.store()?;
         match store.status() {
             Ok(status) => {
-                // A period is counted when the one after it is over, too.
-                let (queries, period) = (status.queries, store.geometry().period());
-                let counted = (queries / period).saturating_sub(1) * period;
-                let capacity = store.geometry().capacity();
-                Ok(Room { capacity, present: status.present, queries, counted })
+                Ok(Room { capacity: store.geometry().capacity(), present: status.present })
             }
             Err(error) => Err(self.failed(store, error)),
         }
