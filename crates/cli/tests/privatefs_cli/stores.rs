@@ -68,8 +68,8 @@ fn a_server_whose_store_was_taken_over_ends() {
     let mut said = BufReader::new(waiting.stderr.take().unwrap()).lines();
     assert!(said.next().unwrap().unwrap().contains("the store is taken over in 40 s"));
     let pid = rustix::process::Pid::from_child(&waiting);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(waiting.wait().unwrap().signal(), Some(2));
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(waiting.wait().unwrap().signal(), Some(15));
     // What is none is left alone, and the remedy named.
     says_who_serves(&redis, "lost", b"something else");
     let refused = bench.ends("oram serve STORE --listen SERVER", 4);
