@@ -485,6 +485,30 @@ fn paths_longer_than_system_calls_take() {
 }
 
 #[test]
+fn many_names_far_below() {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, image, out] = ["source", "image", "out"].map(|name| dir.path().join(name));
+    fs::create_dir(&source).unwrap();
+    // 3,015 bytes of path, and more of each than files that may be open.
+    let below = far_below(&source, 15, true);
+    for number in 0..600 {
+        let file = format!("file{number}");
+        mkdirat(&below, format!("folder{number}"), Mode::RWXU).unwrap();
+        openat(&below, &file, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+        linkat(&below, &file, &below, format!("link{number}"), AtFlags::empty()).unwrap();
+    }
+    for what in [["pack", path(&source), path(&image)], ["unpack", path(&image), path(&out)]] {
+        let line =
+            format!("ulimit -n 128; exec {} hifs {}", env!("CARGO_BIN_EXE_tacita"), what.join(" "));
+        expect(0, &Command::new("sh").args(["-c", &line]).output().unwrap());
+    }
+    let below = far_below(&out, 15, false);
+    for name in ["file599", "link599"] {
+        assert_eq!(statat(&below, name, AtFlags::empty()).unwrap().st_nlink, 2);
+    }
+}
+
+#[test]
 fn an_image_is_not_packed_into_itself() {
     let dir = tempfile::tempdir().unwrap();
     let within = dir.path().join("folder");

@@ -97,6 +97,7 @@ pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
     let mut stack = vec![(folder.to_owned(), Place::new(folder))];
     while let Some((dir, place)) = stack.pop() {
         let mut names = 0;
+        let place = place.opened().at(&dir)?;
         for entry in fs::read_dir(place.path()).at(&dir)? {
             names += 1;
             let entry = entry.at(&dir)?;
@@ -105,14 +106,13 @@ pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
             let meta = meta.at(&path)?;
             sum.nodes += 1;
             if meta.is_dir() {
-                let place = place.child(&name).at(&path)?;
-                stack.push((path, place));
+                stack.push((path, place.child(&name)));
             } else if meta.is_file()
                 && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
             {
                 sum.bytes += meta.len();
-                let place = place.child(&name).at(&path)?;
-                sum.buckets += buckets_of(&place, &meta, bucket_len_bytes).at(&path)?;
+                sum.buckets +=
+                    buckets_of(&place.child(&name), &meta, bucket_len_bytes).at(&path)?;
             }
         }
         sum.names += if names == 0 { 0 } else { FOLDER_NAMES.max(names) };
@@ -199,7 +199,7 @@ impl Packer<'_> {
         while let Some(open) = stack.last_mut() {
             if let Some(name) = open.names.pop() {
                 path.push(&name);
-                let place = open.place.child(&name).at(&path)?;
+                let place = open.place.child(&name);
                 let parent = open.node;
                 match self.entry(&path, place, parent, &name)? {
                     Some(folder) => stack.push(folder),
@@ -217,6 +217,7 @@ impl Packer<'_> {
     }
 
     fn opened(place: Place, meta: fs::Metadata, node: NodeId) -> io::Result<Packing> {
+        let place = place.opened()?;
         let names = fs::read_dir(place.path())?.map(|entry| Ok(entry?.file_name()));
         let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
         names.sort_by(|a, b| b.cmp(a));
@@ -417,7 +418,7 @@ struct Unpacker<'a> {
     owners: bool,
     times: Times,
     /// Where nodes are that have further names.
-    links: HashMap<NodeId, Place>,
+    links: HashMap<NodeId, PathBuf>,
     carried: Carried,
     progress: &'a mut dyn FnMut(u64),
 }
@@ -436,11 +437,11 @@ impl Unpacker<'_> {
     fn all(&mut self, folder: &Path) -> Outcome<()> {
         let (mut path, root) = (folder.to_owned(), self.hifs.root());
         let attr = self.hifs.attr(root).at(folder)?;
-        let mut stack = vec![self.opened(Place::new(folder), root, attr).at(folder)?];
+        let mut stack = vec![self.opened(folder, Place::new(folder), root, attr)?];
         while let Some(open) = stack.last_mut() {
             if let Some((name, node)) = open.entries.pop() {
                 path.push(&name);
-                let place = open.place.child(&name).at(&path)?;
+                let place = open.place.child(&name);
                 match self.entry(&path, place, node)? {
                     Some(folder) => stack.push(folder),
                     None => _ = path.pop(),
@@ -456,13 +457,14 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn opened(&self, place: Place, node: NodeId, attr: Attr) -> tacita_vfs::Result<Unpacking> {
+    fn opened(&self, path: &Path, place: Place, node: NodeId, attr: Attr) -> Outcome<Unpacking> {
+        let place = place.opened().at(path)?;
         let mut entries: Vec<(OsString, NodeId)> = Vec::new();
         let mut each = |entry: tacita_vfs::Entry<'_>| {
             entries.push((entry.name.to_owned(), entry.node));
             true
         };
-        self.hifs.list(node, 0, &mut each)?;
+        self.hifs.list(node, 0, &mut each).at(path)?;
         entries.sort_by(|a, b| b.cmp(a));
         Ok(Unpacking { place, node, attr, entries })
     }
@@ -471,14 +473,15 @@ impl Unpacker<'_> {
     fn entry(&mut self, path: &Path, place: Place, node: NodeId) -> Outcome<Option<Unpacking>> {
         let attr = self.hifs.attr(node).at(path)?;
         if let Some(first) = self.links.get(&node) {
+            let first = Place::reach(first).at(first)?;
             return fs::hard_link(first.path(), place.path()).map(|()| None).at(path);
         }
         if attr.kind == FileType::Directory {
             new_folder(place.path()).at(path)?;
-            return self.opened(place, node, attr).map(Some).at(path);
+            return self.opened(path, place, node, attr).map(Some);
         }
         if attr.nlink > 1 {
-            self.links.insert(node, place.clone());
+            self.links.insert(node, path.to_owned());
         }
         let special = |kind| {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);

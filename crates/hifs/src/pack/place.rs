@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 const PATH_LEN_MAX: usize = 3000;
 
 /// A place, and the folder above it that is held open for it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
     held: Option<Arc<OwnedFd>>,
@@ -26,23 +26,47 @@ impl Place {
         Self { path: path.to_owned(), held: None }
     }
 
+    /// A place by its path, however long that is.
+    ///
+    /// # Errors
+    /// If a folder above it has to be held open, and cannot be.
+    pub(super) fn reach(path: &Path) -> io::Result<Self> {
+        if is_short(path) {
+            return Ok(Self::new(path));
+        }
+        let mut place = Self::new(Path::new(""));
+        for name in path {
+            place = place.opened()?.child(name);
+        }
+        Ok(place)
+    }
+
     /// What system calls are given: not what it is called.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A name in this folder.
+    /// This folder, ready for what is below it: held open once, however many names are in it.
     ///
     /// # Errors
-    /// If this folder has to be held open, and cannot be.
-    pub(super) fn child(&self, name: &OsStr) -> io::Result<Self> {
-        let Self { path, held } = self;
-        if path.as_os_str().as_bytes().len() <= PATH_LEN_MAX {
-            return Ok(Self { path: path.join(name), held: held.clone() });
+    /// If it has to be held open, and cannot be.
+    pub(super) fn opened(self) -> io::Result<Self> {
+        if is_short(&self.path) {
+            return Ok(self);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat(CWD, path, flags, Mode::empty())?;
-        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let folder = openat(CWD, &self.path, flags, Mode::empty())?;
+        // The folder itself, for calls that follow no links, too.
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(".");
         Ok(Self { path, held: Some(Arc::new(folder)) })
     }
+
+    /// A name in this folder, which has been opened.
+    pub(super) fn child(&self, name: &OsStr) -> Self {
+        Self { path: self.path.join(name), held: self.held.clone() }
+    }
+}
+
+fn is_short(path: &Path) -> bool {
+    path.as_os_str().as_bytes().len() <= PATH_LEN_MAX
 }
