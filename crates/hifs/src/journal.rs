@@ -50,7 +50,7 @@ const KIND_ZERO: u8 = 3;
 const KIND_PARK: u8 = 4;
 const KIND_FILL: u8 = 5;
 const KIND_CLEAR: u8 = 6;
-/// The journal is searched for anything but zeros in pieces of so many blocks.
+/// The journal is searched for anything but zeros, and cells are copied, in pieces of so many blocks.
 const PIECE_BLOCKS: usize = 256;
 /// Longest run that is filled, in blocks.
 const FILL_BLOCKS_MAX: u32 = 256;
@@ -484,8 +484,10 @@ fn move_all(
     flushed: &mut dyn FnMut(u32),
 ) -> Result<()> {
     for layer in moves.chunk_by(|a, b| a.layer == b.layer) {
-        for one in layer {
-            one.apply(medium, recovering)?;
+        if recovering {
+            layer.iter().try_for_each(|one| one.recover(medium))?;
+        } else {
+            joined(layer).try_for_each(|one| one.apply(medium))?;
         }
         if !planted(Fault::UnflushedLayer) {
             medium.flush()?;
@@ -493,6 +495,14 @@ fn move_all(
         flushed(layer[0].layer);
     }
     Ok(())
+}
+
+/// The moves of a layer, those joined to one whose cells lie in a row, before and after.
+fn joined(layer: &[Move]) -> impl Iterator<Item = Move> + '_ {
+    let next = |a: &Move| (a.to_free, a.from + u64::from(a.count), a.to + u64::from(a.count));
+    let rows = layer.chunk_by(move |a, b| next(a) == (b.to_free, b.from, b.to));
+    let pieces = rows.flat_map(|row| row.chunks(PIECE_BLOCKS.div_ceil(row[0].count as usize)));
+    pieces.map(|piece| Move { count: piece.iter().map(|one| one.count).sum(), ..piece[0] })
 }
 
 impl Run {
@@ -521,33 +531,44 @@ impl Move {
         )))
     }
 
-    /// Copies the cell. While recovering, a target that holds it already is its own source: the
-    /// other may have been overwritten since. It is written all the same, for what a reader sees
-    /// after a failed flush need not be on the medium. A parked cell that has arrived is left.
-    fn apply(&self, medium: &Medium, recovering: bool) -> Result<()> {
-        let mut cell = vec![0; self.count as usize * BLOCK_LEN];
-        if recovering {
-            if let Some(later) = self.later {
-                medium.read(BlockNo(later), &mut cell)?;
-                if tag_of(&cell) == self.tag {
-                    return Ok(());
-                }
-            }
-            return medium.write(BlockNo(self.to), &self.look_for(medium)?);
+    /// Copies the cell as far as it has not arrived: a target that holds it already is its own source,
+    /// for the other may have been overwritten since. It is written all the same, for what a reader
+    /// sees after a failed flush need not be on the medium. A parked cell that has arrived is left.
+    fn recover(&self, medium: &Medium) -> Result<()> {
+        if let Some(at) = self.later
+            && tag_of(&Run { at, count: self.count }.read(medium)?) == self.tag
+        {
+            return Ok(());
         }
-        medium.read(BlockNo(self.from), &mut cell)?;
-        // Most cells hold less than they could: what is zero already stays.
-        let mut old = vec![0; cell.len()];
-        if !self.to_free {
-            medium.read(BlockNo(self.to), &mut old)?;
-        }
-        let blocks = cell.chunks_exact(BLOCK_LEN).zip(old.chunks_exact(BLOCK_LEN));
-        let differing = (self.to..).zip(blocks).filter(|(_, (new, old))| new != old);
-        for run in coalesce(differing.map(|(at, _)| Run { at, count: 1 })) {
+        medium.write(BlockNo(self.to), &self.look_for(medium)?)
+    }
+
+    /// Copies the cell, or cells that go the same way in a row.
+    fn apply(&self, medium: &Medium) -> Result<()> {
+        let cell = Run { at: self.from, count: self.count }.read(medium)?;
+        for run in self.differing(&cell, medium)? {
             let from = usize::try_from(run.at - self.to).expect("within a cell") * BLOCK_LEN;
             medium.write(BlockNo(run.at), &cell[from..][..run.count as usize * BLOCK_LEN])?;
         }
         Ok(())
+    }
+
+    /// What of the target gets other content. Most cells hold less than they could, and what is zero
+    /// already stays: of the target only that is read which becomes zero.
+    fn differing(&self, cell: &[u8], medium: &Medium) -> Result<Vec<Run>> {
+        let blocks = || (self.to..).zip(cell.chunks_exact(BLOCK_LEN));
+        let one = |at| Run { at, count: 1 };
+        let mut written: Vec<Run> =
+            blocks().filter(|(_, new)| !is_zero(new)).map(|(at, _)| one(at)).collect();
+        if !self.to_free {
+            for run in coalesce(blocks().filter(|(_, new)| is_zero(new)).map(|(at, _)| one(at))) {
+                let old = run.read(medium)?;
+                let old = (run.at..).zip(old.chunks_exact(BLOCK_LEN));
+                written.extend(old.filter(|(_, old)| !is_zero(old)).map(|(at, _)| one(at)));
+            }
+            written.sort_unstable_by_key(|run| run.at);
+        }
+        Ok(coalesce(written.into_iter()))
     }
 }
 

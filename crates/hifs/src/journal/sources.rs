@@ -13,6 +13,9 @@ use crate::error::Result;
 use crate::geometry::BLOCK_LEN;
 use crate::medium::Medium;
 
+/// Cells that lie in a row are read at once, up to so many blocks.
+const PIECE_BLOCKS: u32 = 256;
+
 /// What cells hold that are left.
 pub(super) struct Sources<'a> {
     medium: &'a Medium,
@@ -36,15 +39,37 @@ impl<'a> Sources<'a> {
     ) -> Result<Self> {
         let (by_beginning, by_content, known) = <_>::default();
         let mut sources = Self { medium, cell_blocks, by_beginning, by_content, known };
-        for from in left {
-            let read = if whole.contains(from) { cell_blocks } else { 1 };
-            let content = read_cell(medium, *from, read)?;
-            let beginning = digest(&content[..BLOCK_LEN]);
-            if read == cell_blocks {
-                let hash = if read == 1 { beginning } else { digest(&content) };
-                sources.known.insert(from.0, [beginning, hash]);
+        let mut rest = left.iter().copied().peekable();
+        let mut pieces = Vec::new();
+        while let Some(first) = rest.next() {
+            if !whole.contains(&first) {
+                pieces.push((first, 1));
+                continue;
             }
-            sources.by_beginning.entry(beginning).or_default().push(from.0);
+            let mut read = cell_blocks;
+            let follows = |next: &BlockNo, read: u32| {
+                next.0 == first.0 + u64::from(read) && whole.contains(next)
+            };
+            while read < PIECE_BLOCKS && rest.next_if(|next| follows(next, read)).is_some() {
+                read += cell_blocks;
+            }
+            pieces.push((first, read));
+        }
+        // All of it is asked for before the first is waited for.
+        for (first, read) in &pieces {
+            medium.will_read(*first, u64::from(*read));
+        }
+        for (first, read) in pieces {
+            let content = read_cell(medium, first, read)?;
+            let cells = content.chunks(cell_blocks as usize * BLOCK_LEN);
+            for (from, cell) in (first.0..).step_by(cell_blocks as usize).zip(cells) {
+                let beginning = digest(&cell[..BLOCK_LEN]);
+                if cell.len() == cell_blocks as usize * BLOCK_LEN {
+                    let hash = if cell_blocks == 1 { beginning } else { digest(cell) };
+                    sources.known.insert(from, [beginning, hash]);
+                }
+                sources.by_beginning.entry(beginning).or_default().push(from);
+            }
         }
         Ok(sources)
     }

@@ -144,8 +144,8 @@ fn names_of_one_file() {
 struct Told {
     inner: Arc<MemoryDevice>,
     ahead: Mutex<HashSet<u64>>,
-    /// Blocks read, and those of them that it had not been told of.
-    read: [AtomicU64; 2],
+    /// Blocks read, those of them that it had not been told of, and requests for them.
+    read: [AtomicU64; 3],
 }
 
 impl BlockDevice for Told {
@@ -157,7 +157,7 @@ impl BlockDevice for Told {
         let told = self.ahead.lock().unwrap();
         let count = buf.len() as u64 / 4096;
         let untold = (at.0..at.0 + count).filter(|block| !told.contains(block)).count();
-        for (counter, more) in self.read.iter().zip([count, untold as u64]) {
+        for (counter, more) in self.read.iter().zip([count, untold as u64, 1]) {
             counter.fetch_add(more, Ordering::Relaxed);
         }
         self.inner.read(at, buf)
@@ -189,7 +189,7 @@ impl BlockDevice for Told {
 #[test]
 fn reads_ahead_what_is_read_in_a_row() {
     let inner = crate::images::fresh(&Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) });
-    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 2]);
+    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 3]);
     let device = Arc::new(Told { inner, ahead, read });
     let hifs = open(device.clone());
     // 127 blocks: seven pieces, none of which lies behind another but by chance.
@@ -224,7 +224,7 @@ fn reads_ahead_what_is_read_in_a_row() {
 #[test]
 fn reads_ahead_over_files() {
     let inner = crate::images::fresh(&Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) });
-    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 2]);
+    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 3]);
     let device = Arc::new(Told { inner, ahead, read });
     let names: Vec<_> =
         (0..32).map(|n| (format!("folder {}", n / 16), format!("file {n:02}"))).collect();
@@ -257,4 +257,41 @@ fn reads_ahead_over_files() {
     assert_eq!(untold(&|n| n), (29, 3));
     let (told, _) = untold(&|n| n * 7);
     assert!(told <= 8, "{told} files were told of without cause");
+}
+
+/// What makes room for new files is told of before it is read, and moves by many cells at once.
+#[test]
+fn what_moves_is_told_ahead() {
+    let parameters = Parameters {
+        len_bytes: 128 << 20,
+        bucket_len_bytes: None,
+        groups: None,
+        ..parameters(Layout::D)
+    };
+    let inner = crate::images::fresh(&parameters);
+    let (ahead, read) = (Mutex::default(), [const { AtomicU64::new(0) }; 3]);
+    let told = Arc::new(Told { inner, ahead, read });
+    let hifs = open(told.clone());
+    let make = |folder: &str, files: u32| {
+        let root = hifs.root();
+        let (dir, _) = hifs.create(root, folder.as_ref(), &new(FileType::Directory)).unwrap();
+        for n in 0..files {
+            let name = format!("file {n}");
+            let (file, _) = hifs.create(dir, name.as_ref(), &new(FileType::File)).unwrap();
+            let content = u64::from(n).to_le_bytes().repeat(64 << 10);
+            hifs.write(file, 0, &content, Stamps::NONE).unwrap();
+        }
+        hifs.sync().unwrap();
+    };
+    for folder in 0..8 {
+        make(&format!("folder {folder}"), 16);
+    }
+    told.ahead.lock().unwrap().clear();
+    told.read.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    make("new", 16);
+    let [read, untold, requests] = [0, 1, 2].map(|n| told.read[n].load(Ordering::Relaxed));
+    eprintln!("8 MiB new: {read} blocks read, {untold} untold, by {requests} requests");
+    assert!(read > 1000, "hardly anything moves: {read} blocks");
+    assert!(untold <= 200, "{untold} blocks come as a surprise");
+    assert!(requests <= 500, "{requests} requests for {read} blocks");
 }
