@@ -142,7 +142,7 @@ impl Sealed {
         }
         move_all(self.contents.clears(), medium, false, flushed)?;
         for (at, run) in &self.fills {
-            medium.write(BlockNo(*at), run)?;
+            medium.write_before_flush(BlockNo(*at), run)?;
         }
         if planted(Fault::UnflushedFill) { Ok(()) } else { medium.flush() }
     }
@@ -169,7 +169,7 @@ impl Sealed {
     /// [`Kind::Device`]: recovery must finish it.
     pub(crate) fn apply(&self, medium: &Medium, flushed: &mut dyn FnMut(u32)) -> Result<()> {
         for (at, run) in &self.loose {
-            medium.write(BlockNo(*at), run)?;
+            medium.write_before_flush(BlockNo(*at), run)?;
         }
         move_all(self.contents.later_moves(), medium, false, flushed)?;
         self.contents.overwrite(medium)

@@ -71,6 +71,18 @@ impl Medium {
         Ok(self.device.write(BlockNo(at.0 * self.scale), buf)?)
     }
 
+    /// The same, where a flush comes when the rest is written: the medium can begin with it.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub(crate) fn write_before_flush(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        self.write(at, buf)?;
+        let (start, count) =
+            (BlockNo(at.0 * self.scale), (buf.len() / BLOCK_LEN) as u64 * self.scale);
+        self.device.will_flush(BlockRange { start, count });
+        Ok(())
+    }
+
     /// Writes zeros to `count` blocks.
     ///
     /// # Errors
