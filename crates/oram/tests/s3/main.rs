@@ -4,6 +4,7 @@
 #![cfg(feature = "faults")]
 
 mod asking;
+mod secured;
 mod way;
 
 use std::sync::Arc;

@@ -58,6 +58,10 @@ impl Way {
         format!("http://{}", self.address)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// From now on this goes wrong; requests are counted from 0 again.
     pub(crate) fn rule(&self, rule: impl FnMut(&str, usize) -> Option<Mishap> + Send + 'static) {
         let mut state = self.state.lock().unwrap();
