@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -122,7 +123,38 @@ fn a_daemon_is_found_from_another_mount_namespace() {
     assert_eq!(pids, [pid.clone(), pid]);
 }
 
-/// What fails in the background is heard, and no name with it.
+/// As between a container and the machine around it.
+#[test]
+fn neither_needs_to_see_the_process_of_the_other() {
+    let test = "neither_needs_to_see_the_process_of_the_other";
+    let Some(bench) = Bench::new(test) else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: not root");
+        return;
+    }
+    let elsewhere = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).args(arguments).stdin(Stdio::null());
+        command
+    };
+    let image = bench.mounted_hifs();
+    let (program, dir) = (env!("CARGO_BIN_EXE_tacita"), bench.guard.path());
+    let said = elsewhere(&[program, "status", "--json", text(dir)]).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    expect(0, &["umount", text(dir)]);
+
+    let script = r#""$0" hifs mount "$1" "$2" && echo mounted && exec sleep 600"#;
+    let mut served = elsewhere(&["sh", "-c", script, program, text(&image), text(dir)]);
+    let mut served = served.stdout(Stdio::piped()).spawn().unwrap();
+    let mut mounted = [0; 7];
+    served.stdout.take().unwrap().read_exact(&mut mounted).unwrap();
+    assert_eq!(status(dir)["system"], "hifs");
+    expect(0, &["sync", text(dir)]);
+    expect(0, &["umount", text(dir)]);
+    served.kill().unwrap();
+    served.wait().unwrap();
+}
+
 /// What other users have mounted even root may not look into: who has is in the mount table.
 #[test]
 fn root_asks_daemons_of_other_users() {
@@ -161,6 +193,7 @@ fn root_asks_daemons_of_other_users() {
     expect(0, &["umount", text(dir)]);
 }
 
+/// What fails in the background is heard, and no name with it.
 #[test]
 fn a_failure_in_the_background_is_told() {
     let test = "a_failure_in_the_background_is_told";

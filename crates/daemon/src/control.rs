@@ -5,6 +5,7 @@
 
 mod client;
 mod paths;
+mod peer;
 mod protocol;
 mod server;
 

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use serde_json::{Value, json};
 
 use super::paths::path_of_json;
+use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::socket_name;
 use crate::runtime_folder::{folders_below, folders_of_all};
@@ -41,7 +41,7 @@ pub struct Answer {
 pub struct Client {
     stream: UnixStream,
     daemon: Option<OwnedFd>,
-    pid: Pid,
+    pid: Option<Pid>,
 }
 
 impl Client {
@@ -88,9 +88,9 @@ impl Client {
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        let peer = socket_peercred(&stream)?;
-        let daemon = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-        Ok(Self { stream, daemon, pid: peer.pid })
+        let pid = Peer::of(&stream)?.pid;
+        let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(Self { stream, daemon, pid })
     }
 
     /// What it serves and what it says; waits for two seconds at most.
@@ -103,7 +103,7 @@ impl Client {
         match self.exchange(&Request::plain("status"), &mut |_| (), &late) {
             Ok(answer) => Ok(answer.facts),
             Err(NoAnswer::Ended(error)) => Err(error),
-            Err(NoAnswer::Stopped) => Err(std::io::ErrorKind::TimedOut.into()),
+            Err(NoAnswer::Stopped(_)) => Err(std::io::ErrorKind::TimedOut.into()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         let pid = self.pid;
         let no_answer = |error| match error {
-            NoAnswer::Stopped => {
+            NoAnswer::Stopped(pid) => {
                 let number = pid.as_raw_nonzero();
                 let text = format!("process {number}, the daemon, has been stopped");
                 Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
@@ -132,7 +132,10 @@ impl Client {
                 "what was flushed is on the medium; its last messages are in the system's log",
             ),
         };
-        let late = |_| if is_stopped(pid) { Err(NoAnswer::Stopped) } else { Ok(()) };
+        let late = |_| match pid.filter(|pid| is_stopped(*pid)) {
+            Some(pid) => Err(NoAnswer::Stopped(pid)),
+            None => Ok(()),
+        };
         let patient = self.stream.set_read_timeout(Some(LOOK_EVERY));
         patient.map_err(|error| no_answer(error.into()))?;
         self.exchange(request, progress, &late).map_err(no_answer)
@@ -188,7 +191,7 @@ impl Client {
 /// Why there was no answer.
 enum NoAnswer {
     /// The daemon does not run.
-    Stopped,
+    Stopped(Pid),
     /// The connection ended, or what came is none.
     Ended(std::io::Error),
 }

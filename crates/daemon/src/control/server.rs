@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 
 use super::paths::path_to_json;
+use super::peer::Peer;
 use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
 use crate::runtime_folder::{file_name, private_folder};
 use crate::{Error, Failure, Result, exit, voice};
@@ -196,7 +196,7 @@ impl Daemon {
 
 /// Reads what is wanted, of those who may ask: the daemon's own user and root.
 fn hear(stream: &UnixStream) -> std::result::Result<Request, Failure> {
-    let peer = socket_peercred(stream).map_err(std::io::Error::from)?;
+    let peer = Peer::of(stream)?;
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return Err(Failure::new(exit::NOT_HERE, "only its own user and root may ask"));
     }
