@@ -101,7 +101,7 @@ case $system in
         ;;
     privatefs)
         made() {
-            "$tacita" oram init "$work/$1.store" --key "$work/$1.key" --blocks 131072 > /dev/null
+            "$tacita" oram init "$work/$1.store" --key "$work/$1.key" --blocks 262144 > /dev/null
             "$tacita" oram serve "$work/$1.store" --listen "unix:$work/$1.socket"
             "$tacita" privatefs format "unix:$work/$1.socket" --key "$work/$1.key" > /dev/null
             echo "unix:$work/$1.socket"

@@ -9,7 +9,7 @@ mod memory;
 mod programs;
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -133,6 +133,24 @@ fn what_is_sensitive_is_purged_before_rm_returns() {
     assert_eq!(audit(0, &before, &dump("after"))["holds"], true);
     succeed(&["umount", dir]);
     succeed(&["dnefs", "check", &volume]);
+}
+
+/// What else changes of a file is told by its ctime, and so are the marks of `chattr`.
+#[test]
+fn marks_of_chattr_change_ctime() {
+    let test = "marks_of_chattr_change_ctime";
+    let Some(Mounted { guard, dir, .. }) = Bench::mounted(test, &[], &[]) else { return };
+    let file = guard.join("file");
+    fs::write(&file, "content").unwrap();
+    let times = || {
+        let meta = fs::metadata(&file).unwrap();
+        ((meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec()))
+    };
+    let (written, before) = times();
+    assert!(Command::new("chattr").arg("+d").arg(&file).status().unwrap().success());
+    let (mtime, ctime) = times();
+    assert!(mtime == written && ctime > before, "{ctime:?} is not after {before:?}");
+    succeed(&["umount", &dir]);
 }
 
 #[test]

@@ -13,11 +13,12 @@ impl<F: FileSystem> Posix<F> {
         self.fs.inode_flags(node)
     }
 
-    /// Sets all inode flags of a file or directory.
+    /// Sets all inode flags of a file or directory, and its ctime.
     ///
     /// # Errors
     /// [`crate::Kind::Unsupported`] for a flag that cannot be set.
     pub fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
-        self.fs.set_inode_flags(node, flags)
+        self.fs.set_inode_flags(node, flags)?;
+        self.stamp_attributes(node)
     }
 }
