@@ -65,6 +65,14 @@ impl Bench {
         Some(Self { guard, files, _watchdog: Watchdog::start(test, TIME_MAX), _turn: turn })
     }
 
+    fn for_root(test: &str) -> Option<Self> {
+        if rustix::process::geteuid().is_root() {
+            return Self::new(test);
+        }
+        eprintln!("SKIPPED: {test}: not root");
+        None
+    }
+
     fn mounted_hifs(&self) -> std::path::PathBuf {
         let image = self.files.path().join("image");
         expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
@@ -100,11 +108,7 @@ fn a_daemon_is_asked_by_its_folder_and_by_its_image() {
 #[test]
 fn a_daemon_is_found_from_another_mount_namespace() {
     let test = "a_daemon_is_found_from_another_mount_namespace";
-    let Some(bench) = Bench::new(test) else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {test}: not root");
-        return;
-    }
+    let Some(bench) = Bench::for_root(test) else { return };
     bench.mounted_hifs();
     let other = bench.files.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -127,11 +131,7 @@ fn a_daemon_is_found_from_another_mount_namespace() {
 #[test]
 fn neither_needs_to_see_the_process_of_the_other() {
     let test = "neither_needs_to_see_the_process_of_the_other";
-    let Some(bench) = Bench::new(test) else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {test}: not root");
-        return;
-    }
+    let Some(bench) = Bench::for_root(test) else { return };
     let elsewhere = |arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]).args(arguments).stdin(Stdio::null());
@@ -197,11 +197,7 @@ fn root_asks_daemons_of_other_users() {
 #[test]
 fn a_failure_in_the_background_is_told() {
     let test = "a_failure_in_the_background_is_told";
-    let Some(bench) = Bench::new(test) else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {test}: not root");
-        return;
-    }
+    let Some(bench) = Bench::for_root(test) else { return };
     let small = MountGuard::new().unwrap();
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=20M", "none"]).arg(small.path());

@@ -50,8 +50,9 @@ const KIND_ZERO: u8 = 3;
 const KIND_PARK: u8 = 4;
 const KIND_FILL: u8 = 5;
 const KIND_CLEAR: u8 = 6;
-/// The journal is searched for anything but zeros, and cells are copied, in pieces of so many blocks.
-const PIECE_BLOCKS: usize = 256;
+/// The journal is searched for anything but zeros in pieces of so many blocks, and cells that lie in a row
+/// are read and moved so.
+const PIECE_BLOCKS: u32 = 256;
 /// Longest run that is filled, in blocks.
 const FILL_BLOCKS_MAX: u32 = 256;
 /// A record has 24 bits for the layer.
@@ -247,16 +248,16 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
 
 /// Whether the journal is zero, which it mostly is: looked at in pieces.
 fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
-    let mut piece = vec![0; PIECE_BLOCKS * BLOCK_LEN];
+    let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_LEN];
     let mut at = 0;
     while at < geometry.journal_blocks {
-        let left = usize::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
-        let piece = &mut piece[..left.min(PIECE_BLOCKS) * BLOCK_LEN];
+        let left = u32::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
+        let piece = &mut piece[..left.min(PIECE_BLOCKS) as usize * BLOCK_LEN];
         medium.read(BlockNo(geometry.journal().0 + at), piece)?;
         if !is_zero(piece) {
             return Ok(false);
         }
-        at += PIECE_BLOCKS as u64;
+        at += u64::from(PIECE_BLOCKS);
     }
     Ok(true)
 }
@@ -497,11 +498,12 @@ fn move_all(
     Ok(())
 }
 
-/// The moves of a layer, those joined to one whose cells lie in a row, before and after.
+/// The moves of a layer, those joined to one whose cells lie in a row, before and after: to be made, for
+/// the tag of one stands for its first cell alone.
 fn joined(layer: &[Move]) -> impl Iterator<Item = Move> + '_ {
     let next = |a: &Move| (a.to_free, a.from + u64::from(a.count), a.to + u64::from(a.count));
     let rows = layer.chunk_by(move |a, b| next(a) == (b.to_free, b.from, b.to));
-    let pieces = rows.flat_map(|row| row.chunks(PIECE_BLOCKS.div_ceil(row[0].count as usize)));
+    let pieces = rows.flat_map(|row| row.chunks(PIECE_BLOCKS.div_ceil(row[0].count) as usize));
     pieces.map(|piece| Move { count: piece.iter().map(|one| one.count).sum(), ..piece[0] })
 }
 

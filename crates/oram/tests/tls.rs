@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+#[path = "support/certificates.rs"]
+mod certificates;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use tacita_oram::blob::MemoryStore;
 use tacita_oram::link::{Address, Connection, Identity, Options, Remote};
 use tacita_oram::server::{Limits, Server};
@@ -19,6 +22,8 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+use certificates::issued;
 
 /// Certificates and keys in files.
 struct Files {
@@ -65,12 +70,8 @@ impl Files {
 
     /// Certificate and key, and the certificate that vouches for them.
     fn issued(&self, name: &str, form: Form) -> (PathBuf, PathBuf, PathBuf) {
-        let issuer_key = KeyPair::generate().unwrap();
         let issuer = Form { name: "issuer", vouches: true, ..HERE }.params();
-        let root = issuer.self_signed(&issuer_key).unwrap();
-        let issuer = Issuer::new(issuer, issuer_key);
-        let key = KeyPair::generate().unwrap();
-        let certificate = form.params().signed_by(&key, &issuer).unwrap();
+        let (root, certificate, key) = issued(issuer, &form.params());
         let (pem, secret) = self.write(name, &certificate.pem(), &key);
         let roots = self.path(&format!("{name}.root"));
         std::fs::write(&roots, root.pem()).unwrap();

@@ -8,13 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tacita_block::BlockNo;
 use tacita_secret::{Digest, digest, digest_of};
 
+use super::PIECE_BLOCKS;
 use crate::content::Block;
 use crate::error::Result;
 use crate::geometry::BLOCK_LEN;
 use crate::medium::Medium;
-
-/// Cells that lie in a row are read at once, up to so many blocks.
-const PIECE_BLOCKS: u32 = 256;
 
 /// What cells hold that are left.
 pub(super) struct Sources<'a> {

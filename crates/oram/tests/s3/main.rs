@@ -4,6 +4,8 @@
 #![cfg(feature = "faults")]
 
 mod asking;
+#[path = "../support/certificates.rs"]
+mod certificates;
 mod secured;
 mod way;
 

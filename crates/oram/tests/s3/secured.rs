@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa};
 use tacita_oram::Kind;
 use tacita_oram::blob::{BlobStore, S3Access, S3Store, conformance};
 use tokio::io::copy_bidirectional;
@@ -14,19 +14,16 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ServerConfig, version};
 
+use crate::certificates::issued;
 use crate::{Bench, names, place};
 
-/// Certificates that one vouches for, in PEM, and what shows that a server is 127.0.0.1.
-fn certificates() -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
-    let issuer_key = KeyPair::generate().unwrap();
+/// The certificate of an issuer, in PEM, and what it vouches for: that a server is 127.0.0.1.
+fn identity() -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
     let mut issuer = CertificateParams::new(["issuer".to_owned()]).unwrap();
     issuer.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let root = issuer.self_signed(&issuer_key).unwrap().pem();
-    let issuer = Issuer::new(issuer, issuer_key);
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    (root, certificate.into(), PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+    let here = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let (root, certificate, key) = issued(issuer, &here);
+    (root.pem(), certificate.into(), PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }
 
 /// Ends TLS in front of `server`; its URL.
@@ -61,11 +58,11 @@ async fn secured(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_conforms_by_https() {
     let Some(bench) = Bench::new("a_bucket_conforms_by_https") else { return };
-    let (root, certificate, key) = certificates();
+    let (root, certificate, key) = identity();
     let files: Vec<PathBuf> =
         ["roots.pem", "others.pem"].map(|name| bench.folder.path().join(name)).into();
     std::fs::write(&files[0], root).unwrap();
-    std::fs::write(&files[1], certificates().0).unwrap();
+    std::fs::write(&files[1], identity().0).unwrap();
     let endpoint = secured(bench.way.address(), certificate, key).await;
     let access = |roots: &PathBuf| S3Access {
         endpoint: Some(endpoint.clone()),
