@@ -2,7 +2,8 @@
 
 /// Makes an enum the faults of a crate: in its module there are from then on
 ///
-/// - `planted(Fault) -> bool` for the code, which asks at the place where the right thing is done;
+/// - `planted(Fault) -> bool` for the code, which asks at the place where the right thing is done, and
+///   `any_planted() -> bool`;
 /// - `plant(Fault) -> Planted` for tests, with the crate's feature `faults` only: the fault is
 ///   planted in this thread until the [`crate::Planted`] is dropped. Threads that it starts have none.
 ///
@@ -50,9 +51,23 @@ macro_rules! plantable {
             PLANTED.get() == Some(fault)
         }
 
+        /// Whether any fault is planted: whoever shares work among threads does all of it here then.
+        #[cfg(feature = "faults")]
+        #[allow(dead_code, reason = "few crates share work")]
+        pub(crate) fn any_planted() -> bool {
+            PLANTED.get().is_some()
+        }
+
         /// Nothing is planted in a build that people use.
         #[cfg(not(feature = "faults"))]
         pub(crate) const fn planted(_: $Fault) -> bool {
+            false
+        }
+
+        /// The same of all of them.
+        #[cfg(not(feature = "faults"))]
+        #[allow(dead_code, reason = "few crates share work")]
+        pub(crate) const fn any_planted() -> bool {
             false
         }
     };
@@ -74,8 +89,8 @@ mod tests {
     #[test]
     #[cfg(not(feature = "faults"))]
     fn nothing_is_planted_without_the_feature() {
-        const NEVER: [bool; 2] = [planted(Fault::One), planted(Fault::Other)];
-        assert_eq!(NEVER, [false; 2]);
+        const NEVER: [bool; 3] = [planted(Fault::One), planted(Fault::Other), any_planted()];
+        assert_eq!(NEVER, [false; 3]);
     }
 
     #[test]
@@ -83,14 +98,14 @@ mod tests {
     fn a_fault_is_planted_in_its_thread_until_its_guard_is_dropped() {
         let all = || [planted(Fault::One), planted(Fault::Other)];
         let one = plant(Fault::One);
-        assert_eq!(all(), [true, false]);
+        assert_eq!((all(), any_planted()), ([true, false], true));
         assert_eq!(std::thread::spawn(all).join().unwrap(), [false; 2]);
         let other = plant(Fault::Other);
         assert_eq!(all(), [false, true]);
         drop(other);
         assert_eq!(all(), [true, false], "as it was before");
         drop(one);
-        assert_eq!(all(), [false; 2]);
+        assert_eq!((all(), any_planted()), ([false; 2], false));
         let held = std::panic::catch_unwind(|| {
             let _planted = plant(Fault::One);
             panic!("a test fails");

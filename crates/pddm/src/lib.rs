@@ -50,6 +50,7 @@ mod stage;
 mod superblock;
 mod sweep;
 mod tail;
+mod team;
 mod unit;
 mod unlock;
 mod volume;

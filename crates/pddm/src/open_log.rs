@@ -31,7 +31,6 @@ pub(crate) struct OpenLog {
     /// By level; the public one is always open.
     pub(crate) levels: Vec<Option<OpenLevel>>,
     pub(crate) run_units: usize,
-    pub(crate) threads: usize,
     pub(crate) buffers: Buffers,
     pub(crate) in_flight: InFlight,
     failed: AtomicBool,
@@ -80,7 +79,6 @@ impl OpenLog {
         Self {
             levels,
             run_units: (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4),
-            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             buffers: Buffers::default(),
             in_flight: InFlight::new(&log.geometry),
             failed: AtomicBool::new(false),

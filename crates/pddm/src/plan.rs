@@ -1,12 +1,12 @@
 //! What goes into a unit, before it is sealed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tacita_secret::{Key, Tag};
 
 use crate::geometry::{Level, Place, Seq};
 use crate::keys::CellNumbers;
+use crate::stage::Content;
 use crate::tail::Tail;
 use crate::unit::Block;
 
@@ -16,7 +16,7 @@ pub(crate) enum Source {
     /// The same block of the tail, number `block` of its unit.
     Carried { block: u32, tag: Tag },
     /// What a user has written.
-    Written(Arc<[u8]>),
+    Written(Content),
     /// What a block held that the tail has passed.
     Moved(Box<Block>),
     /// A page of the position map.

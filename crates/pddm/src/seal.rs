@@ -1,6 +1,5 @@
 //! From plans to sealed units.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use tacita_secret::{Digest, Noise, Opening, Sealing, TAG_LEN, Tag};
@@ -11,7 +10,7 @@ use crate::keys::{unit_opening, unit_sealing};
 use crate::level::{LevelHead, OpenLevel, SlotTable};
 use crate::open_log::OpenLog;
 use crate::plan::{Filled, LevelPlan, Moved, Plan, Source};
-use crate::tail::{Tail, read_tails};
+use crate::tail::Tail;
 use crate::unit::{Block, Head, HiddenPart, NO_ID, Slots, mac, seal_header, seal_number};
 
 /// A unit whose slots are sealed.
@@ -49,37 +48,8 @@ impl<'a> Sealer<'a> {
         Self { shared }
     }
 
-    /// Seals the slots of all units side by side, and meanwhile reads the tails of units to come.
-    pub(crate) fn seal_slots(
-        self,
-        plans: &[Plan],
-        bytes: &mut [u8],
-        ahead: Range<u64>,
-    ) -> (Vec<Sealed>, Vec<Tail>) {
-        let shared = self.shared;
-        let unit_len = shared.log.geometry.unit_len();
-        let share = plans.len().div_ceil(shared.threads.min(plans.len()));
-        let work = |plans: &[Plan], bytes: &mut [u8]| -> Vec<Sealed> {
-            let units = plans.iter().zip(bytes.chunks_exact_mut(unit_len));
-            units.map(|(plan, bytes)| self.seal_unit(plan, bytes)).collect()
-        };
-        std::thread::scope(|scope| {
-            let reader =
-                (!ahead.is_empty()).then(|| scope.spawn(move || read_tails(shared, ahead)));
-            let mut parts = plans.chunks(share).zip(bytes.chunks_mut(share * unit_len));
-            let own = parts.next();
-            let others: Vec<_> =
-                parts.map(|(plans, bytes)| scope.spawn(move || work(plans, bytes))).collect();
-            let mut sealed = own.map_or_else(Vec::new, |(plans, bytes)| work(plans, bytes));
-            for other in others {
-                sealed.extend(other.join().expect("sealing does not panic"));
-            }
-            let ahead = reader.map(|reader| reader.join().expect("reading does not panic"));
-            (sealed, ahead.unwrap_or_default())
-        })
-    }
-
-    fn seal_unit(self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
+    /// Seals the slots of a unit.
+    pub(crate) fn seal_slots(self, plan: &Plan, bytes: &mut [u8]) -> Sealed {
         let geometry = &self.shared.log.geometry;
         // The hidden part of the header and all hidden slots that are not filled are noise.
         let mut noise = Noise::new(&plan.noise);
@@ -263,7 +233,7 @@ impl<'a> TailSlots<'a> {
 /// Puts into a slot what belongs there, not yet sealed; false if that is lost.
 fn put_content(filled: &Filled, tail: Option<&TailSlots<'_>>, slot: &mut [u8]) -> bool {
     match &filled.source {
-        Source::Written(content) => slot.copy_from_slice(&content[..]),
+        Source::Written(content) => slot.copy_from_slice(content),
         Source::Moved(content) | Source::Page(content) => slot.copy_from_slice(&content[..]),
         Source::Carried { block, tag } => {
             return tail.is_some_and(|tail| tail.open(*block, filled.id, tag, slot));

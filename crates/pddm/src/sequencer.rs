@@ -25,8 +25,9 @@ use crate::keys::CellNumbers;
 use crate::level::{LevelHead, OpenLevel};
 use crate::open_log::OpenLog;
 use crate::plan::{LevelPlan, Moved, Plan};
-use crate::seal::{Before, Sealer};
+use crate::seal::{Before, Sealed, Sealer};
 use crate::tail::{ReadAhead, Tail};
+use crate::team::Team;
 
 /// How much is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,7 @@ pub(crate) struct Sequencer {
     entropy: Entropy,
     /// Units at the tail that have been read already.
     ahead: ReadAhead,
+    team: Team,
 }
 
 impl std::fmt::Debug for Sequencer {
@@ -76,14 +78,17 @@ impl std::fmt::Debug for Sequencer {
 
 impl Sequencer {
     /// The head at its start.
+    ///
+    /// # Errors
+    /// The system has no threads for it.
     pub(crate) fn new(
         shared: Arc<OpenLog>,
         start: &Start,
         levels: Vec<Option<LevelHead>>,
         entropy: Entropy,
-    ) -> Self {
+    ) -> Result<Self> {
         let Start { next, durable, sweep_until, previous } = *start;
-        Self {
+        Ok(Self {
             shared,
             next,
             durable,
@@ -93,7 +98,8 @@ impl Sequencer {
             levels,
             entropy,
             ahead: ReadAhead::default(),
-        }
+            team: Team::start()?,
+        })
     }
 
     /// The unit to be written next.
@@ -176,8 +182,13 @@ impl Sequencer {
         let next = Seq(self.next.0 + plans.len() as u64);
         let mut bytes = shared.buffers.take(plans.len() * geometry.unit_len());
         let to_read = self.ahead.to_read(shared, next);
-        let (mut units, tails) = sealer.seal_slots(plans, &mut bytes, to_read);
-        self.ahead.extend(tails);
+        let mut units: Vec<Option<Sealed>> = plans.iter().map(|_| None).collect();
+        let parts = units.iter_mut().zip(bytes.chunks_exact_mut(geometry.unit_len()));
+        let seal = |(plan, (unit, bytes)): (&Plan, (&mut Option<Sealed>, &mut [u8]))| {
+            *unit = Some(sealer.seal_slots(plan, bytes));
+        };
+        self.ahead.extend(self.team.work(plans.iter().zip(parts), seal, shared, to_read));
+        let mut units: Vec<Sealed> = units.into_iter().flatten().collect();
         let unit_bytes = bytes.chunks_exact_mut(geometry.unit_len());
         for ((plan, unit), bytes) in plans.iter().zip(&mut units).zip(unit_bytes) {
             sealer.seal_head(&mut self.before, &mut self.levels, plan, unit, bytes);

@@ -134,8 +134,11 @@ impl Session {
             sweep_until: end.last.head.sweep_until,
             previous: end.previous,
         };
-        let (own, entropy) = (Arc::clone(&shared), options.entropy);
-        let head = (!options.read_only).then(|| Sequencer::new(own, &start, heads, entropy));
+        let head = if options.read_only {
+            None
+        } else {
+            Some(Sequencer::new(Arc::clone(&shared), &start, heads, options.entropy)?)
+        };
         let engine = Arc::new(Engine::new(shared, head));
         Ok(Self { engine, hidden_flush: options.hidden_flush, _closed: closed })
     }

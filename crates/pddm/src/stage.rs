@@ -7,13 +7,52 @@
 //! older version until that is out. What has been taken stays to be read until its place is known.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
+
+use crate::geometry::BLOCK_LEN;
+
+/// What a block is to hold. Blocks that were written together may share their memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    shared: Arc<[u8]>,
+    block: usize,
+}
+
+impl Content {
+    /// The blocks of `bytes`, which take their memory at once, and give it back when the last of them
+    /// goes.
+    pub(crate) fn of_blocks(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        let shared: Arc<[u8]> = Arc::from(bytes);
+        (0..bytes.len() / BLOCK_LEN).map(move |block| Self { shared: Arc::clone(&shared), block })
+    }
+
+    /// Whether it is the same that was put in, and not only equal to it.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared) && self.block == other.block
+    }
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.shared[self.block * BLOCK_LEN..][..BLOCK_LEN]
+    }
+}
+
+impl PartialEq for Content {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Content {}
 
 #[derive(Debug)]
 struct Version {
     epoch: u64,
-    content: Arc<[u8]>,
+    content: Content,
     waits: bool,
 }
 
@@ -30,14 +69,14 @@ pub(crate) enum Taken {
     /// A page of the position map: its content is what it is when it is put in.
     Page(u32),
     /// A block that was written.
-    Block(u32, Arc<[u8]>),
+    Block(u32, Content),
 }
 
 /// What a block holds that is not, or not only, where the position map says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Staged<'a> {
     /// This.
-    Content(&'a Arc<[u8]>),
+    Content(&'a Content),
     /// Zeros.
     Zeros,
 }
@@ -86,7 +125,7 @@ impl Stage {
     }
 
     /// Queues a block.
-    pub(crate) fn put(&mut self, id: u32, content: Arc<[u8]>) {
+    pub(crate) fn put(&mut self, id: u32, content: Content) {
         use std::collections::btree_map::Entry as Place;
         self.dirty = true;
         let version = Version { epoch: self.open, content, waits: true };
@@ -186,7 +225,7 @@ impl Stage {
         let version = entry.waiting_in(epoch).expect("what waits is there");
         version.waits = false;
         self.waiting -= 1;
-        Some(Taken::Block(id, Arc::clone(&version.content)))
+        Some(Taken::Block(id, version.content.clone()))
     }
 
     /// What was queued and then dropped within an epoch leaves its turn behind.
@@ -201,9 +240,9 @@ impl Stage {
     }
 
     /// The place of what was taken is known: it need not be kept.
-    pub(crate) fn settle(&mut self, id: u32, content: &Arc<[u8]>) {
+    pub(crate) fn settle(&mut self, id: u32, content: &Content) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let is_it = |version: &Version| !version.waits && Arc::ptr_eq(&version.content, content);
+        let is_it = |version: &Version| !version.waits && version.content.is(content);
         entry.older.retain(|version| !is_it(version));
         if is_it(&entry.newest) {
             self.entries.remove(&id);

@@ -14,7 +14,7 @@ use crate::level::OpenLevel;
 use crate::open_log::OpenLog;
 use crate::sequencer::EmitUntil;
 use crate::slots::{SlotReader, unreadable};
-use crate::stage::Staged;
+use crate::stage::{Content, Staged};
 
 const BLOCK_LEN_BYTES: u32 = 4096;
 /// Zeros of this length at once need no room: whoever makes a file system writes many.
@@ -108,11 +108,10 @@ impl Volume {
         let open = self.open();
         let ids = first..;
         for (first, blocks) in ids.step_by(enough).zip(buf.chunks(enough * BLOCK_LEN)) {
+            let contents: Vec<Content> = Content::of_blocks(blocks).collect();
             let waiting = {
                 let mut stage = open.stage();
-                for (id, content) in (first..).zip(blocks.chunks_exact(BLOCK_LEN)) {
-                    stage.put(id, Arc::from(content));
-                }
+                (first..).zip(contents).for_each(|(id, content)| stage.put(id, content));
                 stage.waiting()
             };
             if planted(Fault::HiddenPressure) && self.shared().hidden_is_full() {
@@ -132,7 +131,10 @@ impl Volume {
     fn write_hidden(&self, first: u32, buf: &[u8]) -> Result<()> {
         let open = self.open();
         for (id, content) in (first..).zip(buf.chunks_exact(BLOCK_LEN)) {
-            self.shared().await_room(open)?.put(id, Arc::from(content));
+            // Each by itself: what is written again while it waits gives its memory back at once.
+            for content in Content::of_blocks(content) {
+                self.shared().await_room(open)?.put(id, content);
+            }
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 use super::*;
-use crate::geometry::BLOCK_LEN;
 
-fn block(n: u8) -> Arc<[u8]> {
-    Arc::new([n; BLOCK_LEN])
+fn block(n: u8) -> Content {
+    Content::of_blocks(&[n; BLOCK_LEN]).next().expect("one block")
 }
 
 fn holds(stage: &Stage, id: u32) -> Option<u8> {
@@ -14,7 +13,7 @@ fn holds(stage: &Stage, id: u32) -> Option<u8> {
 
 fn settle(stage: &mut Stage, id: u32) {
     let Some(Staged::Content(content)) = stage.get(id) else { panic!("it is there") };
-    let content = Arc::clone(content);
+    let content = content.clone();
     stage.settle(id, &content);
 }
 
