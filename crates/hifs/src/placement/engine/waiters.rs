@@ -7,6 +7,8 @@ const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
+    /// Whose list it is in; none once it has been taken.
+    holder: u32,
     waiter: u32,
     /// The waiter's generation when it was turned away: if it has another now, the entry is stale.
     generation: u32,
@@ -18,17 +20,16 @@ struct Entry {
 pub(super) struct Waiters {
     /// First entry of each slot's list.
     heads: Vec<u32>,
+    /// In the order of their coming, for there may be very many: what is gone through in any other
+    /// order takes ten times as long.
     entries: Vec<Entry>,
-    /// First of the entries that are free.
-    free: u32,
-    len: usize,
-    /// With so many entries stale ones are dropped.
+    /// With so many entries those that are stale or taken are dropped.
     sweep_at: usize,
 }
 
 impl Default for Waiters {
     fn default() -> Self {
-        Self { heads: Vec::new(), entries: Vec::new(), free: NONE, len: 0, sweep_at: SWEEP_MIN }
+        Self { heads: Vec::new(), entries: Vec::new(), sweep_at: SWEEP_MIN }
     }
 }
 
@@ -43,10 +44,10 @@ impl Waiters {
         self.heads.push(NONE);
     }
 
-    /// Entries, stale ones among them.
+    /// Entries in lists, stale ones among them.
     #[cfg(test)]
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) fn len(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.holder != NONE).count()
     }
 
     /// `holder` has turned `waiter` away. Now and then stale entries are dropped, so that a piece
@@ -58,21 +59,12 @@ impl Waiters {
         generation: u32,
         is_current: impl Fn(u32, u32) -> bool,
     ) {
-        if self.len >= self.sweep_at {
+        if self.entries.len() >= self.sweep_at {
             self.sweep(is_current);
         }
-        let head = &mut self.heads[holder as usize];
-        let entry = Entry { waiter, generation, next: *head };
-        if self.free == NONE {
-            *head = u32::try_from(self.entries.len()).expect("fewer entries than 2^32");
-            self.entries.push(entry);
-        } else {
-            *head = self.free;
-            let place = &mut self.entries[self.free as usize];
-            self.free = place.next;
-            *place = entry;
-        }
-        self.len += 1;
+        let at = u32::try_from(self.entries.len()).expect("fewer entries than 2^32");
+        let next = std::mem::replace(&mut self.heads[holder as usize], at);
+        self.entries.push(Entry { holder, waiter, generation, next });
     }
 
     /// Takes the list of a slot.
@@ -80,9 +72,9 @@ impl Waiters {
         let mut at = std::mem::replace(&mut self.heads[holder as usize], NONE);
         let mut taken = Vec::new();
         while at != NONE {
-            let entry = self.entries[at as usize];
+            let entry = &mut self.entries[at as usize];
             taken.push((entry.waiter, entry.generation));
-            self.release(at);
+            entry.holder = NONE;
             at = entry.next;
         }
         taken
@@ -91,37 +83,30 @@ impl Waiters {
     /// Gives the list of `from` to `to`, beside its own.
     pub(super) fn inherit(&mut self, to: u32, from: u32) {
         let first = std::mem::replace(&mut self.heads[from as usize], NONE);
-        if first == NONE {
-            return;
+        let mut at = first;
+        while at != NONE {
+            let entry = &mut self.entries[at as usize];
+            entry.holder = to;
+            at = entry.next;
+            if at == NONE {
+                entry.next = std::mem::replace(&mut self.heads[to as usize], first);
+            }
         }
-        let mut last = first;
-        while self.entries[last as usize].next != NONE {
-            last = self.entries[last as usize].next;
-        }
-        self.entries[last as usize].next = self.heads[to as usize];
-        self.heads[to as usize] = first;
-    }
-
-    fn release(&mut self, at: u32) {
-        self.entries[at as usize].next = self.free;
-        self.free = at;
-        self.len -= 1;
     }
 
     fn sweep(&mut self, is_current: impl Fn(u32, u32) -> bool) {
-        for holder in 0..self.heads.len() {
-            let mut at = std::mem::replace(&mut self.heads[holder], NONE);
-            while at != NONE {
-                let entry = self.entries[at as usize];
-                if is_current(entry.waiter, entry.generation) {
-                    self.entries[at as usize].next = self.heads[holder];
-                    self.heads[holder] = at;
-                } else {
-                    self.release(at);
-                }
-                at = entry.next;
+        self.heads.fill(NONE);
+        let mut kept = 0;
+        for at in 0..self.entries.len() {
+            let mut entry = self.entries[at];
+            if entry.holder != NONE && is_current(entry.waiter, entry.generation) {
+                let place = u32::try_from(kept).expect("fewer than before");
+                entry.next = std::mem::replace(&mut self.heads[entry.holder as usize], place);
+                self.entries[kept] = entry;
+                kept += 1;
             }
         }
-        self.sweep_at = SWEEP_MIN.max(self.heads.len()).max(2 * self.len);
+        self.entries.truncate(kept);
+        self.sweep_at = SWEEP_MIN.max(self.heads.len()).max(2 * kept);
     }
 }
