@@ -39,6 +39,8 @@ const QUEUE_S: u32 = 1;
 const BASE: &str = "aead";
 /// What people use today.
 const LUKS: &str = "nbdkit-luks";
+/// How often one is tried to be made.
+const LUKS_TRIES: u32 = 10;
 /// The device by itself.
 const DEVICE: &str = "device";
 /// At least so much of what the device takes in sequence, counting all that is written for a public block.
@@ -187,9 +189,12 @@ fn compare(
         Contender::device("file", folder, Arc::new(file))?,
         Contender::device(BASE, folder, plain)?,
     ];
-    match luks(folder, bytes) {
-        Ok(contender) => contenders.push(contender),
-        Err(error) => eprintln!("SKIPPED: {LUKS}: {error:#}"),
+    // Once: what is measured beside a hidden volume is not measured beside the public one.
+    if name == "public" {
+        match luks(folder, bytes) {
+            Ok(contender) => contenders.push(contender),
+            Err(error) => eprintln!("SKIPPED: {LUKS}: {error:#}"),
+        }
     }
     if state != "fresh" || name == "public" {
         for contender in &contenders {
@@ -252,13 +257,23 @@ fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
     let secret = format!("secret,id=s,file={}", password.display());
     // The least that is possible is tried: the key is not what is measured.
     let options = "key-secret=s,iter-time=100";
-    let made = Command::new("qemu-img")
-        .args(["create", "-q", "-f", "luks", "--object", &secret, "-o", options])
-        .arg(&image)
-        .arg(bytes.to_string())
-        .status()
-        .context("cannot start qemu-img")?;
-    ensure!(made.success(), "qemu-img cannot make a LUKS image");
+    let make = || {
+        Command::new("qemu-img")
+            .args(["create", "-q", "-f", "luks", "--object", &secret, "-o", options])
+            .arg(&image)
+            .arg(bytes.to_string())
+            .status()
+            .context("cannot start qemu-img")
+    };
+    // It measures its processor, and gives up where it sees no time pass.
+    let mut status = make()?;
+    for _ in 1..LUKS_TRIES {
+        if status.success() {
+            break;
+        }
+        status = make()?;
+    }
+    ensure!(status.success(), "qemu-img cannot make a LUKS image");
     let password = format!("passphrase=+{}", password.display());
     let arguments = ["--filter=luks", "file"].map(std::ffi::OsStr::new);
     let arguments =
