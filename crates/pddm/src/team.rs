@@ -31,12 +31,15 @@ impl Team {
     /// meanwhile reads the tails of these units.
     pub(crate) fn work<T: Send>(
         &self,
-        items: impl Iterator<Item = T> + Send,
+        items: impl ExactSizeIterator<Item = T> + Send,
         work: impl Fn(T) + Sync,
         shared: &OpenLog,
         ahead: Range<u64>,
     ) -> Vec<Tail> {
         let mut tails = Vec::new();
+        let threads = self.0.current_num_threads().min(items.len());
+        // A fault that a test has planted is one of this thread.
+        let helpers = if any_planted() { 0 } else { threads.saturating_sub(1) };
         let items = Mutex::new(items);
         let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
         // Each takes the next as long as there is one, so that nobody waits for the slowest.
@@ -45,8 +48,6 @@ impl Team {
             if !ahead.is_empty() {
                 scope.spawn(|_| tails = read_tails(shared, ahead));
             }
-            // A fault that a test has planted is one of this thread.
-            let helpers = if any_planted() { 0 } else { self.0.current_num_threads() - 1 };
             for _ in 0..helpers {
                 scope.spawn(|_| do_all());
             }
