@@ -24,6 +24,7 @@ mod in_flight;
 mod layers;
 mod packed;
 mod plan;
+mod records;
 mod sources;
 
 use std::collections::{BTreeMap, HashMap};

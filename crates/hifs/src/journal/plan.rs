@@ -18,15 +18,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use tacita_block::BlockNo;
-use tacita_secret::{Digest, digest};
+use tacita_secret::Digest;
 
 use super::layers::{self, Step, Way};
 use super::packed::{self, SECTORS, sectors};
+use super::records::{Record, encode, records_of};
 use super::sources::{Sources, read_cell};
-use super::{
-    Contents, HASH_AT, KIND_CLEAR, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO,
-    LAYERS_MAX, MAGIC, RECORD_LEN, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero, tag_of,
-};
+use super::{Contents, KIND_CLEAR, LAYERS_MAX, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero};
 use crate::content::{Block, Pending};
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
@@ -79,8 +77,8 @@ pub(crate) struct Plan {
 
 /// Blocks to be written, and runs to be zeroed, that differ from the image.
 #[derive(Default)]
-struct Differing {
-    puts: Vec<(u64, Block)>,
+pub(super) struct Differing {
+    pub(super) puts: Vec<(u64, Block)>,
     zeros: Vec<Run>,
     /// New content where all was zero.
     fresh: Vec<(u64, Block)>,
@@ -91,7 +89,7 @@ struct Differing {
 }
 
 /// Content that moves unchanged, and its tag.
-type Moves = BTreeMap<Step, u64>;
+pub(super) type Moves = BTreeMap<Step, u64>;
 
 impl Plan {
     /// This block gets this content.
@@ -295,32 +293,6 @@ pub(crate) fn too_large(blocks: u64, room: u64) -> Error {
     Error::new(Kind::NoSpace, text)
 }
 
-/// The records of moves and parking, from layer `first` on. `place_of` gives a parking place's first
-/// block.
-fn records_of(
-    moves: &Moves,
-    ways: &[Way],
-    first: u32,
-    place_of: impl Fn(u64) -> u64,
-) -> Vec<Record> {
-    let mut records = Vec::new();
-    for ((step, tag), way) in moves.iter().zip(ways) {
-        let mut push = |kind, layer, from, at| {
-            let layer = first + layer;
-            records.push(Record { kind, layer, count: step.count, at, from, tag: *tag });
-        };
-        match *way {
-            Way::Copied => {}
-            Way::Layer(layer) => push(KIND_MOVE, layer, step.from, step.to),
-            Way::Parked { place, layers: [park, fetch] } => {
-                push(KIND_PARK, park, step.from, place_of(place));
-                push(KIND_MOVE, fetch, place_of(place), step.to);
-            }
-        }
-    }
-    records
-}
-
 impl Cells {
     /// Decides which cells move and which are written. Content moves if a cell that is left holds
     /// the same, whosever it was.
@@ -508,7 +480,7 @@ impl Differing {
     }
 
     /// Runs of blocks that are put, packed or not.
-    fn put_runs(&self, pack: bool) -> Vec<Run> {
+    pub(super) fn put_runs(&self, pack: bool) -> Vec<Run> {
         let runs = coalesce(self.puts.iter().map(|(at, _)| Run { at: *at, count: 1 }));
         if !pack {
             return runs;
@@ -531,7 +503,7 @@ impl Differing {
         self.puts.iter().map(|(_, block)| sectors(block)).sum::<u64>().div_ceil(SECTORS)
     }
 
-    fn zero_runs(&self) -> Vec<Run> {
+    pub(super) fn zero_runs(&self) -> Vec<Run> {
         coalesce(self.zeros.iter().copied())
     }
 }
@@ -557,63 +529,4 @@ fn join(blocks: Vec<(u64, Block)>) -> Vec<(u64, Vec<u8>)> {
 fn body_blocks(others: usize, out: &Differing, pack: bool) -> u64 {
     let records = (others + out.put_runs(pack).len() + out.zero_runs().len()) as u64;
     1 + records.div_ceil(RECORDS_PER_BLOCK) + out.data_blocks(pack)
-}
-
-/// One record, as it is written.
-struct Record {
-    kind: u8,
-    layer: u32,
-    count: u32,
-    at: u64,
-    from: u64,
-    tag: u64,
-}
-
-impl Record {
-    const fn of_run(kind: u8, run: Run) -> Self {
-        Self { kind, layer: 0, count: run.count, at: run.at, from: 0, tag: 0 }
-    }
-}
-
-fn encode(
-    mut records: Vec<Record>,
-    out: &Differing,
-    fills: &[(u64, Vec<u8>)],
-    pack: bool,
-) -> Vec<u8> {
-    let mut content = Vec::new();
-    let mut blocks = out.puts.iter().map(|(_, block)| block);
-    for run in out.put_runs(pack) {
-        let blocks = blocks.by_ref().take(run.count as usize);
-        let mut record = Record::of_run(KIND_PUT, run);
-        if pack {
-            record.from = packed::push(&mut content, blocks);
-        } else {
-            blocks.for_each(|block| content.extend_from_slice(&block[..]));
-        }
-        records.push(record);
-    }
-    records.extend(out.zero_runs().into_iter().map(|run| Record::of_run(KIND_ZERO, run)));
-    records.extend(fills.iter().map(|(at, content)| {
-        let count = u32::try_from(content.len() / BLOCK_LEN).expect("joined to 1 MiB at most");
-        Record { tag: tag_of(content), ..Record::of_run(KIND_FILL, Run { at: *at, count }) }
-    }));
-    let head = BLOCK_LEN + (records.len() * RECORD_LEN).next_multiple_of(BLOCK_LEN);
-    let mut bytes = vec![0; head + content.len().next_multiple_of(BLOCK_LEN)];
-    bytes[..8].copy_from_slice(&MAGIC);
-    let count = u32::try_from(records.len()).expect("fewer records than blocks");
-    bytes[8..12].copy_from_slice(&count.to_le_bytes());
-    let data = u32::try_from((bytes.len() - head) / BLOCK_LEN).expect("fewer blocks than 2^32");
-    bytes[12..16].copy_from_slice(&data.to_le_bytes());
-    for (slot, record) in bytes[BLOCK_LEN..head].chunks_exact_mut(RECORD_LEN).zip(&records) {
-        slot[..4].copy_from_slice(&(record.layer << 8 | u32::from(record.kind)).to_le_bytes());
-        slot[4..8].copy_from_slice(&record.count.to_le_bytes());
-        slot[8..16].copy_from_slice(&record.at.to_le_bytes());
-        slot[16..24].copy_from_slice(&record.from.to_le_bytes());
-        slot[24..32].copy_from_slice(&record.tag.to_le_bytes());
-    }
-    bytes[head..head + content.len()].copy_from_slice(&content);
-    let hash = digest(&bytes);
-    bytes[HASH_AT..HASH_AT + 32].copy_from_slice(&hash);
-    bytes
 }
