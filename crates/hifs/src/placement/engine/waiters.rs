@@ -110,3 +110,30 @@ impl Waiters {
         self.sweep_at = SWEEP_MIN.max(self.heads.len()).max(2 * kept);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_inherited_stays_so_when_stale_entries_are_dropped() {
+        let mut waiters = Waiters::default();
+        (0..3).for_each(|_| waiters.push_slot());
+        waiters.add(0, 7, 1, |_, _| true);
+        waiters.add(1, 8, 1, |_, _| true);
+        waiters.inherit(2, 0);
+        waiters.inherit(2, 1);
+        waiters.add(0, 9, 1, |_, _| true);
+        assert_eq!(waiters.take(0), [(9, 1)]);
+        let is_current = |waiter, _| waiter < 10;
+        while waiters.entries.len() < waiters.sweep_at {
+            waiters.add(1, 10, 1, is_current);
+        }
+        waiters.add(1, 6, 1, is_current);
+        assert_eq!(waiters.len(), 3, "stale and taken entries are gone");
+        let mut inherited = waiters.take(2);
+        inherited.sort_unstable();
+        assert_eq!(inherited, [(7, 1), (8, 1)]);
+        assert_eq!((waiters.take(0), waiters.take(1)), (vec![], vec![(6, 1)]));
+    }
+}
