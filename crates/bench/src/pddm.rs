@@ -266,14 +266,10 @@ fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
             .context("cannot start qemu-img")
     };
     // It measures its processor, and gives up where it sees no time pass.
-    let mut status = make()?;
-    for _ in 1..LUKS_TRIES {
-        if status.success() {
-            break;
-        }
-        status = make()?;
+    let mut further_tries = 1..LUKS_TRIES;
+    while !make()?.success() {
+        ensure!(further_tries.next().is_some(), "qemu-img cannot make a LUKS image");
     }
-    ensure!(status.success(), "qemu-img cannot make a LUKS image");
     let password = format!("passphrase=+{}", password.display());
     let arguments = ["--filter=luks", "file"].map(std::ffi::OsStr::new);
     let arguments =

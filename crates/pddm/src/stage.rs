@@ -41,14 +41,6 @@ impl Deref for Content {
     }
 }
 
-impl PartialEq for Content {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Content {}
-
 #[derive(Debug)]
 struct Version {
     epoch: u64,
@@ -73,7 +65,7 @@ pub(crate) enum Taken {
 }
 
 /// What a block holds that is not, or not only, where the position map says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Staged<'a> {
     /// This.
     Content(&'a Content),

@@ -342,7 +342,7 @@ impl BlockDevice for Volume {
         let hole = |id: u64| {
             let id = u32::try_from(id).expect("within the volume");
             match stage.get(id) {
-                Some(staged) => staged == Staged::Zeros,
+                Some(staged) => matches!(staged, Staged::Zeros),
                 None => open.map.get(id) == Place::NOWHERE,
             }
         };
