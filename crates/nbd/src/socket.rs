@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getsockname,
+};
 use tacita_clock::Clock;
 
 /// How long the kernel waits for a client before it is looked whether its time is over: the kernel
 /// knows no clock but its own.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Bytes of answers that the kernel of a local client may hold before it fetches them: a whole long
+/// read, so that the next is served meanwhile. Connections over a network find their own measure.
+const LOCAL_SEND_LEN_BYTES: usize = 1 << 20;
 
 /// What came of waiting for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +46,9 @@ impl Socket {
     pub(crate) fn new(fd: OwnedFd, send_max: Duration, clock: Arc<dyn Clock>) -> io::Result<Self> {
         set_socket_timeout(&fd, Timeout::Recv, Some(LOOK))?;
         set_socket_timeout(&fd, Timeout::Send, Some(LOOK))?;
+        if getsockname(&fd)?.address_family() == AddressFamily::UNIX {
+            set_socket_send_buffer_size(&fd, LOCAL_SEND_LEN_BYTES)?;
+        }
         Ok(Self { fd, send_max, clock })
     }
 

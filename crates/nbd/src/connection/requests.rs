@@ -23,9 +23,9 @@ use crate::socket::Socket;
 /// Longest read or write in bytes whose answer is collected with others.
 const COLLECTED_LEN_MAX_BYTES: u32 = 64 << 10;
 
-/// Longest read or write in bytes that is served where it is received: up to about what a processor
-/// keeps at hand, it costs less to go on with the bytes here than to hand them to another thread.
-const HERE_LEN_MAX_BYTES: u32 = 1 << 20;
+/// Longest read or write in bytes that is served where it is received. A longer one is handed to
+/// another thread: while the device has its bytes, those of the next come in.
+const HERE_LEN_MAX_BYTES: u32 = 128 << 10;
 
 /// Answers in bytes that are sent without looking for more.
 const BATCH_LEN_BYTES: usize = 64 << 10;
