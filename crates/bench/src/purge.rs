@@ -112,7 +112,7 @@ pub(crate) fn run(options: &PurgeOptions, scratch: &Path) -> Result<Vec<Record>>
             rounds::round(round, places.len(), |number| {
                 let (place, at) = (&places[number], number * works.len() + index);
                 let dir = place.dir.join(format!("{}-{round}", work.name));
-                match work.measure(&dir, source.as_deref()) {
+                match work.measure(&dir, &place.lower, source.as_deref()) {
                     Ok(value) => records[at].samples.push(value),
                     Err(e) => records[at].note = format!("{e:#}"),
                 }

@@ -33,6 +33,12 @@ const POSTMARK_FILES: u64 = 200;
 const POSTMARK_TRANSACTIONS: u64 = 2000;
 const POSTMARK_TRANSACTIONS_UNBUFFERED: u64 = 500;
 
+/// Folders of a made-up source tree, each in the one before or, every eighth, in the topmost; files in
+/// each; and lines in the longest.
+const TREE_FOLDER_COUNT: u64 = 150;
+const TREE_FILES_IN_FOLDER: u64 = 16;
+const TREE_LINES_MAX: u64 = 600;
+
 /// Sources of the made-up package.
 const SOURCE_COUNT: usize = 60;
 
@@ -42,20 +48,22 @@ pub(super) struct Work {
     pub(super) unit: &'static str,
 }
 
-pub(super) const ALL: [Work; 8] = [
+pub(super) const ALL: [Work; 9] = [
     Work { name: "warm-read", unit: "MiB/s" },
     Work { name: "warm-overwrite", unit: "MiB/s" },
     Work { name: "warm-mmap-read", unit: "MiB/s" },
     Work { name: "small-create-delete", unit: "files/s" },
     Work { name: "small-synced-delete", unit: "files/s" },
+    Work { name: "tree-deleted", unit: "files/s" },
     Work { name: "postmark", unit: "transactions/s" },
     Work { name: "postmark-unbuffered", unit: "transactions/s" },
     Work { name: "build", unit: "builds/min" },
 ];
 
 impl Work {
-    /// Does the work in a new folder and says how fast it was. `source` is the package to build.
-    pub(super) fn measure(&self, dir: &Path, source: Option<&Path>) -> Result<f64> {
+    /// Does the work in a new folder and says how fast it was. `lower` is the file system that holds
+    /// what is there, and `source` the package to build.
+    pub(super) fn measure(&self, dir: &Path, lower: &Path, source: Option<&Path>) -> Result<f64> {
         fs::create_dir(dir)?;
         let value = match self.name {
             "warm-read" => warm(dir, &read_whole),
@@ -63,6 +71,7 @@ impl Work {
             "warm-mmap-read" => map_read(dir),
             "small-create-delete" => small_files(dir, SMALL_COUNT, false),
             "small-synced-delete" => small_files(dir, SYNCED_COUNT, true),
+            "tree-deleted" => tree_deleted(dir, lower),
             "postmark" => postmark(dir, true),
             "postmark-unbuffered" => postmark(dir, false),
             _ => source.map_or_else(|| build_made_up(dir), |source| build(dir, source)),
@@ -132,6 +141,27 @@ fn small_files(dir: &Path, count: u64, synced: bool) -> Result<f64> {
         fs::remove_file(dir.join(format!("{number}")))?;
     }
     Ok(real(count) / begin.elapsed().as_secs_f64())
+}
+
+/// `rm -rf` of a source tree that is on the disk: files a second.
+fn tree_deleted(dir: &Path, lower: &Path) -> Result<f64> {
+    let top = dir.join("tree");
+    let mut folder = top.clone();
+    for number in 0..TREE_FOLDER_COUNT {
+        folder = if number % 8 == 0 { &top } else { &folder }.join(format!("folder{number}"));
+        fs::create_dir_all(&folder)?;
+        for file in 0..TREE_FILES_IN_FOLDER {
+            // A permutation of lengths, so that they have no order.
+            let lines = (number * TREE_FILES_IN_FOLDER + file) * 389 % TREE_LINES_MAX;
+            let text = format!("a line of the source of file {file} in folder {number}\n");
+            let content = text.repeat(usize::try_from(lines)?);
+            fs::write(folder.join(format!("source{file}.c")), content)?;
+        }
+    }
+    rustix::fs::syncfs(File::open(lower)?)?;
+    let begin = Instant::now();
+    runner::run(Command::new("rm").arg("-rf").arg(&top), LIMIT)?;
+    Ok(real(TREE_FOLDER_COUNT * TREE_FILES_IN_FOLDER) / begin.elapsed().as_secs_f64())
 }
 
 /// Postmark with the paper's mix and sizes, and all else as the program has it; `buffered` is its
