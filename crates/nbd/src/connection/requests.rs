@@ -13,19 +13,18 @@ use tacita_clock::Cancellation;
 
 use super::latency::Latency;
 use super::workers::{Job, Workers};
-use crate::input::Input;
+use crate::input::{Input, PART_LEN_MAX_BYTES};
 use crate::memory::Memory;
 use crate::protocol::{CMD_READ, Errno};
 use crate::reply::{READ_HEAD_LEN_MAX_BYTES, push_read_error, push_read_head, push_simple};
 use crate::request::{Operation, REQUEST_LEN_BYTES, Request, Terms, Work, errno_of};
 use crate::socket::Socket;
 
-/// Longest read or write in bytes whose answer is collected with others.
-const COLLECTED_LEN_MAX_BYTES: u32 = 64 << 10;
-
-/// Longest read or write in bytes that is served where it is received. A longer one is handed to
-/// another thread: while the device has its bytes, those of the next come in.
-const HERE_LEN_MAX_BYTES: u32 = 128 << 10;
+/// Longest read or write in bytes that is served where it is received, and whose answer is collected
+/// with others. A longer one is handed to another thread: while the device has its bytes, those of the
+/// next come in.
+const COLLECTED_LEN_MAX_BYTES: u32 = 128 << 10;
+const _: () = assert!(COLLECTED_LEN_MAX_BYTES as usize <= PART_LEN_MAX_BYTES);
 
 /// Answers in bytes that are sent without looking for more.
 const BATCH_LEN_BYTES: usize = 64 << 10;
@@ -137,16 +136,12 @@ impl Receiver<'_> {
                 if !self.input.take(&mut job.content[..len])? {
                     return Ok(false);
                 }
-                self.serve_or_hand_over(job, &work, hand_over)?;
+                hand_over(job);
             }
-            Operation::Read => {
+            operation => {
                 self.send()?;
-                let job = self.workers.job(work, len)?;
-                self.serve_or_hand_over(job, &work, hand_over)?;
-            }
-            _ => {
-                self.send()?;
-                hand_over(self.workers.job(work, 0)?);
+                let is_read = matches!(operation, Operation::Read);
+                hand_over(self.workers.job(work, if is_read { len } else { 0 })?);
             }
         }
         Ok(true)
@@ -173,22 +168,6 @@ impl Receiver<'_> {
         self.input.consume(len);
         push_simple(&mut self.out, work.cookie, result.map_err(|e| errno_of(e.kind())));
         self.send_if_long()
-    }
-
-    /// Serves a longer request here if that does not take long.
-    fn serve_or_hand_over(
-        &self,
-        job: Job,
-        work: &Work,
-        hand_over: &impl Fn(Job),
-    ) -> io::Result<()> {
-        let is_short = work.len_bytes <= HERE_LEN_MAX_BYTES && !work.durable;
-        if is_short && self.latency.is_quick() {
-            self.workers.serve(job)
-        } else {
-            hand_over(job);
-            Ok(())
-        }
     }
 
     /// Waits for bytes; whoever sends them may be waiting for answers first.

@@ -72,6 +72,13 @@ struct State {
     ended: bool,
 }
 
+/// Ends the connection when dropped, unless the job was answered: the receiver is to notice at once that
+/// nobody is there any more, and the client that nobody answers it, if the device panics.
+struct HangUp<'s> {
+    socket: &'s Socket,
+    answered: bool,
+}
+
 /// Lets the workers end when dropped.
 pub(super) struct End<'w, 'c>(&'w Workers<'c>);
 
@@ -187,14 +194,12 @@ impl<'c> Workers<'c> {
 
     fn serve_next(&self) {
         let Some(job) = self.lock().queue.pop_front() else { return };
-        if self.serve(job).is_err() {
-            // Nobody is there any more: the receiver is to notice at once.
-            self.socket.shut_down(Shutdown::Both);
-        }
+        let mut hang_up = HangUp { socket: self.socket, answered: false };
+        hang_up.answered = self.serve(job).is_ok();
     }
 
     /// Serves a job and answers it.
-    pub(super) fn serve(&self, mut job: Job) -> io::Result<()> {
+    fn serve(&self, mut job: Job) -> io::Result<()> {
         // What only a client that has left wanted to know, nobody does.
         let changes = !matches!(
             job.work.operation,
@@ -290,6 +295,14 @@ impl<'c> Workers<'c> {
     // Counters are changed in one step each, so a panic elsewhere leaves them right.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for HangUp<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.socket.shut_down(Shutdown::Both);
+        }
     }
 }
 

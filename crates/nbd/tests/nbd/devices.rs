@@ -78,3 +78,28 @@ impl BlockDevice for GatedDevice {
         self.0.device.discard(range)
     }
 }
+
+/// Reads panic.
+pub(crate) struct PanickingDevice(pub(crate) MemoryDevice);
+
+impl BlockDevice for PanickingDevice {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read(&self, _at: BlockNo, _buf: &mut [u8]) -> Result<()> {
+        panic!("a fault of the device, as it was to be");
+    }
+
+    fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        self.0.write(at, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn discard(&self, range: BlockRange) -> Result<()> {
+        self.0.discard(range)
+    }
+}

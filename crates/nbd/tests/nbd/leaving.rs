@@ -7,7 +7,7 @@ use tacita_nbd::protocol::{CMD_FLUSH, CMD_READ};
 use tacita_nbd::{Export, Limits};
 
 use crate::client::{Client, Served};
-use crate::devices::{GatedDevice, memory};
+use crate::devices::{GatedDevice, PanickingDevice, memory};
 
 const LIMITS: Limits = Limits {
     connections: 3,
@@ -95,4 +95,15 @@ fn what_nobody_wants_to_know_is_not_read() {
     gated.open();
     assert!(served.server.stop(Duration::from_mins(1)));
     assert_eq!(gated.waited(), 16);
+}
+
+#[test]
+fn a_device_that_panics_ends_the_connection() {
+    let served = Served::device(PanickingDevice(memory(8 << 20, 4096)));
+    let mut other = served.simple();
+    let mut client = served.simple();
+    client.send(CMD_READ, 0, 1, 0, 1 << 20);
+    assert!(client.is_closed());
+    served.await_connections(1);
+    assert_eq!(other.write(0, 0, &[7; 4096]), 0);
 }
