@@ -21,4 +21,4 @@ pub use error::{Error, Kind, Result};
 pub use failure::{Failure, exit, with_causes};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
 pub use interrupts::{Interrupts, outlive_file_size_limit};
-pub use serving_lock::{Ending, ServingLock, Watch};
+pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

@@ -27,6 +27,9 @@ const TRY_COUNT: u32 = 20;
 /// Pause between tries.
 const TRY_PAUSE: Duration = Duration::from_millis(10);
 
+/// What the file says when nobody can use any more what is served, and the final sync begins.
+const LEFT: &str = "left\n";
+
 /// What the file says after a final sync without failure.
 const DONE: &str = "done";
 
@@ -58,9 +61,8 @@ impl ServingLock {
         for _ in 0..TRY_COUNT {
             let mut file = OpenOptions::new()
                 .read(true)
-                .write(true)
+                .append(true)
                 .create(true)
-                .truncate(false)
                 .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(&path)
@@ -81,6 +83,16 @@ impl ServingLock {
             Kind::Busy,
             format!("{}: already mounted or still being unmounted", dir.display()),
         ))
+    }
+
+    /// For whoever learns first that nobody can use any more what is served. It does not hold the lock.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn leaving(&self) -> Result<Leaving> {
+        let opened =
+            OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(&self.path);
+        opened.map(Leaving).map_err(|e| Error::from_io("cannot record who serves", e))
     }
 
     /// Records how serving ended. A failure stays on record until somebody reads it.
@@ -115,6 +127,19 @@ impl Drop for ServingLock {
     fn drop(&mut self) {
         if !self.finished {
             self.remove();
+        }
+    }
+}
+
+/// The hand of whoever learns first that nobody can use any more what is served.
+#[derive(Debug)]
+pub struct Leaving(File);
+
+impl Leaving {
+    /// Tells whoever waits for the lock.
+    pub fn tell(&self) {
+        if let Err(e) = (&self.0).write_all(LEFT.as_bytes()) {
+            log::warn!("cannot record that nobody uses it any more: {e}");
         }
     }
 }
@@ -197,6 +222,29 @@ impl Watch {
         }
     }
 
+    /// Whether nobody can use any more what is served: the final sync is all that is waited for. A
+    /// server of an older version does not tell.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn is_left(&self) -> Result<bool> {
+        let text = self.text()?;
+        Ok(text.split_once('\n').is_some_and(|(_, record)| record.starts_with(LEFT)))
+    }
+
+    /// The number of the process, and the record.
+    fn text(&self) -> Result<String> {
+        let mut text = String::new();
+        let mut file = &self.file;
+        let read = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| file.take(TEXT_LEN_MAX_BYTES).read_to_string(&mut text));
+        match read {
+            Ok(_) => Ok(text),
+            Err(e) => Err(Error::from_io(self.path.display().to_string(), e)),
+        }
+    }
+
     /// How serving ended; `None` while somebody holds the lock. The record, and the process that held it, are gone
     /// afterwards.
     ///
@@ -207,19 +255,12 @@ impl Watch {
             return Ok(None);
         }
         self.wait_for_process();
-        let mut text = String::new();
-        let mut file = &self.file;
-        let read = file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| file.take(TEXT_LEN_MAX_BYTES).read_to_string(&mut text));
-        if let Err(e) = read {
-            return Err(Error::from_io(self.path.display().to_string(), e));
-        }
+        let text = self.text()?;
         if is_same(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
         let (_, record) = text.split_once('\n').unwrap_or_default();
-        let record = record.trim_end();
+        let record = record.strip_prefix(LEFT).unwrap_or(record).trim_end();
         Ok(Some(match record.strip_prefix(FAILED) {
             Some(reason) => Ending::Failed(reason.to_owned()),
             None if record == DONE => Ending::Done,
@@ -281,6 +322,22 @@ mod tests {
         drop(lock);
         assert_eq!(watch.ending().unwrap(), Some(Ending::Done));
         assert!(Watch::open(&dir, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_is_left_alone_tells_before_the_end() {
+        let dir = place("left");
+        let mut lock = ServingLock::take(&dir).unwrap();
+        let leaving = lock.leaving().unwrap();
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
+        assert!(!watch.is_left().unwrap());
+        leaving.tell();
+        assert!(watch.is_left().unwrap() && watch.is_served());
+        lock.finish(Some(&Error::new(Kind::Io, "the disk is gone")));
+        drop(lock);
+        assert!(!watch.is_served(), "the hand does not hold the lock");
+        let ending = watch.ending().unwrap();
+        assert_eq!(ending, Some(Ending::Failed("the disk is gone".to_owned())));
     }
 
     #[test]

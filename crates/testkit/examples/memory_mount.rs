@@ -1,6 +1,6 @@
 //! Mounts a file system in memory, for conformance tools:
 //! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]
-//! [--fail-sync] [--private]`.
+//! [--fail-sync] [--slow-sync MILLISECONDS] [--private]`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ struct Arguments {
     daemon: bool,
     size_max_bytes: Option<u64>,
     fail_sync: bool,
+    sync_ms: u64,
     options: MountOptions,
 }
 
@@ -27,6 +28,7 @@ fn arguments() -> Option<Arguments> {
     let mut daemon = false;
     let mut size_max_bytes = None;
     let mut fail_sync = false;
+    let mut sync_ms = 0;
     let mut options = MountOptions {
         allow_other: true,
         fs_name: "memory".to_owned(),
@@ -39,6 +41,7 @@ fn arguments() -> Option<Arguments> {
             "--path-ino" => scheme = InoScheme::Path,
             "--daemon" => daemon = true,
             "--fail-sync" => fail_sync = true,
+            "--slow-sync" => sync_ms = given.next()?.parse().ok()?,
             "--private" => options.allow_other = false,
             "--writeback" => options.writeback_cache = true,
             "--threads" => options.threads = given.next()?.parse().ok()?,
@@ -47,7 +50,7 @@ fn arguments() -> Option<Arguments> {
             _ => return None,
         }
     }
-    Some(Arguments { dir: dir?, scheme, daemon, size_max_bytes, fail_sync, options })
+    Some(Arguments { dir: dir?, scheme, daemon, size_max_bytes, fail_sync, sync_ms, options })
 }
 
 /// Whoever mounts may write.
@@ -69,6 +72,7 @@ fn failure(e: &tacita_vfs::Error) -> Failure {
 fn start(arguments: &Arguments) -> std::result::Result<(Mount, Interrupts), Failure> {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
+    fs.slow_syncs(arguments.sync_ms);
     let posix = Arc::new(Posix::new(fs, Arc::new(System)));
     let interrupts = Interrupts::watch()?;
     give_root_to_caller(&posix).map_err(|e| failure(&e))?;

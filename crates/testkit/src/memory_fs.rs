@@ -8,7 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
+use tacita_clock::{Clock, System};
 use tacita_vfs::{
     Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, Link,
     NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
@@ -47,6 +49,7 @@ struct State {
 pub struct MemoryFs {
     state: RwLock<State>,
     syncs_fail: AtomicBool,
+    sync_ms: AtomicU64,
     read_count: AtomicU64,
     backing: Mutex<Option<Arc<File>>>,
 }
@@ -75,6 +78,7 @@ impl MemoryFs {
                 scheme,
             }),
             syncs_fail: AtomicBool::new(false),
+            sync_ms: AtomicU64::new(0),
             read_count: AtomicU64::new(0),
             backing: Mutex::new(None),
         }
@@ -83,6 +87,11 @@ impl MemoryFs {
     /// Lets every sync fail from now on, or no more.
     pub fn fail_syncs(&self, fail: bool) {
         self.syncs_fail.store(fail, Ordering::Relaxed);
+    }
+
+    /// Lets every sync take so many milliseconds from now on.
+    pub fn slow_syncs(&self, duration_ms: u64) {
+        self.sync_ms.store(duration_ms, Ordering::Relaxed);
     }
 
     /// Lets every file that is opened from now on be read and written in a lower file instead.
@@ -433,6 +442,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn sync(&self) -> Result<()> {
+        System.wait(Duration::from_millis(self.sync_ms.load(Ordering::Relaxed)));
         if self.syncs_fail.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Io, "told to fail"));
         }

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -117,6 +118,30 @@ fn unmount_waits_for_the_server() {
     assert!(status.success(), "{said}");
     let again = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
     assert_eq!(again.kind(), Kind::NotFound);
+}
+
+/// The kernel gives the number of a file system that is gone to the next one.
+#[test]
+fn a_mount_with_the_number_of_one_that_ends_does_not_hold_it() {
+    let test = "a_mount_with_the_number_of_one_that_ends";
+    // Longer than whoever unmounts waits before it looks for holders.
+    let Some(mut server) = Server::start(test, &["--slow-sync", "6000"]) else { return };
+    let dev = fs::metadata(server.dir()).unwrap().dev();
+    let number = format!(" {}:{} ", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let has_number = |row: &str| row.contains(&number);
+    std::thread::scope(|scope| {
+        let unmounting = scope.spawn(|| unmount_within(server.dir(), WAIT_MAX));
+        until("the kernel to let go", || !is_mounted(server.dir()));
+        let mut others = Vec::new();
+        while !fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(has_number) {
+            others.extend(Server::start(test, &[]));
+        }
+        unmounting.join().unwrap().unwrap();
+        for other in others {
+            unmount_within(other.dir(), WAIT_MAX).unwrap();
+        }
+    });
+    assert!(server.end().0.success());
 }
 
 #[test]

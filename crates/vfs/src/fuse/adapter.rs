@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fuser::{FopenFlags, InitFlags, KernelConfig, Request, Version};
+use tacita_daemon::Leaving;
 
 use super::backing::Backings;
 use super::hands::Hands;
@@ -62,11 +63,17 @@ pub(super) struct Adapter<F> {
     /// Whether the kernel agreed to passthrough.
     pub(super) passes_through: OnceLock<()>,
     outcome: Arc<Outcome>,
+    leaving: Leaving,
     pub(super) hands: Hands,
 }
 
 impl<F: FileSystem> Adapter<F> {
-    pub(super) fn new(posix: Arc<Posix<F>>, behaviour: Behaviour, threads: usize) -> Self {
+    pub(super) fn new(
+        posix: Arc<Posix<F>>,
+        behaviour: Behaviour,
+        threads: usize,
+        leaving: Leaving,
+    ) -> Self {
         Self {
             nodes: NodeTable::new(posix.root()),
             posix,
@@ -75,6 +82,7 @@ impl<F: FileSystem> Adapter<F> {
             backings: Backings::default(),
             passes_through: OnceLock::new(),
             outcome: Arc::default(),
+            leaving,
             hands: Hands::beside(threads),
         }
     }
@@ -114,6 +122,7 @@ impl<F: FileSystem> Adapter<F> {
 
     /// The session is over.
     pub(super) fn end(&self) {
+        self.leaving.tell();
         self.invalidator.stop();
         // A kernel that lets go of a mount does not forget its nodes one by one.
         self.posix.forget_all();

@@ -61,6 +61,7 @@ pub fn mount<F: FileSystem>(
             shown: options.shown()?,
         },
         config.n_threads.unwrap_or(1),
+        lock.leaving()?,
     );
     let outcome = adapter.outcome();
     let invalidator = Arc::clone(&adapter.invalidator);

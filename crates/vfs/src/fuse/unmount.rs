@@ -82,7 +82,10 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
         }
         if now >= look_at {
             look_at = now + LOOK_AFTER;
-            if let Some(holder) = holders(&dir, device.as_deref()).first() {
+            // When the kernel has let go, others may have its number already.
+            if !watch.is_left()?
+                && let Some(holder) = holders(&dir, device.as_deref()).first()
+            {
                 return Err(held(&dir, holder));
             }
             tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
