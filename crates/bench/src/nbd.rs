@@ -9,6 +9,7 @@ use tacita_block::FileDevice;
 use crate::arguments::NbdOptions;
 use crate::harness::record::{Record, best_ratio_to, ratio_to, reference};
 use crate::harness::rounds;
+use crate::harness::statistics::real;
 use crate::harness::targets::{Verdict, shown, tell};
 
 mod contender;
@@ -70,25 +71,40 @@ impl Session {
         for workload in workloads {
             let mut rows: Vec<Record> =
                 contenders.iter().map(|contender| self.record(workload, contender)).collect();
+            let mut costs: Vec<Vec<f64>> = vec![Vec::new(); contenders.len()];
             for round in 0..self.rounds {
                 rounds::round(round, contenders.len(), |index| {
-                    let uri = contenders[index].uri();
+                    let contender = &contenders[index];
                     let seed = round + 1;
                     settle(scratch)?;
-                    let measured =
-                        workload.measure(uri, self.size_bytes, self.seconds, seed, scratch);
-                    match measured {
-                        Ok(value) => rows[index].samples.push(value),
+                    let before = contender.written_bytes();
+                    let done =
+                        workload.run(contender.uri(), self.size_bytes, self.seconds, seed, scratch);
+                    match done {
+                        Ok(outcome) => {
+                            rows[index].samples.push(workload.speed(&outcome));
+                            let written = contender.written_bytes().zip(before);
+                            costs[index].extend(
+                                written.map(|(after, before)| {
+                                    real(after - before) / real(outcome.bytes)
+                                }),
+                            );
+                        }
                         Err(error) => rows[index].note = format!("{error:#}"),
                     }
                     Ok(())
                 })?;
             }
             for row in &rows {
-                let value = row.value().map_or("-".into(), |v| format!("{v:.1}"));
+                let value = row.value().map_or_else(|| row.note.clone(), |v| format!("{v:.1}"));
                 eprintln!("{} {} {}: {value} {}", row.profile, row.workload, row.peer, row.unit);
             }
+            let costs = rows.iter().zip(costs).filter(|(_, costs)| !costs.is_empty());
+            let costs: Vec<Record> = costs.map(|(row, costs)| cost_of(row, costs)).collect();
             records.extend(rows);
+            if workload.is_write() {
+                records.extend(costs);
+            }
         }
         Ok(records)
     }
@@ -102,6 +118,21 @@ impl Session {
             image_bytes: self.size_bytes,
             ..Record::default()
         }
+    }
+}
+
+/// Name of what a workload has cost.
+pub(crate) fn cost_name(workload: &str) -> String {
+    format!("{workload}-cost")
+}
+
+/// What was written to the device meanwhile.
+fn cost_of(row: &Record, samples: Vec<f64>) -> Record {
+    Record {
+        workload: cost_name(&row.workload),
+        unit: "device blocks a block".into(),
+        samples,
+        ..row.clone()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use tacita_block::{BlockDevice, BlockNo, FileDevice};
-use tacita_pddm::{Entropy, Level, Options, Parameters, Unlock, Volume, init};
+use tacita_pddm::{Entropy, Level, Options, Parameters, Session as Pddm, Unlock, Volume, init};
 use tacita_secret::Key;
 
 use crate::arguments::PddmOptions;
@@ -18,7 +18,7 @@ use crate::harness::record::{Record, ratio_to};
 use crate::harness::runner;
 use crate::harness::statistics::{mib, real};
 use crate::harness::targets::{Verdict, shown, tell};
-use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload};
+use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload, cost_name};
 
 mod disk;
 mod plain;
@@ -96,10 +96,10 @@ fn reopening(options: &PddmOptions, scratch: &Path) -> Result<Vec<Record>> {
     let image = folder.path().join("large.img");
     let keys = [Key::random()?, Key::random()?];
     let [public_key, hidden_key] = keys.each_ref().map(Unlock::Wrap);
-    let open = || -> Result<tacita_pddm::Session> {
+    let open = || -> Result<Pddm> {
         let device: Arc<dyn BlockDevice> =
             Arc::new(FileDevice::open(&image, tacita_block::Access::ReadWrite, 4096)?);
-        Ok(tacita_pddm::Session::open(&device, hidden_key, Options::default())?)
+        Ok(Pddm::open(&device, hidden_key, Options::default())?)
     };
     let device: Arc<dyn BlockDevice> =
         Arc::new(FileDevice::create(&image, options.open_size, 4096)?);
@@ -143,7 +143,7 @@ fn in_state(options: &PddmOptions, state: &'static str, scratch: &Path) -> Resul
     let keys = [Key::random()?, Key::random()?];
     let [public_key, hidden_key] = keys.each_ref().map(Unlock::Wrap);
     init(&device, &Parameters::default(), public_key, &[hidden_key], Entropy::default())?;
-    let session = tacita_pddm::Session::open(&device, hidden_key, Options::default())?;
+    let session = Arc::new(Pddm::open(&device, hidden_key, Options::default())?);
     let volume = |level| session.volume(level).context("the volume is not open");
     let (public, hidden) = (volume(Level::PUBLIC)?, volume(Level::hidden(1))?);
     let share = match state {
@@ -164,9 +164,10 @@ fn in_state(options: &PddmOptions, state: &'static str, scratch: &Path) -> Resul
     }];
     for (volume, blocks) in [(public.clone(), spans[0]), (hidden.clone(), spans[1])] {
         let bytes = blocks / 256 * 256 * BLOCK_LEN;
-        records.extend(compare(options, state, folder, &volume, &public, bytes)?);
+        records.extend(compare(options, state, folder, &session, &volume, bytes)?);
     }
-    session.close()?;
+    drop((public, hidden));
+    Arc::into_inner(session).context("somebody still counts")?.close()?;
     Ok(records)
 }
 
@@ -175,8 +176,8 @@ fn compare(
     options: &PddmOptions,
     state: &'static str,
     folder: &Path,
+    pddm: &Arc<Pddm>,
     volume: &Volume,
-    public: &Volume,
     bytes: u64,
 ) -> Result<Vec<Record>> {
     let name = if volume.level() == Level::PUBLIC { "public" } else { "hidden" };
@@ -201,7 +202,8 @@ fn compare(
             crate::nbd::fill(contender, bytes, folder)?;
         }
     }
-    contenders.push(Contender::device(name, folder, Arc::new(volume.clone()))?);
+    let ours = Contender::device(name, folder, Arc::new(volume.clone()))?;
+    contenders.push(if name == "public" { ours.counting(written(Arc::clone(pddm))) } else { ours });
     let session = Session {
         profile: state,
         size_bytes: bytes,
@@ -218,10 +220,16 @@ fn compare(
     let writes: Vec<Workload> = writes.into_iter().map(|write| write.after(QUEUE_S)).collect();
     let mut records = session.run(&contenders, &reads, folder)?;
     // Hidden blocks need public ones to carry them, as many as there can be.
-    let carrier = Carrier::start(public.clone());
+    let carrier = Carrier::start(pddm.volume(Level::PUBLIC).context("the volume is not open")?);
     records.extend(session.run(&contenders, &writes, folder)?);
     carrier.stop()?;
     Ok(records)
+}
+
+/// A count of all bytes that were written to the device.
+fn written(pddm: Arc<Pddm>) -> impl Fn() -> u64 {
+    let unit_len = u64::from(pddm.geometry().unit_blocks()) * BLOCK_LEN;
+    move || pddm.written_units() * unit_len
 }
 
 /// What the device below takes, written in sequence past the cache.
@@ -285,12 +293,7 @@ fn has_room(hidden: &Volume, blocks: u64) -> bool {
 
 /// Writes a share of both volumes, then overwrites it evenly. Returns how many device blocks the
 /// last sweep wrote for each public one.
-fn age(
-    session: &tacita_pddm::Session,
-    public: &Volume,
-    hidden: &Volume,
-    share: u64,
-) -> Result<Option<f64>> {
+fn age(session: &Pddm, public: &Volume, hidden: &Volume, share: u64) -> Result<Option<f64>> {
     if share == 0 {
         return Ok(None);
     }
@@ -386,7 +389,8 @@ pub(crate) fn verdicts(records: &[Record]) -> String {
         let ratio = of(workload).zip(aged(LUKS, workload)).map(|(ours, luks)| ours / luks);
         line(&format!("aged public {workload} of {LUKS}"), wanted, ratio);
     }
-    let written = of("seq-write").zip(of("amplification")).map(|(public, blocks)| public * blocks);
+    let written =
+        of("seq-write").zip(of(&cost_name("seq-write"))).map(|(public, blocks)| public * blocks);
     let share = written.zip(aged(DEVICE, "seq-write")).map(|(written, device)| written / device);
     line("aged public seq-write, all that is written, of the device", DEVICE_SHARE, share);
     let alike = of("rand-write-qd32").zip(of("seq-write"));

@@ -19,8 +19,11 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct Contender {
     name: String,
     uri: String,
+    written_bytes: Option<Count>,
     _serving: Serving,
 }
+
+type Count = Box<dyn Fn() -> u64>;
 
 enum Serving {
     Here { _server: Server },
@@ -39,6 +42,7 @@ impl Contender {
         Ok(Self {
             name: name.into(),
             uri: uri_of(&socket),
+            written_bytes: None,
             _serving: Serving::Here { _server: server },
         })
     }
@@ -69,8 +73,20 @@ impl Contender {
         Ok(Self {
             name: name.into(),
             uri: uri_of(&socket),
+            written_bytes: None,
             _serving: Serving::There { _process: process },
         })
+    }
+
+    /// With a count of all bytes that it has written to its device.
+    pub(crate) fn counting(mut self, written_bytes: impl Fn() -> u64 + 'static) -> Self {
+        self.written_bytes = Some(Box::new(written_bytes));
+        self
+    }
+
+    /// Bytes that it has written to its device, if it counts them.
+    pub(crate) fn written_bytes(&self) -> Option<u64> {
+        self.written_bytes.as_ref().map(|count| count())
     }
 
     /// Name in tables and CSV.

@@ -57,26 +57,18 @@ impl Workload {
         self.pattern.contains("write")
     }
 
-    /// Unit of what [`Workload::measure`] gives: small requests are counted, large ones weighed.
+    /// Unit of [`Workload::speed`]: small requests are counted, large ones weighed.
     pub(crate) const fn unit(&self) -> &'static str {
         if self.request_len < 1 << 20 { "IOPS" } else { "MiB/s" }
     }
 
-    /// Runs for so many seconds.
-    pub(crate) fn measure(
-        &self,
-        uri: &str,
-        size_bytes: u64,
-        seconds: u32,
-        seed: u32,
-        scratch: &Path,
-    ) -> Result<f64> {
-        let outcome = self.run(uri, size_bytes, seconds, seed, scratch)?;
+    /// How fast that was.
+    pub(crate) fn speed(&self, outcome: &fio::Outcome) -> f64 {
         let elapsed_s = real(outcome.runtime_ms) / 1000.0;
-        Ok(match self.unit() {
+        match self.unit() {
             "IOPS" => real(outcome.requests) / elapsed_s,
             _ => mib(outcome.bytes) / elapsed_s,
-        })
+        }
     }
 
     /// Runs for so many seconds, or until every byte has been met if that is 0.
