@@ -2,10 +2,10 @@
 # How long programs wait on a hidden volume: a repository of 20 MB cloned by git into ext4 on it, with
 # the defaults, while public writes of so much a second (4m) carry what is hidden.
 #
-#   hidden-clone.sh [TACITA [RATE]]
+#   hidden-clone.sh [TACITA [RATE]]          default: target/release/tacita, 4m
 #
-# TACITA is the program, target/release/tacita by default. Prints the times of the clone and of syncing it, and the longest system calls of git on the hidden
-# volume. Needs root, git, fio, strace, and 3 GB below TMPDIR.
+# Prints the times of the clone and of syncing it, and the longest system calls of git on the hidden
+# volume. Needs root, FUSE, git, fio, strace, and 3 GB below TMPDIR.
 set -euo pipefail
 
 tacita=$(readlink -f "${1:-$(dirname "$0")/../../../target/release/tacita}")
@@ -62,9 +62,14 @@ timed() {
     "$@"
     printf '%s: %d ms\n' "$what" $((($(date +%s%N) - begin) / 1000000))
 }
-# What git flushes by itself, and more: everything that it can.
-timed "the clone" strace -f -T -y -o calls -e trace=%file,%desc \
+# Everything that git can flush. A file of calls for each process, for in one file of all a call that
+# waits is torn by those of others, and its end does not say what it was about.
+mkdir calls
+timed "the clone" strace -ff -T -y -o calls/of -e trace=%file,%desc \
     git -c core.fsync=all clone -q --no-local repository hidden/clone
 timed "syncing it" sync -f hidden
-echo "the longest of $(grep -c "$work/hidden" calls) calls there, in seconds:"
-grep "$work/hidden" calls | sed -n 's/^[0-9]* *\([a-z0-9_]*\)(.*<\([0-9.]*\)>$/\2 \1/p' | sort -rn | head -5
+cat calls/* | grep -F "$work/hidden" > there
+! grep -q 'unfinished' there || echo "$(grep -c 'unfinished' there) calls did not end"
+echo "the longest of $(wc -l < there) calls there, in seconds:"
+sed -n 's/^\([a-z0-9_]*\)(.*<\([0-9.]*\)>$/\2 \1/p' there | sort -rn | head -5
+"$tacita" pddm status volumes
