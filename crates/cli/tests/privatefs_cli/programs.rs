@@ -8,14 +8,14 @@ use tacita_testkit::skip_without;
 use crate::bench::{Bench, content, run};
 
 /// Paper: ten files of 512 KB are written in parallel, and verified.
-pub(crate) fn ten_files(dir: &Path) {
-    let write = |n: u64| fs::write(dir.join(format!("ten-{n}")), content(512 << 10, n)).unwrap();
+pub(crate) fn ten_files(dir: &Path, len: usize) {
+    let write = |n: u64| fs::write(dir.join(format!("ten-{n}")), content(len, n)).unwrap();
     std::thread::scope(|scope| (0..10).for_each(|n| drop(scope.spawn(move || write(n)))));
 }
 
-pub(crate) fn ten_files_are_there(dir: &Path) {
+pub(crate) fn ten_files_are_there(dir: &Path, len: usize) {
     let is_there = |n: u64| {
-        assert!(fs::read(dir.join(format!("ten-{n}"))).unwrap() == content(512 << 10, n), "{n}");
+        assert!(fs::read(dir.join(format!("ten-{n}"))).unwrap() == content(len, n), "{n}");
     };
     std::thread::scope(|scope| (0..10).for_each(|n| drop(scope.spawn(move || is_there(n)))));
 }
@@ -25,7 +25,7 @@ fn programs_find_what_they_have_written() {
     let test = "programs_find_what_they_have_written";
     let Some(mut bench) = Bench::new(test) else { return };
     let dir = bench.mount("SERVER", "");
-    ten_files(&dir);
+    ten_files(&dir, 512 << 10);
     if !skip_without(test, &["git", "sqlite3"]) {
         let repository = dir.join("repository");
         let at = repository.to_str().unwrap();
@@ -51,7 +51,7 @@ fn programs_find_what_they_have_written() {
     }
     bench.umount(&dir);
     bench.mount_at(&dir, "SERVER", "");
-    ten_files_are_there(&dir);
+    ten_files_are_there(&dir, 512 << 10);
     let status = bench.facts(&format!("status {}", dir.display()));
     assert_eq!(status["facts"]["has_turn"], true, "{status}");
     bench.umount(&dir);
