@@ -94,12 +94,57 @@ mod tests {
         assert!(free_share(1e-6, Traffic::Uniform) > 0.999);
     }
 
+    /// A new log in memory, its public volume full.
+    struct Log {
+        session: Session,
+        public: crate::Volume,
+        geometry: Geometry,
+        state: u64,
+    }
+
+    impl Log {
+        fn new(parameters: &Parameters, used: f64) -> (Self, u64) {
+            let shape = tacita_block::Geometry { block_len_bytes: 4096, blocks: 1025 * 32 + 1 };
+            let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(shape));
+            let key = Key::take(&mut [7; 32]);
+            let geometry = Geometry::new(*parameters, device.geometry().blocks).unwrap();
+            init(&device, parameters, Unlock::Wrap(&key), &[], Entropy::default()).unwrap();
+            let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
+            let public = session.volume(Level::PUBLIC).unwrap();
+            let log = Self { session, public, geometry, state: 1 };
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+            let in_use = (f64::from(geometry.volume_blocks(Level::PUBLIC)) * used) as u64;
+            (0..in_use).for_each(|at| log.write(at));
+            (log, in_use)
+        }
+
+        fn write(&self, at: u64) {
+            self.public.write(BlockNo(at), &[0x5a; 4096]).unwrap();
+        }
+
+        fn below(&mut self, limit: u64) -> u64 {
+            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.state >> 33) % limit
+        }
+
+        /// Device blocks for each of so many writes.
+        fn cost(&mut self, writes: u64, mut at: impl FnMut(&mut Self, u64) -> u64) -> f64 {
+            let before = self.session.written_units();
+            for n in 0..writes {
+                let at = at(self, n);
+                self.write(at);
+            }
+            self.public.flush().unwrap();
+            let units = self.session.written_units() - before;
+            #[allow(clippy::cast_precision_loss, reason = "small")]
+            let cost = units as f64 * f64::from(self.geometry.unit_blocks()) / writes as f64;
+            cost
+        }
+    }
+
     /// Units that a real log takes, beside what is promised.
     #[test]
     fn a_log_costs_as_much() {
-        let shape = tacita_block::Geometry { block_len_bytes: 4096, blocks: 1025 * 32 + 1 };
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(shape));
-        let key = Key::take(&mut [7; 32]);
         for (shares, ratio, traffic, used) in [
             ((300, 300), (20, 11), Traffic::Uniform, 1.0),
             ((300, 300), (20, 11), Traffic::Uniform, 0.5),
@@ -114,41 +159,36 @@ mod tests {
                 heartbeat_ms: 0,
                 ..Parameters::default()
             };
-            let blocks = device.geometry().blocks;
-            let geometry = Geometry::new(parameters, blocks).unwrap();
-            init(&device, &parameters, Unlock::Wrap(&key), &[], Entropy::default()).unwrap();
-            let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
-            let public = session.volume(Level::PUBLIC).unwrap();
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
-            let in_use = (f64::from(geometry.volume_blocks(Level::PUBLIC)) * used) as u64;
-            let mut state = 1u64;
-            let mut below = |limit: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 33) % limit
+            let (mut log, in_use) = Log::new(&parameters, used);
+            let anywhere = |log: &mut Log, _| {
+                let hot = traffic == Traffic::Focused && log.below(10) > 0;
+                log.below(if hot { in_use / 10 } else { in_use })
             };
-            let data = vec![0x5a; 4096];
-            for at in 0..in_use {
-                public.write(BlockNo(at), &data).unwrap();
-            }
-            let mut rounds = |count: u64| {
-                let (before, writes) = (session.written_units(), count * in_use);
-                for _ in 0..writes {
-                    let hot = traffic == Traffic::Focused && below(10) > 0;
-                    let at = if hot { below(in_use / 10) } else { below(in_use) };
-                    public.write(BlockNo(at), &data).unwrap();
-                }
-                public.flush().unwrap();
-                let units = session.written_units() - before;
-                #[allow(clippy::cast_precision_loss, reason = "small")]
-                let cost = units as f64 * f64::from(geometry.unit_blocks()) / writes as f64;
-                cost
-            };
-            rounds(4);
-            let cost = rounds(4);
-            let promised = amplification(&geometry, traffic, used);
+            log.cost(4 * in_use, anywhere);
+            let cost = log.cost(4 * in_use, anywhere);
+            let promised = amplification(&log.geometry, traffic, used);
             // What is written again while it waits is written once: a little less, on a small log.
             assert!((cost / promised - 0.97).abs() < 0.05, "{cost}, and {promised} was promised");
-            session.close().unwrap();
+            log.session.close().unwrap();
         }
+    }
+
+    /// A full log that has been overwritten at random, and then in order: with enough to spare the tail
+    /// soon finds nothing alive, and with less it goes on to carry what is about to die.
+    #[test]
+    fn a_log_that_is_overwritten_in_order_settles() {
+        let settled = |spare| {
+            let parameters =
+                Parameters { public_spare: spare, heartbeat_ms: 0, ..Parameters::default() };
+            let (mut log, in_use) = Log::new(&parameters, 1.0);
+            log.cost(3 * in_use, |log, _| log.below(in_use));
+            log.cost(2 * in_use, |_, n| n % in_use);
+            let cost = log.cost(6 * in_use, |_, n| n % in_use);
+            log.session.close().unwrap();
+            cost / (f64::from(log.geometry.unit_blocks()) / 20.0)
+        };
+        let (default, less) = (settled(Parameters::default().public_spare), settled(300));
+        assert!(default < 1.05, "{default}");
+        assert!(less > 1.7, "{less}");
     }
 }

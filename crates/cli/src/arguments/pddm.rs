@@ -187,21 +187,21 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "P:H")]
     pub(crate) ratio: Option<String>,
     /// Share of slots kept free, or two shares, public and hidden; the more, the faster. If not the
-    /// profile's [default: 0.3]
+    /// profile's [default: 0.35]
     #[arg(long, value_name = "F[,F]")]
     pub(crate) spare: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileName {
-    /// 20:11, 0.3 free
+    /// 20:11, 0.35 free
     Balanced,
-    /// 20:11, 0.5 and 0.3 free: quicker, with less room
+    /// 20:11, 0.5 and 0.35 free: quicker, with less room
     Fast,
     /// 20:11, 0.15 free: more room, slower
     Roomy,
-    /// 24:7, 0.3 free: mostly public
+    /// 24:7, 0.35 free: mostly public
     Public,
-    /// 15:16, 0.3 free: as much hidden as public
+    /// 15:16, 0.35 free: as much hidden as public
     Hidden,
 }

@@ -23,11 +23,11 @@ pub(super) fn name(profile: PddmProfile) -> String {
 /// What a profile stands for.
 pub(super) fn of_profile(profile: PddmProfile) -> Parameters {
     let (public_slots, hidden_slots, public_spare, hidden_spare) = match profile {
-        PddmProfile::Balanced => (20, 11, 300, 300),
-        PddmProfile::Fast => (20, 11, 500, 300),
+        PddmProfile::Balanced => (20, 11, 350, 350),
+        PddmProfile::Fast => (20, 11, 500, 350),
         PddmProfile::Roomy => (20, 11, 150, 150),
-        PddmProfile::Public => (24, 7, 300, 300),
-        PddmProfile::Hidden => (15, 16, 300, 300),
+        PddmProfile::Public => (24, 7, 350, 350),
+        PddmProfile::Hidden => (15, 16, 350, 350),
     };
     Parameters { public_slots, hidden_slots, public_spare, hidden_spare, ..Parameters::default() }
 }
@@ -47,7 +47,7 @@ pub(super) fn of(shape: &PddmShape) -> Outcome<Parameters> {
     if let Some(spare) = &shape.spare {
         let shares: Option<Vec<u16>> = spare.split(',').map(thousandths).collect();
         let shares = shares.filter(|shares| shares.len() <= 2).ok_or_else(|| {
-            let remedy = "one share or two from 0.05 to 0.9, as in 0.3 or 0.5,0.3";
+            let remedy = "one share or two from 0.05 to 0.9, as in 0.35 or 0.5,0.35";
             not_understood("spare", spare).with_remedy(remedy)
         })?;
         parameters.public_spare = shares[0];
