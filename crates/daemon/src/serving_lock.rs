@@ -28,7 +28,7 @@ const TRY_COUNT: u32 = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the file says when nobody can use any more what is served, and the final sync begins.
-const LEFT: &str = "left\n";
+const LEFT: &str = "left";
 
 /// What the file says after a final sync without failure.
 const DONE: &str = "done";
@@ -138,7 +138,7 @@ pub struct Leaving(File);
 impl Leaving {
     /// Tells whoever waits for the lock.
     pub fn tell(&self) {
-        if let Err(e) = (&self.0).write_all(LEFT.as_bytes()) {
+        if let Err(e) = writeln!(&self.0, "{LEFT}") {
             log::warn!("cannot record that nobody uses it any more: {e}");
         }
     }
@@ -229,7 +229,7 @@ impl Watch {
     /// [`Kind::Io`].
     pub fn is_left(&self) -> Result<bool> {
         let text = self.text()?;
-        Ok(text.split_once('\n').is_some_and(|(_, record)| record.starts_with(LEFT)))
+        Ok(text.lines().skip(1).any(|line| line == LEFT))
     }
 
     /// The number of the process, and the record.
@@ -259,8 +259,9 @@ impl Watch {
         if is_same(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
-        let (_, record) = text.split_once('\n').unwrap_or_default();
-        let record = record.strip_prefix(LEFT).unwrap_or(record).trim_end();
+        // Who goes while it is still in use has said how it ended before it is left.
+        let record: Vec<&str> = text.lines().skip(1).filter(|line| *line != LEFT).collect();
+        let record = record.join("\n");
         Ok(Some(match record.strip_prefix(FAILED) {
             Some(reason) => Ending::Failed(reason.to_owned()),
             None if record == DONE => Ending::Done,
@@ -338,6 +339,18 @@ mod tests {
         assert!(!watch.is_served(), "the hand does not hold the lock");
         let ending = watch.ending().unwrap();
         assert_eq!(ending, Some(Ending::Failed("the disk is gone".to_owned())));
+    }
+
+    #[test]
+    fn who_ends_before_it_is_left_has_ended_well() {
+        let dir = place("early");
+        let mut lock = ServingLock::take(&dir).unwrap();
+        let leaving = lock.leaving().unwrap();
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
+        lock.finish(None);
+        leaving.tell();
+        drop(lock);
+        assert_eq!(watch.ending().unwrap(), Some(Ending::Done));
     }
 
     #[test]
