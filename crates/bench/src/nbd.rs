@@ -77,7 +77,7 @@ impl Session {
                     let contender = &contenders[index];
                     let seed = round + 1;
                     settle(scratch)?;
-                    let before = contender.written_bytes();
+                    let before = contender.written_bytes().filter(|_| workload.is_write());
                     let done =
                         workload.run(contender.uri(), self.size_bytes, self.seconds, seed, scratch);
                     match done {
@@ -96,15 +96,14 @@ impl Session {
                 })?;
             }
             for row in &rows {
-                let value = row.value().map_or_else(|| row.note.clone(), |v| format!("{v:.1}"));
-                eprintln!("{} {} {}: {value} {}", row.profile, row.workload, row.peer, row.unit);
+                let value = row.value().map(|v| format!("{v:.1} {}", row.unit));
+                let value = value.unwrap_or_else(|| row.note.clone());
+                eprintln!("{} {} {}: {value}", row.profile, row.workload, row.peer);
             }
             let costs = rows.iter().zip(costs).filter(|(_, costs)| !costs.is_empty());
             let costs: Vec<Record> = costs.map(|(row, costs)| cost_of(row, costs)).collect();
             records.extend(rows);
-            if workload.is_write() {
-                records.extend(costs);
-            }
+            records.extend(costs);
         }
         Ok(records)
     }

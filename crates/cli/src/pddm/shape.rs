@@ -23,7 +23,7 @@ pub(super) fn name(profile: PddmProfile) -> String {
 /// What a profile stands for.
 pub(super) fn of_profile(profile: PddmProfile) -> Parameters {
     let (public_slots, hidden_slots, public_spare, hidden_spare) = match profile {
-        PddmProfile::Balanced => (20, 11, 350, 350),
+        PddmProfile::Balanced => return Parameters::default(),
         PddmProfile::Fast => (20, 11, 500, 350),
         PddmProfile::Roomy => (20, 11, 150, 150),
         PddmProfile::Public => (24, 7, 350, 350),
