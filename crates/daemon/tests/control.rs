@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tacita_daemon::control::{Client, Control, Identity, Reply, Request, Service};
-use tacita_daemon::{Failure, Kind, exit, voice};
+use tacita_daemon::{Failure, Kind, ServingLock, exit, voice};
 
 /// Says what it is asked, and holds some answers back.
 #[derive(Default)]
@@ -65,10 +65,14 @@ impl Bench {
     }
 
     fn start(&mut self) {
+        self.start_as(None);
+    }
+
+    fn start_as(&mut self, device: Option<&str>) {
         let identity = Identity {
             system: "echo",
             at: self.at(),
-            device: None,
+            device: device.map(str::to_owned),
             source: Some(self.folder.path().canonicalize().unwrap().join("image")),
         };
         let service: Arc<dyn Service> = Arc::clone(&self.echo) as _;
@@ -121,6 +125,26 @@ fn raw(socket: &Path, bytes: &[u8]) -> Option<String> {
     let mut said = String::new();
     stream.read_to_string(&mut said).ok()?;
     Some(said)
+}
+
+/// Another mount may have its number while a daemon is still at its final sync.
+#[test]
+fn what_is_left_is_not_found_by_its_number() {
+    const DEVICE: &str = "4095:77";
+    let mut bench = Bench::new();
+    let lock = ServingLock::take(&bench.at()).unwrap();
+    bench.control = None;
+    bench.start_as(Some(DEVICE));
+    let found = Client::of_mount(DEVICE).unwrap().status().unwrap();
+    assert_eq!(found["at"], json!(bench.at()));
+    lock.leaving().unwrap().tell();
+    let error = Client::of_mount(DEVICE).unwrap_err();
+    assert_eq!(error.kind(), Kind::NotServed, "{error}");
+    assert_eq!(
+        bench.ask("echo", json!({})).unwrap(),
+        json!({}),
+        "where it serves it still answers"
+    );
 }
 
 #[test]

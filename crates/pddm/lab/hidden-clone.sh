@@ -71,5 +71,5 @@ timed "syncing it" sync -f hidden
 cat calls/* | grep -F "$work/hidden" > there
 ! grep -q 'unfinished' there || echo "$(grep -c 'unfinished' there) calls did not end"
 echo "the longest of $(wc -l < there) calls there, in seconds:"
-sed -n 's/^\([a-z0-9_]*\)(.*<\([0-9.]*\)>$/\2 \1/p' there | sort -rn | head -5
+sed -n 's/^\([a-z0-9_]*\)(.*<\([0-9.]*\)>$/\2 \1/p' there | sort -rn | sed -n 1,5p
 "$tacita" pddm status volumes

@@ -94,7 +94,7 @@ mod tests {
         assert!(free_share(1e-6, Traffic::Uniform) > 0.999);
     }
 
-    /// A new log in memory, its public volume full.
+    /// A new log in memory, its public volume as full as asked for.
     struct Log {
         session: Session,
         public: crate::Volume,
