@@ -6,7 +6,7 @@ use std::time::Duration;
 use tacita_testkit::{Watchdog, skip_without_fuse};
 
 use crate::judge::cannot;
-use crate::world::{Endpoint, Hidden, TIME_MAX, World, by_hand};
+use crate::world::{Endpoint, Hidden, World, by_hand, time_max};
 
 /// Locked memory, threads and descriptors.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ fn an_open_device_tells_nothing() {
     if cannot(test, &[]) || skip_without_fuse(test) {
         return;
     }
-    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let _watchdog = Watchdog::start(test, time_max());
     for endpoint in [Endpoint::Nbd, Endpoint::Folder] {
         let idle: &[Hidden] = if by_hand() {
             &[Hidden::Nothing, Hidden::Idle(1), Hidden::Idle(2)]
@@ -128,7 +128,7 @@ fn what_was_used_tells_nothing() {
     if cannot(test, &["qemu-io"]) {
         return;
     }
-    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let _watchdog = Watchdog::start(test, time_max());
     let seen = [Hidden::Nothing, Hidden::Busy(2)].map(|hidden| {
         let mut world = large(hidden, Endpoint::Nbd);
         let mut open = world.open(&world.own(), &[]);

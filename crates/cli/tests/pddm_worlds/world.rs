@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use tacita_testkit::{MountGuard, Watchdog};
 
-pub(crate) const TIME_MAX: Duration = Duration::from_mins(8);
+/// How long a seed of a story may take. Each password is seconds of a processor, and by hand there are
+/// more worlds and more to judge.
+pub(crate) fn time_max() -> Duration {
+    if by_hand() { Duration::from_hours(1) } else { Duration::from_mins(8) }
+}
 
 /// What is hidden in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +240,7 @@ pub(crate) fn play(
 ) {
     let (kinds, seeds) = kinds();
     for seed in 0..seeds {
-        let _watchdog = Watchdog::start(test, TIME_MAX);
+        let _watchdog = Watchdog::start(test, time_max());
         let live = |kind: Hidden| {
             let mut world = World::new(kind, endpoint);
             story(&mut world, seed);
