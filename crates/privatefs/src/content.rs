@@ -289,6 +289,7 @@ pub(crate) fn punch(view: &mut View<'_>, inode: &mut Inode, from: u64, to: u64) 
     for index in gone {
         view.put(view.ids.content(&inode.content, index), None, Class::Content);
     }
+    inode.ranges.remove(first, next.unwrap_or(last));
     if let Some(next) = next {
         return Ok(next * LEN);
     }

@@ -60,14 +60,32 @@ impl Ranges {
                 _ => merged.push(range),
             }
         }
-        while merged.len() > RANGES {
-            // The gap that covers least when it is closed.
-            let gap = |at: &usize| merged[at + 1].start - merged[*at].end;
-            let at = (0..merged.len() - 1).min_by_key(gap).unwrap_or(0);
-            merged[at].end = merged[at + 1].end;
-            merged.remove(at + 1);
-        }
         self.0 = merged;
+        self.limit();
+    }
+
+    /// These blocks are gone. Where that makes too many ranges some of them stay covered.
+    pub fn remove(&mut self, start: u64, end: u64) {
+        let parts = |range: Range| {
+            let before = Range { end: range.end.min(start), ..range };
+            let behind = Range { start: range.start.max(end), ..range };
+            [before, behind].into_iter().filter(|part| part.start < part.end)
+        };
+        if start < end {
+            self.0 = self.0.drain(..).flat_map(parts).collect();
+            self.limit();
+        }
+    }
+
+    /// Closes the gaps that cover least until there are few enough.
+    fn limit(&mut self) {
+        let ranges = &mut self.0;
+        while ranges.len() > RANGES {
+            let gap = |at: &usize| ranges[at + 1].start - ranges[*at].end;
+            let at = (0..ranges.len() - 1).min_by_key(gap).unwrap_or(0);
+            ranges[at].end = ranges[at + 1].end;
+            ranges.remove(at + 1);
+        }
     }
 
     /// There are no blocks from `end` on.
@@ -95,5 +113,41 @@ impl Ranges {
             Some(range) => range.end,
             None => index,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[(u64, u64)]) -> Ranges {
+        let all = all.iter().map(|&(start, end)| Range { start, end }).collect();
+        Ranges::from_all(all).expect("in order")
+    }
+
+    #[test]
+    fn what_is_removed_is_a_gap() {
+        let mut ranges = of(&[(0, 10), (20, 30)]);
+        ranges.remove(4, 4);
+        assert_eq!(ranges, of(&[(0, 10), (20, 30)]));
+        ranges.remove(4, 6);
+        assert_eq!(ranges, of(&[(0, 4), (6, 10), (20, 30)]));
+        ranges.remove(0, 1);
+        ranges.remove(8, 25);
+        assert_eq!(ranges, of(&[(1, 4), (6, 8), (25, 30)]));
+        ranges.remove(0, u64::MAX);
+        assert_eq!(ranges, of(&[]));
+    }
+
+    #[test]
+    fn too_many_gaps_are_closed_where_they_cover_least() {
+        let mut ranges = of(&[(0, 10_000)]);
+        for n in 1..=RANGES as u64 {
+            // The twentieth is the shortest.
+            ranges.remove(n * 100, n * 100 + if n == 20 { 2 } else { 3 });
+        }
+        assert_eq!(ranges.all().len(), RANGES);
+        assert!(ranges.has(2000) && ranges.has(2001) && !ranges.has(1900) && !ranges.has(2100));
+        assert!(Ranges::from_all(ranges.all().to_vec()).is_some());
     }
 }

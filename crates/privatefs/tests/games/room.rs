@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use tacita_privatefs::{Kind, Options, PrivateFs};
 use tacita_testkit::by_name;
 use tacita_testkit::history::read_all;
-use tacita_vfs::{Change, FileSystem, FileType, NewNode, Reserve, Stamps, Timestamp, XattrMode};
+use tacita_vfs::{
+    Change, FileSystem, FileType, NewNode, Reserve, Seek, Stamps, Timestamp, XattrMode,
+};
 
 use crate::world::{World, key};
 
@@ -42,6 +44,40 @@ fn a_full_store_says_so_and_is_of_use_again_when_something_is_deleted() {
     fs.close().unwrap();
     world.check("emptied");
     assert!(world.store.count() <= 4, "{}", world.store.count());
+}
+
+/// What is punched is a hole for whoever looks for data, and counts no more.
+#[test]
+fn what_is_punched_is_a_hole() {
+    const BLOCK: u64 = 4096;
+    let world = World::new();
+    let (fs, _) = world.mount(1);
+    let node = file(&fs, "file").unwrap();
+    fs.write(node, 0, &[7; 20 * 4096], Stamps::NONE).unwrap();
+    let full = fs.attr(node).unwrap().blocks;
+    fs.reserve(node, BLOCK..2 * BLOCK, Reserve::Punch).unwrap();
+    fs.reserve(node, 3 * BLOCK + 1..10 * BLOCK - 1, Reserve::Zero { keep_size: true }).unwrap();
+    let look = |at, what| fs.seek(node, at, what).unwrap();
+    let holes = [(1, 2), (4, 9)].map(|(from, to)| (from * BLOCK, to * BLOCK));
+    for (from, to) in holes {
+        assert_eq!((look(from - 1, Seek::Hole), look(from, Seek::Data)), (from, to));
+    }
+    assert_eq!(look(9 * BLOCK, Seek::Hole), 20 * BLOCK);
+    assert_eq!((full - fs.attr(node).unwrap().blocks) * 512, 6 * BLOCK);
+    // In more places than are remembered: some are zeros then, and no hole.
+    for n in 0..200 {
+        let from = (20 + 2 * n) * BLOCK;
+        fs.write(node, from, &[7; 2 * 4096], Stamps::NONE).unwrap();
+        fs.reserve(node, from..from + BLOCK, Reserve::Punch).unwrap();
+    }
+    let read = read_all(&fs, node);
+    let is_zero = |n: usize| read[n * 4096..(n + 1) * 4096].iter().all(|byte| *byte == 0);
+    assert!((20..420).all(|n| is_zero(n) == (n % 2 == 0)));
+    let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
+    fs.forget(node);
+    fs.close().unwrap();
+    world.check("punched");
+    assert!(world.store.count() <= 4, "{}: all of it is freed", world.store.count());
 }
 
 #[test]
