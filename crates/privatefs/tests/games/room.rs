@@ -53,7 +53,7 @@ fn what_is_punched_is_a_hole() {
     let world = World::new();
     let (fs, _) = world.mount(1);
     let node = file(&fs, "file").unwrap();
-    fs.write(node, 0, &[7; 20 * 4096], Stamps::NONE).unwrap();
+    fs.write(node, 0, &vec![7; 20 * 4096], Stamps::NONE).unwrap();
     let full = fs.attr(node).unwrap().blocks;
     fs.reserve(node, BLOCK..2 * BLOCK, Reserve::Punch).unwrap();
     fs.reserve(node, 3 * BLOCK + 1..10 * BLOCK - 1, Reserve::Zero { keep_size: true }).unwrap();
