@@ -153,8 +153,7 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) -> u64 {
     plainly(&again, &durability, seed);
     again.sync().unwrap();
     assert_same(&inner.snapshot(), &other.snapshot(), &format!("{parameters:?}, seed {seed}"));
-    let written = *written.lock().unwrap();
-    written
+    *written.lock().unwrap()
 }
 
 /// New content for which cells are cleared: at first the device fails at one of the flushes, what has
