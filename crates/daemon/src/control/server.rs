@@ -181,9 +181,9 @@ impl Daemon {
 
     /// The number of what is mounted, until nobody can use it any more: then it may be another's.
     fn device(&self) -> Option<&str> {
+        let device = self.identity.device.as_deref()?;
         let watch = Watch::open(&self.identity.at, None).ok().flatten()?;
-        let left = watch.is_left().unwrap_or(false);
-        self.identity.device.as_deref().filter(|_| !left)
+        (!watch.is_left().unwrap_or(false)).then_some(device)
     }
 
     fn status(&self) -> Value {
