@@ -128,7 +128,8 @@ fn game(parameters: &Parameters, seed: u64, writing: bool) -> u64 {
             if writing && rng.below(4) == 0 {
                 let files: Vec<_> =
                     walk(&*hifs).into_iter().filter(|p| p.kind == FileType::File).collect();
-                // Who needs a commit for it waits for the one that goes on, which waits here.
+                // Who needs a commit, since too much is pending or the image is full, waits for the one
+                // that goes on, which waits here.
                 let has_room = |place: &&Place| {
                     let free = hifs.stats().unwrap().blocks_available;
                     free > 16 && hifs.wait(place.node, Demand::Write) == Wait::No
