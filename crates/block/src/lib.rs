@@ -9,6 +9,8 @@
 //!
 //! [`ByteDevice`] lets any of them be read and written at any byte.
 //!
+//! [`is_zero`] is how they, and what is built on them, tell zeros from content.
+//!
 //! [`size`] reads and shows their sizes as people write them.
 //!
 //! [`conformance::check`] holds for all of them, and is there for devices of other crates too.
@@ -25,6 +27,7 @@ mod memory;
 mod new_file;
 pub mod size;
 mod trace;
+mod zero;
 
 pub use aligned_buf::AlignedBuf;
 pub use byte_device::{ByteDevice, ByteExtent};
@@ -36,3 +39,4 @@ pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use new_file::NewFile;
 pub use trace::{Request, RequestKind, Trace, TraceDevice};
+pub use zero::is_zero;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::device::extent_within;
-use crate::{Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry, Result};
+use crate::{Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry, Result, is_zero};
 
 /// Unit of allocation in bytes: a compromise of map entries and waste.
 const CHUNK_LEN_BYTES: usize = 64 << 10;
@@ -196,10 +196,6 @@ fn spans(start: u64, end: u64) -> impl Iterator<Item = Span> {
         at = until;
         Some(span)
     })
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|&b| b == 0)
 }
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
 //! Is an image the canonical image of its files? Every block is compared with what it must be.
 
-use tacita_block::BlockNo;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tacita_block::{BlockNo, is_zero};
 
 use crate::commit::encode_map;
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, MAP_ENTRIES, Table};
 use crate::hifs::Hifs;
-use crate::journal::is_zero;
+use crate::names::FileId;
 use crate::placement::Cell;
 use crate::tree::State;
 
+/// Blocks that are read at once.
+const READ_BLOCKS: u64 = 256;
 /// Findings beyond this are counted, not listed.
 const FINDINGS_MAX: usize = 100;
 
@@ -50,7 +55,13 @@ impl Hifs {
     /// [`crate::Kind::Device`].
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report> {
         let state = self.shared();
-        let mut check = Check { state: &state, report: Report::default(), progress };
+        let mut check = Check {
+            state: &state,
+            sizes: state.nodes.iter().map(|(_, node)| (node.id, node.size)).collect(),
+            buffer: vec![0; usize::try_from(READ_BLOCKS).expect("a few") * BLOCK_LEN],
+            report: Report::default(),
+            progress,
+        };
         check.fixed_blocks()?;
         check.behind()?;
         check.nameless();
@@ -65,6 +76,9 @@ impl Hifs {
 
 struct Check<'a> {
     state: &'a State,
+    /// In bytes, of every file.
+    sizes: HashMap<FileId, u64>,
+    buffer: Vec<u8>,
     report: Report,
     progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -85,11 +99,10 @@ impl Check<'_> {
     }
 
     fn expect_zero(&mut self, at: BlockNo, count: u64, what: &str) -> Result<()> {
-        let mut buffer = vec![0; 256 * BLOCK_LEN];
         let mut done = 0;
         while done < count {
-            let now = (count - done).min(256);
-            let bytes = &mut buffer[..usize::try_from(now).expect("256 at most") * BLOCK_LEN];
+            let now = (count - done).min(READ_BLOCKS);
+            let bytes = &mut self.buffer[..usize::try_from(now).expect("a few") * BLOCK_LEN];
             self.state.medium.read(BlockNo(at.0 + done), bytes)?;
             for (i, block) in (0..).zip(bytes.chunks_exact(BLOCK_LEN)) {
                 if !is_zero(block) {
@@ -122,14 +135,15 @@ impl Check<'_> {
     fn behind(&mut self) -> Result<()> {
         let image_blocks = self.state.superblock.geometry.image_blocks;
         let count = self.state.medium.blocks().saturating_sub(image_blocks);
-        let mut buffer = vec![0; 256 * BLOCK_LEN];
-        for first in (0..count).step_by(256) {
-            let now = usize::try_from((count - first).min(256)).expect("256 at most");
-            let bytes = &mut buffer[..now * BLOCK_LEN];
+        let mut first = 0;
+        while first < count {
+            let now = (count - first).min(READ_BLOCKS);
+            let bytes = &mut self.buffer[..usize::try_from(now).expect("a few") * BLOCK_LEN];
             self.state.medium.read(BlockNo(image_blocks + first), bytes)?;
             if !is_zero(bytes) {
                 self.report.add(|| format!("behind block {}: not zero", image_blocks + first));
             }
+            first += now;
         }
         Ok(())
     }
@@ -169,41 +183,56 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn cells(&self, table: Table, group: u32) -> std::ops::Range<u32> {
+    fn cells(&self, table: Table, group: u32) -> Range<u32> {
         let len = self.state.superblock.geometry.shape(table).cells_per_group;
         group * len..(group + 1) * len
     }
 
+    /// The first of these cells of a group that is occupied; those before it are zero.
+    fn occupied(&mut self, table: Table, cells: Range<u32>) -> Result<Option<Cell>> {
+        let state = self.state;
+        let geometry = &state.superblock.geometry;
+        let (engine, blocks, what) = match table {
+            Table::Buckets => (&state.buckets, geometry.bucket_blocks, "a free bucket"),
+            Table::Pages => (&state.pages, 1, "a free page"),
+        };
+        let found = cells.clone().map(Cell).find(|cell| engine.occupant(*cell).is_some());
+        let free = found.map_or(cells.end, |cell| cell.0) - cells.start;
+        if free > 0 {
+            let at = geometry.cell_start(table, Cell(cells.start));
+            self.expect_zero(at, u64::from(free) * u64::from(blocks), what)?;
+        }
+        Ok(found)
+    }
+
     fn pages(&mut self, group: u32) -> Result<()> {
-        for cell in self.cells(Table::Pages, group).map(Cell) {
-            let at = self.state.superblock.geometry.cell_start(Table::Pages, cell);
-            let key = self.state.pages.occupant(cell).map(|(id, _)| self.state.page_keys.get(&id));
-            match key {
-                None => self.expect_zero(at, 1, "a free page")?,
-                Some(Some(key)) => {
-                    let want = self.state.encode_page(*key)?;
+        let state = self.state;
+        let mut cells = self.cells(Table::Pages, group);
+        while let Some(cell) = self.occupied(Table::Pages, cells.clone())? {
+            let at = state.superblock.geometry.cell_start(Table::Pages, cell);
+            match state.pages.occupant(cell).and_then(|(id, _)| state.page_keys.get(&id)) {
+                Some(key) => {
+                    let want = state.encode_page(*key)?;
                     self.expect(at, &want, "a page of the inode table")?;
                 }
-                Some(None) => self.report.add(|| format!("block {}: a page of nothing", at.0)),
+                None => self.report.add(|| format!("block {}: a page of nothing", at.0)),
             }
+            cells.start = cell.0 + 1;
         }
         Ok(())
     }
 
     fn buckets(&mut self, group: u32) -> Result<()> {
-        let geometry = self.state.superblock.geometry;
-        let sizes: std::collections::HashMap<u128, u64> =
-            self.state.nodes.iter().map(|(_, node)| (node.id, node.size)).collect();
+        let state = self.state;
+        let geometry = state.superblock.geometry;
         let bucket_len = geometry.bucket_len_bytes();
         let mut content = vec![0; usize::try_from(bucket_len).expect("1 MiB at most")];
-        for cell in self.cells(Table::Buckets, group).map(Cell) {
+        let mut cells = self.cells(Table::Buckets, group);
+        while let Some(cell) = self.occupied(Table::Buckets, cells.clone())? {
             let at = geometry.cell_start(Table::Buckets, cell);
-            let Some((owner, bucket)) = self.state.buckets.occupant(cell) else {
-                self.expect_zero(at, geometry.bucket_blocks.into(), "a free bucket")?;
-                continue;
-            };
-            self.state.medium.read(at, &mut content)?;
-            let size = sizes.get(&owner).copied().unwrap_or(0);
+            let (owner, bucket) = state.buckets.occupant(cell).expect("it was found");
+            state.medium.read(at, &mut content)?;
+            let size = self.sizes.get(&owner).copied().unwrap_or(0);
             let left = size.saturating_sub(u64::from(bucket) * bucket_len).min(bucket_len);
             let left = usize::try_from(left).expect("1 MiB at most");
             if !is_zero(&content[left..]) {
@@ -214,6 +243,7 @@ impl Check<'_> {
                 self.report.add(|| format!("block {}: an empty bucket is stored", at.0));
             }
             self.seen(geometry.bucket_blocks.into());
+            cells.start = cell.0 + 1;
         }
         Ok(())
     }

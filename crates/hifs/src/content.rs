@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tacita_block::is_zero;
+
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
-use crate::journal::{InFlight, SECTORS, is_zero, sectors};
+use crate::journal::{InFlight, SECTORS, sectors};
 use crate::medium::Medium;
 use crate::names::FileId;
 use crate::placement::Engine;

@@ -29,7 +29,7 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap};
 
-use tacita_block::BlockNo;
+use tacita_block::{BlockNo, is_zero};
 use tacita_secret::digest;
 
 use crate::error::{Result, damaged};
@@ -589,10 +589,4 @@ fn coalesce(runs: impl Iterator<Item = Run>) -> Vec<Run> {
 
 fn tag_of(content: &[u8]) -> u64 {
     u64_at(&digest(content), 0)
-}
-
-/// Whether all bytes are zero.
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    let words = bytes.chunks_exact(16);
-    words.remainder().iter().all(|&b| b == 0) && words.into_iter().all(|word| word == [0; 16])
 }

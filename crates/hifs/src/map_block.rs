@@ -3,6 +3,7 @@
 //! An entry is the owner key of its cell, or all zero when the cell is free; a block whose cells are
 //! all free is all zero. Format: docs/spec/hifs.md, section 4. Paper: HIFS, section 4.5.1.
 
+use tacita_block::is_zero;
 use tacita_secret::digest;
 
 use crate::error::{Result, damaged};
@@ -36,7 +37,7 @@ pub(crate) fn encode(occupant: impl Fn(u32) -> Option<(FileId, u32)>) -> Box<[u8
 /// # Errors
 /// [`crate::error::Kind::Damaged`] if the checksum or an entry is wrong.
 pub(crate) fn decode(block: &[u8]) -> Result<Vec<(u32, FileId, u32)>> {
-    if block.iter().all(|&b| b == 0) {
+    if is_zero(block) {
         return Ok(Vec::new());
     }
     if digest(&block[..CHECKSUM_AT])[..BLOCK_LEN - CHECKSUM_AT] != block[CHECKSUM_AT..BLOCK_LEN] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tacita_block::{
-    self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape,
+    self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape, is_zero,
 };
 
 use crate::engine::Engine;
@@ -90,7 +90,7 @@ impl Volume {
         if self.level == Level::PUBLIC || planted(Fault::HiddenBeats) {
             self.shared().note_public_change();
         }
-        if buf.len() >= ZEROES_LEN_MIN && buf.iter().all(|byte| *byte == 0) {
+        if buf.len() >= ZEROES_LEN_MIN && is_zero(buf) {
             let count = u32::try_from(buf.len() / BLOCK_LEN).expect("within the volume");
             return self.drop_blocks(first..first + count);
         }

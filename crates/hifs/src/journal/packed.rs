@@ -3,10 +3,11 @@
 //!
 //! Format: docs/spec/hifs.md, section 8.
 
+use tacita_block::is_zero;
+
 use crate::content::Block;
 use crate::error::{Result, damaged};
 use crate::geometry::BLOCK_LEN;
-use crate::journal::is_zero;
 
 const SECTOR_LEN: usize = 512;
 /// Sectors in a block.

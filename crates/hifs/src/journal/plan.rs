@@ -17,14 +17,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
-use tacita_block::BlockNo;
+use tacita_block::{BlockNo, is_zero};
 use tacita_secret::Digest;
 
 use super::layers::{self, Step, Way};
 use super::packed::{self, SECTORS, sectors};
 use super::records::{Record, encode, records_of};
 use super::sources::{Sources, read_cell};
-use super::{Contents, KIND_CLEAR, LAYERS_MAX, RECORDS_PER_BLOCK, Run, Sealed, coalesce, is_zero};
+use super::{Contents, KIND_CLEAR, LAYERS_MAX, RECORDS_PER_BLOCK, Run, Sealed, coalesce};
 use crate::content::{Block, Pending};
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};

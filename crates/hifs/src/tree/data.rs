@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tacita_block::is_zero;
 use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
 use super::walks::AHEAD_LEN;
@@ -10,7 +11,7 @@ use super::{Name, Node, State};
 use crate::content::{Content, Growth, Source, to_bucket};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
-use crate::journal::{SECTORS, is_zero};
+use crate::journal::SECTORS;
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;

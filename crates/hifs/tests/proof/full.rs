@@ -353,7 +353,7 @@ fn churn_at_high_load() {
                 }
             }
             hifs.sync().unwrap();
-            assert!(highest >= 93, "{layout:?}, seed {seed}: the load was {highest}% at most");
+            assert!(highest >= 90, "{layout:?}, seed {seed}: the load was {highest}% at most");
             let durability = tree(&hifs);
             let (_, other) = rebuilt(&parameters, &durability, seed);
             assert_same(&device.snapshot(), &other, &format!("{layout:?}, seed {seed}"));

@@ -1,43 +1,112 @@
 //! Who holds which cell: memory for what is stored, not for the size of the table.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::placement::Cell;
 
-/// Cells a leaf: one superframe of the largest order.
-const LEAF_CELLS: u32 = 64;
+/// Cells a leaf, a superframe of the largest order; and leaves a branch.
+const FANOUT: usize = 64;
 const FREE: u32 = u32::MAX;
 
-/// A sparse array from cell to slot.
+type Leaf = [u32; FANOUT];
+type Branch = [Option<Box<Leaf>>; FANOUT];
+
+/// A sparse array from cell to slot: branches of leaves, each there only while something is in it.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
-    leaves: HashMap<u32, Box<[u32; LEAF_CELLS as usize]>>,
+    branches: Vec<Option<Box<Branch>>>,
 }
 
 impl Cells {
     /// The slot that holds `cell`.
     pub(super) fn get(&self, cell: Cell) -> Option<u32> {
-        let leaf = self.leaves.get(&(cell.0 / LEAF_CELLS))?;
-        let slot = leaf[(cell.0 % LEAF_CELLS) as usize];
+        let (branch, leaf, at) = path(cell);
+        let slot = self.branches.get(branch)?.as_ref()?[leaf].as_ref()?[at];
         (slot != FREE).then_some(slot)
     }
 
     /// Gives `len` cells from `first` on to `slot`, or frees them.
     pub(super) fn set(&mut self, first: Cell, len: u32, slot: Option<u32>) {
-        for cell in first.0..first.0 + len {
-            let index = cell / LEAF_CELLS;
-            let leaf =
-                self.leaves.entry(index).or_insert_with(|| Box::new([FREE; LEAF_CELLS as usize]));
-            leaf[(cell % LEAF_CELLS) as usize] = slot.unwrap_or(FREE);
-            if slot.is_none() && cell % LEAF_CELLS == LEAF_CELLS - 1 || cell + 1 == first.0 + len {
-                self.drop_if_free(index);
+        let end = first.0 + len;
+        let mut from = first.0;
+        while from < end {
+            let (branch, leaf, at) = path(Cell(from));
+            let count = (end - from).min(low(FANOUT - at));
+            let cells = at..at + count as usize;
+            match slot {
+                Some(slot) => self.leaf_mut(branch, leaf)[cells].fill(slot),
+                None => self.free(branch, leaf, cells),
             }
+            from += count;
         }
     }
 
-    fn drop_if_free(&mut self, index: u32) {
-        if self.leaves.get(&index).is_some_and(|leaf| leaf.iter().all(|&slot| slot == FREE)) {
-            self.leaves.remove(&index);
+    fn leaf_mut(&mut self, branch: usize, leaf: usize) -> &mut Leaf {
+        if self.branches.len() <= branch {
+            self.branches.resize_with(branch + 1, || None);
         }
+        let leaves =
+            self.branches[branch].get_or_insert_with(|| Box::new([const { None }; FANOUT]));
+        leaves[leaf].get_or_insert_with(|| Box::new([FREE; FANOUT]))
+    }
+
+    fn free(&mut self, branch: usize, leaf: usize, cells: Range<usize>) {
+        let Some(leaves) = self.branches.get_mut(branch).and_then(Option::as_mut) else { return };
+        let Some(slots) = &mut leaves[leaf] else { return };
+        slots[cells].fill(FREE);
+        if slots.iter().all(|&slot| slot == FREE) {
+            leaves[leaf] = None;
+            if leaves.iter().all(Option::is_none) {
+                self.branches[branch] = None;
+            }
+        }
+    }
+}
+
+/// The branch of a cell, the leaf within that, and the place within that.
+const fn path(cell: Cell) -> (usize, usize, usize) {
+    let cell = cell.0 as usize;
+    (cell / (FANOUT * FANOUT), cell / FANOUT % FANOUT, cell % FANOUT)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most a leaf")]
+const fn low(count: usize) -> u32 {
+    count as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_held_and_freed_across_leaves_and_branches() {
+        let mut cells = Cells::default();
+        let edge = low(FANOUT * FANOUT);
+        cells.set(Cell(edge - 70), 140, Some(7));
+        cells.set(Cell(5), 1, Some(8));
+        let held: Vec<u32> = (0..2 * edge).filter(|&c| cells.get(Cell(c)).is_some()).collect();
+        assert_eq!(held, [5].into_iter().chain(edge - 70..edge + 70).collect::<Vec<_>>());
+        cells.set(Cell(edge - 3), 6, Some(9));
+        let around: Vec<_> = (edge - 4..edge + 4).map(|c| cells.get(Cell(c))).collect();
+        assert_eq!(around[0], Some(7));
+        assert!(around[1..7].iter().all(|slot| *slot == Some(9)));
+        assert_eq!(around[7], Some(7));
+        cells.set(Cell(edge - 70), 140, None);
+        assert_eq!(cells.get(Cell(5)), Some(8));
+        assert!((6..2 * edge).all(|c| cells.get(Cell(c)).is_none()));
+    }
+
+    #[test]
+    fn what_is_free_takes_no_room() {
+        let mut cells = Cells::default();
+        cells.set(Cell(u32::MAX - 64), 64, Some(1));
+        cells.set(Cell(3), 1, Some(2));
+        assert_eq!(cells.branches.iter().flatten().count(), 2);
+        cells.set(Cell(3), 1, None);
+        cells.set(Cell(u32::MAX - 64), 64, None);
+        assert_eq!(cells.branches.iter().flatten().count(), 0);
+        // What was never held is free, and may be freed.
+        cells.set(Cell(100), 100, None);
+        assert_eq!(cells.get(Cell(u32::MAX)), None);
     }
 }
