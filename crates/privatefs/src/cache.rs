@@ -63,13 +63,16 @@ struct Fetch {
     is_spoiled: bool,
 }
 
-/// Blocks in memory, so many at most besides those that wait for a commit.
+/// Blocks in memory, so many at most besides those that wait for a commit or are needed just now.
 #[derive(Debug)]
 pub(crate) struct Cache {
     entries: HashMap<Id, Entry>,
     /// Those that can go, the one that was not used for longest first.
     order: BTreeMap<u64, Id>,
     fetching: HashMap<Id, Fetch>,
+    /// What operations that are under way have fetched, and how many of them: it stays until they end,
+    /// or one that needs more than there is room for would never come to its end.
+    held: HashMap<Id, u32>,
     used: u64,
     changed: usize,
     len_max: usize,
@@ -81,6 +84,7 @@ impl Cache {
             entries: HashMap::new(),
             order: BTreeMap::new(),
             fetching: HashMap::new(),
+            held: HashMap::new(),
             used: 0,
             changed: 0,
             len_max,
@@ -91,8 +95,8 @@ impl Cache {
     pub(crate) fn get(&mut self, id: &Id) -> Result<Option<Bytes>, NotHere> {
         self.used += 1;
         let entry = self.entries.get_mut(id).ok_or(NotHere)?;
-        if !entry.is_pinned() {
-            self.order.remove(&entry.used);
+        // What cannot go is not in the order.
+        if self.order.remove(&entry.used).is_some() {
             self.order.insert(self.used, *id);
         }
         entry.used = self.used;
@@ -171,10 +175,44 @@ impl Cache {
                 let class = Class::Content;
                 let entry = Entry { class, now, before: None, flushing: 0, used: self.used };
                 self.entries.insert(*id, entry);
-                self.order.insert(self.used, *id);
+                self.may_go(id);
             }
         }
         self.shrink();
+    }
+
+    /// These blocks are needed until they are let go.
+    pub(crate) fn hold(&mut self, ids: &[Id]) {
+        for id in ids {
+            *self.held.entry(*id).or_default() += 1;
+            if let Some(entry) = self.entries.get(id) {
+                self.order.remove(&entry.used);
+            }
+        }
+    }
+
+    /// Who held these blocks needs them no more.
+    pub(crate) fn let_go(&mut self, ids: &[Id]) {
+        for id in ids {
+            if let Some(count) = self.held.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    self.held.remove(id);
+                    self.may_go(id);
+                }
+            }
+        }
+        self.shrink();
+    }
+
+    /// A block can go, unless somebody still needs it.
+    fn may_go(&mut self, id: &Id) {
+        if let Some(entry) = self.entries.get(id)
+            && !entry.is_pinned()
+            && !self.held.contains_key(id)
+        {
+            self.order.insert(entry.used, *id);
+        }
     }
 
     /// All changes, which from now on are in a commit that is under way.
@@ -211,9 +249,7 @@ impl Cache {
         for id in ids {
             if let Some(entry) = self.entries.get_mut(id) {
                 entry.flushing = entry.flushing.saturating_sub(1);
-                if !entry.is_pinned() {
-                    self.order.insert(entry.used, *id);
-                }
+                self.may_go(id);
             }
         }
         self.shrink();
@@ -251,6 +287,37 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_stays_until_it_is_let_go() {
+        let mut cache = Cache::new(2);
+        let ids: Vec<Id> = (0..6).map(|n| [n; 32]).collect();
+        let fetch = |cache: &mut Cache, ids: &[Id]| {
+            cache.begin_fetch(ids);
+            cache.hold(ids);
+            cache.end_fetch(ids, Some(vec![Some(Bytes::from_static(b"block")); ids.len()]));
+        };
+        let here = |cache: &mut Cache| ids.iter().filter(|id| cache.get(id).is_ok()).count();
+        fetch(&mut cache, &ids[..4]);
+        // A second one needs two of them, too.
+        cache.hold(&ids[..2]);
+        assert_eq!(here(&mut cache), 4);
+        cache.let_go(&ids[..4]);
+        assert_eq!(here(&mut cache), 2);
+        assert!(cache.get(&ids[0]).is_ok() && cache.get(&ids[1]).is_ok());
+        fetch(&mut cache, &ids[4..]);
+        assert_eq!(here(&mut cache), 4, "what is held is not in the way of others");
+        cache.clear();
+        assert_eq!(here(&mut cache), 0);
+        fetch(&mut cache, &ids[..2]);
+        cache.let_go(&ids[..2]);
+        assert_eq!(here(&mut cache), 2, "the second one has not ended");
+        cache.let_go(&ids[..2]);
+        cache.let_go(&ids[4..]);
+        fetch(&mut cache, &ids[2..4]);
+        cache.let_go(&ids[2..4]);
+        assert_eq!((here(&mut cache), cache.held.len()), (2, 0));
+    }
 
     /// However often it is written to before it is stored.
     #[test]

@@ -266,6 +266,20 @@ impl PrivateFs {
     }
 }
 
+/// What an operation has fetched; it is let go when that ends, however it does.
+struct Held<'a> {
+    core: &'a Core,
+    ids: Vec<Id>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            self.core.lock().cache.let_go(&self.ids);
+        }
+    }
+}
+
 /// Random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     tacita_secret::random().map_err(|e| Error::new(Kind::Store, format!("no random bytes: {e}")))
@@ -299,6 +313,7 @@ impl Core {
         }
         let mut asked = 0;
         let mut room_asked = false;
+        let mut held = Held { core: self, ids: Vec::new() };
         let result = loop {
             let mut guard = self.enter()?;
             let state = &mut *guard;
@@ -331,6 +346,8 @@ impl Core {
                 continue;
             }
             state.cache.begin_fetch(&missing);
+            state.cache.hold(&missing);
+            held.ids.extend(&missing);
             drop(guard);
             asked += missing.len();
             let found = self.read(&missing);
@@ -344,6 +361,7 @@ impl Core {
                 }
             }
         };
+        drop(held);
         if self.options.pad {
             self.pad(pad, asked)?;
         }

@@ -1,13 +1,16 @@
 //! Beside a file system in memory: the same operations, the same tree.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use tacita_privatefs::Options;
 use tacita_testkit::history::{Rng, step, tree};
-use tacita_testkit::{MemoryFs, by_name, env_number};
-use tacita_vfs::{FileSystem, FileType, NewNode, Timestamp};
+use tacita_testkit::{MemoryFs, Watchdog, by_name, env_number};
+use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
 
 use crate::world::{LIMITS, World};
+
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 /// Plays a history; the mount is ended and begun anew now and then.
 fn play(seed: u64, steps: u32, options: &Options) {
@@ -45,9 +48,38 @@ fn does_what_a_file_system_in_memory_does() {
 #[test]
 fn does_so_with_next_to_nothing_in_memory() {
     let options = Options { cache_blocks: 24, changed_max: 8, read_ahead: 1, ..Options::default() };
-    for seed in 100..100 + env_number("TACITA_GAMES", 4) {
+    let _watchdog = Watchdog::start("does_so_with_next_to_nothing_in_memory", TIME_MAX);
+    for seed in 100..100 + env_number("TACITA_GAMES", 11) {
         play(seed, 200, &options);
     }
+}
+
+/// What one operation needs is more than may stay in memory: it ends all the same.
+#[test]
+fn an_operation_may_need_more_than_may_stay_in_memory() {
+    let _watchdog = Watchdog::start("an_operation_may_need_more_than_may_stay", TIME_MAX);
+    let options = Options { cache_blocks: 3, read_ahead: 1, ..Options::default() };
+    let world = World::new();
+    let content: Vec<u8> = (0..100_000u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
+    let (fs, _) = world.mount_with(1, &options);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (file, _) = fs.create(fs.root(), "long".as_ref(), &new).unwrap();
+    fs.write(file, 0, &content, Stamps::NONE).unwrap();
+    fs.close().unwrap();
+    let fs = world.mount_with(2, &options).0;
+    // Two at a time, each in the way of the other.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (file, _) = fs.lookup(fs.root(), "long".as_ref()).unwrap();
+                let mut read = vec![0; content.len()];
+                assert_eq!(fs.read(file, 0, &mut read).unwrap(), content.len());
+                assert!(read == content);
+            });
+        }
+    });
+    fs.close().unwrap();
+    world.check("read");
 }
 
 #[test]
