@@ -99,7 +99,7 @@ def is_used(dependency, code):
     return re.search(rf"(?<![\w:]){name}(\s*::|\s+as\b|\s*;)", code) is not None
 
 
-# Asked for by crates/cli and fuzz for their features alone, so that libraries are not built twice.
+# Asked for by crates/cli for their features alone, so that libraries are not built twice.
 SHARED_BUILDS = {"num-traits", "serde_core", "tokio"}
 
 
@@ -115,12 +115,10 @@ def unused_dependencies():
                 shipped, tests = shipped + parts[0], tests + parts[1]
             else:
                 tests += "".join(code_of(file))
-        if folder.name == "fuzz":
-            shipped += tests
         usual, of_tests = manifest.get("dependencies", {}), manifest.get("dev-dependencies", {})
         asked |= {*usual, *of_tests}
         place = f"{folder.relative_to(ROOT)}/Cargo.toml"
-        if folder.name in ("cli", "fuzz"):
+        if folder.name == "cli":
             usual = {name: how for name, how in usual.items() if name not in SHARED_BUILDS}
             of_tests = {name: how for name, how in of_tests.items() if name not in SHARED_BUILDS}
         for name in usual:

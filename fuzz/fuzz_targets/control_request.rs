@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::control_request`.
+//! See `tacita_hostile::control_request`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::control_request(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::control_request(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::directory_page`.
+//! See `tacita_hostile::directory_page`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::directory_page(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::directory_page(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::dnefs::dump`.
+//! See `tacita_hostile::dnefs::dump`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::dnefs::dump(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::dnefs::dump(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::dnefs::mount`.
+//! See `tacita_hostile::dnefs::mount`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::dnefs::mount(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::dnefs::mount(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::dnefs::record`.
+//! See `tacita_hostile::dnefs::record`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::dnefs::record(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::dnefs::record(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::fist::extension`.
+//! See `tacita_hostile::fist::extension`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::fist::extension(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::fist::extension(bytes));

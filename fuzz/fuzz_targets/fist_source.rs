@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::fist::source`.
+//! See `tacita_hostile::fist::source`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::fist::source(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::fist::source(bytes));

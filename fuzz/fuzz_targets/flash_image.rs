@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::flash::image`.
+//! See `tacita_hostile::flash::image`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::flash::image(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::flash::image(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::image_open`.
+//! See `tacita_hostile::image_open`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::image_open(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::image_open(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::journal`.
+//! See `tacita_hostile::journal`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::journal(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::journal(bytes));

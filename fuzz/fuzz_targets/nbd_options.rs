@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::nbd::options`.
+//! See `tacita_hostile::nbd::options`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::nbd::options(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::nbd::options(bytes));

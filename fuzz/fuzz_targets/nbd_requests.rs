@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::nbd::requests`.
+//! See `tacita_hostile::nbd::requests`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::nbd::requests(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::nbd::requests(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::agreement`.
+//! See `tacita_hostile::oram::agreement`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::agreement(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::agreement(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::engine`.
+//! See `tacita_hostile::oram::engine`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::engine(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::engine(bytes));

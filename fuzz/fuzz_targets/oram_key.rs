@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::key`.
+//! See `tacita_hostile::oram::key`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::key(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::key(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::lease`.
+//! See `tacita_hostile::oram::lease`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::lease(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::lease(bytes));

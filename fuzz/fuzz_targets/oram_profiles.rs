@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::profiles`.
+//! See `tacita_hostile::oram::profiles`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::profiles(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::profiles(bytes));

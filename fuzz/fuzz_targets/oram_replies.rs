@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::replies`.
+//! See `tacita_hostile::oram::replies`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::replies(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::replies(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::requests`.
+//! See `tacita_hostile::oram::requests`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::requests(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::requests(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::oram::trace`.
+//! See `tacita_hostile::oram::trace`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::oram::trace(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::oram::trace(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::pddm::superblock`.
+//! See `tacita_hostile::pddm::superblock`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::pddm::superblock(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::pddm::superblock(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::pddm::units`.
+//! See `tacita_hostile::pddm::units`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::pddm::units(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::pddm::units(bytes));

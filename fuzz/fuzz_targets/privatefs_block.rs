@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::privatefs::block`.
+//! See `tacita_hostile::privatefs::block`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::privatefs::block(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::privatefs::block(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::purge_rules`.
+//! See `tacita_hostile::purge_rules`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::purge_rules(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::purge_rules(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::spool_folder`.
+//! See `tacita_hostile::spool_folder`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::spool_folder(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::spool_folder(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::spool_intent`.
+//! See `tacita_hostile::spool_intent`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::spool_intent(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::spool_intent(bytes));

@@ -1,5 +1,5 @@
-//! See `tacita_fuzz::spool_record`.
+//! See `tacita_hostile::spool_record`.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_fuzz::spool_record(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tacita_hostile::spool_record(bytes));

@@ -1,7 +1,8 @@
-//! Writes a corpus to begin with: `cargo run --example seeds`.
+//! Writes a corpus to begin with: `cargo run -p tacita-hostile --example seeds`.
 
 fn main() -> std::io::Result<()> {
-    for (n, page) in tacita_fuzz::pages().into_iter().enumerate() {
+    std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz"))?;
+    for (n, page) in tacita_hostile::pages().into_iter().enumerate() {
         std::fs::create_dir_all("corpus/directory_page")?;
         std::fs::write(format!("corpus/directory_page/page-{n}"), page)?;
     }
@@ -52,20 +53,20 @@ fn main() -> std::io::Result<()> {
         [("a-folder", b"folder-010000000c0000002a000000"), ("half-a-digit", b"folder-01020304050")];
     write_all("spool_folder", &names)?;
     for (target, seeds) in [
-        ("nbd_options", tacita_fuzz::nbd::option_seeds()),
-        ("nbd_requests", tacita_fuzz::nbd::request_seeds()),
-        ("flash_image", tacita_fuzz::flash::seeds()),
+        ("nbd_options", tacita_hostile::nbd::option_seeds()),
+        ("nbd_requests", tacita_hostile::nbd::request_seeds()),
+        ("flash_image", tacita_hostile::flash::seeds()),
     ] {
         let seeds: Vec<_> = seeds.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
         write_all(target, &seeds)?;
     }
-    for (target, name, bytes) in tacita_fuzz::dnefs::seeds() {
+    for (target, name, bytes) in tacita_hostile::dnefs::seeds() {
         write_all(target, &[(name, &bytes)])?;
     }
-    for (target, name, bytes) in tacita_fuzz::privatefs::seeds() {
+    for (target, name, bytes) in tacita_hostile::privatefs::seeds() {
         write_all(target, &[(name, &bytes)])?;
     }
-    for (target, name, bytes) in tacita_fuzz::oram::seeds() {
+    for (target, name, bytes) in tacita_hostile::oram::seeds() {
         write_all(target, &[(name, &bytes)])?;
     }
     Ok(())

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tacita_block::{Geometry, MemoryDevice};
 use tacita_nbd::negotiation::{Facts, Negotiation, Next, OPTION_HEAD_LEN_BYTES, parse_option_head};
+#[allow(clippy::wildcard_imports, reason = "a client says all that there is to say")]
 use tacita_nbd::protocol::*;
 use tacita_nbd::request::{Cookie, REQUEST_LEN_BYTES, Request, Terms};
 use tacita_nbd::{Export, Listener, Server};

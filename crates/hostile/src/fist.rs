@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use tacita_fist::{Extension, Folder, Kernel, instrument};
 
 static KERNEL: LazyLock<Kernel> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/fist/tests/kernel");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fist/tests/kernel");
     Kernel::read(&folder).unwrap()
 });
 

@@ -1,4 +1,4 @@
-//! Blocks of PrivateFS from bytes that a fuzzer chooses: of somebody who has the key.
+//! Blocks of `PrivateFS` from bytes that a fuzzer chooses: of somebody who has the key.
 
 use std::sync::{Arc, LazyLock};
 

@@ -23,9 +23,9 @@ pub mod oram;
 pub mod pddm;
 pub mod privatefs;
 
-#[path = "../../crates/hifs/tests/proof/hostile.rs"]
+#[path = "../../hifs/tests/proof/hostile.rs"]
 mod hostile;
-#[path = "../../crates/hifs/tests/proof/images.rs"]
+#[path = "../../hifs/tests/proof/images.rs"]
 mod images;
 
 /// A valid image of 1 MiB with something in every table.

@@ -49,7 +49,7 @@ pub fn key(bytes: &[u8]) {
     let is_sealed = file.is_sealed();
     match file.open(None) {
         Ok(key) => {
-            let hex: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = key.expose().iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
             let text = String::from_utf8_lossy(bytes).to_lowercase();
             assert!(!is_sealed && text.contains(&hex), "another key than the file's");
         }
@@ -242,6 +242,7 @@ pub fn profiles(bytes: &[u8]) {
 }
 
 /// A corpus for all to begin with: target, name, bytes.
+#[expect(clippy::too_many_lines, reason = "a list")]
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let request = |number, request| codec().encode_request(number, &request).unwrap().to_vec();
     let answer = |number, answer| codec().encode_answer(number, &answer).unwrap().to_vec();
