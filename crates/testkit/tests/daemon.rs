@@ -174,6 +174,29 @@ fn unmount_refuses_while_in_use() {
     assert!(server.end().0.success());
 }
 
+/// Whoever holds a file for a moment does not make it fail. On a busy machine a moment may be long,
+/// so it is tried a few times.
+#[test]
+fn unmount_waits_for_what_is_in_use_for_a_moment() {
+    let unmounts = || -> Option<bool> {
+        let mut server = Server::start("unmount_waits_for_what_is_in_use", &[])?;
+        let file = File::create(server.dir().join("f")).unwrap();
+        let done = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(file);
+            });
+            unmount_within(server.dir(), WAIT_MAX)
+        });
+        if done.is_err() {
+            unmount_within(server.dir(), WAIT_MAX).unwrap();
+        }
+        assert!(server.end().0.success());
+        Some(done.is_ok())
+    };
+    assert!((0..10).any(|_| unmounts() != Some(false)), "in use, ten times");
+}
+
 #[test]
 fn other_programs_can_unmount() {
     for (program, arguments) in [("umount", &[][..]), ("fusermount3", &["-u"][..])] {

@@ -15,7 +15,9 @@ use tacita_daemon::{Interrupts, ServingLock};
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::MountOptions;
-use super::mount_table::{detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy};
+use super::mount_table::{
+    detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy, unmount_patiently,
+};
 use super::sync_timer::{Schedule, SyncTimer};
 use crate::{Error, FileSystem, Kind, Posix, Result};
 
@@ -329,18 +331,6 @@ impl Drop for Mount {
     }
 }
 
-/// A mount is busy for a moment after the last program has left it.
-fn unmount_patiently(dir: &Path) -> Result<()> {
-    const STEP: Duration = Duration::from_millis(50);
-    for _ in 0..40 {
-        match unmount_busy(dir) {
-            Err(e) if e.kind() == Kind::Busy => System.wait(STEP),
-            done => return done,
-        }
-    }
-    unmount_busy(dir)
-}
-
 /// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out
 /// of sight, to end with its last user.
 ///
@@ -359,7 +349,7 @@ pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
             let mut is_first = true;
             while interrupts.wait() {
                 log::info!("a signal: unmounting");
-                let done = if is_first { unmount_patiently(&dir) } else { detach(&dir) };
+                let done = if is_first { unmount_patiently(&dir, None) } else { detach(&dir) };
                 if let Err(e) = done {
                     log::warn!("not unmounted ({}); another signal detaches it", e.kind());
                 }

@@ -5,14 +5,20 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use tacita_clock::{Clock, System};
 
 use crate::{Error, Kind, Result};
 
 /// The helper by which ordinary users mount and unmount.
 const HELPER: &str = "fusermount3";
+
+/// How long a mount may be in use before that is an error, and how often it is looked at.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(50);
 
 /// A mount, as `/proc/self/mountinfo` shows it.
 #[derive(Debug)]
@@ -105,6 +111,33 @@ pub(super) fn unmount_busy(dir: &Path) -> Result<()> {
     take_away(dir, UnmountFlags::NOFOLLOW, &["-u", "-q"])
 }
 
+/// Takes the mount on `dir` away as soon as it is not in use, for it is so for a moment after the last
+/// program has left it, and while a process is being started by one that has files open there.
+/// `deadline` is a time of [`System`] by which it is given up in any case.
+///
+/// # Errors
+/// As [`unmount_busy`].
+pub(super) fn unmount_patiently(dir: &Path, deadline: Option<Duration>) -> Result<()> {
+    once_unused(&System, deadline, || unmount_busy(dir))
+}
+
+fn once_unused(
+    clock: &impl Clock,
+    deadline: Option<Duration>,
+    mut unmount: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let patience = clock.monotonic() + BUSY_MAX;
+    let give_up = deadline.map_or(patience, |deadline| deadline.min(patience));
+    loop {
+        match unmount() {
+            Err(e) if e.kind() == Kind::Busy && clock.monotonic() < give_up => {
+                clock.wait(BUSY_STEP);
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Takes the mount on `dir` out of sight; it ends when its last user is gone.
 ///
 /// # Errors
@@ -165,6 +198,10 @@ pub(super) fn has_helper() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use tacita_clock::Simulated;
+
     use super::*;
 
     #[test]
@@ -176,5 +213,45 @@ mod tests {
         assert_eq!(found.options, "rw,user_id=7");
         assert!(parse(row, b"/mnt").is_none());
         assert!(parse(b"", b"/").is_none());
+    }
+
+    /// In use for so long: how it ends, and how often it was tried.
+    fn in_use_for(time: Duration, deadline: Option<Duration>) -> (Result<()>, u32) {
+        let clock = Simulated::at(SystemTime::UNIX_EPOCH);
+        std::thread::scope(|scope| {
+            let unmounting = scope.spawn(|| {
+                let mut tries = 0;
+                let done = once_unused(&clock, deadline, || {
+                    tries += 1;
+                    let in_use = clock.monotonic() < time;
+                    if in_use { Err(Error::new(Kind::Busy, "in use")) } else { Ok(()) }
+                });
+                (done, tries)
+            });
+            while !unmounting.is_finished() {
+                clock.advance_to_next();
+                std::thread::yield_now();
+            }
+            unmounting.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn what_is_in_use_for_a_moment_is_waited_for() {
+        let (done, tries) = in_use_for(Duration::ZERO, None);
+        assert_eq!((done.is_ok(), tries), (true, 1));
+        let (done, tries) = in_use_for(BUSY_MAX / 2, None);
+        assert!(done.is_ok() && tries > 1, "{done:?} after {tries} tries");
+        let (done, _) = in_use_for(BUSY_MAX + BUSY_STEP, None);
+        assert_eq!(done.unwrap_err().kind(), Kind::Busy);
+        let (done, tries) = in_use_for(BUSY_MAX / 2, Some(BUSY_STEP));
+        assert_eq!((done.unwrap_err().kind(), tries), (Kind::Busy, 2), "it had less time");
+    }
+
+    #[test]
+    fn other_errors_are_told_at_once() {
+        let clock = Simulated::at(SystemTime::UNIX_EPOCH);
+        let refused = || Err(Error::new(Kind::NotPermitted, "no"));
+        assert_eq!(once_unused(&clock, None, refused).unwrap_err().kind(), Kind::NotPermitted);
     }
 }

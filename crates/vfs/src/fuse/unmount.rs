@@ -11,14 +11,11 @@ use tacita_daemon::control::{Client, Request};
 use tacita_daemon::{Ending, Failure, Watch};
 
 use super::holders::{Holder, holders};
-use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_busy};
+use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_patiently};
 use crate::{Error, Kind, Result};
 
 /// How often the lock is looked at while waiting.
 const WAIT_STEP: Duration = Duration::from_millis(10);
-/// How long a mount may be in use before that is an error: a look at a file, or a process that is
-/// just being started and has all files of the one that starts it, is over before.
-const BUSY_MAX: Duration = Duration::from_millis(500);
 /// How long is waited before a look at what it is waited for.
 const LOOK_AFTER: Duration = Duration::from_secs(4);
 
@@ -61,7 +58,7 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
         // Without its server a mount can only be cleared, and programs that use it get errors
         // already: it need not wait for them.
         let served = watch.as_ref().is_none_or(Watch::is_served);
-        let done = if served { once_unused(&System, || unmount_busy(&dir)) } else { detach(&dir) };
+        let done = if served { unmount_patiently(&dir, deadline) } else { detach(&dir) };
         match done {
             Ok(()) => {}
             Err(e) if e.kind() == Kind::NotFound => {}
@@ -110,19 +107,6 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     }
 }
 
-/// Unmounts again and again while it is in use, for as long as that may be.
-fn once_unused(clock: &impl Clock, mut unmount: impl FnMut() -> Result<()>) -> Result<()> {
-    let give_up = clock.monotonic() + BUSY_MAX;
-    loop {
-        match unmount() {
-            Err(e) if e.kind() == Kind::Busy && clock.monotonic() < give_up => {
-                clock.wait(WAIT_STEP);
-            }
-            done => return done,
-        }
-    }
-}
-
 /// Somebody else has the mount too: it is safe, but goes on.
 fn held(dir: &Path, holder: &Holder) -> Error {
     let safe = match sync_of(&holder.device) {
@@ -166,52 +150,4 @@ pub(super) fn canonical(dir: &Path) -> Result<PathBuf> {
         };
         Error::new(kind, format!("{}: {e}", dir.display())).because(e)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::SystemTime;
-
-    use tacita_clock::Simulated;
-
-    use super::*;
-
-    /// In use for so long: how it ends, and how often it was tried.
-    fn in_use_for(time: Duration) -> (Result<()>, u32) {
-        let clock = Simulated::at(SystemTime::UNIX_EPOCH);
-        let tries = AtomicU32::new(0);
-        let done = std::thread::scope(|scope| {
-            let unmounting = scope.spawn(|| {
-                once_unused(&clock, || {
-                    tries.fetch_add(1, Ordering::Relaxed);
-                    let in_use = clock.monotonic() < time;
-                    if in_use { Err(Error::new(Kind::Busy, "in use")) } else { Ok(()) }
-                })
-            });
-            while !unmounting.is_finished() {
-                clock.advance_to_next();
-                std::thread::yield_now();
-            }
-            unmounting.join().unwrap()
-        });
-        (done, tries.into_inner())
-    }
-
-    #[test]
-    fn what_is_in_use_for_a_moment_is_waited_for() {
-        let (done, tries) = in_use_for(Duration::ZERO);
-        assert_eq!((done.is_ok(), tries), (true, 1));
-        let (done, tries) = in_use_for(BUSY_MAX / 2);
-        assert!(done.is_ok() && tries > 1, "{done:?} after {tries} tries");
-        let (done, _) = in_use_for(BUSY_MAX + WAIT_STEP);
-        assert_eq!(done.unwrap_err().kind(), Kind::Busy);
-    }
-
-    #[test]
-    fn other_errors_are_told_at_once() {
-        let clock = Simulated::at(SystemTime::UNIX_EPOCH);
-        let refused = || Err(Error::new(Kind::NotPermitted, "no"));
-        assert_eq!(once_unused(&clock, refused).unwrap_err().kind(), Kind::NotPermitted);
-    }
 }
