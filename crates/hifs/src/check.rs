@@ -14,7 +14,7 @@ use crate::placement::Cell;
 use crate::tree::State;
 
 /// Blocks that are read at once.
-const READ_BLOCKS: u64 = 256;
+const READ_BLOCKS: usize = 256;
 /// Findings beyond this are counted, not listed.
 const FINDINGS_MAX: usize = 100;
 
@@ -58,7 +58,7 @@ impl Hifs {
         let mut check = Check {
             state: &state,
             sizes: state.nodes.iter().map(|(_, node)| (node.id, node.size)).collect(),
-            buffer: vec![0; usize::try_from(READ_BLOCKS).expect("a few") * BLOCK_LEN],
+            buffer: vec![0; READ_BLOCKS * BLOCK_LEN],
             report: Report::default(),
             progress,
         };
@@ -98,20 +98,30 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Reads a run in long pieces; `look` is shown the number of each one's first block, and the piece.
+    fn read_run(
+        &mut self,
+        run: Range<u64>,
+        mut look: impl FnMut(&mut Report, u64, &[u8]),
+    ) -> Result<()> {
+        for first in run.clone().step_by(READ_BLOCKS) {
+            let count = usize::try_from(run.end - first).unwrap_or(READ_BLOCKS).min(READ_BLOCKS);
+            let piece = &mut self.buffer[..count * BLOCK_LEN];
+            self.state.medium.read(BlockNo(first), piece)?;
+            look(&mut self.report, first, piece);
+        }
+        Ok(())
+    }
+
     fn expect_zero(&mut self, at: BlockNo, count: u64, what: &str) -> Result<()> {
-        let mut done = 0;
-        while done < count {
-            let now = (count - done).min(READ_BLOCKS);
-            let bytes = &mut self.buffer[..usize::try_from(now).expect("a few") * BLOCK_LEN];
-            self.state.medium.read(BlockNo(at.0 + done), bytes)?;
-            for (i, block) in (0..).zip(bytes.chunks_exact(BLOCK_LEN)) {
-                if !is_zero(block) {
-                    self.report.add(|| format!("block {}: {what} is not zero", at.0 + done + i));
+        self.read_run(at.0..at.0 + count, |report, first, piece| {
+            for (block, content) in (first..).zip(piece.chunks_exact(BLOCK_LEN)) {
+                if !is_zero(content) {
+                    report.add(|| format!("block {block}: {what} is not zero"));
                 }
             }
-            done += now;
-            self.seen(now);
-        }
+        })?;
+        self.seen(count);
         Ok(())
     }
 
@@ -134,18 +144,11 @@ impl Check<'_> {
     /// What holds the image may be longer, but tells nothing there.
     fn behind(&mut self) -> Result<()> {
         let image_blocks = self.state.superblock.geometry.image_blocks;
-        let count = self.state.medium.blocks().saturating_sub(image_blocks);
-        let mut first = 0;
-        while first < count {
-            let now = (count - first).min(READ_BLOCKS);
-            let bytes = &mut self.buffer[..usize::try_from(now).expect("a few") * BLOCK_LEN];
-            self.state.medium.read(BlockNo(image_blocks + first), bytes)?;
-            if !is_zero(bytes) {
-                self.report.add(|| format!("behind block {}: not zero", image_blocks + first));
+        self.read_run(image_blocks..self.state.medium.blocks(), |report, first, piece| {
+            if !is_zero(piece) {
+                report.add(|| format!("behind block {first}: not zero"));
             }
-            first += now;
-        }
-        Ok(())
+        })
     }
 
     /// A crash leaves files that were in use without a name; they are not part of the tree.
@@ -188,18 +191,24 @@ impl Check<'_> {
         group * len..(group + 1) * len
     }
 
-    /// The first of these cells of a group that is occupied; those before it are zero.
-    fn occupied(&mut self, table: Table, cells: Range<u32>) -> Result<Option<Cell>> {
+    /// Expects zeros in these cells of a group up to the first that is occupied: which that is, and what
+    /// lies there.
+    fn pass_free(
+        &mut self,
+        table: Table,
+        mut cells: Range<u32>,
+    ) -> Result<Option<(Cell, (FileId, u32))>> {
         let state = self.state;
         let geometry = &state.superblock.geometry;
         let (engine, blocks, what) = match table {
             Table::Buckets => (&state.buckets, geometry.bucket_blocks, "a free bucket"),
             Table::Pages => (&state.pages, 1, "a free page"),
         };
-        let found = cells.clone().map(Cell).find(|cell| engine.occupant(*cell).is_some());
-        let free = found.map_or(cells.end, |cell| cell.0) - cells.start;
+        let first = cells.start;
+        let found = cells.find_map(|cell| Some((Cell(cell), engine.occupant(Cell(cell))?)));
+        let free = found.map_or(cells.end, |(cell, _)| cell.0) - first;
         if free > 0 {
-            let at = geometry.cell_start(table, Cell(cells.start));
+            let at = geometry.cell_start(table, Cell(first));
             self.expect_zero(at, u64::from(free) * u64::from(blocks), what)?;
         }
         Ok(found)
@@ -208,9 +217,9 @@ impl Check<'_> {
     fn pages(&mut self, group: u32) -> Result<()> {
         let state = self.state;
         let mut cells = self.cells(Table::Pages, group);
-        while let Some(cell) = self.occupied(Table::Pages, cells.clone())? {
+        while let Some((cell, (id, _))) = self.pass_free(Table::Pages, cells.clone())? {
             let at = state.superblock.geometry.cell_start(Table::Pages, cell);
-            match state.pages.occupant(cell).and_then(|(id, _)| state.page_keys.get(&id)) {
+            match state.page_keys.get(&id) {
                 Some(key) => {
                     let want = state.encode_page(*key)?;
                     self.expect(at, &want, "a page of the inode table")?;
@@ -228,9 +237,8 @@ impl Check<'_> {
         let bucket_len = geometry.bucket_len_bytes();
         let mut content = vec![0; usize::try_from(bucket_len).expect("1 MiB at most")];
         let mut cells = self.cells(Table::Buckets, group);
-        while let Some(cell) = self.occupied(Table::Buckets, cells.clone())? {
+        while let Some((cell, (owner, bucket))) = self.pass_free(Table::Buckets, cells.clone())? {
             let at = geometry.cell_start(Table::Buckets, cell);
-            let (owner, bucket) = state.buckets.occupant(cell).expect("it was found");
             state.medium.read(at, &mut content)?;
             let size = self.sizes.get(&owner).copied().unwrap_or(0);
             let left = size.saturating_sub(u64::from(bucket) * bucket_len).min(bucket_len);

@@ -92,7 +92,10 @@ const FILLERS: [(&str, Filler); 7] = [
 ];
 
 fn some_file(fs: &Hifs, n: u64) -> Option<NodeId> {
-    let name = format!("f{n}");
+    file(fs, &format!("f{n}"))
+}
+
+fn file(fs: &Hifs, name: &str) -> Option<NodeId> {
     match fs.lookup(fs.root(), name.as_ref()) {
         Ok((node, _)) => Some(node),
         Err(_) => room(fs.create(fs.root(), name.as_ref(), &new(FileType::File))).map(|(n, _)| n),
@@ -334,16 +337,18 @@ fn churn_at_high_load() {
             let limits = Limits { names: 20, size_max: 120_000, write_max: 60_000 };
             let mut highest = 0;
             for n in 0..150 {
-                // Ballast keeps the load high whatever the steps do.
-                let _ = some_file(&hifs, 0).map(|node| {
-                    let (used, all) = hifs.load(Table::Buckets);
-                    if used * 100 < all * 95 {
+                // Ballast keeps the load high whatever the steps do; they may trade its name for a folder's.
+                let is_file = |node: &NodeId| hifs.attr(*node).unwrap().kind == FileType::File;
+                if let Some(node) = file(&hifs, "ballast").filter(is_file) {
+                    for _ in 0..20 {
+                        let (used, all) = hifs.load(Table::Buckets);
+                        if used * 100 >= all * 95 {
+                            break;
+                        }
                         let at = rng.below(150) * 4096;
-                        room(hifs.write(node, at, &rng.bytes(20_000), Stamps::NONE))
-                    } else {
-                        None
+                        room(hifs.write(node, at, &rng.bytes(20_000), Stamps::NONE));
                     }
-                });
+                }
                 step(&hifs, &mut rng, &limits);
                 if n % 5 == 0 {
                     hifs.sync().unwrap_or_else(|e| panic!("{layout:?}, {seed}, {n}: {e}"));
@@ -353,7 +358,7 @@ fn churn_at_high_load() {
                 }
             }
             hifs.sync().unwrap();
-            assert!(highest >= 90, "{layout:?}, seed {seed}: the load was {highest}% at most");
+            assert!(highest >= 93, "{layout:?}, seed {seed}: the load was {highest}% at most");
             let durability = tree(&hifs);
             let (_, other) = rebuilt(&parameters, &durability, seed);
             assert_same(&device.snapshot(), &other, &format!("{layout:?}, seed {seed}"));

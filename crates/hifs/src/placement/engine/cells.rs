@@ -11,7 +11,8 @@ const FREE: u32 = u32::MAX;
 type Leaf = [u32; FANOUT];
 type Branch = [Option<Box<Leaf>>; FANOUT];
 
-/// A sparse array from cell to slot: branches of leaves, each there only while something is in it.
+/// A sparse array from cell to slot: branches of leaves, each there only while something is in it, and
+/// a word for each branch up to the last that ever was.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
     branches: Vec<Option<Box<Branch>>>,
