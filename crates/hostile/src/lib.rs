@@ -89,7 +89,7 @@ pub fn directory_page(bytes: &[u8]) {
     let pages: Vec<usize> = (0..geometry.pages.cells())
         .map(|cell| geometry.cell_start(Table::Pages, Cell(cell)).0)
         .map(|block| usize::try_from(block).unwrap() * BLOCK_LEN)
-        .filter(|at| image[*at..at + BLOCK_LEN].iter().any(|byte| *byte != 0))
+        .filter(|at| !tacita_block::is_zero(&image[*at..at + BLOCK_LEN]))
         .collect();
     let at = pages[usize::from(*which) % pages.len()];
     let mut image = image.clone();
@@ -110,7 +110,7 @@ pub fn pages() -> Vec<Vec<u8>> {
     let (image, geometry) = &*BASE;
     let blocks = (0..geometry.pages.cells()).map(|c| geometry.cell_start(Table::Pages, Cell(c)).0);
     let pages = blocks.map(|b| &image[usize::try_from(b).unwrap() * BLOCK_LEN..][..BLOCK_LEN]);
-    let used = pages.filter(|page| page.iter().any(|byte| *byte != 0));
+    let used = pages.filter(|page| !tacita_block::is_zero(page));
     (0..)
         .zip(used)
         .map(|(which, page)| {

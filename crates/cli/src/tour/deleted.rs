@@ -71,7 +71,7 @@ fn disks_drawn(plain: &[u8], purged: &[u8]) -> String {
     let holds = |block: &[u8], mark: &str| super::ward::count(block, mark) > 0;
     let class = |_: usize, block: &[u8]| match block {
         block if holds(block, CONTENT) || holds(block, NAME) => blocks::DELETED,
-        block if block.iter().all(|byte| *byte == 0) => blocks::EMPTY,
+        block if tacita_block::is_zero(block) => blocks::EMPTY,
         block if block.chunks(512).all(is_overwritten) => OVERWRITTEN,
         _ => blocks::IN_USE,
     };
@@ -83,7 +83,7 @@ fn disks_drawn(plain: &[u8], purged: &[u8]) -> String {
 /// Whether a sector holds zeros alone, behind a mark by which it is known again when it is read back.
 fn is_overwritten(sector: &[u8]) -> bool {
     let (mark, rest) = sector.split_at(16);
-    mark.iter().any(|byte| *byte != 0) && rest.iter().all(|byte| *byte == 0)
+    mark.iter().any(|byte| *byte != 0) && tacita_block::is_zero(rest)
 }
 
 /// Makes an image, fills it, and has it deleted from; why not, where the machine cannot.

@@ -132,7 +132,7 @@ fn pair(what: &str, a: &[u8], b: &[u8]) -> [Device; 2] {
     let class = |other: &[u8], at: usize, block: &[u8]| match block {
         block if count(block, &deleted) > 0 => blocks::DELETED,
         block if block != &other[at * 4096..][..4096] => blocks::DIFFERENT,
-        block if block.iter().all(|byte| *byte == 0) => blocks::EMPTY,
+        block if tacita_block::is_zero(block) => blocks::EMPTY,
         _ => blocks::IN_USE,
     };
     [("A", a, b), ("B", b, a)].map(|(story, image, other)| {

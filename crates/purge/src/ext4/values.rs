@@ -185,7 +185,7 @@ impl Values {
         let Place::Device(at) = entry.place else {
             return Ok(true);
         };
-        if entry.value.iter().all(|byte| *byte == 0) {
+        if tacita_block::is_zero(&entry.value) {
             // What is cleared looks the same.
             return Ok(false);
         }

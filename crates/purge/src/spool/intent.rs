@@ -81,7 +81,7 @@ impl Intent {
     /// # Errors
     /// What is wrong with the bytes.
     pub fn decode(bytes: &[u8; INTENT_LEN]) -> Result<Option<Self>, Damage> {
-        if bytes.iter().all(|b| *b == 0) {
+        if tacita_block::is_zero(bytes) {
             return Ok(None);
         }
         if !bytes.starts_with(&MAGIC) {

@@ -139,7 +139,7 @@ impl Record {
     /// # Errors
     /// What is wrong with the bytes.
     pub fn decode(bytes: &[u8; RECORD_LEN]) -> Result<Option<Self>, Damage> {
-        if bytes.iter().all(|b| *b == 0) {
+        if tacita_block::is_zero(bytes) {
             return Ok(None);
         }
         check(bytes, &RECORD_MAGIC)?;
