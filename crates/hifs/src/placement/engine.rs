@@ -2,12 +2,13 @@
 //! only what changes.
 //!
 //! A piece remembers nothing; the piece that turned it away remembers it as a *waiter*. When that
-//! piece goes, its waiters are looked at again. Pieces are handled in strictly decreasing
-//! preference, so every decision is final and every bucket moves at most once a batch (proof
-//! sketch: design note, section 2.4).
+//! piece goes, its waiters are looked at again. In cyclic layouts these follow from where everything
+//! lies (`runs`). Pieces are handled in strictly decreasing preference, so every decision is final
+//! and every bucket moves at most once a batch (proof sketch: design note, section 2.4).
 
 mod cells;
 mod load;
+mod runs;
 mod waiters;
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use super::piece::{Cell, Owner, Piece, Rank, pieces_of_chunk};
 use super::procedures::Procedures;
 use cells::Cells;
 pub use load::Entry;
+use runs::{Overflow, Place, Runs};
 use waiters::Waiters;
 
 /// The new set of stored buckets of one owner.
@@ -105,7 +107,10 @@ pub struct Engine {
     procedures: Box<dyn Procedures>,
     slots: Vec<Slot>,
     vacant: Vec<u32>,
+    /// Whether the layout is cyclic: then there are no waiters, otherwise there is no overflow.
+    cyclic: bool,
     waiters: Waiters,
+    overflow: Overflow,
     volumes: HashMap<u128, Volume>,
     cells: Cells,
     stored: u64,
@@ -117,6 +122,7 @@ struct Batch {
     queue: BinaryHeap<Reverse<(Rank, u32)>>,
     old: HashMap<(u128, u32), Cell>,
     touched: Vec<u32>,
+    runs: Runs,
     work: Work,
 }
 
@@ -133,11 +139,19 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     /// An empty table.
     pub fn new(procedures: Box<dyn Procedures>) -> Self {
+        let some = procedures.piece(&Owner { id: 0, home: 0 }, 0, 0, 0);
+        let cyclic = procedures.start(&some).is_some();
+        assert!(
+            !cyclic || procedures.order_max() == 0,
+            "pieces of cyclic layouts are single cells"
+        );
         Self {
             procedures,
             slots: Vec::new(),
             vacant: Vec::new(),
+            cyclic,
             waiters: Waiters::default(),
+            overflow: Overflow::default(),
             volumes: HashMap::new(),
             cells: Cells::default(),
             stored: 0,
@@ -261,13 +275,17 @@ impl Engine {
         }
         for &slot in &dead {
             self.remember(slot, &mut batch);
-            self.vacate(slot);
+            self.leave(slot, &mut batch);
             let slot = &mut self.slots[slot as usize];
             slot.alive = false;
             slot.generation += 1;
         }
-        for &slot in &dead {
-            self.wake(slot, &mut batch);
+        if self.cyclic {
+            self.close_holes(&mut batch);
+        } else {
+            for &slot in &dead {
+                self.wake(slot, &mut batch);
+            }
         }
         while let Some(Reverse((_, slot))) = batch.queue.pop() {
             self.evaluate(slot, &mut batch);
@@ -358,18 +376,37 @@ impl Engine {
         }
         slot.generation += 1;
         let (piece, at) = (slot.piece, slot.at);
-        let frame = self.first_frame(id, &mut batch.work);
+        let frame = if self.cyclic {
+            batch.runs.placed = Some(self.procedures.rank(&piece));
+            self.first_cell(id, &mut batch.runs.finals, &mut batch.work)
+        } else {
+            self.first_frame(id, &mut batch.work)
+        };
         if at == Some(frame) {
             return;
         }
         self.remember(id, batch);
         if at.is_some() {
-            self.vacate(id);
+            self.leave(id, batch);
             self.wake(id, batch);
         }
         self.evict(frame, piece.buckets(), id, batch);
         self.occupy(id, frame);
         self.touch(id, batch);
+        if self.cyclic {
+            batch.runs.holes.remove(frame);
+            if let Some(&old) = batch.old.get(&(piece.owner, piece.bucket)) {
+                self.close_behind(id, old, batch);
+            }
+        }
+    }
+
+    /// Takes the piece out of its frame, which stays behind as a hole.
+    fn leave(&mut self, id: u32, batch: &mut Batch) {
+        if let (true, Some(at)) = (self.cyclic, self.slots[id as usize].at) {
+            batch.runs.holes.insert(at);
+        }
+        self.vacate(id);
     }
 
     /// Only the first cell of a frame need be looked at: a more preferred piece is at least as
@@ -419,6 +456,10 @@ impl Engine {
         slot.at = Some(frame);
         self.cells.set(frame, slot.piece.buckets(), Some(id));
         self.stored += u64::from(slot.piece.buckets());
+        if self.cyclic {
+            let place = Place::of(&*self.procedures, &slot.piece, id, frame);
+            self.overflow.extend(place);
+        }
     }
 
     fn vacate(&mut self, id: u32) {
@@ -426,6 +467,10 @@ impl Engine {
         if let Some(frame) = slot.at.take() {
             self.cells.set(frame, slot.piece.buckets(), None);
             self.stored -= u64::from(slot.piece.buckets());
+            if self.cyclic {
+                let place = Place::of(&*self.procedures, &slot.piece, id, frame);
+                self.overflow.remove(place);
+            }
         }
     }
 

@@ -23,6 +23,23 @@ impl Shape {
     pub const fn group(self, cell: Cell) -> u32 {
         cell.0 / self.cells_per_group
     }
+
+    /// The cell `steps` further on in the cyclic order of its group; fewer than it has cells.
+    pub(super) const fn ahead(self, cell: Cell, steps: u32) -> Cell {
+        let index = cell.0 % self.cells_per_group;
+        let to_end = self.cells_per_group - index;
+        Cell(if steps < to_end { cell.0 + steps } else { cell.0 - index + (steps - to_end) })
+    }
+
+    /// The cell `steps` before it in the cyclic order of its group; fewer than it has cells.
+    pub(super) const fn behind(self, cell: Cell, steps: u32) -> Cell {
+        if steps == 0 { cell } else { self.ahead(cell, self.cells_per_group - steps) }
+    }
+
+    /// How many steps it is from one cell of a group on to another.
+    pub(super) const fn distance(self, from: Cell, to: Cell) -> u32 {
+        if from.0 <= to.0 { to.0 - from.0 } else { self.cells_per_group - (from.0 - to.0) }
+    }
 }
 
 /// Who owns buckets: a file, or a page of the inode table.
@@ -64,6 +81,11 @@ impl Piece {
 /// Fields in order: class (bigger pieces first), hash key, owner, bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(pub u8, pub u64, pub u128, pub u32);
+
+impl Rank {
+    /// The most preferred there could be.
+    pub(super) const MIN: Self = Self(0, 0, 0, 0);
+}
 
 /// The steps of a well mixed 64-bit hash; placement hashes pseudo-random ids only, so nothing
 /// stronger is needed.

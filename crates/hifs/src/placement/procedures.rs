@@ -24,11 +24,17 @@ pub trait Procedures: Send + Sync {
     /// First cell of the piece's `t`-th choice. Every frame of the piece's size occurs.
     fn choice(&self, piece: &Piece, t: u32) -> Cell;
 
-    /// The inverse of `choice` for layouts that list every cell once: `KEY_PREFERS` says yes to the
-    /// cell with the smaller position.
-    fn position(&self, piece: &Piece, cell: Cell) -> Option<u32> {
-        let _ = (piece, cell);
+    /// Where in each group the piece begins, if the layout is cyclic: a piece tries the groups in
+    /// cyclic order from its home, and in each the cells in cyclic order from there.
+    fn start(&self, piece: &Piece) -> Option<u32> {
+        let _ = piece;
         None
+    }
+
+    /// The inverse of `choice` for cyclic layouts: `KEY_PREFERS` says yes to the cell with the
+    /// smaller position.
+    fn position(&self, piece: &Piece, cell: Cell) -> Option<u32> {
+        Some(cyclic_position(self.shape(), piece.home, self.start(piece)?, cell))
     }
 }
 
@@ -87,9 +93,8 @@ macro_rules! hashed_start {
                 cyclic_choice(self.shape, piece.home, start, t)
             }
 
-            fn position(&self, piece: &Piece, cell: Cell) -> Option<u32> {
-                let start = modulo(piece.hash, self.shape.cells_per_group);
-                Some(cyclic_position(self.shape, piece.home, start, cell))
+            fn start(&self, piece: &Piece) -> Option<u32> {
+                Some(modulo(piece.hash, self.shape.cells_per_group))
             }
         }
     };
@@ -138,8 +143,8 @@ impl Procedures for LayoutB {
         cyclic_choice(self.shape, piece.home, 0, t)
     }
 
-    fn position(&self, piece: &Piece, cell: Cell) -> Option<u32> {
-        Some(cyclic_position(self.shape, piece.home, 0, cell))
+    fn start(&self, _: &Piece) -> Option<u32> {
+        Some(0)
     }
 }
 

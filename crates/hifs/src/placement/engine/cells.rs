@@ -42,6 +42,13 @@ impl Cells {
         }
     }
 
+    /// Gives a cell that is held to another slot; returns which held it.
+    pub(super) fn replace(&mut self, cell: Cell, slot: u32) -> Option<u32> {
+        let (branch, leaf, at) = path(cell);
+        let held = &mut self.branches.get_mut(branch)?.as_mut()?[leaf].as_mut()?[at];
+        (*held != FREE).then(|| std::mem::replace(held, slot))
+    }
+
     fn leaf_mut(&mut self, branch: usize, leaf: usize) -> &mut Leaf {
         if self.branches.len() <= branch {
             self.branches.resize_with(branch + 1, || None);

@@ -1,6 +1,7 @@
 //! From stored cells back to an engine, verified: a table that is not canonical is not loaded.
 
-use super::{Change, Engine, Volume};
+use super::runs::Finals;
+use super::{Change, Engine, Volume, Work};
 use crate::placement::{Cell, Owner, Piece, pieces_of_chunk};
 
 /// One occupied cell as it stands in a map.
@@ -18,8 +19,8 @@ impl Engine {
     /// Takes over the cells of `entries`, and sorts these by owner and bucket; `home` tells each owner's home.
     ///
     /// # Errors
-    /// The first cell, in ascending order of owners, that is not where the canonical layout of the
-    /// same buckets has it, or that holds a bucket twice.
+    /// A cell that is not where the canonical layout of the same buckets has it, or that holds a
+    /// bucket twice.
     pub fn load(
         &mut self,
         entries: &mut [Entry],
@@ -78,9 +79,18 @@ impl Engine {
     /// along the ranking that is the canonical layout.
     fn verify_all(&mut self) -> Result<(), Cell> {
         let count = u32::try_from(self.slots.len()).expect("no more pieces than cells");
-        for slot in 0..count {
+        let mut order: Vec<u32> = (0..count).collect();
+        if self.cyclic {
+            order.sort_unstable_by_key(|&slot| self.rank(slot));
+        }
+        let (mut finals, mut work) = (Finals::default(), Work::default());
+        for slot in order {
             let at = self.slots[slot as usize].at;
-            let frame = self.first_frame(slot, &mut super::Work::default());
+            let frame = if self.cyclic {
+                self.first_cell(slot, &mut finals, &mut work)
+            } else {
+                self.first_frame(slot, &mut work)
+            };
             if at != Some(frame) {
                 return Err(at.unwrap_or(frame));
             }
