@@ -13,7 +13,11 @@ use crate::overlay::{Mounted, options};
 
 /// How many names each folder has: in its inode or a block, in some blocks, in an index of them.
 fn sizes() -> &'static [u64] {
-    if all() { &[5, 50, 300, 600, 2000, 6000] } else { &[5, 50, 300, 600, 600, 600, 2000] }
+    if all() {
+        &[5, 50, 300, 600, 600, 600, 2000, 6000]
+    } else {
+        &[5, 50, 300, 600, 600, 600, 2000]
+    }
 }
 
 /// Names of several lengths, none of which ends as another does.

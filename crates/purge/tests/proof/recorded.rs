@@ -143,12 +143,15 @@ fn play(game: Game) -> Option<Seen> {
 
 fn games(fs: Fs, is_cut: bool) {
     let _turn = turn();
-    let mut played = 0;
+    let (mut played, mut missed) = (0, Vec::new());
     let manners: &[bool] = if fs == Fs::Ext4 || all() { &[false, true] } else { &[false] };
     for asynchronous in manners.iter().copied() {
         for step in STEPS {
             let game = Game { fs, step, is_cut, asynchronous, is_forgotten: false };
-            let Some(seen) = play(game) else { continue };
+            let Some(seen) = play(game) else {
+                missed.extend((!may_not_come_by(game)).then_some(game));
+                continue;
+            };
             played += 1;
             assert!(seen.left.is_empty() || seen.is_told(), "{game:?}: {seen:#?}");
             // Power that is cut takes the record along with the loss; otherwise it is there until
@@ -161,7 +164,17 @@ fn games(fs: Fs, is_cut: bool) {
             }
         }
     }
-    assert!(played == 0 || played + 2 >= STEPS.len() * manners.len(), "{fs:?}: {played} only");
+    assert!(played == 0 || missed.is_empty(), "{missed:#?}");
+}
+
+/// In the background a round of passes is for many files, and nothing is overwritten ahead of the loss
+/// of its name, so that there are no intents to be forgotten; nor is it without a journal.
+fn may_not_come_by(game: Game) -> bool {
+    match game.step.0 {
+        Step::Passed => game.asynchronous,
+        Step::Forgotten => game.asynchronous || game.fs == Fs::Ext4Plain,
+        _ => false,
+    }
 }
 
 #[test]
