@@ -70,6 +70,7 @@ impl Finding {
 }
 
 pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
+    crate::status::looked_at(target)?;
     let given = target.canonicalize().map_err(|e| {
         Failure::usage(format!("{}: {e}", target.display()))
             .with_remedy("give the image or device, or the folder where it is mounted")

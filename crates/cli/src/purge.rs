@@ -55,6 +55,7 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
 }
 
 fn probe(path: &Path, json: bool) -> Outcome<()> {
+    crate::status::looked_at(path)?;
     let found = Suitability::of(path).map_err(|e| of_purge(&e))?;
     output::facts(json, &found.json(), &found.text())?;
     match found.reason() {

@@ -68,6 +68,7 @@ const STORE: Made = Made::Other("folder of an oblivious store", "tacita oram ser
 const LOOKED_AT: u64 = 32;
 
 pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome<()> {
+    status::looked_at(&file)?;
     match recognised(&file)? {
         Made::Hifs => hifs::run(&Hifs::Check { image: file, json }),
         Made::Dnefs => dnefs::run(&Dnefs::Check { volume: file, from, json }),
@@ -84,6 +85,7 @@ pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome
 }
 
 pub(crate) fn info(file: PathBuf, json: bool) -> Outcome<()> {
+    status::looked_at(&file)?;
     if file.is_dir() && Client::find(&file).is_ok() {
         return status::run(&file, None, json);
     }

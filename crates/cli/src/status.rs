@@ -22,6 +22,12 @@ pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
     })
 }
 
+/// Refuses what would wait for ever, a look at a folder whose daemon has been stopped.
+pub(crate) fn looked_at(folder: &Path) -> Outcome<()> {
+    let stopped = Client::serving_at(folder).and_then(|client| client.stopped());
+    stopped.map_or(Ok(()), Err)
+}
+
 /// A socket as its clients name it, `unix:PATH`, is the path.
 fn at(target: &Path) -> &Path {
     let path = target.to_str().and_then(|text| text.strip_prefix("unix:"));

@@ -193,6 +193,53 @@ fn root_asks_daemons_of_other_users() {
     expect(0, &["umount", text(dir)]);
 }
 
+/// What a daemon was started with it does not keep: a file that its password came from would keep a
+/// stick busy, a lock be held.
+#[test]
+fn what_it_was_started_with_is_closed() {
+    let Some(bench) = Bench::new("what_it_was_started_with_is_closed") else { return };
+    let (password, device) = (bench.files.path().join("password"), bench.files.path().join("dev"));
+    fs::write(&password, "of the public volume\n").unwrap();
+    let words =
+        ["pddm", "init", text(&device), "--size", "16M", "--password-file", text(&password)];
+    expect(0, &words);
+    let script = r#"exec "$0" pddm open "$1" --fuse "$2" --password-fd 7 7< "$3" 8< "$3""#;
+    let (program, folder) = (env!("CARGO_BIN_EXE_tacita"), text(bench.guard.path()));
+    let opened = Command::new("sh")
+        .args(["-c", script, program, text(&device), folder, text(&password)])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(opened.status.success(), "{opened:?}");
+    let pid = status(bench.guard.path())["pid"].as_u64().unwrap();
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let files = files.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let kept: Vec<_> = files.filter(|file| *file == password).collect();
+    assert_eq!(kept, Vec::<std::path::PathBuf>::new());
+    expect(0, &["pddm", "close", "--drop", folder]);
+}
+
+/// Another user's mount is not in use: it is not theirs to end.
+#[test]
+fn the_mount_of_another_user_is_not_ended() {
+    let Some(bench) = Bench::for_root("the_mount_of_another_user_is_not_ended") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
+    let folder = text(bench.guard.path());
+    expect(0, &["hifs", "mount", text(&image), folder, "-o", "allow_other"]);
+    for open in [bench.files.path(), bench.guard.path().parent().unwrap()] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = bench.files.path().join("tacita");
+    fs::copy(env!("CARGO_BIN_EXE_tacita"), &program).unwrap();
+    let refused = Command::new(program).args(["umount", folder]).uid(OTHER).gid(OTHER).output();
+    let refused = refused.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(7), "{said}");
+    assert!(said.contains("another user"), "{said}");
+    expect(0, &["umount", folder]);
+}
+
 /// What fails in the background is heard, and no name with it.
 #[test]
 fn a_failure_in_the_background_is_told() {
@@ -305,7 +352,15 @@ fn a_daemon_that_was_stopped_is_told() {
     fs::write(bench.guard.join("file"), "kept").unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let goes_on = format!("kill -CONT {number}");
-    for command in [&["status"][..], &["sync"], &["umount"]] {
+    for command in [
+        &["status"][..],
+        &["sync"],
+        &["umount"],
+        &["info"],
+        &["check"],
+        &["doctor"],
+        &["purge", "probe"],
+    ] {
         let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
         assert!(said.contains(&goes_on), "{command:?}: {said}");
     }

@@ -2,7 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::{Error, Failure, Kind, Result, exit, voice};
@@ -23,21 +26,24 @@ pub enum Daemonised {
 #[derive(Debug)]
 pub struct Reporter {
     pipe: File,
+    inherited: Vec<Inherited>,
 }
 
 impl Reporter {
-    /// It serves: leaves the working folder and the terminal, and lets the parent go.
+    /// It serves: leaves the working folder, the terminal and whatever files it was started with, and
+    /// lets the parent go.
     ///
     /// # Errors
     /// [`Kind::Io`]; the parent then reports a failure.
     pub fn serving(mut self) -> Result<()> {
-        let leave = || -> io::Result<()> {
+        let mut leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
             let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdin(&null)?;
             rustix::stdio::dup2_stdout(&null)?;
             rustix::stdio::dup2_stderr(&null)?;
             voice::leave_terminal();
+            self.inherited.drain(..).for_each(Inherited::close);
             Ok(())
         };
         leave().map_err(cannot)?;
@@ -98,6 +104,7 @@ pub fn daemonise() -> Result<Daemonised> {
             "cannot go into the background: threads are running already",
         ));
     }
+    let inherited = Inherited::all().map_err(cannot)?;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| cannot(e.into()))?;
     // JUSTIFICATION: no safe wrapper of fork exists, for it is only sound in a single thread.
     // SAFETY: this process has one thread, as was just counted, so the child inherits no lock that
@@ -108,13 +115,57 @@ pub fn daemonise() -> Result<Daemonised> {
         0 => {
             drop(reader);
             rustix::process::setsid().map_err(|e| cannot(e.into()))?;
-            Ok(Daemonised::Child(Reporter { pipe: File::from(writer) }))
+            Ok(Daemonised::Child(Reporter { pipe: File::from(writer), inherited }))
         }
         pid if pid > 0 => {
             drop(writer);
             Ok(Daemonised::Parent(listen(File::from(reader))))
         }
         _ => Err(cannot(io::Error::last_os_error())),
+    }
+}
+
+/// A file that the process was started with, besides the standard ones: it would keep a file system
+/// busy, or a lock held, for as long as the daemon serves.
+#[derive(Debug, PartialEq, Eq)]
+struct Inherited {
+    descriptor: RawFd,
+    device: u64,
+    inode: u64,
+}
+
+impl Inherited {
+    /// All of them. What this program opens by itself is closed on exec, which those were not.
+    fn all() -> io::Result<Vec<Self>> {
+        let names = fs::read_dir("/proc/self/fd")?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<io::Result<Vec<_>>>()?;
+        let numbers = names.iter().filter_map(|name| name.to_str()?.parse().ok());
+        Ok(numbers.filter(|number| *number > 2).filter_map(Self::at).collect())
+    }
+
+    /// The one with that number, if there is one.
+    fn at(descriptor: RawFd) -> Option<Self> {
+        let told = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        if OFlags::from_bits_retain(flags).contains(OFlags::CLOEXEC) {
+            return None;
+        }
+        let file = fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?;
+        Some(Self { descriptor, device: file.dev(), inode: file.ino() })
+    }
+
+    /// Closes it, unless its number has been given to something else.
+    fn close(self) {
+        if Self::at(self.descriptor).as_ref() == Some(&self) {
+            // JUSTIFICATION: whoever started this process opened it, so nothing here owns it.
+            // SAFETY: it is open, is no file that this program has opened (those are closed on exec),
+            // and nobody uses it any more: what was read from it has been read.
+            #[allow(unsafe_code)]
+            unsafe {
+                rustix::io::close(self.descriptor);
+            }
+        }
     }
 }
 

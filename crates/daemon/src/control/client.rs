@@ -53,18 +53,13 @@ impl Client {
     pub fn find(target: &Path) -> Result<Self> {
         let full = full_path(target)
             .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", target.display())))?;
-        let name = socket_name(&full);
-        let by_name = |owner| {
-            let mut sockets = folders_of_all(owner).into_iter().map(|folder| folder.join(&name));
-            sockets.find_map(|socket| Self::connect(&socket).ok())
-        };
         // Whoever looks at the folder itself waits for a daemon that may not answer.
-        if let Some(client) = by_name(None) {
+        if let Some(client) = Self::by_name(&full, None) {
             return Ok(client);
         }
         // Even root may not look into what other users mount for themselves.
         let owner = fs::metadata(&full).ok().map(|found| found.uid()).or_else(|| mounted_by(&full));
-        if let Some(client) = by_name(owner) {
+        if let Some(client) = Self::by_name(&full, owner) {
             return Ok(client);
         }
         Wanted::of(&full).find(owner).ok_or_else(|| {
@@ -73,6 +68,18 @@ impl Client {
                 format!("{}: not served by a daemon of this user", target.display()),
             )
         })
+    }
+
+    /// The daemon that serves at that folder or socket, if it is this user's, without a look at the
+    /// folder.
+    pub fn serving_at(target: &Path) -> Option<Self> {
+        Self::by_name(&full_path(target).ok()?, None)
+    }
+
+    fn by_name(full: &Path, owner: Option<u32>) -> Option<Self> {
+        let name = socket_name(full);
+        let mut sockets = folders_of_all(owner).into_iter().map(|folder| folder.join(&name));
+        sockets.find_map(|socket| Self::connect(&socket).ok())
     }
 
     /// Finds the daemon of a mounted file system by its number, as in `0:42`.
@@ -91,6 +98,11 @@ impl Client {
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { stream, daemon, pid })
+    }
+
+    /// That it cannot answer, if it has been stopped by a signal: [`exit::BUSY`].
+    pub fn stopped(&self) -> Option<Failure> {
+        self.pid.filter(|pid| is_stopped(*pid)).map(has_been_stopped)
     }
 
     /// What it serves and what it says; waits for two seconds at most.
@@ -119,11 +131,7 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         let pid = self.pid;
         let no_answer = |error| match error {
-            NoAnswer::Stopped(pid) => {
-                let number = pid.as_raw_nonzero();
-                let text = format!("process {number}, the daemon, has been stopped");
-                Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
-            }
+            NoAnswer::Stopped(pid) => has_been_stopped(pid),
             NoAnswer::Ended(error) => Failure::new(
                 exit::DEVICE,
                 format!("the daemon does not answer: {error}"),
@@ -224,6 +232,12 @@ fn is_stopped(pid: Pid) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
+fn has_been_stopped(pid: Pid) -> Failure {
+    let number = pid.as_raw_nonzero();
+    let text = format!("process {number}, the daemon, has been stopped");
+    Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
+}
+
 /// What is looked for: the file system that a folder belongs to, or the file that is served.
 struct Wanted {
     device: Option<String>,
@@ -240,12 +254,20 @@ impl Wanted {
         Self { device, source: found.map(|found| (found.dev(), found.ino())) }
     }
 
-    /// Asks all daemons that can be reached what they serve.
+    /// Asks all daemons that can be reached what they serve, each once; those that have been stopped
+    /// cannot say.
     fn find(&self, owner: Option<u32>) -> Option<Client> {
+        let mut seen = HashSet::new();
+        let mut is_new = |socket: &Path| {
+            fs::metadata(socket).is_ok_and(|found| seen.insert((found.dev(), found.ino())))
+        };
         let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owner));
         let folders = folders_of_all(owner).into_iter().chain(elsewhere);
-        folders.flat_map(|folder| sockets_in(&folder)).find_map(|socket| {
-            let status = Client::connect(&socket).ok()?.status().ok()?;
+        let sockets = folders.flat_map(|folder| sockets_in(&folder));
+        sockets.filter(|socket| is_new(socket)).find_map(|socket| {
+            let client =
+                Client::connect(&socket).ok().filter(|client| client.stopped().is_none())?;
+            let status = client.status().ok()?;
             if self.is(&status) { Client::connect(&socket).ok() } else { None }
         })
     }
