@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::geteuid;
 use tacita_clock::{Clock, System};
 
 use crate::{Error, Kind, Result};
@@ -108,7 +109,7 @@ fn escape(path: &[u8]) -> Vec<u8> {
 /// [`Kind::Busy`] if it is in use; [`Kind::NotFound`] if nothing is mounted there;
 /// [`Kind::NotPermitted`]; [`Kind::Unsupported`] without the helper.
 pub(super) fn unmount_busy(dir: &Path) -> Result<()> {
-    take_away(dir, UnmountFlags::NOFOLLOW, &["-u", "-q"])
+    take_away(dir, UnmountFlags::NOFOLLOW, &["-u"])
 }
 
 /// Takes the mount on `dir` away as soon as it is not in use, for it is so for a moment after the last
@@ -144,7 +145,7 @@ fn once_unused(
 /// As [`unmount_busy`], but never [`Kind::Busy`].
 pub(super) fn detach(dir: &Path) -> Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-    take_away(dir, flags, &["-u", "-q", "-z"])
+    take_away(dir, flags, &["-u", "-z"])
 }
 
 fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()> {
@@ -168,12 +169,7 @@ fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
         Ok(_) if !is_mounted(dir)? => {
             Err(Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display())))
         }
-        // The helper has one exit code for all failures; with -q it hides this very text.
-        Ok(output) if output.stderr.is_empty() => Err(busy(dir)),
-        Ok(output) => Err(Error::new(
-            Kind::NotPermitted,
-            format!("{}: {}", dir.display(), String::from_utf8_lossy(&output.stderr).trim()),
-        )),
+        Ok(output) => Err(refused_by_helper(dir, &String::from_utf8_lossy(&output.stderr))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let text = format!("{}: fusermount3 is not installed", dir.display());
             Err(Error::new(Kind::Unsupported, text).because(e))
@@ -183,6 +179,16 @@ fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
             Err(Error::new(Kind::Io, text).because(e))
         }
     }
+}
+
+/// The helper has one exit code for all failures, and what it says is not translated.
+fn refused_by_helper(dir: &Path, said: &str) -> Error {
+    if said.contains("busy") {
+        return busy(dir);
+    }
+    let is_theirs = owner_of_mount(dir).is_some_and(|owner| owner != geteuid().as_raw());
+    let why = if is_theirs { "mounted by another user" } else { said.trim() };
+    Error::new(Kind::NotPermitted, format!("{}: {why}", dir.display()))
 }
 
 fn busy(dir: &Path) -> Error {
