@@ -12,34 +12,47 @@ const UNMOUNT: &str = "umount.fuse.tacita-";
 /// What options begin with that are the command's own: `tacita.key=FILE` is `--key=FILE`.
 const OWN: &[u8] = b"tacita.";
 
-/// The words of a command line as this program understands them. Other words than a helper's are
-/// handed on as they are.
-pub(crate) fn words(words: Vec<OsString>) -> Vec<OsString> {
+/// The words of a command line as this program understands them, none if nothing is to be done. Other
+/// words than a helper's are handed on as they are.
+pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
     let name_of = |word: &OsString| Path::new(word).file_name()?.to_str().map(str::to_owned);
     let is_helper = |name: &String| name.starts_with(MOUNT) || name.starts_with(UNMOUNT);
     let called = words.iter().take(2).position(|word| name_of(word).is_some_and(|n| is_helper(&n)));
-    let Some(name) = called.and_then(|at| name_of(&words[at])) else { return words };
+    let Some(name) = called.and_then(|at| name_of(&words[at])) else { return Some(words) };
     let rest = &words[called.unwrap_or(0) + 1..];
     if let Some(system) = name.strip_prefix(MOUNT) {
+        if is_fake(rest) {
+            return None;
+        }
         let (places, options) = taken_apart(rest);
         if options.iter().any(|option| option == b"remount") {
             let mut made = ["tacita", "remount"].map(OsString::from).to_vec();
             made.extend(handed_on(&options));
             made.push("--".into());
             made.extend(places.into_iter().skip(1));
-            return made;
+            return Some(made);
         }
         let mut made = ["tacita", system, "mount"].map(OsString::from).to_vec();
         made.extend(own(&options));
         made.extend(handed_on(&options));
         made.push("--".into());
         made.extend(places);
-        return made;
+        return Some(made);
     }
     let (places, _) = taken_apart(rest);
     let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
     made.extend(places.into_iter().take(1));
-    made
+    Some(made)
+}
+
+/// Whether mount(8) was told to do all but mount.
+fn is_fake(words: &[OsString]) -> bool {
+    let takes_a_value = |word: &OsString| ["-o", "-t", "-N"].iter().any(|option| word == option);
+    words.iter().enumerate().any(|(at, word)| {
+        let is_value = at.checked_sub(1).is_some_and(|before| takes_a_value(&words[before]));
+        let letters = word.as_bytes().strip_prefix(b"-").filter(|_| !is_value);
+        letters.is_some_and(|letters| !takes_a_value(word) && letters.contains(&b'f'))
+    })
 }
 
 /// The words that name something, and the options behind `-o`. What else there may be, mount(8) has
@@ -83,7 +96,7 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> String {
-        let words = words(line.split(' ').map(OsString::from).collect());
+        let words = words(line.split(' ').map(OsString::from).collect()).unwrap();
         words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
@@ -109,6 +122,17 @@ mod tests {
         ] {
             assert_eq!(of(other), other);
         }
-        assert_eq!(words(Vec::new()), Vec::<OsString>::new());
+        assert_eq!(words(Vec::new()), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_fake_mount_does_nothing() {
+        let is_done = |line: &str| words(line.split(' ').map(OsString::from).collect()).is_some();
+        assert!(!is_done("mount.fuse.tacita-hifs /image /mnt -f"));
+        assert!(!is_done("mount.fuse.tacita-hifs /image /mnt -sfv -o ro"));
+        assert!(is_done("mount.fuse.tacita-hifs /image /mnt -sv -t -f"));
+        assert!(is_done("mount.fuse.tacita-hifs /of /fm -o fsname=f"));
+        assert!(is_done("umount.fuse.tacita-hifs /mnt -f"));
+        assert!(is_done("tacita hifs mount -f"));
     }
 }

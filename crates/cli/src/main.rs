@@ -37,7 +37,10 @@ fn main() -> ExitCode {
     }
     // Known before the arguments are, since what is wrong with them is said so, too.
     let json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
-    let arguments = match Arguments::try_parse_from(helper::words(std::env::args_os().collect())) {
+    let Some(words) = helper::words(std::env::args_os().collect()) else {
+        return ExitCode::from(exit::DONE);
+    };
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return ExitCode::from(refused(&error, json)),
     };
