@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
-    StatxFlags, accessat, openat, openat2, renameat_with, statx,
+    StatxFlags, accessat, openat, openat2, renameat_with, statat, statx,
 };
 use rustix::io::Errno;
 
@@ -29,6 +29,9 @@ use crate::{Error, Kind, Result, fillers, names, obstacle, xattrs};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
+
+/// Why attributes of what is neither a file nor a folder are left.
+const UNOPENED: &str = "links, pipes, sockets and devices are never opened";
 
 /// Who hears how many bytes of a file have been overwritten, in all passes, and of how many.
 #[derive(Clone, Default)]
@@ -138,7 +141,16 @@ impl Removal {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, parent, flags, Mode::empty()) {
-            Ok(dir) => self.purge_entry(&Rc::new(dir), name, path, 0),
+            Ok(dir) => {
+                let is_folder = path.as_os_str().as_bytes().ends_with(b"/");
+                if is_folder && !is_folder_at(&dir, name) {
+                    let text =
+                        "no folder, but a slash at its end: without it its own name is meant";
+                    self.keep(path, None, &Error::new(Kind::Invalid, text));
+                    return Ok(());
+                }
+                self.purge_entry(&Rc::new(dir), name, path, 0)
+            }
             Err(errno) => {
                 self.keep(path, None, &Error::of_kernel(errno, "opening it"));
                 Ok(())
@@ -199,6 +211,11 @@ impl Removal {
                 return Ok(());
             }
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
+        }
+        if depth == 0 && matches!(kind, FileType::BlockDevice | FileType::CharacterDevice) {
+            let text = "a device: what is on it would stay, and only its name would go, as by rm";
+            self.keep(path, Some(&stat), &Error::new(Kind::Unpurgeable, text));
+            return Ok(());
         }
         step(Step::Found);
         match self.purge_aside(&lower, dir, (&entry, name), path) {
@@ -291,6 +308,11 @@ impl Removal {
             // Pipes, sockets and devices are never opened: there is nothing of theirs to purge.
             _ => Content::NothingStored,
         };
+        if verdict.attributes == Part::None
+            && xattrs::has_data(entry).during("listing attributes")?
+        {
+            verdict.attributes = Part::Left(UNOPENED.to_owned());
+        }
         names::remove(lower, dir, name, false)?;
         verdict.removed = true;
         verdict.name = Part::Done;
@@ -510,6 +532,13 @@ fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Opt
     };
     let settle = || lower.flush_journal(folder);
     fillers::clear(&volume, folder, wanted, &mut source, &settle)
+}
+
+/// Whether what has the name in a folder is itself a folder, or cannot be asked.
+fn is_folder_at(dir: &OwnedFd, name: &OsStr) -> bool {
+    let kind = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind.is_ok_and(|kind| kind == FileType::Directory) || kind.is_err()
 }
 
 /// What becomes of the target of a symbolic link, which no call can overwrite.

@@ -128,6 +128,11 @@ pub(crate) fn is_data(name: &OsStr) -> bool {
     NAME_SPACES.iter().any(|space| name.as_bytes().starts_with(space))
 }
 
+/// Whether any of a file's attributes does.
+pub(crate) fn has_data(file: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(names(file)?.iter().any(|name| is_data(name)))
+}
+
 /// Puts as many random bytes in the place of values, and looks whether they are gone from the
 /// device. `synced` is the file, open for reading at least.
 ///

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use tacita_purge::{Content, Kind, Proof, Removal, RemovalOptions, Suitability, Verdict};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+use tacita_purge::{Content, Kind, Part, Proof, Removal, RemovalOptions, Suitability, Verdict};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, turn};
@@ -134,6 +135,56 @@ fn links_are_not_followed() {
     assert!(verdicts[0].removed);
     assert!(!link.exists());
     assert_eq!(fs::read_to_string(&target).unwrap(), "whole");
+}
+
+/// A slash at the end means what a link leads to, which is not named; and whoever names a device means
+/// what is on it.
+#[test]
+fn what_is_not_meant_stays() {
+    let _turn = turn();
+    let Some(image) = Image::new("what_is_not_meant_stays", Fs::Ext4) else { return };
+    let dir = image.dir();
+    fs::create_dir(dir.join("folder")).unwrap();
+    fs::write(dir.join("folder/inner"), "whole").unwrap();
+    symlink("folder", dir.join("link")).unwrap();
+    fs::write(dir.join("file"), "whole").unwrap();
+    let node = |name: &str, kind: FileType| {
+        mknodat(CWD, dir.join(name), kind, Mode::RUSR, makedev(7, 200)).unwrap();
+    };
+    node("block", FileType::BlockDevice);
+    node("folder/node", FileType::CharacterDevice);
+    for (name, kind) in
+        [("link/", Kind::Invalid), ("file/", Kind::Invalid), ("block", Kind::Unpurgeable)]
+    {
+        let options = RemovalOptions { recursive: true, ..plain() };
+        let (verdicts, failure) = purge(&[&dir.join(name)], options);
+        assert_eq!(failure, Some(kind), "{name}: {verdicts:?}");
+        assert!(matches!(verdicts[0].content, Content::Kept(_)), "{verdicts:?}");
+        assert!(fs::symlink_metadata(dir.join(name.trim_end_matches('/'))).is_ok(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(dir.join("folder/inner")).unwrap(), "whole");
+    // In a folder that goes, nodes go; and a folder may have the slash.
+    let options = RemovalOptions { recursive: true, ..plain() };
+    let (verdicts, failure) = purge(&[&dir.join("folder/")], options);
+    assert_eq!(failure, None, "{verdicts:?}");
+    assert!(!dir.join("folder").exists());
+}
+
+/// What is never opened keeps the values of its attributes, and the verdict does not hide it.
+#[test]
+fn attributes_that_are_left_are_told_of() {
+    let _turn = turn();
+    let Some(image) = Image::new("attributes_that_are_left_are_told_of", Fs::Ext4) else { return };
+    let (plain_one, pipe) = (image.dir().join("plain"), image.dir().join("pipe"));
+    for path in [&plain_one, &pipe] {
+        mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    }
+    setxattr(&pipe, "trusted.note", fill(LOST, 400).as_slice(), XattrFlags::CREATE).unwrap();
+    let (verdicts, _) = purge(&[&plain_one, &pipe], plain());
+    assert!(verdicts.iter().all(|verdict| verdict.removed), "{verdicts:?}");
+    assert_eq!(verdicts[0].attributes, Part::None);
+    assert!(matches!(verdicts[1].attributes, Part::Left(_)), "{verdicts:?}");
+    assert!(!verdicts[1].holds(), "{verdicts:?}");
 }
 
 #[test]
