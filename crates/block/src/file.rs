@@ -12,6 +12,7 @@ use std::{fs, io};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom};
 
 use crate::device::{extent_within, fill_with_zeroes};
+use crate::loop_device::BackingLock;
 use crate::new_file::{NewFile, folder_of};
 use crate::{
     AlignedBuf, Allocation, BlockDevice, BlockNo, BlockRange, Error, Extent, Geometry, Kind, Result,
@@ -69,7 +70,7 @@ impl FileOptions {
         self
     }
 
-    /// Opens an existing file or raw device and locks it.
+    /// Opens an existing file or raw device and locks it; of a loop device the file behind it, too.
     ///
     /// # Errors
     /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
@@ -149,6 +150,7 @@ impl FileOptions {
             discard: self.discard,
             bounce: None,
             unpublished: Mutex::new(Some(Unpublished { new, _before: before })),
+            _backing: BackingLock::default(),
         })
     }
 
@@ -188,6 +190,7 @@ impl FileOptions {
             rustix::io::Errno::WOULDBLOCK => in_use(path),
             e => Error::from_io(format!("cannot lock {}", path.display()), e.into()),
         })?;
+        let backing = BackingLock::take(&file, access).map_err(|file| in_use(&file))?;
         // The end of a raw device is found in the same way as that of a file; its metadata says 0.
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
             .map_err(|e| Error::from_io(format!("no size of {}", path.display()), e.into()))?;
@@ -199,6 +202,7 @@ impl FileOptions {
             discard: self.discard,
             bounce: self.direct.then(Bounce::default),
             unpublished: Mutex::new(None),
+            _backing: backing,
         })
     }
 
@@ -230,6 +234,8 @@ pub struct FileDevice {
     discard: bool,
     bounce: Option<Bounce>,
     unpublished: Mutex<Option<Unpublished>>,
+    // Behind the file, so that it is dropped after it.
+    _backing: BackingLock,
 }
 
 /// A file without a name.

@@ -23,6 +23,7 @@ mod disk_model;
 mod error;
 mod fault;
 mod file;
+mod loop_device;
 mod memory;
 mod new_file;
 pub mod size;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
+use tacita_testkit::loop_disk::system;
 use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
 
 use crate::bench::{Bench, expect, run, tacita};
@@ -64,6 +65,36 @@ fn a_damaged_page_is_repaired() {
     let after = written(&bench, &["--repair", "--public-only"]);
     assert!(after > before, "{after}");
     assert_eq!(after, written(&bench, &["--repair"]), "nothing is left to repair");
+}
+
+/// A device is in use by whatever name it is opened: its file's, or that of a loop device on it.
+#[test]
+fn a_loop_device_is_the_file_behind_it() {
+    let test = "a_loop_device_is_the_file_behind_it";
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &[]);
+    let file = bench.path("device");
+    let Ok(looped) = system("losetup", &["--find", "--show", &file]) else {
+        eprintln!("SKIPPED: {test}: no loop device here");
+        return;
+    };
+    let (socket, other, password) =
+        (bench.path("socket"), bench.path("other"), bench.path("public"));
+    let open = |device: &str, socket: &str| {
+        tacita(&["pddm", "open", device, "--nbd", socket, "--password-file", &password])
+    };
+    let seen = [(&file, &looped), (&looped, &file)].map(|(first, second)| {
+        let opened = open(first, &socket).status.code();
+        let refused = open(second, &other);
+        let checked = tacita(&["pddm", "check", second, "--password-file", &password]);
+        for socket in [&socket, &other] {
+            let _ = tacita(&["pddm", "close", "--drop", socket]);
+        }
+        let said = String::from_utf8(refused.stderr).unwrap();
+        (opened, refused.status.code(), checked.status.code(), said.contains(&file))
+    });
+    let _ = system("losetup", &["--detach", &looped]);
+    assert_eq!(seen, [(Some(0), Some(5), Some(5), true); 2]);
 }
 
 /// A password of both the public and a hidden volume opens the hidden one, too, where its last cells

@@ -1,0 +1,235 @@
+//! Files behind loop devices: whoever has the device has the file, and another process may come to it
+//! by its name, or by another loop device.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::file::Access;
+
+/// `LOOP_GET_STATUS64` of linux/loop.h.
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+/// Length of its answer, `struct loop_info64`, in words of 8 bytes.
+const INFO_WORDS: usize = 29;
+/// Words of the answer: device and inode of the file, and which part of it the device shows.
+const DEVICE: usize = 0;
+const INODE: usize = 1;
+const OFFSET: usize = 3;
+const SIZE_LIMIT: usize = 4;
+/// Loop devices on loop devices that are followed.
+const DEPTH_MAX: usize = 8;
+
+/// Locks of the files behind a loop device; none behind anything else.
+#[derive(Debug, Default)]
+pub(crate) struct BackingLock {
+    _files: Vec<File>,
+}
+
+impl BackingLock {
+    /// Locks the file behind `device` as if it had been opened in its place, and what is behind that
+    /// if it is a loop device itself.
+    ///
+    /// A partition, or a loop device that shows a part of the file only, shares the file with those of
+    /// other parts: the part is locked for itself, and the whole file against those who want all of it.
+    ///
+    /// A file that cannot be opened by its name (it was deleted, lies in another mount namespace, or
+    /// belongs to somebody else) is left alone.
+    ///
+    /// # Errors
+    /// The file that is in use.
+    pub(crate) fn take(device: &File, access: Access) -> Result<Self, PathBuf> {
+        let mut files: Vec<File> = Vec::new();
+        while files.len() < DEPTH_MAX {
+            let Some(backing) = Backing::of(files.last().unwrap_or(device)) else { break };
+            let Some(file) = backing.open(access) else { break };
+            if !backing.lock(&file, access) {
+                return Err(backing.path);
+            }
+            files.push(file);
+        }
+        Ok(Self { _files: files })
+    }
+}
+
+/// What is behind a loop device.
+struct Backing {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// Where the part begins that the device shows, and its length, if it is not the whole file.
+    part: Option<(u64, u64)>,
+}
+
+impl Backing {
+    /// `None` if it is no loop device, or has no file.
+    fn of(device: &File) -> Option<Self> {
+        let meta = device.metadata().ok().filter(|meta| meta.file_type().is_block_device())?;
+        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let (mut path, start) = match fs::read(own.join("loop/backing_file")) {
+            Ok(path) => (path, None),
+            // Of a partition, what the whole device has.
+            Err(_) => {
+                let path = fs::read(own.join("../loop/backing_file")).ok()?;
+                (path, Some(number(&own.join("start"))? * 512))
+            }
+        };
+        path.pop_if(|last| *last == b'\n');
+        let info = info(device)?;
+        let is_part = start.is_some() || info[OFFSET] > 0 || info[SIZE_LIMIT] > 0;
+        let at = info[OFFSET] + start.unwrap_or(0);
+        let part = is_part.then_some((at, number(&own.join("size"))? * 512));
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+        Some(Self { path, device: info[DEVICE], inode: info[INODE], part })
+    }
+
+    /// `None` if it is not reachable, or another file has its name here.
+    fn open(&self, access: Access) -> Option<File> {
+        let is_it = |meta: fs::Metadata| {
+            let kind = meta.file_type();
+            (meta.dev(), meta.ino()) == (self.device, self.inode)
+                && (kind.is_file() || kind.is_block_device())
+        };
+        fs::metadata(&self.path).ok().filter(|meta| is_it(meta.clone()))?;
+        // Only what is open for writing can be locked in part.
+        let write = access == Access::ReadWrite && self.part.is_some();
+        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let open = |write| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(write).custom_flags(flags.bits().cast_signed());
+            options.open(&self.path).ok()
+        };
+        let file = open(write).or_else(|| open(false))?;
+        file.metadata().is_ok_and(is_it).then_some(file)
+    }
+
+    /// Whether nobody else has it.
+    fn lock(&self, file: &File, access: Access) -> bool {
+        let how = match access {
+            Access::ReadWrite if self.part.is_none() => FlockOperation::NonBlockingLockExclusive,
+            _ => FlockOperation::NonBlockingLockShared,
+        };
+        let is_free = rustix::fs::flock(file, how) != Err(Errno::WOULDBLOCK);
+        is_free && self.part.is_none_or(|part| lock_part(file, part, access))
+    }
+}
+
+/// A file of sysfs that holds a number.
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[allow(unsafe_code, reason = "JUSTIFICATION: no safe wrapper of the call exists")]
+fn info(device: &File) -> Option<[u64; INFO_WORDS]> {
+    let mut info = [0; INFO_WORDS];
+    // SAFETY: the descriptor is open, and the answer is as long as what it is written to.
+    let told = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) };
+    (told == 0).then_some(info)
+}
+
+/// Whether nobody else has these bytes, who looks at them as a part, too.
+#[allow(unsafe_code, reason = "JUSTIFICATION: no safe wrapper of the call exists")]
+fn lock_part(file: &File, (start, len): (u64, u64), access: Access) -> bool {
+    let kind = if access == Access::ReadWrite { libc::F_WRLCK } else { libc::F_RDLCK };
+    let (Ok(start), Ok(len)) = (i64::try_from(start), i64::try_from(len)) else { return true };
+    // SAFETY: all zero is a value of it.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = i16::try_from(kind).expect("a small number");
+    range.l_whence = i16::try_from(libc::SEEK_SET).expect("a small number");
+    (range.l_start, range.l_len) = (start, len);
+    // SAFETY: the descriptor is open, and the call reads what it is given.
+    let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    let error = std::io::Error::last_os_error();
+    taken == 0 || !matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::ACCESS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::{FileDevice, Kind};
+
+    /// A loop device; detached when dropped.
+    struct Loop(PathBuf);
+
+    impl Loop {
+        fn on(file: &Path, options: &[&str]) -> Option<Self> {
+            let mut losetup = Command::new("losetup");
+            losetup.args(["--find", "--show"]).args(options).arg(file);
+            let output = losetup.output().ok().filter(|output| output.status.success())?;
+            Some(Self(String::from_utf8(output.stdout).ok()?.trim().into()))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+        }
+    }
+
+    fn open(path: &Path, access: Access) -> Result<FileDevice, Kind> {
+        FileDevice::open(path, access, 512).map_err(|e| e.kind())
+    }
+
+    #[test]
+    fn a_file_is_locked_with_what_shows_it() {
+        use Access::{ReadOnly, ReadWrite};
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        drop(FileDevice::create(&file, 4 << 20, 512).unwrap());
+        let Some(first) = Loop::on(&file, &[]) else {
+            eprintln!("SKIPPED: a_file_is_locked_with_what_shows_it: no loop device here");
+            return;
+        };
+        let second = Loop::on(&file, &[]).unwrap();
+        let above = Loop::on(&second.0, &[]).unwrap();
+        let all = [&file, &first.0, &second.0, &above.0];
+        for path in all {
+            let writer = open(path, ReadWrite).unwrap();
+            for other in all {
+                for access in [ReadOnly, ReadWrite] {
+                    assert_eq!(open(other, access).err(), Some(Kind::Busy), "{path:?} {other:?}");
+                }
+            }
+            drop(writer);
+            let readers = all.map(|path| open(path, ReadOnly).unwrap());
+            for other in all {
+                assert_eq!(open(other, ReadWrite).err(), Some(Kind::Busy), "{other:?}");
+            }
+            drop(readers);
+        }
+        // Another file has the name; the one behind the devices has none.
+        fs::remove_file(&file).unwrap();
+        let new = FileDevice::create(&file, 1 << 20, 512).unwrap();
+        drop(open(&first.0, ReadWrite).unwrap());
+        drop(new);
+    }
+
+    #[test]
+    fn parts_of_a_file_are_locked_by_themselves() {
+        use Access::{ReadOnly, ReadWrite};
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        drop(FileDevice::create(&file, 4 << 20, 512).unwrap());
+        let part = |at: &str| Loop::on(&file, &["--offset", at, "--sizelimit", "1048576"]);
+        let Some(first) = part("0") else {
+            eprintln!("SKIPPED: parts_of_a_file_are_locked_by_themselves: no loop device here");
+            return;
+        };
+        let (again, second) = (part("0").unwrap(), part("1048576").unwrap());
+        let writers = [open(&first.0, ReadWrite).unwrap(), open(&second.0, ReadWrite).unwrap()];
+        assert_eq!(open(&again.0, ReadWrite).err(), Some(Kind::Busy));
+        assert_eq!(open(&again.0, ReadOnly).err(), Some(Kind::Busy));
+        assert_eq!(open(&file, ReadWrite).err(), Some(Kind::Busy));
+        drop(writers);
+        let _readers = [open(&first.0, ReadOnly).unwrap(), open(&again.0, ReadOnly).unwrap()];
+        assert_eq!(open(&again.0, ReadWrite).err(), Some(Kind::Busy));
+        drop(open(&second.0, ReadWrite).unwrap());
+    }
+}
