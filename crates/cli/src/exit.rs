@@ -76,6 +76,13 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     failure
 }
 
+/// A password takes more memory than there is: `text` says how much.
+pub(crate) fn no_memory(text: String) -> Failure {
+    Failure::new(NOT_HERE, text).with_remedy(
+        "raise the limit (`ulimit -v`, MemoryMax= or LimitAS= of a service), or end other programs",
+    )
+}
+
 /// A failure with a DNEFS volume; `path` names it.
 pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> Failure {
     use tacita_dnefs::Kind;
@@ -88,6 +95,7 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
         Kind::NotAVolume => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::WrongPassword => Failure::new(NO_VOLUME, text),
+        Kind::Memory => no_memory(text),
         Kind::Ephemeral => Failure::usage(text).with_remedy(
             "mount it with --ephemeral, or make a new one with `tacita dnefs format --force`",
         ),

@@ -145,6 +145,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Kind::WrongKey => Failure::new(exit::NO_VOLUME, text),
         Kind::RolledBack => Failure::new(exit::WRONG, text).with_remedy(
             "restore the store's newest state; what was written since is not on the server",
+        Kind::Memory => exit::no_memory(text),
         ),
         Kind::Hostile => Failure::new(exit::WRONG, text).with_remedy(
             "nothing was believed; `tacita oram check` tells more, if the store can be opened",

@@ -483,3 +483,35 @@ fn several_programs_leave_what_pack_makes() {
     expect(0, &["umount", path(guard.path())]);
     assert!(fs::read(&image).unwrap() == fs::read(&packed).unwrap());
 }
+
+/// Where a password cannot have its memory, this is said, in JSON too, and nothing is made.
+#[test]
+fn a_password_without_memory_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| path(&folder.path().join(name)).to_owned();
+    let (device, volume, store, key) = (at("device"), at("volume"), at("store"), at("key"));
+    let (password, sealed) = (at("password"), at("sealed"));
+    fs::write(&password, "a password\n").unwrap();
+    let with = ["--password-file", &password];
+    expect(0, &[&["pddm", "init", &device, "--size", "16M"][..], &with].concat());
+    let seal = ["oram", "init", &at("made"), "--blocks", "600", "--key", &sealed];
+    expect(0, &[&seal[..], &with].concat());
+    let before = names(folder.path());
+    for asked in [
+        &["pddm", "check", &device, "--json"][..],
+        &["pddm", "init", &at("new"), "--size", "16M", "--json"],
+        &["dnefs", "format", &volume, "--size", "16M", "--json"],
+        &["oram", "init", &store, "--blocks", "600", "--key", &key, "--json"],
+        &["oram", "init", &store, "--blocks", "600", "--key", &sealed, "--json"],
+    ] {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -v 200000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tacita")]);
+        let output = limited.args(asked).args(with).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(7), "{asked:?}: {said}");
+        assert!(said.contains("256 MiB of memory") && said.contains("ulimit"), "{said}");
+        let failure: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(failure["error"]["code"], 7);
+        assert_eq!(names(folder.path()), before, "{asked:?}");
+    }
+}

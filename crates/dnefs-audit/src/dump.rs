@@ -6,28 +6,39 @@ use std::fmt;
 use tacita_dnefs_format::key_page::{self, Place};
 use tacita_dnefs_format::node::Header;
 use tacita_dnefs_format::{CipherChoice, Layout, NODE_ALIGN, Protection, Superblock};
-use tacita_secret::{Key, Password};
+use tacita_secret::{Key, NoMemory, Password};
 
 /// Everything begins at multiples of so many bytes, but for nodes.
 pub(crate) const SECTOR_LEN: usize = 512;
 
-/// None of the passwords opens any superblock.
+/// Why no superblock is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WrongPassword;
+pub enum Closed {
+    /// None of the passwords opens any.
+    WrongPassword,
+    /// A password could not be tried.
+    NoMemory(NoMemory),
+}
 
-impl fmt::Display for WrongPassword {
+impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("none of the passwords opens the volume in the dumps")
+        match self {
+            Self::WrongPassword => {
+                f.write_str("none of the passwords opens the volume in the dumps")
+            }
+            Self::NoMemory(error) => error.fmt(f),
+        }
     }
 }
 
-impl std::error::Error for WrongPassword {}
+impl std::error::Error for Closed {}
 
 /// Master keys.
 #[derive(Debug, Default)]
 pub(crate) struct Masters {
     keys: Vec<Key>,
     superblocks: Vec<Superblock>,
+    no_memory: Option<NoMemory>,
 }
 
 impl Masters {
@@ -43,11 +54,19 @@ impl Masters {
             }
             self.superblocks.push(superblock.clone());
             let tries = std::iter::once(None).chain(passwords.iter().map(Some));
-            let unlocked = tries.filter_map(|password| superblock.clone().unlock(password).ok());
-            for unlocked in unlocked.take(1) {
+            for password in tries {
+                let unlocked = match superblock.clone().unlock(password) {
+                    Ok(unlocked) => unlocked,
+                    Err(tacita_dnefs_format::Closed::WrongPassword) => continue,
+                    Err(tacita_dnefs_format::Closed::NoMemory(error)) => {
+                        self.no_memory = Some(error);
+                        return volumes;
+                    }
+                };
                 if !self.keys.iter().any(|key| key.expose() == unlocked.master.expose()) {
                     self.keys.push(unlocked.master);
                 }
+                break;
             }
         }
         volumes
@@ -59,12 +78,15 @@ impl Masters {
         newest.is_some_and(|superblock| superblock.protection == Protection::Memory)
     }
 
-    pub(crate) fn check(&self) -> Result<(), WrongPassword> {
+    pub(crate) fn check(&self) -> Result<(), Closed> {
+        if let Some(error) = self.no_memory {
+            return Err(Closed::NoMemory(error));
+        }
         if self.is_ephemeral() {
             return Ok(());
         }
         if self.keys.is_empty() && !self.superblocks.is_empty() {
-            return Err(WrongPassword);
+            return Err(Closed::WrongPassword);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
 use tacita_secret::{CheckValue, Password};
 
-pub use dump::{Node, WrongPassword};
+pub use dump::{Closed, Node};
 pub use search::Place;
 pub use tacita_dnefs_format::receipt::Receipt;
 
@@ -76,13 +76,13 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// the same volume; `passwords` are all that the volume ever had.
 ///
 /// # Errors
-/// [`WrongPassword`] if there are superblocks and none of them opens.
+/// [`Closed::WrongPassword`] if there are superblocks and none of them opens; [`Closed::NoMemory`].
 pub fn audit(
     before: &[u8],
     after: &[u8],
     passwords: &[Password],
     progress: Progress<'_>,
-) -> Result<Report, WrongPassword> {
+) -> Result<Report, Closed> {
     judge(before, after, None, passwords, progress)
 }
 
@@ -96,7 +96,7 @@ pub fn audit_memory(
     (before, after): (&[u8], &[u8]),
     passwords: &[Password],
     progress: Progress<'_>,
-) -> Result<Report, WrongPassword> {
+) -> Result<Report, Closed> {
     judge(before, after, Some(memory), passwords, progress)
 }
 
@@ -106,7 +106,7 @@ fn judge(
     memory: Option<&[u8]>,
     passwords: &[Password],
     progress: Progress<'_>,
-) -> Result<Report, WrongPassword> {
+) -> Result<Report, Closed> {
     let mut masters = dump::Masters::default();
     let volumes = [masters.find(before, passwords), masters.find(after, passwords)];
     let are_strangers =

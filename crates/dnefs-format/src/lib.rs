@@ -21,5 +21,5 @@ pub use compression::Compression;
 pub use fields::Malformed;
 pub use layout::{KeyPos, Layout, MainLeb, NODE_ALIGN, ROOT_LEBS, SUPERBLOCK_LEBS};
 pub use superblock::{
-    CipherChoice, MASTER_LEN, Parameters, Protection, Superblock, UUID_LEN, Unlocked, WrongPassword,
+    CipherChoice, Closed, MASTER_LEN, Parameters, Protection, Superblock, UUID_LEN, Unlocked,
 };

@@ -1,7 +1,7 @@
 //! The superblock: what a volume is, and the key under which its keys lie.
 
 use tacita_secret::{
-    Key, OneTimeCipher, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random,
+    Key, NoMemory, OneTimeCipher, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random,
 };
 
 use crate::Compression;
@@ -73,10 +73,16 @@ pub enum Protection {
     Memory,
 }
 
-/// The password does not open the volume.
+/// Why a password does not open the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the password does not open this volume")]
-pub struct WrongPassword;
+pub enum Closed {
+    /// It is another one.
+    #[error("the password does not open this volume")]
+    WrongPassword,
+    /// It could not be tried.
+    #[error("{0}")]
+    NoMemory(NoMemory),
+}
 
 /// What a volume is. Both superblocks hold the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +111,7 @@ impl Superblock {
     /// A superblock of these parameters with `master` under `password`, if there is one.
     ///
     /// # Errors
-    /// If the operating system has no random source.
+    /// If the operating system has no random source; `OutOfMemory` for a password if there is not enough.
     pub fn new(
         parameters: Parameters,
         generation: u64,
@@ -123,7 +129,7 @@ impl Superblock {
         };
         if let Some(password) = password {
             let context = superblock.encode();
-            let stretched = password.stretch(&superblock.salt);
+            let stretched = password.stretch(&superblock.salt)?;
             let mut sealing = Sealing::under(&stretched, WRAPPING, &[]);
             superblock.tag = sealing.seal(0, &context[CONTEXT], &mut superblock.master);
         }
@@ -145,17 +151,19 @@ impl Superblock {
     /// The master key.
     ///
     /// # Errors
-    /// [`WrongPassword`], also if there is none where one is needed, and if the key was in memory only.
-    pub fn unlock(self, password: Option<&Password>) -> Result<Unlocked, WrongPassword> {
+    /// [`Closed::WrongPassword`], also if there is none where one is needed, and if the key was in memory
+    /// only; [`Closed::NoMemory`].
+    pub fn unlock(self, password: Option<&Password>) -> Result<Unlocked, Closed> {
         let mut bytes = self.master;
         if self.protection == Protection::Memory {
-            return Err(WrongPassword);
+            return Err(Closed::WrongPassword);
         }
         if self.protection == Protection::Password {
-            let stretched = password.ok_or(WrongPassword)?.stretch(&self.salt);
+            let stretched = password.ok_or(Closed::WrongPassword)?.stretch(&self.salt);
+            let stretched = stretched.map_err(Closed::NoMemory)?;
             Opening::under(&stretched, WRAPPING, &[])
                 .open(0, &self.encode()[CONTEXT], &mut bytes, &self.tag)
-                .map_err(|_| WrongPassword)?;
+                .map_err(|_| Closed::WrongPassword)?;
         }
         Ok(Unlocked { superblock: self, master: Key::take(&mut bytes) })
     }

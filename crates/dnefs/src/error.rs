@@ -17,6 +17,8 @@ pub enum Kind {
     NotAVolume,
     /// The password does not open the volume.
     WrongPassword,
+    /// A password takes more memory than there is.
+    Memory,
     /// The keys of the volume were in memory only.
     Ephemeral,
     /// What stands on the volume is damaged; the message names the place.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind, Time};
 use tacita_dnefs_format::{
-    CipherChoice, Compression, Layout, Parameters, Protection, SUPERBLOCK_LEBS, Superblock,
+    CipherChoice, Closed, Compression, Layout, Parameters, Protection, SUPERBLOCK_LEBS, Superblock,
     Unlocked,
 };
 use tacita_flash::{EraseReport, Geometry, Leb, Volume};
@@ -103,7 +103,7 @@ pub fn format(
         let block = fresh_block(&layout, &master, number)?;
         volume.change(Leb(layout.key_leb(number)), &block)?;
     }
-    let superblock = Superblock::new(parameters, 1, &master, password).map_err(no_randomness)?;
+    let superblock = Superblock::new(parameters, 1, &master, password).map_err(not_made)?;
     let mut keys = Keys::new(layout, parameters.cipher, master);
     keys.loaded(true);
     let core = Core {
@@ -159,6 +159,14 @@ pub(crate) fn write_superblock(volume: &dyn Volume, superblock: &Superblock) -> 
     Ok(())
 }
 
+/// Why there is no new superblock.
+pub(crate) fn not_made(error: std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::OutOfMemory {
+        return Error::new(Kind::Memory, error.to_string());
+    }
+    no_randomness(error)
+}
+
 /// The superblock of a volume, and its master key.
 pub(crate) fn unlock(volume: &dyn Volume, password: Option<&Password>) -> Result<Unlocked> {
     let superblock = read_superblock(volume)?;
@@ -166,7 +174,13 @@ pub(crate) fn unlock(volume: &dyn Volume, password: Option<&Password>) -> Result
         let why = "the volume is ephemeral: its keys were in memory only, and are gone";
         return Err(Error::new(Kind::Ephemeral, why));
     }
-    superblock.unlock(password).map_err(|e| Error::new(Kind::WrongPassword, e.to_string()))
+    superblock.unlock(password).map_err(|e| {
+        let kind = match e {
+            Closed::WrongPassword => Kind::WrongPassword,
+            Closed::NoMemory(_) => Kind::Memory,
+        };
+        Error::new(kind, e.to_string())
+    })
 }
 
 /// The superblock of a volume.

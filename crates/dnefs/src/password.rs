@@ -5,13 +5,13 @@ use tacita_flash::{EraseReport, Leb, Volume};
 use tacita_secret::Password;
 
 use crate::error::Result;
-use crate::format::{unlock, write_superblock};
-use crate::keys::no_randomness;
+use crate::format::{not_made, unlock, write_superblock};
 
 /// Changes the password, or takes it away, and erases what the old one opens.
 ///
 /// # Errors
-/// [`crate::Kind::NotAVolume`]; [`crate::Kind::WrongPassword`]; [`crate::Kind::Device`].
+/// [`crate::Kind::NotAVolume`]; [`crate::Kind::WrongPassword`]; [`crate::Kind::Memory`];
+/// [`crate::Kind::Device`].
 pub fn set_password(
     volume: &dyn Volume,
     old: Option<&Password>,
@@ -20,7 +20,7 @@ pub fn set_password(
     let unlocked = unlock(volume, old)?;
     let Superblock { parameters, generation, .. } = unlocked.superblock;
     let superblock = Superblock::new(parameters, generation + 1, &unlocked.master, new);
-    write_superblock(volume, &superblock.map_err(no_randomness)?)?;
+    write_superblock(volume, &superblock.map_err(not_made)?)?;
     Ok(volume.flush_erases()?)
 }
 

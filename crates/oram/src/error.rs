@@ -29,6 +29,8 @@ pub enum Kind {
     Unreachable,
     /// What came is not what the protocol allows.
     Protocol,
+    /// A password takes more memory than there is.
+    Memory,
     /// An earlier failure has ended this session; open the store again.
     Poisoned,
 }

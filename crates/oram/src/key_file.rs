@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
-use tacita_secret::{KEY_LEN, Key, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random};
+use tacita_secret::{
+    KEY_LEN, Key, NoMemory, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random,
+};
 
 use crate::durable;
 use crate::error::{Error, Kind, Result};
@@ -75,7 +77,7 @@ impl KeyFile {
     /// The key.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] if it is sealed, and not by this password.
+    /// [`Kind::WrongKey`] if it is sealed, and not by this password; [`Kind::Memory`].
     pub fn open(self, password: Option<&Password>) -> Result<Key> {
         let sealed = match self {
             Self::Plain(key) => return Ok(key),
@@ -83,6 +85,7 @@ impl KeyFile {
         };
         let wrong = || Error::new(Kind::WrongKey, "the password is not the key file's");
         let stretched = password.ok_or_else(wrong)?.stretch(&sealed.salt);
+        let stretched = stretched.map_err(no_memory)?;
         let mut bytes = sealed.key;
         let opening = Opening::under(&stretched, SEALING, &[]);
         let opened = opening.open(0, SEALED.as_bytes(), &mut bytes, &sealed.tag);
@@ -95,11 +98,11 @@ impl KeyFile {
 /// password.
 ///
 /// # Errors
-/// [`Kind::Storage`], also if there is such a file: it is as it was.
+/// [`Kind::Storage`], also if there is such a file: it is as it was; [`Kind::Memory`].
 pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
     let failed = |e: std::io::Error| storage(path, &e);
     let key = Key::random().map_err(failed)?;
-    let text = encode(&key, password).map_err(failed)?;
+    let text = encode(path, &key, password)?;
     durable::create(path, text.as_bytes()).map_err(failed)?;
     Ok(key)
 }
@@ -111,20 +114,21 @@ pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
 pub fn set_password(path: &Path, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
     let failed = |e: std::io::Error| storage(path, &e);
     let key = KeyFile::read(path)?.open(old)?;
-    let text = encode(&key, new).map_err(failed)?;
+    let text = encode(path, &key, new)?;
     durable::replace(path, text.as_bytes()).map_err(failed)
 }
 
-fn encode(key: &Key, password: Option<&Password>) -> std::io::Result<String> {
+fn encode(path: &Path, key: &Key, password: Option<&Password>) -> Result<String> {
     // In its full length from the beginning: what grows leaves copies behind.
     let mut text = String::with_capacity(FILE_LEN_MAX);
     let Some(password) = password else {
         push(&mut text, PLAIN, &[key.expose()]);
         return Ok(text);
     };
-    let salt: [u8; SALT_LEN] = random()?;
+    let salt: [u8; SALT_LEN] = random().map_err(|e| storage(path, &e))?;
+    let stretched = password.stretch(&salt).map_err(no_memory)?;
     let mut bytes = *key.expose();
-    let mut sealing = Sealing::under(&password.stretch(&salt), SEALING, &[]);
+    let mut sealing = Sealing::under(&stretched, SEALING, &[]);
     let tag = sealing.seal(0, SEALED.as_bytes(), &mut bytes);
     push(&mut text, SEALED, &[&salt, &bytes, &tag]);
     Ok(text)
@@ -151,6 +155,10 @@ fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
         *byte = digit(digits[0])? << 4 | digit(digits[1])?;
     }
     Some(bytes)
+}
+
+fn no_memory(error: NoMemory) -> Error {
+    Error::new(Kind::Memory, error.to_string())
 }
 
 fn storage(path: &Path, error: &std::io::Error) -> Error {

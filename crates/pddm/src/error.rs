@@ -24,6 +24,8 @@ pub enum Kind {
     Closing,
     /// A new password is empty, or opens a volume already.
     Password,
+    /// A password takes more memory than there is.
+    Memory,
 }
 
 /// Kind, what was being done and where, and what lies beneath.
@@ -55,6 +57,12 @@ impl Error {
 impl From<tacita_block::Error> for Error {
     fn from(source: tacita_block::Error) -> Self {
         Self { kind: Kind::Device, context: Cow::Owned(source.to_string()), source: Some(source) }
+    }
+}
+
+impl From<tacita_secret::NoMemory> for Error {
+    fn from(error: tacita_secret::NoMemory) -> Self {
+        Self::new(Kind::Memory, error.to_string())
     }
 }
 

@@ -90,7 +90,8 @@ impl View {
 /// Looks at every unit. `each` is told how many bytes have been looked at.
 ///
 /// # Errors
-/// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Device`].
+/// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Memory`];
+/// [`crate::Kind::Device`].
 pub fn examine(
     device: &Arc<dyn BlockDevice>,
     with: Unlock<'_>,

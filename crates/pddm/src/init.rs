@@ -26,7 +26,7 @@ use crate::unlock::{Unlock, shape};
 /// `hidden` has one entry a class, from the first on; classes left out have no volume.
 ///
 /// # Errors
-/// [`Kind::Geometry`]; [`Kind::Device`].
+/// [`Kind::Geometry`]; [`Kind::Memory`]; [`Kind::Device`].
 pub fn init(
     device: &Arc<dyn BlockDevice>,
     parameters: &Parameters,
@@ -46,7 +46,7 @@ pub fn init(
     let salt = (entropy.public)()?;
     let wrap_salt = (entropy.public)()?;
     let master = Key::take(&mut (entropy.public)()?);
-    let wrap = public.wrap(&salt);
+    let wrap = public.wrap(&salt)?;
     let superblock = Superblock::new(geometry, salt, wrap_salt, &wrap, &master);
     let mut levels = vec![Some(OpenLevel::new(&geometry, Level::PUBLIC, master.clone(), None, 0))];
     let mut below = master.clone();
@@ -55,7 +55,7 @@ pub fn init(
             levels.push(None);
             continue;
         };
-        let keys = HiddenKeys { wrap: unlock.wrap(&salt), master: entropy.hidden_key()?, below };
+        let keys = HiddenKeys { wrap: unlock.wrap(&salt)?, master: entropy.hidden_key()?, below };
         let master = keys.master.clone();
         below = keys.master.clone();
         levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys), 0)));

@@ -47,7 +47,7 @@ pub fn change_password(
     }
     let opened = unlock(device, with, Wanted::default())?;
     let Opened { log, end, superblock, mut keys } = opened;
-    let wrap = new.wrap(&superblock.salt);
+    let wrap = new.wrap(&superblock.salt)?;
     let used = keys.iter().flatten().any(|keys| keys.wrap.expose() == wrap.expose());
     if used || superblock.master(&wrap).is_some() {
         return Err(Error::new(Kind::Password, "the new password already opens a volume"));

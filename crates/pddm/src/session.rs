@@ -71,7 +71,7 @@ impl Session {
     /// Opens a device: the volume of the password and all below it.
     ///
     /// # Errors
-    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Device`].
+    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         let wanted = Wanted { public_only: options.public_only, search: options.search };
         let Opened { log, end, superblock, keys } = unlock(device, with, wanted)?;

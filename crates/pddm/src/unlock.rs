@@ -24,7 +24,9 @@ pub enum Unlock<'a> {
 }
 
 impl Unlock<'_> {
-    pub(crate) fn wrap(&self, salt: &[u8; 32]) -> Key {
+    /// # Errors
+    /// [`Kind::Memory`].
+    pub(crate) fn wrap(&self, salt: &[u8; 32]) -> Result<Key> {
         match self {
             Self::Password(password) => password.stretch(salt),
             Self::Wrap(key) => (*key).clone(),
@@ -97,7 +99,7 @@ pub(crate) fn unlock(
 ) -> Result<Opened> {
     let superblock = read_superblock(&**device)?;
     let salt = superblock.as_ref().map_or([0; 32], |superblock| superblock.salt);
-    let wrap = with.wrap(&salt);
+    let wrap = with.wrap(&salt)?;
     let superblock = superblock.ok_or_else(no_volume)?;
     let geometry = superblock.geometry;
     let here = shape(&**device)?;

@@ -30,7 +30,7 @@ pub use one_time::{
     CHECK_VALUE_LEN, CheckValue, ENCRYPTS, FreshKey, MessageKey, OneTimeCipher, Traces,
     check_value_of,
 };
-pub use password::{Password, SALT_LEN};
+pub use password::{NoMemory, Password, SALT_LEN};
 pub use places::{PLACE_LEN, Places};
 pub use prf::{Digest, Prf, digest, digest_of};
 pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};

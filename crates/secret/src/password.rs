@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Argon2, Error, Params, Version};
 use zeroize::Zeroizing;
 
 use crate::Key;
@@ -13,6 +13,24 @@ use crate::key::KEY_LEN;
 const COST: (u32, u32, u32) = (256 << 10, 3, 1);
 /// Bytes of salt.
 pub const SALT_LEN: usize = 32;
+
+/// There is not the memory that a password takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMemory;
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} MiB of memory are needed for a password, and are not there", COST.0 >> 10)
+    }
+}
+
+impl std::error::Error for NoMemory {}
+
+impl From<NoMemory> for std::io::Error {
+    fn from(error: NoMemory) -> Self {
+        Self::new(std::io::ErrorKind::OutOfMemory, error)
+    }
+}
 
 /// A password, zeroed when dropped and never printed.
 pub struct Password(Zeroizing<Vec<u8>>);
@@ -30,15 +48,21 @@ impl Password {
 
     /// The key that belongs to the password under this salt. Takes 256 MiB and about half a second,
     /// whatever the password.
-    pub fn stretch(&self, salt: &[u8; SALT_LEN]) -> Key {
+    ///
+    /// # Errors
+    /// [`NoMemory`], as under a limit (`ulimit -v`).
+    pub fn stretch(&self, salt: &[u8; SALT_LEN]) -> Result<Key, NoMemory> {
         let (memory, passes, lanes) = COST;
         let params =
             Params::new(memory, passes, lanes, Some(KEY_LEN)).expect("within Argon2's bounds");
         let mut key = Zeroizing::new([0; KEY_LEN]);
-        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-            .hash_password_into(&self.0, salt, &mut *key)
-            .expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
-        Key::take(&mut key)
+        let stretched = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(&self.0, salt, &mut *key);
+        if stretched == Err(Error::OutOfMemory) {
+            return Err(NoMemory);
+        }
+        stretched.expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
+        Ok(Key::take(&mut key))
     }
 }
 
@@ -62,7 +86,8 @@ mod tests {
 
     #[test]
     fn password_and_salt_make_the_key() {
-        let key = |password: &str, salt| Password::new(password.into()).stretch(&[salt; 32]);
+        let key =
+            |password: &str, salt| Password::new(password.into()).stretch(&[salt; 32]).unwrap();
         let one = key("one", 1);
         assert_eq!(one.expose(), key("one", 1).expose());
         assert_ne!(one.expose(), key("one", 2).expose());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tacita_dnefs_audit::{Place, Report, audit, audit_memory};
+use tacita_dnefs_audit::{Closed, Place, Report, audit, audit_memory};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords};
@@ -35,9 +35,10 @@ pub(super) fn run(
         None => audit(&before, &after, &passwords, &told),
     };
     bar.finish_and_clear();
-    let report = audited.map_err(|e| {
-        Failure::new(exit::NO_VOLUME, e.to_string())
-            .with_remedy("give every password that the volume had, with --password-file each")
+    let report = audited.map_err(|e| match e {
+        Closed::WrongPassword => Failure::new(exit::NO_VOLUME, e.to_string())
+            .with_remedy("give every password that the volume had, with --password-file each"),
+        Closed::NoMemory(_) => exit::no_memory(e.to_string()),
     })?;
     tell(&report, memory.is_some(), json)?;
     if report.holds() {
