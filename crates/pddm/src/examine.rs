@@ -11,7 +11,7 @@ use crate::keys::HiddenKeys;
 use crate::keys::unit_opening;
 use crate::log::Log;
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
-use crate::unlock::{Unlock, read_superblock, unlock_log};
+use crate::unlock::{Opened, Unlock, Wanted, damaged_superblocks, read_superblock, unlock};
 
 /// The shapes of a device, which need no password; `None` if it has no superblock.
 ///
@@ -58,6 +58,8 @@ pub type SlotView = (u32, Option<Vec<u8>>);
 pub struct View {
     /// Shapes.
     pub geometry: Geometry,
+    /// Superblocks that are damaged, or are not the one that counts: where they begin, in bytes.
+    pub superblocks: Vec<u64>,
     /// Number of the unit that would be written next.
     pub next: u64,
     /// By unit of the log; `None` where nothing can be opened.
@@ -87,7 +89,7 @@ impl View {
     }
 }
 
-/// Looks at every unit. `each` is told how many bytes have been looked at.
+/// Looks at the superblocks and at every unit. `each` is told how many bytes have been looked at.
 ///
 /// # Errors
 /// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Memory`];
@@ -97,13 +99,15 @@ pub fn examine(
     with: Unlock<'_>,
     each: &mut dyn FnMut(u64),
 ) -> Result<View> {
-    let (log, next, keys) = unlock_log(device, with)?;
+    let Opened { log, end, superblock, keys } = unlock(device, with, Wanted::default())?;
+    let damaged = damaged_superblocks(&**device, &superblock)?;
     let mut units = Vec::with_capacity(log.geometry.units() as usize);
     for unit in 0..log.geometry.units() {
         units.push(view(&log, &keys, unit));
         each((u64::from(unit) + 1) * log.geometry.unit_len() as u64);
     }
-    Ok(View { geometry: log.geometry, next, units })
+    let superblocks = damaged.iter().map(|at| at.0 * BLOCK_LEN as u64).collect();
+    Ok(View { geometry: log.geometry, superblocks, next: end.next.0, units })
 }
 
 fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
 use crate::keys::unit_sealing;
 use crate::unit::{Block, Head, Slots, mac, seal_header};
-use crate::unlock::{Unlock, unlock_log};
+use crate::unlock::{Unlock, Wanted, unlock};
 
 /// Numbers to be put into a header.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ pub struct Numbers {
 /// # Errors
 /// As opening the device.
 pub fn plant(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, numbers: &Numbers) -> Result<()> {
-    let (log, _, _) = unlock_log(device, with)?;
+    let log = unlock(device, with, Wanted::default())?.log;
     let geometry = log.geometry;
     let unit = geometry.unit_of(Seq(numbers.seq));
     let bytes = seal(&geometry, &log.public, numbers);

@@ -62,7 +62,8 @@ pub fn change_password(
     }
     let (geometry, salt) = (log.geometry, superblock.salt);
     let superblock = Superblock::new(geometry, salt, (entropy.public)()?, &public, &log.public);
-    let session = Session::start(log, &end, keys, Options { entropy, ..Options::default() })?;
+    let options = Options { entropy, ..Options::default() };
+    let session = Session::start(log, &end, superblock.clone(), keys, options)?;
     session.beat()?;
     if planted(Fault::QuietPassword) && level != Level::PUBLIC.index() {
         return Ok(());

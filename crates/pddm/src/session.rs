@@ -18,8 +18,9 @@ use crate::open_log::OpenLog;
 use crate::recovery::{End, newest_cell};
 use crate::replay::replay;
 use crate::sequencer::{Sequencer, Start};
+use crate::superblock::Superblock;
 use crate::sweep::sweep;
-use crate::unlock::{Opened, Unlock, Wanted, unlock};
+use crate::unlock::{Opened, Unlock, Wanted, restore_superblocks, unlock};
 use crate::volume::{HiddenFlush, Volume};
 
 /// How a device is opened.
@@ -62,6 +63,7 @@ impl Default for Options {
 pub struct Session {
     engine: Arc<Engine>,
     hidden_flush: HiddenFlush,
+    superblock: Superblock,
     /// Classes that are not open, with as much memory as those that are: what a process has must not
     /// tell.
     _closed: Vec<OpenLevel>,
@@ -78,12 +80,13 @@ impl Session {
         if !options.read_only {
             follow_growth(&**device, &superblock)?;
         }
-        Self::start(log, &end, keys, options)
+        Self::start(log, &end, superblock, keys, options)
     }
 
     pub(crate) fn start(
         log: Log,
         end: &End,
+        superblock: Superblock,
         keys: Vec<Option<HiddenKeys>>,
         options: Options,
     ) -> Result<Self> {
@@ -140,7 +143,7 @@ impl Session {
             Some(Sequencer::new(Arc::clone(&shared), &start, heads, options.entropy)?)
         };
         let engine = Arc::new(Engine::new(shared, head));
-        Ok(Self { engine, hidden_flush: options.hidden_flush, _closed: closed })
+        Ok(Self { engine, hidden_flush: options.hidden_flush, superblock, _closed: closed })
     }
 
     /// The geometry of the device.
@@ -216,13 +219,25 @@ impl Session {
     }
 
     /// Writes the whole log anew, one round from where it is, or what is left of a round that was
-    /// interrupted: all live blocks are read, verified and written again, and with a hidden volume
+    /// interrupted: superblocks that are damaged are written again, then all live blocks are read,
+    /// verified and written, and with a hidden volume
     /// open all that waits gets to the device. `each` is told how many units of how many are done,
     /// and says whether to go on; `false` is returned if it does not.
     ///
     /// # Errors
     /// [`Kind::Device`], [`Kind::ReadOnly`].
     pub fn sweep(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+        self.restore_superblocks()?;
         sweep(&self.engine, each)
+    }
+
+    /// Writes the superblock where a copy of it is damaged, or is another one, and nothing where none
+    /// is.
+    ///
+    /// # Errors
+    /// [`Kind::Device`], [`Kind::ReadOnly`].
+    pub fn restore_superblocks(&self) -> Result<()> {
+        self.engine.head().map(drop)?;
+        restore_superblocks(&*self.engine.shared.log.device, &self.superblock)
     }
 }

@@ -28,8 +28,8 @@ impl Unlock<'_> {
     /// [`Kind::Memory`].
     pub(crate) fn wrap(&self, salt: &[u8; 32]) -> Result<Key> {
         match self {
-            Self::Password(password) => password.stretch(salt),
-            Self::Wrap(key) => (*key).clone(),
+            Self::Password(password) => Ok(password.stretch(salt)?),
+            Self::Wrap(key) => Ok((*key).clone()),
         }
     }
 }
@@ -71,6 +71,49 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superbl
         }
     }
     Ok(None)
+}
+
+/// Where a superblock should be and another one, or none, is. The last block of a device that has
+/// grown need not have one before the device is opened for writing.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn damaged_superblocks(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+) -> Result<Vec<BlockNo>> {
+    let last = BlockNo(shape(device)? - 1);
+    let second = superblock.geometry.second_superblock();
+    let good = superblock.encode();
+    let mut damaged = Vec::new();
+    for at in [BlockNo(0), second, last] {
+        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+        let is_read = match device.read(at, &mut block[..]) {
+            Ok(()) => true,
+            Err(error) if error.kind() == tacita_block::Kind::Io => false,
+            Err(error) => return Err(error.into()),
+        };
+        let is_good = is_read && block == good;
+        let is_due = [BlockNo(0), second].contains(&at) || Superblock::decode(&block).is_some();
+        if !is_good && is_due && !damaged.contains(&at) {
+            damaged.push(at);
+        }
+    }
+    Ok(damaged)
+}
+
+/// Writes the superblock wherever it is damaged: what it says is public, and so is this.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn restore_superblocks(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let block = superblock.encode();
+    // One after the other: a power cut leaves one of them whole.
+    for at in damaged_superblocks(device, superblock)? {
+        device.write(at, &block[..])?;
+        device.flush()?;
+    }
+    Ok(())
 }
 
 /// What a password opens.
@@ -182,13 +225,4 @@ fn find_cell(
         }
     }
     Ok(None)
-}
-
-/// The log as a password shows it, the number of the unit to be written next, and keys by level.
-pub(crate) fn unlock_log(
-    device: &Arc<dyn BlockDevice>,
-    with: Unlock<'_>,
-) -> Result<(Log, u64, Vec<Option<HiddenKeys>>)> {
-    let opened = unlock(device, with, Wanted::default())?;
-    Ok((opened.log, opened.end.next.0, opened.keys))
 }

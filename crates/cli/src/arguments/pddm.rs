@@ -96,7 +96,7 @@ pub(crate) enum Pddm {
         #[arg(long)]
         json: bool,
     },
-    /// Read, verify and rewrite the whole log once; what waits on open hidden volumes is written with it
+    /// Read, verify and rewrite superblocks and the whole log once; what waits on open hidden volumes is written with it
     Sweep {
         /// File or block device, or the socket or folder that `open` was given
         target: PathBuf,
@@ -123,13 +123,13 @@ pub(crate) enum Pddm {
         #[arg(long, value_name = "FILE")]
         new_password_file: Option<PathBuf>,
     },
-    /// Check that all units are intact: exit 0 if they are, 1 if not
+    /// Check that all superblocks and units are intact: exit 0 if they are, 1 if not
     Check {
         /// File or block device
         device: PathBuf,
         #[command(flatten)]
         password: passwords::From,
-        /// Rebuild damaged pages of the public map from unit headers
+        /// Write damaged superblocks again, and rebuild damaged pages of the public map from unit headers
         #[arg(long)]
         repair: bool,
         /// Repair even if only the public volume is open

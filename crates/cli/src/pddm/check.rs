@@ -22,7 +22,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let device = open_device(path, access)?;
     let password = password.read("Password")?;
     if *repair {
-        write_pages(path, &device, &password, *public_only)?;
+        repair_what_is_public(path, &device, &password, *public_only)?;
     }
     let bar = output::progress("checking", device.geometry().len_bytes());
     let with = Unlock::Password(&password);
@@ -34,7 +34,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let unit_blocks = u64::from(view.geometry.unit_blocks());
     let place = |unit: &u32| (u64::from(*unit) + 1) * unit_blocks * 4096;
     let units = damaged.iter().map(|unit| json!({ "unit": unit, "offset": place(unit) }));
-    let whole = damaged.is_empty() && lost.is_empty();
+    let whole = damaged.is_empty() && lost.is_empty() && view.superblocks.is_empty();
     let value = json!({
         "whole": whole,
         "units": view.geometry.units(),
@@ -42,8 +42,12 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         "damaged": units.collect::<Vec<_>>(),
         "lost": lost.iter().map(|(name, count)| json!({ "name": name, "blocks": count }))
             .collect::<Vec<_>>(),
+        "superblocks": view.superblocks,
     });
     let mut text = String::new();
+    for at in &view.superblocks {
+        let _ = writeln!(text, "{}: the superblock at byte {at} is damaged", path.display());
+    }
     for unit in &damaged {
         let _ =
             writeln!(text, "{}: unit {unit} at byte {} is damaged", path.display(), place(unit));
@@ -58,7 +62,17 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     if whole {
         return Ok(());
     }
-    let text = format!("{}: {} damaged units", path.display(), damaged.len());
+    let (path, superblocks) = (path.display(), view.superblocks.len());
+    if damaged.is_empty() && lost.is_empty() {
+        let text = format!("{path}: {superblocks} damaged superblocks");
+        let remedy = "another copy is whole, and no content is lost; `--repair` or a sweep writes \
+                      them again";
+        return Err(Failure::new(exit::WRONG, text).with_remedy(remedy));
+    }
+    let text = match superblocks {
+        0 => format!("{path}: {} damaged units", damaged.len()),
+        _ => format!("{path}: {} damaged units, {superblocks} damaged superblocks", damaged.len()),
+    };
     let remedy = "blocks that are lost, or in damaged units, cannot be read until they are written \
                   again; all others can";
     Err(Failure::new(exit::WRONG, text).with_remedy(remedy))
@@ -77,9 +91,10 @@ fn lost(
     Ok(lost.filter(|(_, count)| *count > 0).collect())
 }
 
-/// Damaged pages of maps were made again in memory when the session was opened: writes the public
-/// ones. Nothing is written where there are none.
-fn write_pages(
+/// Writes damaged superblocks, which needs no word where only the public volume is open: it destroys
+/// nothing. Damaged pages of maps were made again in memory when the session was opened: writes the
+/// public ones. Nothing is written where there are none.
+fn repair_what_is_public(
     path: &Path,
     device: &Arc<dyn BlockDevice>,
     password: &Password,
@@ -87,6 +102,7 @@ fn write_pages(
 ) -> Outcome<()> {
     let session = Session::open(device, Unlock::Password(password), Options::default());
     let session = session.map_err(|e| failure(path, &e))?;
+    session.restore_superblocks().map_err(|e| failure(path, &e))?;
     let public = session.volume(Level::PUBLIC).expect("it is always open");
     if public.waiting_blocks() == 0 {
         return Ok(());

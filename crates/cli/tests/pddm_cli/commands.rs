@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,6 +96,55 @@ fn a_loop_device_is_the_file_behind_it() {
     });
     let _ = system("losetup", &["--detach", &looped]);
     assert_eq!(seen, [(Some(0), Some(5), Some(5), true); 2]);
+}
+
+/// A lost copy of the superblock is named, and written again by a sweep and by `check --repair`,
+/// whatever is hidden.
+#[test]
+fn a_lost_superblock_is_named_and_written_again() {
+    let mut seen = Vec::new();
+    for (hidden, password) in
+        [(&[][..], "public"), (&["hidden"], "public"), (&["hidden"], "hidden")]
+    {
+        let bench = Bench::new("a_lost_superblock_is_named_and_written_again");
+        bench.init("16M", hidden, &["--heartbeat", "0"]);
+        let (path, password) = (bench.path("device"), bench.path(password));
+        let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let block = |at: u64| {
+            let mut block = [0; 4096];
+            file.read_exact_at(&mut block, at).unwrap();
+            block
+        };
+        let last = file.metadata().unwrap().len() - 4096;
+        let good = block(0);
+        assert!(good == block(last));
+        let check = ["pddm", "check", &path, "--password-file", &password];
+        for (at, mend) in [(0, "sweep"), (last, "check")] {
+            file.write_all_at(&[0x55; 4096], at).unwrap();
+            let said = expect(1, &tacita(&check));
+            assert!(said.contains(&format!("superblock at byte {at} is damaged")), "{said}");
+            let output = tacita(&[&check[..], &["--json"]].concat());
+            let facts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(facts["superblocks"], serde_json::json!([at]));
+            assert_eq!(
+                (&facts["whole"], &facts["damaged"]),
+                (&false.into(), &serde_json::json!([]))
+            );
+            assert!(block(at) != good, "to look is not to write");
+            seen.push(said.replace(&path, ""));
+            let mended = match mend {
+                "sweep" => {
+                    let sweep = ["pddm", "sweep", &path, "--password-file", &password];
+                    tacita(&[&sweep[..], &["--public-only"]].concat())
+                }
+                _ => tacita(&[&check[..], &["--repair"]].concat()),
+            };
+            expect(0, &mended);
+            assert!(block(0) == good && block(last) == good);
+        }
+    }
+    assert_eq!(seen[..2], seen[2..4]);
+    assert_eq!(seen[..2], seen[4..]);
 }
 
 /// A password of both the public and a hidden volume opens the hidden one, too, where its last cells

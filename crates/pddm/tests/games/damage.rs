@@ -140,6 +140,47 @@ fn what_is_lost_says_so_until_it_is_written() {
     assert_eq!(unreadable(&session), Vec::<u64>::new());
 }
 
+/// A copy of the superblock that is lost, or that of another password, is named by who looks, and
+/// written again by a sweep. Nothing else is written where none is.
+#[test]
+fn superblocks_are_looked_at_and_written_again() {
+    let good = example();
+    let old = good[..BLOCK].to_vec();
+    let device = device_of(&good);
+    change_password(&device, Unlock::Wrap(&wrap(0)), None, Unlock::Wrap(&wrap(50)), entropy(7, 7))
+        .unwrap();
+    let mut image = vec![0; good.len()];
+    device.read(BlockNo(0), &mut image).unwrap();
+    let new = image[..BLOCK].to_vec();
+    let last = image.len() - BLOCK;
+    for level in [50, 1] {
+        let places = |image: &[u8]| {
+            let view = examine(&device_of(image), Unlock::Wrap(&wrap(level)), &mut |_| {}).unwrap();
+            assert_eq!(view.damaged(), Vec::<u32>::new());
+            view.superblocks
+        };
+        assert_eq!(places(&image), Vec::<u64>::new());
+        for (at, bytes) in [(0, vec![0x55; BLOCK]), (last, vec![0; BLOCK]), (last, old.clone())] {
+            let mut damaged = image.clone();
+            damaged[at..][..BLOCK].copy_from_slice(&bytes);
+            assert_eq!(places(&damaged), [at as u64]);
+            let device = device_of(&damaged);
+            let session = open(&device, level, entropy(8, 8));
+            assert!(session.sweep(&mut |_, _| true).unwrap());
+            session.close().unwrap();
+            let mut after = vec![0; damaged.len()];
+            device.read(BlockNo(0), &mut after).unwrap();
+            assert!(after[..BLOCK] == new && after[last..] == new);
+            assert_eq!(places(&after), Vec::<u64>::new());
+        }
+        let device = device_of(&image);
+        open(&device, level, entropy(8, 8)).restore_superblocks().unwrap();
+        let mut after = vec![0; image.len()];
+        device.read(BlockNo(0), &mut after).unwrap();
+        assert!(after == image, "nothing to write");
+    }
+}
+
 /// A bad sector costs its block, and only that, when the tail comes by.
 #[test]
 fn a_bad_sector_costs_its_block() {
