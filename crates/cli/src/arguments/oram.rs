@@ -126,13 +126,13 @@ pub(crate) enum Oram {
         #[command(flatten)]
         client: Client,
         /// Queries under way at once
-        #[arg(long, value_name = "N", default_value_t = 10)]
-        clients: u32,
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u16).range(1..=256))]
+        clients: u16,
         /// One-way latency that is added, in milliseconds
         #[arg(long, value_name = "MS", default_value_t = 0)]
         latency: u64,
         /// Queries in all
-        #[arg(long, value_name = "N", default_value_t = 2000)]
+        #[arg(long, value_name = "N", default_value_t = 2000, value_parser = value_parser!(u64).range(1..))]
         queries: u64,
         /// Print as JSON
         #[arg(long)]

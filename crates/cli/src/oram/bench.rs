@@ -27,7 +27,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         id[..8].copy_from_slice(&which.to_le_bytes());
         store.read(id).map(drop)
     };
-    let clients = vec![read; (*clients).max(1) as usize];
+    let clients = vec![read; usize::from(*clients)];
     let amount = Amount { queries: *queries, time: Duration::MAX };
     let load = Load::measure(clients, amount).map_err(|e| failure(&e))?;
     let millis = |permille| load.at(permille).as_secs_f64() * 1000.0;

@@ -317,6 +317,9 @@ fn a_disk_on_a_server_keeps_what_is_written() {
     bench.kill("disk");
     bench.ends("export SERVER --key KEY --nbd DISK", 0);
     run("nbdcopy", &[&bench.uri(), &back]);
+    for absurd in ["--clients 0", "--clients 257", "--clients 40000", "--queries 0"] {
+        bench.ends(&format!("bench SERVER --key KEY {absurd}"), 2);
+    }
     assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
 }
 
