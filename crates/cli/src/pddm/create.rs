@@ -18,6 +18,8 @@ use crate::{output, passwords};
 const LOOK_LEN: usize = 1 << 20;
 /// A day between units of padding, in milliseconds.
 const HEARTBEAT_MS_MAX: u32 = 86_400_000;
+/// What the superblock can say; less would be written there as never.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Init {
@@ -144,6 +146,10 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
 }
 
 fn heartbeat_ms(heartbeat: Duration) -> Outcome<u32> {
+    if !heartbeat.is_zero() && heartbeat < HEARTBEAT_MIN {
+        return Err(Failure::usage(format!("a heartbeat each {heartbeat:?}"))
+            .with_remedy("a millisecond at least, or 0 for never"));
+    }
     let ms = u32::try_from(heartbeat.as_millis()).ok().filter(|ms| *ms <= HEARTBEAT_MS_MAX);
     ms.ok_or_else(|| {
         let seconds = heartbeat.as_secs();

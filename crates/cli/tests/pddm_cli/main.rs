@@ -34,6 +34,9 @@ fn absurd_requests_are_usage_errors() {
         &["--size", "64M", "--classes", "16"],
         &["--size", "64M", "--spare", "2"],
         &["--size", "64M", "--heartbeat", "-1"],
+        &["--size", "64M", "--heartbeat", "0.0001"],
+        &["--size", "64M", "--heartbeat", "1ns"],
+        &["--size", "64M", "--heartbeat", "25h"],
         &["--size", "64M", "--hidden-password-file", &public],
         &["--size", "64M", "--hidden-password-file", "/nowhere"],
     ] {
