@@ -14,7 +14,7 @@ use tacita_daemon::control::path_to_json;
 use tacita_oram::geometry::Geometry;
 use tacita_oram::key_file::{self, KeyFile};
 use tacita_oram::server::Place;
-use tacita_oram::{AnchorAt, Error, Kind, Options, Store, Way};
+use tacita_oram::{AnchorAt, Error, Kind, OpenPlace, Options, Store, Way};
 use tacita_secret::{Key, Password};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
@@ -55,11 +55,13 @@ fn init(command: &Command) -> Outcome<()> {
     } else {
         open_key(key, from)?
     };
-    let made = Store::init(store, &own, geometry);
+    let place = OpenPlace::open(store);
+    let is_place_open = place.is_ok();
+    let made = place.and_then(|place| place.init(&own, geometry));
     if let Err(error) = made {
         // A key that opens nothing is of no use to anybody. After a failure of the storage the store may be
         // there all the same.
-        if is_new && error.kind() != Kind::Storage {
+        if is_new && (!is_place_open || error.kind() != Kind::Storage) {
             let _ = std::fs::remove_file(key);
         }
         if error.kind() == Kind::Busy {
@@ -143,9 +145,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Kind::NotAStore => Failure::new(exit::DEVICE, text)
             .with_remedy("check the address; `tacita oram init` makes a store"),
         Kind::WrongKey => Failure::new(exit::NO_VOLUME, text),
+        Kind::Memory => exit::no_memory(text),
         Kind::RolledBack => Failure::new(exit::WRONG, text).with_remedy(
             "restore the store's newest state; what was written since is not on the server",
-        Kind::Memory => exit::no_memory(text),
         ),
         Kind::Hostile => Failure::new(exit::WRONG, text).with_remedy(
             "nothing was believed; `tacita oram check` tells more, if the store can be opened",

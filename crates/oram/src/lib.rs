@@ -46,4 +46,4 @@ pub mod wire;
 pub use client::{Access, Checked, Patience, Progress, Status};
 pub use device::Device;
 pub use error::{Error, Kind, Result};
-pub use store::{AnchorAt, Hosted, Options, Store, Way};
+pub use store::{AnchorAt, Hosted, OpenPlace, Options, Store, Way};

@@ -76,6 +76,36 @@ impl Display for Way {
     }
 }
 
+/// A place that can be used, for a new store.
+#[derive(Debug)]
+pub struct OpenPlace {
+    server: Server,
+    runtime: Runtime,
+}
+
+impl OpenPlace {
+    /// Opens a place that nobody serves meanwhile. If it fails, no store has been made there.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`], [`Kind::Parameters`].
+    pub fn open(place: &Place) -> Result<Self> {
+        let runtime = runtime()?;
+        let server = runtime
+            .block_on(async { Server::open(place.open().await?, Limits::default()).await })?;
+        Ok(Self { server, runtime })
+    }
+
+    /// Makes a store of these shapes there.
+    ///
+    /// # Errors
+    /// As [`Store::init`]. After [`Kind::Storage`] it may be there all the same.
+    pub fn init(self, key: &Key, geometry: Geometry) -> Result<()> {
+        let store_id = tacita_secret::random()
+            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
+        self.runtime.block_on(client::init(&Within(self.server), key, geometry, store_id))
+    }
+}
+
 /// An open store. Whatever is asked is one query, and the server sees no more than that there was one.
 #[derive(Debug)]
 pub struct Store {
@@ -99,12 +129,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] if there is one already: nothing is changed then; [`Kind::Storage`].
     pub fn init(place: &Place, key: &Key, geometry: Geometry) -> Result<()> {
-        let store_id = tacita_secret::random()
-            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
-        runtime()?.block_on(async {
-            let server = Server::open(place.open().await?, Limits::default()).await?;
-            client::init(&Within(server), key, geometry, store_id).await
-        })
+        OpenPlace::open(place)?.init(key, geometry)
     }
 
     /// Opens the store that `way` leads to. What a client of a server has seen is remembered at `anchor`,

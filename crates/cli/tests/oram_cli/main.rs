@@ -263,6 +263,20 @@ fn content(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|_| byte()).collect()
 }
 
+/// Where no store can be made, no key is left behind, and one that was there stays.
+#[test]
+fn a_failed_init_leaves_no_key() {
+    let bench = Bench::new();
+    let (plain, key) = (bench.path("plain"), bench.path("key-2"));
+    std::fs::write(&plain, b"").unwrap();
+    for store in [plain.clone(), format!("{plain}/below"), "unix:/nowhere#name".to_owned()] {
+        bench.ends(&format!("init {store} --key {key} --blocks 600"), 4);
+        assert!(!Path::new(&key).exists(), "{store}");
+        bench.ends(&format!("init {store} --key KEY --blocks 600"), 4);
+        assert!(Path::new(&bench.path("key")).exists(), "{store}");
+    }
+}
+
 #[test]
 fn a_disk_on_a_server_keeps_what_is_written() {
     let test = "a_disk_on_a_server_keeps_what_is_written";
@@ -303,6 +317,9 @@ fn a_disk_on_a_server_keeps_what_is_written() {
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert!(status["queries"].as_u64().unwrap() >= 1100, "{status}");
     bench.ends("bench SERVER --key KEY --queries 50 --clients 5", 0);
+    for absurd in ["--clients 0", "--clients 257", "--clients 40000", "--queries 0"] {
+        bench.ends(&format!("bench SERVER --key KEY {absurd}"), 2);
+    }
 
     // The server is killed, and nothing that was answered is lost.
     bench.kill("server");
@@ -317,9 +334,6 @@ fn a_disk_on_a_server_keeps_what_is_written() {
     bench.kill("disk");
     bench.ends("export SERVER --key KEY --nbd DISK", 0);
     run("nbdcopy", &[&bench.uri(), &back]);
-    for absurd in ["--clients 0", "--clients 257", "--clients 40000", "--queries 0"] {
-        bench.ends(&format!("bench SERVER --key KEY {absurd}"), 2);
-    }
     assert!(std::fs::read(&back).unwrap()[..changed.len()] == changed);
 }
 
