@@ -71,13 +71,12 @@ impl Backing {
         let meta = device.metadata().ok().filter(|meta| meta.file_type().is_block_device())?;
         let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
         let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        let (mut path, start) = match fs::read(own.join("loop/backing_file")) {
-            Ok(path) => (path, None),
+        let (mut path, start) = if let Ok(path) = fs::read(own.join("loop/backing_file")) {
+            (path, None)
+        } else {
             // Of a partition, what the whole device has.
-            Err(_) => {
-                let path = fs::read(own.join("../loop/backing_file")).ok()?;
-                (path, Some(number(&own.join("start"))? * 512))
-            }
+            let path = fs::read(own.join("../loop/backing_file")).ok()?;
+            (path, Some(number(&own.join("start"))? * 512))
         };
         path.pop_if(|last| *last == b'\n');
         let info = info(device)?;
