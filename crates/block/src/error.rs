@@ -20,6 +20,8 @@ pub enum Kind {
     ReadOnly,
     /// Another process uses it.
     Busy,
+    /// Another file has the name by now.
+    Exists,
     /// There is no such file or device, or it cannot be opened.
     Unavailable,
     /// The power has been cut (fault device).
@@ -47,6 +49,7 @@ impl Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem => Kind::ReadOnly,
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Kind::Unavailable,
+            io::ErrorKind::AlreadyExists => Kind::Exists,
             io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => Kind::Busy,
             _ => Kind::Io,
         };

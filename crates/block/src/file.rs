@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
@@ -37,12 +37,26 @@ pub struct FileOptions {
     direct: bool,
     discard: bool,
     random: bool,
+    latecomer: Latecomer,
+}
+
+/// What happens to a file that has got the name of a new one since that was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Latecomer {
+    Stays,
+    IsReplaced,
 }
 
 impl FileOptions {
     /// Blocks of this length, through the page cache, with discards ignored.
     pub fn new(block_len_bytes: u32) -> Self {
-        Self { block_len_bytes, direct: false, discard: false, random: false }
+        Self {
+            block_len_bytes,
+            direct: false,
+            discard: false,
+            random: false,
+            latecomer: Latecomer::Stays,
+        }
     }
 
     /// Goes past the page cache (`O_DIRECT`).
@@ -67,6 +81,13 @@ impl FileOptions {
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Self {
         self.discard = discard;
+        self
+    }
+
+    /// Lets a new file take the place of one that has come since it was begun, if nobody uses that.
+    #[must_use]
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.latecomer = if replace { Latecomer::IsReplaced } else { Latecomer::Stays };
         self
     }
 
@@ -125,7 +146,8 @@ impl FileOptions {
 
     /// Makes a file of `len_bytes`, all zero and sparse, that has no name yet: it gets the one asked
     /// for with [`FileDevice::publish`], in place of the file that has it now, and vanishes with the
-    /// process otherwise. That file is locked meanwhile, so that nobody mounts it.
+    /// process otherwise. That file is locked meanwhile, so that nobody mounts it. One that comes
+    /// later keeps the name, unless [`FileOptions::replace`] was told otherwise.
     ///
     /// # Errors
     /// As [`FileOptions::create`].
@@ -149,7 +171,7 @@ impl FileOptions {
             access: Access::ReadWrite,
             discard: self.discard,
             bounce: None,
-            unpublished: Mutex::new(Some(Unpublished { new, _before: before })),
+            unpublished: Mutex::new(Some(Unpublished { new, before, options: self.clone() })),
             _backing: BackingLock::default(),
         })
     }
@@ -242,8 +264,42 @@ pub struct FileDevice {
 #[derive(Debug)]
 struct Unpublished {
     new: NewFile,
-    /// Who has its name, locked.
-    _before: Option<File>,
+    /// Who had its name when it was begun, locked.
+    before: Option<File>,
+    options: FileOptions,
+}
+
+impl Unpublished {
+    /// Gives it its name; whoever had that is returned, still locked.
+    fn publish(mut self) -> Result<Option<File>> {
+        let path = self.new.path().to_owned();
+        let failed = |e| Error::from_io(format!("cannot make {}", path.display()), e);
+        loop {
+            // Nobody mounts what is locked: it is the file that goes, or the name is another's by now.
+            if let Some(before) = self.before.take_if(|before| has_name(before, &path)) {
+                self.new.take_name().map_err(failed)?;
+                return Ok(Some(before));
+            }
+            match self.new.take_free_name() {
+                Err(e)
+                    if e.kind() == io::ErrorKind::AlreadyExists
+                        && self.options.latecomer == Latecomer::IsReplaced => {}
+                Err(e) => return Err(failed(e)),
+                Ok(()) => return Ok(None),
+            }
+            match self.options.open_locked(&path, Access::ReadWrite, false) {
+                Ok(device) if is_raw_device(&path) => {
+                    drop(device);
+                    let text = format!("{} is a device by now", path.display());
+                    return Err(Error::new(Kind::Exists, text));
+                }
+                Ok(device) => self.before = Some(device.file),
+                // It has gone again.
+                Err(_) if fs::symlink_metadata(&path).is_err() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
 }
 
 impl FileDevice {
@@ -268,20 +324,30 @@ impl FileDevice {
         &self.path
     }
 
-    /// Makes everything durable, and gives the file its name if it has none yet.
+    /// Makes everything durable, and gives the file its name if it has none yet. What had the name is
+    /// overwritten with zeros then, where it has no other: its blocks go to the free space of the file
+    /// system, which keeps what is in them. `progress` is told the bytes overwritten and their total.
     ///
     /// # Errors
-    /// [`Kind::Io`], [`Kind::NoSpace`]: the name is as before.
-    pub fn publish(&self) -> Result<()> {
+    /// [`Kind::Busy`], [`Kind::Exists`] if another file has come since it was begun; [`Kind::Io`],
+    /// [`Kind::NoSpace`]: the name is as before. If overwriting fails, which the message says, the new
+    /// file has its name.
+    pub fn publish(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.flush()?;
         let unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(unpublished) = unpublished else {
             return Ok(());
         };
-        unpublished
-            .new
-            .publish()
-            .map_err(|e| Error::from_io(format!("cannot make {}", self.path.display()), e))
+        let Some(before) = unpublished.publish()? else {
+            return Ok(());
+        };
+        overwrite_nameless(&before, progress).map_err(|e| {
+            let context = format!(
+                "{} has been made, but what it has replaced could not be overwritten",
+                self.path.display()
+            );
+            Error::from_io(context, e)
+        })
     }
 
     fn failed(&self, what: &str, offset: u64, error: io::Error) -> Error {
@@ -446,6 +512,40 @@ impl Bounce {
 fn in_use(path: &Path) -> Error {
     let context = format!("{} is in use by another process", path.display());
     Error::new(Kind::Busy, context)
+}
+
+/// Whether a path still is a name of this file.
+fn has_name(file: &File, path: &Path) -> bool {
+    let (Ok(here), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (here.dev(), here.ino()) == (there.dev(), there.ino())
+}
+
+/// Overwrites a file that nobody can open any more, as far as it has blocks.
+fn overwrite_nameless(file: &File, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+    static ZEROES: [u8; BOUNCE_LEN_MAX_BYTES] = [0; BOUNCE_LEN_MAX_BYTES];
+    let meta = file.metadata()?;
+    if meta.nlink() > 0 {
+        return Ok(());
+    }
+    let mut at = 0;
+    while at < meta.len() {
+        let end = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            // There is none behind.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+            Ok(data) => {
+                at = data;
+                rustix::fs::seek(file, SeekFrom::Hole(data))?.min(meta.len())
+            }
+        };
+        while at < end {
+            let len = usize::try_from(end - at).unwrap_or(ZEROES.len()).min(ZEROES.len());
+            file.write_all_at(&ZEROES[..len], at)?;
+            at += len as u64;
+            progress(at, meta.len());
+        }
+    }
+    file.sync_all()
 }
 
 fn is_raw_device(path: &Path) -> bool {

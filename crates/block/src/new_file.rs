@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// As many symbolic links as the kernel follows.
@@ -60,11 +60,36 @@ impl NewFile {
         &self.file
     }
 
+    /// Where it will be: symbolic links have been followed.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes the content durable, then the name, in place of what had it.
     ///
     /// # Errors
     /// If the disk is full or fails: then what had the name before still has it.
     pub fn publish(mut self) -> io::Result<()> {
+        self.take_name()
+    }
+
+    /// Makes the content durable, then the name, which nobody has.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if somebody has it by now, whom nothing befalls; if the disk is
+    /// full or fails. It can be tried again.
+    pub(crate) fn take_free_name(&mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        match &self.beside {
+            Some(beside) => rename_to_free_name(beside, &self.path)?,
+            None => self.link(&self.path)?,
+        }
+        self.beside = None;
+        File::open(folder_of(&self.path))?.sync_all()
+    }
+
+    /// As [`NewFile::publish`]; it can be tried again.
+    pub(crate) fn take_name(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         let named = match self.beside.take() {
             Some(beside) => Some(beside),
@@ -101,6 +126,18 @@ impl Drop for NewFile {
             // It is not finished, so nobody misses it.
             let _ = fs::remove_file(beside);
         }
+    }
+}
+
+/// Gives a file another name, which nobody has.
+fn rename_to_free_name(from: &Path, to: &Path) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system knows it, but none gives a second file a name that is taken.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
+            rustix::fs::unlink(from)
+        }
+        other => other,
     }
 }
 
@@ -170,6 +207,32 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(names(folder.path()), ["new"]);
         assert!(NewFile::create(folder.path().join("none/new")).is_err());
+    }
+
+    #[test]
+    fn takes_a_free_name_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("new"), folder.path().join("other"));
+        for is_beside in [false, true] {
+            let mut new = NewFile::create(&path).unwrap();
+            if is_beside && new.beside.is_none() {
+                // As on a file system without nameless files.
+                let beside = folder.path().join(".beside");
+                new.link(&beside).unwrap();
+                new.beside = Some(beside);
+            }
+            new.file().write_all(b"new").unwrap();
+            fs::write(&path, "came meanwhile").unwrap();
+            let refused = new.take_free_name().unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&path).unwrap(), b"came meanwhile");
+            fs::rename(&path, &other).unwrap();
+            new.take_free_name().unwrap();
+            drop(new);
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+            assert_eq!(names(folder.path()), ["new", "other"]);
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

@@ -64,16 +64,20 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     let code = match error.kind() {
         tacita_block::Kind::Busy => BUSY,
         tacita_block::Kind::NoSpace => NO_SPACE,
+        tacita_block::Kind::Exists => USAGE,
         _ => DEVICE,
     };
     let text = tacita_daemon::with_causes(error);
     let name = path.display().to_string();
     let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
     let failure = Failure::new(code, text);
-    if code == BUSY {
-        return failure.with_remedy("is it mounted? `tacita umount DIR` first");
+    match error.kind() {
+        tacita_block::Kind::Busy => failure.with_remedy("is it mounted? `tacita umount DIR` first"),
+        tacita_block::Kind::Exists => failure.with_remedy(
+            "it has come since this command began, and is as it was; --force overwrites it",
+        ),
+        _ => failure,
     }
-    failure
 }
 
 /// A password takes more memory than there is: `text` says how much.

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 use tacita_daemon::Interrupts;
 
 use crate::output;
@@ -15,6 +17,8 @@ use crate::output;
 pub(crate) struct NewFolder {
     hidden: PathBuf,
     folder: PathBuf,
+    /// Whether the folder was there, and it is within.
+    is_within: bool,
     /// Held by whoever makes it, gives it its name, or takes it away for good.
     fate: Arc<Mutex<()>>,
 }
@@ -27,29 +31,31 @@ impl NewFolder {
     /// cannot be written.
     pub(crate) fn prepare(folder: &Path) -> io::Result<Self> {
         let unique = format!(".tacita-{}", std::process::id());
-        let hidden = match fs::read_dir(folder) {
+        let (hidden, is_within) = match fs::read_dir(folder) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
                     return Err(ErrorKind::DirectoryNotEmpty.into());
                 }
                 // It may be a mount point or belong to somebody, so it stays the folder it is.
-                folder.join(unique)
+                (folder.join(unique), true)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let name = folder.file_name().ok_or(ErrorKind::InvalidInput)?;
-                folder.with_file_name(format!(".{}{unique}", name.to_string_lossy()))
+                (folder.with_file_name(format!(".{}{unique}", name.to_string_lossy())), false)
             }
             Err(error) => return Err(error),
         };
         let parent = hidden.parent().filter(|parent| *parent != Path::new(""));
         fs::metadata(parent.unwrap_or(Path::new(".")))?;
-        let this = Self { hidden, folder: folder.to_owned(), fate: Arc::default() };
+        let folder = folder.to_owned();
+        let this = Self { hidden, folder, is_within, fate: Arc::default() };
         this.watch_for_signals()?;
         {
             // A signal that has come before ends the process with the lock held.
             let _fate = this.fate.lock();
             fs::create_dir(&this.hidden)?;
         }
+        this.refuse_company()?;
         Ok(this)
     }
 
@@ -61,19 +67,33 @@ impl NewFolder {
     /// Gives it its name.
     ///
     /// # Errors
-    /// If the file system fails.
+    /// [`ErrorKind::DirectoryNotEmpty`] if somebody has made or filled the folder meanwhile, to whom
+    /// nothing happens; if the file system fails.
     pub(crate) fn publish(self) -> io::Result<()> {
         let _fate = self.fate.lock();
-        if !self.folder.is_dir() {
-            return fs::rename(&self.hidden, &self.folder);
+        if !self.is_within {
+            return rename_to_free_name(&self.hidden, &self.folder);
         }
+        self.refuse_company()?;
         for entry in fs::read_dir(&self.hidden)? {
             let entry = entry?;
-            fs::rename(entry.path(), self.folder.join(entry.file_name()))?;
+            rename_to_free_name(&entry.path(), &self.folder.join(entry.file_name()))?;
         }
         let meta = fs::metadata(&self.hidden)?;
         fs::set_permissions(&self.folder, meta.permissions())?;
         take_times_and_owner(&meta, &self.folder)
+    }
+
+    /// Two that have found the same folder empty do not mix what they bring.
+    fn refuse_company(&self) -> io::Result<()> {
+        if self.is_within {
+            for entry in fs::read_dir(&self.folder)? {
+                if Some(&*entry?.file_name()) != self.hidden.file_name() {
+                    return Err(ErrorKind::DirectoryNotEmpty.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn watch_for_signals(&self) -> io::Result<()> {
@@ -104,6 +124,22 @@ impl Drop for NewFolder {
     }
 }
 
+/// Gives a file or folder another name, which nobody has.
+fn rename_to_free_name(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(ErrorKind::DirectoryNotEmpty.into()),
+        // Not every file system knows it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            if fs::symlink_metadata(to).is_ok() {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            fs::rename(from, to)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
 fn take_times_and_owner(meta: &fs::Metadata, folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
     if rustix::process::geteuid().is_root() {
@@ -125,5 +161,26 @@ mod tests {
         assert!(hidden.is_dir(), "whoever filled it could make it after a signal");
         drop(new);
         assert!(!hidden.exists());
+    }
+
+    #[test]
+    fn of_two_with_one_name_the_first_has_it() {
+        let above = tempfile::tempdir().unwrap();
+        for is_there in [false, true] {
+            let out = above.path().join(format!("out-{is_there}"));
+            if is_there {
+                fs::create_dir(&out).unwrap();
+            }
+            let new = NewFolder::prepare(&out).unwrap();
+            fs::write(new.path().join("file"), "ours").unwrap();
+            let hidden = new.path().to_owned();
+            // As another process does in between.
+            fs::create_dir_all(&out).unwrap();
+            fs::write(out.join("file"), "theirs").unwrap();
+            let refused = new.publish().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::DirectoryNotEmpty);
+            assert_eq!(fs::read(out.join("file")).unwrap(), b"theirs");
+            assert!(!hidden.exists());
+        }
     }
 }

@@ -6,15 +6,17 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, linkat, mkdirat, openat, readlinkat, statat, symlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, mkdirat, openat, readlinkat, statat,
+    symlinkat,
 };
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
@@ -149,6 +151,100 @@ fn format_keeps_what_is_there() {
     expect(2, &hifs(&["pack", path(&folder), path(&image), "--size", "2M"]));
     // Nothing is made where nothing can be.
     expect(4, &hifs(&["format", path(&dir.path().join("no/such/i.img")), "--size", "2M"]));
+}
+
+/// Stops a command as soon as it holds what will be an image in `dir` and has no name yet.
+fn stopped_before_publishing(dir: &Path, arguments: &[&str]) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .arg("hifs")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let files = format!("/proc/{}/fd", child.id());
+    let is_unnamed = |target: &Path| {
+        let name = target.file_name().unwrap_or_default().as_bytes();
+        target.parent() == Some(dir) && (name.ends_with(b" (deleted)") || name.starts_with(b"."))
+    };
+    loop {
+        let targets = fs::read_dir(&files).unwrap().flatten();
+        if targets.flat_map(|file| fs::read_link(file.path())).any(|target| is_unnamed(&target)) {
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+            return child;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it has ended already");
+    }
+}
+
+fn ended(child: Child) -> Output {
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn an_image_that_came_meanwhile_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let (image, folder) = (dir.join("i.img"), dir.join("folder"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("file"), vec![7; 100_000]).unwrap();
+    for arguments in [
+        &["pack", path(&folder), path(&image), "--size", "64M"][..],
+        &["format", path(&image), "--size", "64M"],
+    ] {
+        let slow = stopped_before_publishing(&dir, arguments);
+        format(&dir, "i.img", "2M");
+        let before = fs::read(&image).unwrap();
+        let said = expect(2, &ended(slow));
+        assert!(said.contains("--force"), "{said}");
+        assert!(fs::read(&image).unwrap() == before, "{arguments:?} has replaced it");
+        fs::remove_file(&image).unwrap();
+        // With --force too, while somebody uses it.
+        let slow = stopped_before_publishing(&dir, &[arguments, &["--force"]].concat());
+        format(&dir, "i.img", "2M");
+        let used = fs::File::open(&image).unwrap();
+        rustix::fs::flock(&used, FlockOperation::NonBlockingLockExclusive).unwrap();
+        expect(5, &ended(slow));
+        drop(used);
+        assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
+        let slow = stopped_before_publishing(&dir, &[arguments, &["--force"]].concat());
+        fs::remove_file(&image).unwrap();
+        format(&dir, "i.img", "2M");
+        expect(0, &ended(slow));
+        assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+        fs::remove_file(&image).unwrap();
+        let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["folder"], "nothing is left behind");
+    }
+}
+
+#[test]
+fn what_force_replaces_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, folder) = (dir.path().join("i.img"), dir.path().join("folder"));
+    let secret = b"Jane Roe, room 7: what nobody may know.\n";
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("file"), secret.repeat(10_000)).unwrap();
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for again in [
+        &["format", path(&image), "--size", "2M", "--force"][..],
+        &["pack", path(&empty), path(&image), "--force"],
+    ] {
+        expect(0, &hifs(&["pack", path(&folder), path(&image), "--force"]));
+        // Stands for the blocks that go back to the file system.
+        let mut held = fs::File::open(&image).unwrap();
+        expect(0, &hifs(again));
+        assert_eq!(held.metadata().unwrap().nlink(), 0);
+        let mut left = Vec::new();
+        held.read_to_end(&mut left).unwrap();
+        assert!(left.len() >= 16 << 20 && left.iter().all(|byte| *byte == 0), "{again:?}");
+        expect(0, &hifs(&["check", path(&image)]));
+    }
 }
 
 #[test]

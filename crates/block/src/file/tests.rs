@@ -130,3 +130,63 @@ fn zeroes_make_holes_only_where_discards_do() {
         }
     }
 }
+
+fn unpublished(path: &Path, replace: bool) -> FileDevice {
+    let device = FileOptions::new(4096).replace(replace).create_unpublished(path, 8192).unwrap();
+    device.write(BlockNo(0), &[1; 4096]).unwrap();
+    device
+}
+
+#[test]
+fn what_comes_meanwhile_keeps_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    for was_there in [false, true] {
+        for replace in [false, true] {
+            let _ = fs::remove_file(&path);
+            if was_there {
+                fs::write(&path, "was there").unwrap();
+            }
+            let device = unpublished(&path, replace);
+            let other = folder.path().join("other");
+            fs::write(&other, vec![9; 8192]).unwrap();
+            fs::rename(&other, &path).unwrap();
+            let used = FileDevice::open(&path, Access::ReadWrite, 4096).unwrap();
+            let refused = device.publish(&mut |_, _| {}).unwrap_err();
+            let kind = if replace { Kind::Busy } else { Kind::Exists };
+            assert_eq!(refused.kind(), kind, "{refused}");
+            drop(used);
+            assert!(fs::read(&path).unwrap() == [9; 8192]);
+        }
+    }
+    let device = unpublished(&path, true);
+    fs::rename(&path, folder.path().join("moved")).unwrap();
+    fs::write(&path, "nobody uses this").unwrap();
+    device.publish(&mut |_, _| {}).unwrap();
+    assert!(fs::read(&path).unwrap()[..4096] == [1; 4096]);
+    assert!(fs::read(folder.path().join("moved")).unwrap() == [9; 8192], "it has a name");
+}
+
+#[test]
+fn what_is_replaced_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, name) = (folder.path().join("image"), folder.path().join("name"));
+    let content = vec![7; 3 << 20];
+    for has_other_name in [false, true] {
+        fs::write(&path, &content).unwrap();
+        if has_other_name {
+            fs::hard_link(&path, &name).unwrap();
+        }
+        // Stands for who reads the blocks that the file system has got back.
+        let held = File::open(&path).unwrap();
+        let device = unpublished(&path, false);
+        let mut seen = 0;
+        device.publish(&mut |done, total| seen = done.max(seen).min(total)).unwrap();
+        let mut left = vec![1; content.len()];
+        held.read_exact_at(&mut left, 0).unwrap();
+        assert_eq!(left == content, has_other_name);
+        assert_eq!(left.iter().all(|byte| *byte == 0), !has_other_name);
+        assert_eq!(seen, if has_other_name { 0 } else { 3 << 20 });
+        assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
+    }
+}

@@ -29,7 +29,7 @@ const PROBE_LEN: usize = 64 << 10;
 
 pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool) -> Outcome<()> {
     let (parameters, device) = make(image, size, shape)?;
-    device.publish().map_err(|e| exit::of_device(image, &e))?;
+    publish(&device, image, shape)?;
     let superblock = Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
     let geometry = superblock.geometry;
     let data = u64::from(geometry.buckets.cells()) * geometry.bucket_len_bytes();
@@ -73,8 +73,8 @@ pub(super) fn pack(
     let carried = tacita_hifs::pack::pack(&hifs, folder, &mut |bytes| bar.set_position(bytes))
         .map_err(|e| of_pack(&e))?;
     hifs.publish().map_err(failed)?;
-    device.publish().map_err(|e| exit::of_device(image, &e))?;
     bar.finish_and_clear();
+    publish(&device, image, shape)?;
     report_carried(json, carried, &format!("packed into {}", image.display()))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
 
 /// Makes an empty image, which has no name yet if it is a file.
 fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, Arc<FileDevice>)> {
-    let raw = fs::metadata(image).is_ok_and(|meta| meta.file_type().is_block_device());
+    let raw = is_raw(image);
     let refuse = |e: &tacita_block::Error| exit::of_device(image, e);
     if !shape.force {
         refuse_what_is_in_use(image)?;
@@ -181,7 +181,8 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         })?;
         let parameters = parameters(size, shape)?;
         Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
-        FileOptions::new(4096).create_unpublished(image, size).map_err(|e| refuse(&e))?
+        let options = FileOptions::new(4096).replace(shape.force);
+        options.create_unpublished(image, size).map_err(|e| refuse(&e))?
     };
     let size = size.unwrap_or_else(|| device.geometry().len_bytes());
     let parameters = parameters(size, shape)?;
@@ -196,6 +197,26 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         .map_err(|e| exit::of_image(image, &e))?;
     bar.finish_and_clear();
     Ok((parameters, device))
+}
+
+/// Gives a finished image its name. What has come there since it was begun is looked at as what was
+/// there before.
+fn publish(device: &FileDevice, image: &Path, shape: &Shape) -> Outcome<()> {
+    if !shape.force && !is_raw(image) {
+        refuse_what_is_in_use(image)?;
+    }
+    let bar = output::progress("overwriting what it replaces", 0);
+    let mut progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    device.publish(&mut progress).map_err(|e| exit::of_device(image, &e))?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn is_raw(image: &Path) -> bool {
+    fs::metadata(image).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 /// Something other than zeros is not overwritten without being told to.

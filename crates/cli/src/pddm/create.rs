@@ -53,7 +53,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let blocks: Arc<dyn BlockDevice> = device.clone();
     let made = init(&blocks, &parameters, Unlock::Password(&public), &unlocks, Entropy::default());
     made.map_err(|e| failure(path, &e))?;
-    device.publish().map_err(|e| exit::of_device(path, &e))?;
+    device.publish(&mut |_, _| {}).map_err(|e| exit::of_device(path, &e))?;
     report(path, &geometry, *json)
 }
 
