@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ use rustix::fs::{
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(3);
+/// A user other than root, who owns nothing.
+const NOBODY: u32 = 65_534;
 
 fn tacita(arguments: &[&OsStr]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tacita"))
@@ -245,6 +248,52 @@ fn what_force_replaces_is_overwritten() {
         assert!(left.len() >= 16 << 20 && left.iter().all(|byte| *byte == 0), "{again:?}");
         expect(0, &hifs(&["check", path(&image)]));
     }
+}
+
+/// What a user unpacks runs as this user: for nobody else, though the image says so.
+#[test]
+fn set_user_id_is_lent_by_its_owner_only() {
+    let test = "set_user_id_is_lent_by_its_owner_only";
+    let dir = tempfile::tempdir().unwrap();
+    let (image, folder) = (dir.path().join("i.img"), dir.path().join("folder"));
+    let out = dir.path().join("out");
+    fs::create_dir_all(folder.join("within")).unwrap();
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o7777;
+    let set_mode = |path: PathBuf, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for name in ["tool", "own"] {
+        fs::write(folder.join(name), name).unwrap();
+        set_mode(folder.join(name), 0o6755);
+    }
+    set_mode(folder.join("within"), 0o2755);
+    expect(0, &hifs(&["pack", path(&folder), path(&image)]));
+    expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+    // Given by whoever may give it.
+    assert_eq!(mode(out.join("tool")), 0o6755);
+    assert_eq!(mode(out.join("within")), 0o2755);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can be somebody else");
+        return;
+    }
+    std::os::unix::fs::chown(folder.join("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    set_mode(folder.join("own"), 0o6755);
+    expect(0, &hifs(&["pack", path(&folder), path(&image), "--force"]));
+    set_mode(image.clone(), 0o644);
+    set_mode(dir.path().to_owned(), 0o755);
+    let (program, place) = (dir.path().join("tacita"), dir.path().join("place"));
+    // Where it has been built others need not come.
+    fs::copy(env!("CARGO_BIN_EXE_tacita"), &program).unwrap();
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
+    let out = place.join("out");
+    let mut unpack = Command::new(&program);
+    unpack.args(["hifs", "unpack", path(&image), path(&out)]).stdin(Stdio::null());
+    expect(0, &unpack.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap());
+    assert_eq!(fs::metadata(out.join("tool")).unwrap().uid(), NOBODY);
+    assert_eq!(mode(out.join("tool")), 0o755);
+    assert_eq!(mode(out.join("within")), 0o755);
+    assert_eq!(mode(out.join("own")), 0o6755);
 }
 
 #[test]

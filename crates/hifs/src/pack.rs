@@ -29,6 +29,10 @@ const CHUNK_LEN: usize = 1 << 20;
 /// A folder that is not empty has a page of the inode table to itself: room for so many names elsewhere.
 const FOLDER_NAMES: u64 = 8;
 
+/// Run for its owner, or for its group, whoever starts it.
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
 /// What failed, where.
 #[derive(Debug)]
 pub struct PackError {
@@ -381,7 +385,8 @@ fn user_rdev(rdev: u32) -> u64 {
 }
 
 /// Copies all that an image holds into a folder that is empty or does not exist. Owners are set
-/// only for root.
+/// only for root; for others a set-user-id bit stays only where the owner is the same, and a set-group-id
+/// bit where the group is.
 ///
 /// # Errors
 /// What failed, with the path; what came before it is in the folder.
@@ -411,6 +416,23 @@ pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outc
 /// A folder that nobody else looks into before it has its owner and permissions.
 fn new_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The permissions of a node as far as what stands for it outside may have them: a set-user-id bit for
+/// another owner, or a set-group-id bit for another group, would lend the rights of somebody else.
+fn permitted(attr: &Attr, outside: &Path) -> io::Result<u32> {
+    let mut perm = u32::from(attr.perm);
+    if perm & (SET_USER_ID | SET_GROUP_ID) != 0 {
+        let has = fs::symlink_metadata(outside)?;
+        for (bit, is_given) in
+            [(SET_USER_ID, has.uid() == attr.uid), (SET_GROUP_ID, has.gid() == attr.gid)]
+        {
+            if !is_given {
+                perm &= !bit;
+            }
+        }
+    }
+    Ok(perm)
 }
 
 struct Unpacker<'a> {
@@ -561,8 +583,8 @@ impl Unpacker<'_> {
             }
         }
         if !symlink {
-            let mode = fs::Permissions::from_mode(attr.perm.into());
-            fs::set_permissions(outside, mode).at(path)?;
+            let perm = permitted(attr, outside).at(path)?;
+            fs::set_permissions(outside, fs::Permissions::from_mode(perm)).at(path)?;
         }
         if self.times != Times::None {
             let spec = |time: Timestamp| Timespec {
