@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::ioctl;
 
 use crate::device::{extent_within, fill_with_zeroes};
 use crate::loop_device::BackingLock;
@@ -95,7 +96,8 @@ impl FileOptions {
     ///
     /// # Errors
     /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
-    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`];
+    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it cannot be
+    /// written, also for a raw device that only fails at the first write;
     /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`].
     pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
@@ -203,6 +205,10 @@ impl FileOptions {
         if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
             let text = format!("{} is neither a file nor a block device", path.display());
             return Err(Error::new(Kind::Unavailable, text));
+        }
+        if access == Access::ReadWrite && is_write_protected(&file) {
+            let text = format!("{} is a read-only device", path.display());
+            return Err(Error::new(Kind::ReadOnly, text));
         }
         let lock = match access {
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
@@ -546,6 +552,21 @@ fn overwrite_nameless(file: &File, progress: &mut dyn FnMut(u64, u64)) -> io::Re
         }
     }
     file.sync_all()
+}
+
+/// Whether a raw device is set read-only: the kernel lets it be opened for writing all the same, takes
+/// what is written, and loses it on the way to the medium.
+fn is_write_protected(file: &File) -> bool {
+    /// `_IO(0x12, 94)` in linux/fs.h: writes an int.
+    const BLKROGET: ioctl::Opcode = ioctl::opcode::none(0x12, 94);
+    if !file.metadata().is_ok_and(|meta| meta.file_type().is_block_device()) {
+        return false;
+    }
+    // JUSTIFICATION: no safe wrapper of this request exists.
+    // SAFETY: it is asked of a block device, and writes the int that it is given room for.
+    #[allow(unsafe_code)]
+    let asked = unsafe { ioctl::ioctl(file, ioctl::Getter::<BLKROGET, i32>::new()) };
+    asked.is_ok_and(|is_read_only| is_read_only != 0)
 }
 
 fn is_raw_device(path: &Path) -> bool {

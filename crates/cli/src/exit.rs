@@ -76,6 +76,9 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::Exists => failure.with_remedy(
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
+        tacita_block::Kind::ReadOnly => {
+            failure.with_remedy("make it writable (a device by `blockdev --setrw`)")
+        }
         _ => failure,
     }
 }

@@ -38,7 +38,13 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 /// Opens an image, locked. With `random` it is to be read in no order.
 fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) -> Outcome<Hifs> {
     let device = FileOptions::new(4096).random(random).open(image, access);
-    let device = device.map_err(|e| exit::of_device(image, &e))?;
+    let device = device.map_err(|e| {
+        let failure = exit::of_device(image, &e);
+        match e.kind() {
+            tacita_block::Kind::ReadOnly => failure.with_remedy("`-o ro` mounts it for reading"),
+            _ => failure,
+        }
+    })?;
     options.read_only |= access == Access::ReadOnly;
     let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
     if let Some(warning) = hifs.warning() {
