@@ -118,6 +118,15 @@ pub trait BlockDevice: Send + Sync {
     /// Shape of the device; it never changes.
     fn geometry(&self) -> Geometry;
 
+    /// What lies behind the last block: less than one. Devices that are made of blocks have nothing
+    /// there.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    fn rest(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
     /// Reads whole blocks from `at` on.
     ///
     /// # Errors
@@ -220,6 +229,10 @@ macro_rules! forward {
         impl<D: BlockDevice + ?Sized> BlockDevice for $owner {
             fn geometry(&self) -> Geometry {
                 (**self).geometry()
+            }
+
+            fn rest(&self) -> Result<Vec<u8>> {
+                (**self).rest()
             }
 
             fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {

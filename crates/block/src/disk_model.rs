@@ -171,6 +171,10 @@ impl<D: BlockDevice> BlockDevice for DiskModel<D> {
         self.inner.geometry()
     }
 
+    fn rest(&self) -> Result<Vec<u8>> {
+        self.inner.rest()
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let offset = self.geometry().byte_range(at, buf.len())?.start;
         let mut arm = self.arm();

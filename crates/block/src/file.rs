@@ -417,6 +417,23 @@ impl BlockDevice for FileDevice {
         self.geometry
     }
 
+    fn rest(&self) -> Result<Vec<u8>> {
+        let end = self.geometry.len_bytes();
+        let mut rest = AlignedBuf::new(self.geometry.block_len_bytes as usize);
+        let mut len = 0;
+        while len < rest.len() {
+            match self.file.read_at(&mut rest[len..], end + len as u64) {
+                Ok(0) => break,
+                Ok(more) => len += more,
+                // Direct reads go no further from where a file has ended.
+                Err(_) if len > 0 => break,
+                Err(e) => return Err(self.failed("read", end, e)),
+            }
+        }
+        // A whole block is no rest: it belongs to a device of which only the beginning is used.
+        Ok(if len < rest.len() { rest[..len].to_vec() } else { Vec::new() })
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
         self.read_at(buf, offset).map_err(|e| self.failed("read", offset, e))

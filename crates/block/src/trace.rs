@@ -121,6 +121,10 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
         self.inner.geometry()
     }
 
+    fn rest(&self) -> Result<Vec<u8>> {
+        self.inner.rest()
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let bytes = self.geometry().byte_range(at, buf.len())?;
         self.pass(RequestKind::Read, bytes, None, |d| d.read(at, buf))

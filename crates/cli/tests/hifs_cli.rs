@@ -251,6 +251,24 @@ fn what_force_replaces_is_overwritten() {
     }
 }
 
+#[test]
+fn a_check_looks_behind_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = format(dir.path(), "i.img", "2M");
+    let whole = fs::read(&image).unwrap();
+    for len in [1, 511, 4095, 4096, 5000] {
+        fs::write(&image, [&whole[..], &vec![0; len]].concat()).unwrap();
+        expect(0, &hifs(&["check", path(&image)]));
+        let mut rest = vec![0; len];
+        rest[len - 1] = 7;
+        fs::write(&image, [&whole[..], &rest].concat()).unwrap();
+        let output = hifs(&["check", path(&image)]);
+        expect(1, &output);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("behind the image"), "{len} bytes: {printed}");
+    }
+}
+
 /// What a user unpacks runs as this user: for nobody else, though the image says so.
 #[test]
 fn set_user_id_is_lent_by_its_owner_only() {

@@ -144,11 +144,15 @@ impl Check<'_> {
     /// What holds the image may be longer, but tells nothing there.
     fn behind(&mut self) -> Result<()> {
         let image_blocks = self.state.superblock.geometry.image_blocks;
-        self.read_run(image_blocks..self.state.medium.blocks(), |report, first, piece| {
+        let blocks = self.state.medium.blocks();
+        let mut look = |report: &mut Report, first: u64, piece: &[u8]| {
             if !is_zero(piece) {
-                report.add(|| format!("behind block {first}: not zero"));
+                report.add(|| format!("behind the image, from block {first} on: not zero"));
             }
-        })
+        };
+        self.read_run(image_blocks..blocks, &mut look)?;
+        look(&mut self.report, blocks, &self.state.medium.rest()?);
+        Ok(())
     }
 
     /// A crash leaves files that were in use without a name; they are not part of the tree.

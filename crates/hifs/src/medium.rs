@@ -39,6 +39,20 @@ impl Medium {
         self.device.geometry().blocks / self.scale
     }
 
+    /// What lies behind them: less than a block of the image.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub(crate) fn rest(&self) -> Result<Vec<u8>> {
+        let geometry = self.device.geometry();
+        let first = self.blocks() * self.scale;
+        let len = (geometry.blocks - first) * u64::from(geometry.block_len_bytes);
+        let mut rest = vec![0; usize::try_from(len).expect("less than 4 KiB")];
+        self.device.read(BlockNo(first), &mut rest)?;
+        rest.extend(self.device.rest()?);
+        Ok(rest)
+    }
+
     /// Reads whole blocks.
     ///
     /// # Errors

@@ -131,6 +131,26 @@ fn zeroes_make_holes_only_where_discards_do() {
     }
 }
 
+#[test]
+fn a_rest_is_less_than_a_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let bytes: Vec<u8> = (0..10_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+    for (len, rest) in [(10_000, &bytes[8192..]), (8193, &bytes[8192..8193]), (8192, &[]), (0, &[])]
+    {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let device = FileDevice::open(&path, Access::ReadOnly, 4096).unwrap();
+        let device: std::sync::Arc<dyn BlockDevice> = std::sync::Arc::new(device);
+        // By its owner, as everybody asks it.
+        assert_eq!(BlockDevice::rest(&device).unwrap(), rest, "{len} bytes");
+        drop(device);
+        match FileOptions::new(512).direct(true).open(&path, Access::ReadOnly) {
+            Ok(device) => assert_eq!(device.rest().unwrap(), bytes[len / 512 * 512..len]),
+            Err(_) => eprintln!("SKIPPED: no direct access in blocks of 512 bytes"),
+        }
+    }
+}
+
 fn unpublished(path: &Path, replace: bool) -> FileDevice {
     let device = FileOptions::new(4096).replace(replace).create_unpublished(path, 8192).unwrap();
     device.write(BlockNo(0), &[1; 4096]).unwrap();

@@ -2,8 +2,10 @@
 //! a check; never a panic, and never a tree that silently differs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use proptest::prelude::*;
+use tacita_block::MemoryDevice;
 use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Parameters, Table};
 use tacita_hifs::placement::Cell;
 use tacita_hifs::{Hifs, Kind, OpenOptions, Recovery, Superblock};
@@ -274,6 +276,21 @@ fn blocks_of_the_tables_trade_places() {
                 }
             }
         }
+    }
+}
+
+/// Less than a block of the image behind it, on a device of smaller ones.
+#[test]
+fn a_check_looks_behind_the_last_block() {
+    let sample = sample(Layout::D);
+    for byte in [0, 7] {
+        let mut bytes = sample.image.clone();
+        bytes.extend([0; 3 * 512]);
+        *bytes.last_mut().unwrap() = byte;
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes, 512).unwrap());
+        let hifs = Hifs::open(device, OpenOptions { read_only: true, ..options(1) }).unwrap();
+        let report = hifs.check(&mut |_, _| {}).unwrap();
+        assert_eq!(report.count, u64::from(byte > 0), "{report:?}");
     }
 }
 
