@@ -52,6 +52,9 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
         Kind::Version => Failure::new(DEVICE, format!("{path}: {error}"))
             .with_remedy("use the version of tacita that made it"),
         Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}")),
+        Kind::Interrupted => Failure::new(DEVICE, format!("{path}: {error}")).with_remedy(
+            "mount it once for writing, which finishes or erases that commit",
+        ),
         Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
             "nothing has been changed; `tacita hifs check IMAGE` tells more; restore it from a backup",
         ),

@@ -251,6 +251,41 @@ fn what_force_replaces_is_overwritten() {
     }
 }
 
+/// A superblock, a journal and all that follows are as before: the journal's first byte is not zero.
+#[test]
+fn an_interrupted_image_is_not_called_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = format(dir.path(), "i.img", "2M");
+    let whole = fs::read(&image).unwrap();
+    let mut bytes = whole.clone();
+    bytes[4096] = 1;
+    fs::write(&image, &bytes).unwrap();
+    let out = dir.path().join("out");
+    for command in
+        [&["info", path(&image)][..], &["map", path(&image)], &["unpack", path(&image), path(&out)]]
+    {
+        let said = expect(4, &hifs(command));
+        assert!(said.contains("interrupted") && said.contains("mount it once"), "{said}");
+        assert!(!said.contains("backup"), "{said}");
+    }
+    expect(1, &hifs(&["check", path(&image)]));
+    assert!(fs::read(&image).unwrap() == bytes);
+    // A damaged superblock is mounted read-only, which finishes nothing.
+    bytes[70] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    let said = expect(4, &hifs(&["info", path(&image)]));
+    assert!(said.contains("backup") && said.contains("block 0"), "{said}");
+    bytes[70] ^= 1;
+    fs::write(&image, &bytes).unwrap();
+    let Some(bench) = Bench::new("an_interrupted_image_is_not_called_damaged") else { return };
+    let said = expect(4, &hifs(&["mount", path(&image), bench.dir(), "-o", "ro"]));
+    assert!(said.contains("mount it once"), "{said}");
+    assert_eq!(hifs(&["mount", path(&image), bench.dir()]).status.code(), Some(0));
+    expect(0, &bench.umount());
+    assert!(fs::read(&image).unwrap() == whole);
+    expect(0, &hifs(&["info", path(&image)]));
+}
+
 #[test]
 fn a_check_looks_behind_the_image() {
     let dir = tempfile::tempdir().unwrap();

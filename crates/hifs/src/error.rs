@@ -17,6 +17,9 @@ pub enum Kind {
     Version,
     /// What stands in the image is damaged or not canonical; the message names the place.
     Damaged,
+    /// A commit was interrupted, and the image is open for reading only; opened for writing once, it
+    /// is finished or erased.
+    Interrupted,
     /// No room.
     NoSpace,
     /// The device failed, is busy or cannot be opened; the source tells more.
@@ -66,7 +69,9 @@ impl From<Error> for tacita_vfs::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind {
             Kind::NoSpace => tacita_vfs::Kind::NoSpace,
-            Kind::Damaged | Kind::NotAnImage | Kind::Version => tacita_vfs::Kind::Corrupt,
+            Kind::Damaged | Kind::Interrupted | Kind::NotAnImage | Kind::Version => {
+                tacita_vfs::Kind::Corrupt
+            }
             _ => tacita_vfs::Kind::Io,
         };
         Self::new(kind, error.context.clone()).because(error)

@@ -106,20 +106,26 @@ impl Hifs {
     /// without a name.
     ///
     /// # Errors
-    /// [`Kind::NotAnImage`], [`Kind::Version`], [`Kind::Damaged`] with the place, [`Kind::Device`].
+    /// [`Kind::NotAnImage`], [`Kind::Version`], [`Kind::Damaged`] with the place, [`Kind::Interrupted`]
+    /// for reading only, [`Kind::Device`].
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         let medium = Medium::new(device)?;
         let (superblock, warning) = read_superblock(&medium)?;
         let read_only = options.read_only || warning.is_some();
         let recovery = if read_only {
             let found = journal::inspect(&medium, &superblock)?;
-            if found != Recovery::Clean {
-                return Err(Error::new(
-                    Kind::Damaged,
-                    "journal: a commit was interrupted; open the image for writing once",
-                ));
+            match &warning {
+                _ if found == Recovery::Clean => found,
+                None => {
+                    let text = "journal: a commit was interrupted";
+                    return Err(Error::new(Kind::Interrupted, text));
+                }
+                // Nobody opens it for writing.
+                Some(warning) => {
+                    let text = format!("{warning}; journal: a commit was interrupted");
+                    return Err(Error::new(Kind::Damaged, text));
+                }
             }
-            found
         } else {
             journal::recover(&medium, &superblock)?
         };

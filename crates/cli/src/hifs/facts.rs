@@ -35,7 +35,9 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
             bar.finish_and_clear();
             (report.blocks, report.count, report.findings)
         }
-        Err(error) if error.kind() == Kind::Damaged => (0, 1, vec![error.to_string()]),
+        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Interrupted) => {
+            (0, 1, vec![error.to_string()])
+        }
         Err(error) => return Err(exit::of_image(image, &error)),
     };
     let hidden = count - findings.len() as u64;

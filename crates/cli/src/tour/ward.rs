@@ -204,7 +204,7 @@ fn check(image: &Path) -> Outcome<tacita_hifs::Report> {
     let refuse = |e: &tacita_hifs::Error| exit::of_image(image, e);
     match Hifs::open(Arc::new(device), options) {
         Ok(hifs) => hifs.check(&mut |_, _| {}).map_err(|e| refuse(&e)),
-        Err(error) if error.kind() == Kind::Damaged => {
+        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Interrupted) => {
             Ok(tacita_hifs::Report { blocks: 0, findings: vec![error.to_string()], count: 1 })
         }
         Err(error) => Err(refuse(&error)),

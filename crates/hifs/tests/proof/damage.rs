@@ -85,10 +85,11 @@ fn same(a: &Tree, b: &Tree, content: bool) -> bool {
 
 fn refused(error: &tacita_hifs::Error, what: &str) -> Fate {
     let text = error.to_string();
-    let kinds = [Kind::Damaged, Kind::NotAnImage, Kind::Version];
+    let kinds = [Kind::Damaged, Kind::Interrupted, Kind::NotAnImage, Kind::Version];
     assert!(kinds.contains(&error.kind()), "{what}: {:?}: {text}", error.kind());
     assert!(
-        error.kind() != Kind::Damaged || PLACES.iter().any(|place| text.contains(place)),
+        !matches!(error.kind(), Kind::Damaged | Kind::Interrupted)
+            || PLACES.iter().any(|place| text.contains(place)),
         "{what}: no place in {text:?}"
     );
     Fate::Refused(error.kind())
@@ -292,6 +293,22 @@ fn a_check_looks_behind_the_last_block() {
         let report = hifs.check(&mut |_, _| {}).unwrap();
         assert_eq!(report.count, u64::from(byte > 0), "{report:?}");
     }
+}
+
+#[test]
+fn an_interrupted_commit_is_told_from_damage() {
+    let sample = sample(Layout::D);
+    let mut image = with_journal(&sample, &[1]);
+    let read = |image: &[u8]| {
+        let options = OpenOptions { read_only: true, ..options(1) };
+        Hifs::open(memory_device(image), options).unwrap_err()
+    };
+    assert_eq!(read(&image).kind(), Kind::Interrupted);
+    // With a damaged superblock nobody opens it for writing, which would settle it.
+    image[10] ^= 1;
+    let error = read(&image);
+    assert_eq!(error.kind(), Kind::Damaged);
+    assert!(error.to_string().contains("block 0"), "{error}");
 }
 
 #[test]
