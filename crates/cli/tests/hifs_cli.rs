@@ -304,6 +304,31 @@ fn a_check_looks_behind_the_image() {
     }
 }
 
+#[test]
+fn names_in_maps_are_only_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, folder) = (dir.path().join("i.img"), dir.path().join("folder"));
+    fs::create_dir(&folder).unwrap();
+    let name = OsString::from_vec(b"\x1b[31mred <\x01\xff".to_vec());
+    fs::write(folder.join(&name), vec![7; 20_000]).unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image)]));
+    let text = expect(0, &hifs(&["map", path(&image)]));
+    let shown = r"/\u{1b}[31mred <\u{1}\xff";
+    assert!(text.contains(shown), "{text:?}");
+    let svg = dir.path().join("map.svg");
+    expect(0, &hifs(&["map", path(&image), "--svg", path(&svg)]));
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains(&shown.replace('<', "&lt;")), "{drawn:?}");
+    assert!(!drawn.chars().any(|c| c.is_control() && c != '\n'), "{drawn:?}");
+    let json = expect(0, &hifs(&["map", path(&image), "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let groups = json.as_array().unwrap();
+    let cells = groups.iter().flat_map(|group| group["buckets_used"].as_array().unwrap());
+    let owners: Vec<_> = cells.map(|cell| cell["owner"]["bytes"].as_str()).collect();
+    let hex = "2f1b5b33316d726564203c01ff";
+    assert_eq!(owners, [Some(hex), Some(hex)]);
+}
+
 /// What a user unpacks runs as this user: for nobody else, though the image says so.
 #[test]
 fn set_user_id_is_lent_by_its_owner_only() {

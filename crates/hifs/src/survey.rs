@@ -1,6 +1,9 @@
 //! What an image holds and where: facts for people.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use tacita_vfs::{FileType, NodeId};
 
@@ -41,7 +44,7 @@ pub struct Survey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     /// Path of the file, or what the page holds.
-    pub name: String,
+    pub name: PathBuf,
     /// Number of the file in order of paths, from 0.
     pub number: usize,
     /// Logical bucket of the file, 0 for a page.
@@ -89,15 +92,15 @@ impl Hifs {
     pub fn map(&self) -> Vec<GroupMap> {
         let state = self.shared();
         let state = &state;
-        let mut names: Vec<(String, FileId)> =
-            state.nodes.iter().map(|(id, node)| (show_path(state, id), node.id)).collect();
-        names.push((String::from("(inodes)"), state.inodes.id));
+        let mut names: Vec<(OsString, FileId)> =
+            state.nodes.iter().map(|(id, node)| (path_of(state, id), node.id)).collect();
+        names.push((OsString::from("(inodes)"), state.inodes.id));
         names.sort();
         let numbers: HashMap<FileId, usize> =
             names.iter().enumerate().map(|(i, (_, id))| (*id, i)).collect();
         let occupant = |id: FileId, bucket: u32| {
             let number = *numbers.get(&id)?;
-            Some(Occupant { name: names[number].0.clone(), number, bucket })
+            Some(Occupant { name: names[number].0.clone().into(), number, bucket })
         };
         let cells = |table: Table, group: u32| {
             let len = state.superblock.geometry.shape(table).cells_per_group;
@@ -129,9 +132,9 @@ fn runs(state: &State, id: FileId) -> u64 {
     runs
 }
 
-fn show_path(state: &State, id: NodeId) -> String {
+fn path_of(state: &State, id: NodeId) -> OsString {
     match state.nodes.get(id).and_then(|node| node.owner_link()) {
-        Some((dir, name)) => String::from_utf8_lossy(&state.path(*dir, name)).into_owned(),
-        None => String::from("/"),
+        Some((dir, name)) => OsString::from_vec(state.path(*dir, name)),
+        None => OsString::from("/"),
     }
 }
