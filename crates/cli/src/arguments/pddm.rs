@@ -96,7 +96,7 @@ pub(crate) enum Pddm {
         #[arg(long)]
         json: bool,
     },
-    /// Read, verify and rewrite superblocks and the whole log once; what waits on open hidden volumes is written with it
+    /// Read, verify and rewrite all superblocks and units once; what waits on open hidden volumes is written with it
     Sweep {
         /// File or block device, or the socket or folder that `open` was given
         target: PathBuf,
