@@ -305,7 +305,7 @@ fn an_interrupted_commit_is_told_from_damage() {
     };
     assert_eq!(read(&image).kind(), Kind::Interrupted);
     // With a damaged superblock nobody opens it for writing, which would settle it.
-    image[10] ^= 1;
+    image[100] ^= 1;
     let error = read(&image);
     assert_eq!(error.kind(), Kind::Damaged);
     assert!(error.to_string().contains("block 0"), "{error}");
