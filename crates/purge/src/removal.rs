@@ -1,5 +1,7 @@
 //! Purging and removing what is named by a path, without a mount.
 
+mod finish;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -7,13 +9,12 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
-    StatxFlags, accessat, openat, openat2, renameat_with, statat, statx,
+    StatxFlags, accessat, openat, openat2, renameat_with, statx,
 };
 use rustix::io::Errno;
 
@@ -25,7 +26,7 @@ use crate::lower_fs::{LowerFs, Names};
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
-use crate::{Error, Kind, Result, fillers, names, obstacle, xattrs};
+use crate::{Error, Kind, Result, names, obstacle, xattrs};
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 const SHORT_TARGET_LEN_MAX: u64 = 59;
@@ -141,16 +142,7 @@ impl Removal {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, parent, flags, Mode::empty()) {
-            Ok(dir) => {
-                let is_folder = path.as_os_str().as_bytes().ends_with(b"/");
-                if is_folder && !is_folder_at(&dir, name) {
-                    let text =
-                        "no folder, but a slash at its end: without it its own name is meant";
-                    self.keep(path, None, &Error::new(Kind::Invalid, text));
-                    return Ok(());
-                }
-                self.purge_entry(&Rc::new(dir), name, path, 0)
-            }
+            Ok(dir) => self.purge_entry(&Rc::new(dir), name, path, 0),
             Err(errno) => {
                 self.keep(path, None, &Error::of_kernel(errno, "opening it"));
                 Ok(())
@@ -212,9 +204,8 @@ impl Removal {
             }
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
-        if depth == 0 && matches!(kind, FileType::BlockDevice | FileType::CharacterDevice) {
-            let text = "a device: what is on it would stay, and only its name would go, as by rm";
-            self.keep(path, Some(&stat), &Error::new(Kind::Unpurgeable, text));
+        if let Some(error) = not_meant(kind, path).filter(|_| depth == 0) {
+            self.keep(path, Some(&stat), &error);
             return Ok(());
         }
         step(Step::Found);
@@ -302,15 +293,14 @@ impl Removal {
         let method = &self.options.method;
         let mut verdict =
             Verdict::new(Some(path.to_owned()), stat.stx_ino, stat.stx_size, method.to_string());
-        verdict.content = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        verdict.content = match kind {
             FileType::RegularFile => self.overwrite(lower, entry, stat, &mut verdict)?,
             FileType::Symlink => judge_target(lower, stat),
-            // Pipes, sockets and devices are never opened: there is nothing of theirs to purge.
+            // Pipes, sockets and devices are never opened: there is no content of theirs to purge.
             _ => Content::NothingStored,
         };
-        if verdict.attributes == Part::None
-            && xattrs::has_data(entry).during("listing attributes")?
-        {
+        if kind != FileType::RegularFile && xattrs::has_data(entry).during("listing attributes")? {
             verdict.attributes = Part::Left(UNOPENED.to_owned());
         }
         names::remove(lower, dir, name, false)?;
@@ -398,147 +388,18 @@ impl Removal {
         }
         Ok(stat.stx_ino)
     }
-
-    /// Removes emptied folders, writes back what lost names, erases journals, and gives the
-    /// verdicts in the order of purging.
-    ///
-    /// # Errors
-    /// [`Kind::Io`].
-    pub fn finish(&mut self) -> Result<Vec<Verdict>> {
-        while let Some((_, folders)) = self.folders.pop_last() {
-            // Their cleared entries have to be in place before they are freed.
-            self.flush_places(false)?;
-            for emptied in folders {
-                self.remove_folder(&emptied)?;
-            }
-        }
-        self.flush_places(false)?;
-        let looked = self.look_at_places()?;
-        self.flush_places(true)?;
-        for place in self.places.values_mut() {
-            place.touched.clear();
-        }
-        let verdicts = std::mem::take(&mut self.verdicts);
-        let judged = verdicts.into_iter().map(|mut told| {
-            if told.verdict.removed
-                && let Some(place) = self.places.get(&told.device)
-            {
-                told.verdict.journal = place.journal.clone();
-                let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
-                told.verdict.name = Part::of_name(&place.lower, &told.name, left);
-            }
-            witness::told(&told.verdict);
-            told.verdict
-        });
-        Ok(judged.collect())
-    }
-
-    /// Looks at all folders that lost names, and clears them; whether nothing is left in each.
-    fn look_at_places(&self) -> Result<Looked> {
-        let mut looked = HashMap::new();
-        for (device, place) in &self.places {
-            for (ino, (folder, wanted)) in &place.touched {
-                looked.insert((*device, *ino), clear_of_names(&place.lower, folder, wanted)?);
-            }
-        }
-        Ok(looked)
-    }
-
-    fn remove_folder(&mut self, emptied: &Emptied) -> Result<()> {
-        let Some(place) = self.places.get(&device(&emptied.stat)) else {
-            return Ok(());
-        };
-        let lower = Rc::clone(&place.lower);
-        // Something in it was kept: so are its attributes.
-        if list(&emptied.folder).is_ok_and(|names| !names.is_empty()) {
-            let error = Error::new(Kind::Unpurgeable, "not empty");
-            self.keep(&emptied.path, Some(&emptied.stat), &error);
-            return Ok(());
-        }
-        let mut left = None;
-        if lower.names == Names::Covered {
-            names::fill(&emptied.folder);
-        }
-        if let Ok(file) = names::reopen_folder(&emptied.folder) {
-            let file = File::from(file);
-            let any = Wanted { any: true, ..Wanted::default() };
-            if clear_of_names(&lower, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
-                left = Some("parts of the names in it are left, where nothing clears them");
-            }
-            xattrs::erase_all(&lower, &file)?;
-        }
-        if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
-            let error = match error.errno() {
-                Some(Errno::NOTEMPTY) => Error::new(Kind::Unpurgeable, "not empty"),
-                _ => error,
-            };
-            self.keep(&emptied.path, Some(&emptied.stat), &error);
-            return Ok(());
-        }
-        let folder = self.touch(&emptied.parent, &emptied.name, &emptied.stat)?;
-        let shown = Some(emptied.path.clone());
-        let method = self.options.method.to_string();
-        let mut verdict = Verdict::new(shown, emptied.stat.stx_ino, 0, method);
-        verdict.content = match left {
-            None => Content::NothingStored,
-            Some(why) => Content::NotInPlace(why.to_owned()),
-        };
-        verdict.removed = true;
-        verdict.name = Part::Done;
-        self.verdicts.push(Told {
-            device: device(&emptied.stat),
-            folder,
-            name: emptied.name.clone(),
-            verdict,
-        });
-        Ok(())
-    }
-
-    fn flush_places(&mut self, erase: bool) -> Result<()> {
-        for place in self.places.values_mut() {
-            for (dir, _) in place.touched.values() {
-                match names::flush_folder(dir) {
-                    // It is gone, after it was flushed.
-                    Err(e) if e.errno() == Some(Errno::NOENT) => {}
-                    other => other?,
-                }
-            }
-            if erase {
-                let erased = place.lower.erase_journal(&place.any)?;
-                place.journal = Part::of_journal(&place.lower, erased);
-            } else {
-                place.lower.flush_journal(&place.any)?;
-            }
-        }
-        Ok(())
-    }
 }
 
-/// Clears a folder of names; what is left of them, `None` where nobody can tell.
-fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
-    let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
-    if !linked {
-        // It has been removed as well, and was dealt with as a whole.
-        return Ok(Some(Left::default()));
+/// Why what is no folder cannot be what somebody meant who gave this path.
+fn not_meant(kind: FileType, path: &Path) -> Option<Error> {
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        let text = "no folder, but a slash at its end: without it its own name is meant";
+        return Some(Error::new(Kind::Invalid, text));
     }
-    let Some(volume) = lower.volume()? else {
-        return Ok(None);
-    };
-    // A file without a name of its own.
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let mut source = || {
-        let file = openat(folder, ".", flags, Mode::RUSR | Mode::WUSR).map(File::from);
-        file.during("making a file to fill a folder with")
-    };
-    let settle = || lower.flush_journal(folder);
-    fillers::clear(&volume, folder, wanted, &mut source, &settle)
-}
-
-/// Whether what has the name in a folder is itself a folder, or cannot be asked.
-fn is_folder_at(dir: &OwnedFd, name: &OsStr) -> bool {
-    let kind = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .map(|stat| FileType::from_raw_mode(stat.st_mode));
-    kind.is_ok_and(|kind| kind == FileType::Directory) || kind.is_err()
+    matches!(kind, FileType::BlockDevice | FileType::CharacterDevice).then(|| {
+        let text = "a device: what is on it would stay, and only its name would go, as by rm";
+        Error::new(Kind::Unpurgeable, text)
+    })
 }
 
 /// What becomes of the target of a symbolic link, which no call can overwrite.

@@ -170,16 +170,29 @@ fn what_is_not_meant_stays() {
     assert!(!dir.join("folder").exists());
 }
 
-/// What is never opened keeps the values of its attributes, and the verdict does not hide it.
+/// What is never opened keeps the values of its attributes, as values do that have inodes of their own,
+/// and the verdict does not hide it.
 #[test]
 fn attributes_that_are_left_are_told_of() {
     let _turn = turn();
-    let Some(image) = Image::new("attributes_that_are_left_are_told_of", Fs::Ext4) else { return };
+    let test = "attributes_that_are_left_are_told_of";
+    let Some(image) = Image::new(test, Fs::Ext4EaInode) else { return };
+    let folder = image.dir().join("folder");
+    for (len, is_left) in [(400, false), (5000, true)] {
+        fs::create_dir(&folder).unwrap();
+        setxattr(&folder, "user.note", &fill(LOST, len), XattrFlags::CREATE).unwrap();
+        let options = RemovalOptions { recursive: true, ..plain() };
+        let (verdicts, failure) = purge(&[&folder], options);
+        assert_eq!(failure, None, "{verdicts:?}");
+        let attributes = &verdicts[0].attributes;
+        assert_eq!(matches!(attributes, Part::Left(_)), is_left, "{attributes:?}");
+        assert_eq!(*attributes == Part::Done, !is_left, "{attributes:?}");
+    }
     let (plain_one, pipe) = (image.dir().join("plain"), image.dir().join("pipe"));
     for path in [&plain_one, &pipe] {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
     }
-    setxattr(&pipe, "trusted.note", fill(LOST, 400).as_slice(), XattrFlags::CREATE).unwrap();
+    setxattr(&pipe, "trusted.note", &fill(LOST, 400), XattrFlags::CREATE).unwrap();
     let (verdicts, _) = purge(&[&plain_one, &pipe], plain());
     assert!(verdicts.iter().all(|verdict| verdict.removed), "{verdicts:?}");
     assert_eq!(verdicts[0].attributes, Part::None);
