@@ -38,13 +38,19 @@ impl std::error::Error for Closed {}
 pub(crate) struct Masters {
     keys: Vec<Key>,
     superblocks: Vec<Superblock>,
-    no_memory: Option<NoMemory>,
 }
 
 impl Masters {
     /// Takes those of all superblocks in a dump that a password opens, or that need none. Returns the
     /// volumes that they name.
-    pub(crate) fn find(&mut self, dump: &[u8], passwords: &[Password]) -> HashSet<[u8; 16]> {
+    ///
+    /// # Errors
+    /// [`Closed::NoMemory`].
+    pub(crate) fn find(
+        &mut self,
+        dump: &[u8],
+        passwords: &[Password],
+    ) -> Result<HashSet<[u8; 16]>, Closed> {
         let mut volumes = HashSet::new();
         for sector in dump.chunks(SECTOR_LEN) {
             let Ok(superblock) = Superblock::decode(sector) else { continue };
@@ -53,23 +59,13 @@ impl Masters {
                 continue;
             }
             self.superblocks.push(superblock.clone());
-            let tries = std::iter::once(None).chain(passwords.iter().map(Some));
-            for password in tries {
-                let unlocked = match superblock.clone().unlock(password) {
-                    Ok(unlocked) => unlocked,
-                    Err(tacita_dnefs_format::Closed::WrongPassword) => continue,
-                    Err(tacita_dnefs_format::Closed::NoMemory(error)) => {
-                        self.no_memory = Some(error);
-                        return volumes;
-                    }
-                };
-                if !self.keys.iter().any(|key| key.expose() == unlocked.master.expose()) {
-                    self.keys.push(unlocked.master);
-                }
-                break;
+            if let Some(master) = master_of(&superblock, passwords)?
+                && !self.keys.iter().any(|key| key.expose() == master.expose())
+            {
+                self.keys.push(master);
             }
         }
-        volumes
+        Ok(volumes)
     }
 
     /// Whether the volume is ephemeral: its keys were in memory only.
@@ -79,9 +75,6 @@ impl Masters {
     }
 
     pub(crate) fn check(&self) -> Result<(), Closed> {
-        if let Some(error) = self.no_memory {
-            return Err(Closed::NoMemory(error));
-        }
         if self.is_ephemeral() {
             return Ok(());
         }
@@ -103,6 +96,20 @@ impl Masters {
     fn layout(&self) -> Option<Layout> {
         Layout::new(&self.superblocks.first()?.parameters).ok()
     }
+}
+
+/// The key of a superblock that needs no password, or that one of them opens.
+fn master_of(superblock: &Superblock, passwords: &[Password]) -> Result<Option<Key>, Closed> {
+    for password in std::iter::once(None).chain(passwords.iter().map(Some)) {
+        match superblock.clone().unlock(password) {
+            Ok(unlocked) => return Ok(Some(unlocked.master)),
+            Err(tacita_dnefs_format::Closed::WrongPassword) => {}
+            Err(tacita_dnefs_format::Closed::NoMemory(error)) => {
+                return Err(Closed::NoMemory(error));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// A node as it lies in a dump.

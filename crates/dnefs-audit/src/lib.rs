@@ -108,7 +108,7 @@ fn judge(
     progress: Progress<'_>,
 ) -> Result<Report, Closed> {
     let mut masters = dump::Masters::default();
-    let volumes = [masters.find(before, passwords), masters.find(after, passwords)];
+    let volumes = [masters.find(before, passwords)?, masters.find(after, passwords)?];
     let are_strangers =
         volumes.iter().all(|found| !found.is_empty()) && volumes[0].is_disjoint(&volumes[1]);
     masters.check()?;
