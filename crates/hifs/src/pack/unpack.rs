@@ -1,0 +1,244 @@
+//! Out of an image, into a folder.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use tacita_vfs::{Attr, FileSystem, FileType, Kind, NodeId, Seek, Timestamp};
+
+use super::place::Place;
+use super::{At, CHUNK_LEN, Carried, Outcome, is_carried};
+use crate::geometry::Times;
+use crate::hifs::Hifs;
+
+/// Run for its owner, or for its group, whoever starts it.
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
+fn user_rdev(rdev: u32) -> u64 {
+    let (major, minor) = (rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00);
+    rustix::fs::makedev(major, minor)
+}
+
+/// Copies all that an image holds into a folder that is empty or does not exist. Owners are set
+/// only for root; for others a set-user-id bit stays only where the owner is the same, and a set-group-id
+/// bit where the group is.
+///
+/// # Errors
+/// What failed, with the path; what came before it is in the folder.
+pub fn unpack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcome<Carried> {
+    match new_folder(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_dir(folder).at(folder)?.next().is_some() {
+                return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)).at(folder);
+            }
+        }
+        other => other.at(folder)?,
+    }
+    let owners = rustix::process::geteuid().is_root();
+    let times = hifs.superblock().times;
+    let mut unpacker = Unpacker {
+        hifs,
+        owners,
+        times,
+        links: HashMap::new(),
+        carried: Carried::default(),
+        progress,
+    };
+    unpacker.all(folder)?;
+    Ok(unpacker.carried)
+}
+
+/// A folder that nobody else looks into before it has its owner and permissions.
+fn new_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The permissions of a node as far as what stands for it outside may have them: a set-user-id bit for
+/// another owner, or a set-group-id bit for another group, would lend the rights of somebody else.
+fn permitted(attr: &Attr, outside: &Path) -> io::Result<u32> {
+    let mut perm = u32::from(attr.perm);
+    if perm & (SET_USER_ID | SET_GROUP_ID) != 0 {
+        let has = fs::symlink_metadata(outside)?;
+        for (bit, is_given) in
+            [(SET_USER_ID, has.uid() == attr.uid), (SET_GROUP_ID, has.gid() == attr.gid)]
+        {
+            if !is_given {
+                perm &= !bit;
+            }
+        }
+    }
+    Ok(perm)
+}
+
+struct Unpacker<'a> {
+    hifs: &'a Hifs,
+    owners: bool,
+    times: Times,
+    /// Where nodes are that have further names.
+    links: HashMap<NodeId, PathBuf>,
+    carried: Carried,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+/// A folder that is being unpacked.
+struct Unpacking {
+    place: Place,
+    node: NodeId,
+    attr: Attr,
+    /// What is still to be unpacked, the last one first.
+    entries: Vec<(OsString, NodeId)>,
+}
+
+impl Unpacker<'_> {
+    /// All below the root, and what is known of the root itself; the stack is here, as for packing.
+    fn all(&mut self, folder: &Path) -> Outcome<()> {
+        let (mut path, root) = (folder.to_owned(), self.hifs.root());
+        let attr = self.hifs.attr(root).at(folder)?;
+        let mut stack = vec![self.opened(folder, Place::new(folder), root, attr)?];
+        while let Some(open) = stack.last_mut() {
+            if let Some((name, node)) = open.entries.pop() {
+                path.push(&name);
+                let place = open.place.child(&name);
+                match self.entry(&path, place, node)? {
+                    Some(folder) => stack.push(folder),
+                    None => _ = path.pop(),
+                }
+            } else if let Some(Unpacking { place, node, attr, .. }) = stack.pop() {
+                self.attributes(&path, &place, node, &attr)?;
+                if !stack.is_empty() {
+                    self.carried.nodes += 1;
+                    path.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self, path: &Path, place: Place, node: NodeId, attr: Attr) -> Outcome<Unpacking> {
+        let place = place.opened().at(path)?;
+        let mut entries: Vec<(OsString, NodeId)> = Vec::new();
+        let mut each = |entry: tacita_vfs::Entry<'_>| {
+            entries.push((entry.name.to_owned(), entry.node));
+            true
+        };
+        self.hifs.list(node, 0, &mut each).at(path)?;
+        entries.sort_by(|a, b| b.cmp(a));
+        Ok(Unpacking { place, node, attr, entries })
+    }
+
+    /// Unpacks what has a name; a folder is made, and still to be filled.
+    fn entry(&mut self, path: &Path, place: Place, node: NodeId) -> Outcome<Option<Unpacking>> {
+        let attr = self.hifs.attr(node).at(path)?;
+        if let Some(first) = self.links.get(&node) {
+            let first = Place::reach(first).at(first)?;
+            return fs::hard_link(first.path(), place.path()).map(|()| None).at(path);
+        }
+        if attr.kind == FileType::Directory {
+            new_folder(place.path()).at(path)?;
+            return self.opened(path, place, node, attr).map(Some);
+        }
+        if attr.nlink > 1 {
+            self.links.insert(node, path.to_owned());
+        }
+        let special = |kind| {
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            let rdev = user_rdev(attr.rdev);
+            rustix::fs::mknodat(rustix::fs::CWD, place.path(), kind, mode, rdev).at(path)
+        };
+        match attr.kind {
+            FileType::Directory => unreachable!("made above"),
+            FileType::File => self.content(path, &place, node, attr.size)?,
+            FileType::Symlink => {
+                let target = self.hifs.read_link(node).at(path)?;
+                std::os::unix::fs::symlink(target, place.path()).at(path)?;
+            }
+            FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
+            FileType::Socket => special(rustix::fs::FileType::Socket)?,
+            FileType::CharDevice => special(rustix::fs::FileType::CharacterDevice)?,
+            FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice)?,
+        }
+        self.carried.nodes += 1;
+        self.attributes(path, &place, node, &attr)?;
+        Ok(None)
+    }
+
+    fn content(&mut self, path: &Path, place: &Place, node: NodeId, size: u64) -> Outcome<()> {
+        let mut new = OpenOptions::new();
+        let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
+        let before = self.carried.bytes;
+        let mut buffer = vec![0; CHUNK_LEN];
+        let mut offset = 0;
+        while let Some(data) = self.stored_from(node, offset).at(path)? {
+            offset = data.start;
+            while offset < data.end {
+                let wanted =
+                    buffer.len().min(usize::try_from(data.end - offset).unwrap_or(CHUNK_LEN));
+                let len = self.hifs.read(node, offset, &mut buffer[..wanted]).at(path)?;
+                file.write_all_at(&buffer[..len], offset).at(path)?;
+                offset += len as u64;
+                (self.progress)(before + offset);
+            }
+        }
+        file.set_len(size).at(path)?;
+        self.carried.bytes = before + size;
+        (self.progress)(self.carried.bytes);
+        Ok(())
+    }
+
+    /// The first range of a file, from `offset` on, that is no hole.
+    fn stored_from(&self, node: NodeId, offset: u64) -> tacita_vfs::Result<Option<Range<u64>>> {
+        match self.hifs.seek(node, offset, Seek::Data) {
+            Ok(start) => Ok(Some(start..self.hifs.seek(node, start, Seek::Hole)?)),
+            Err(error) if error.kind() == Kind::NoMore => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn attributes(&mut self, path: &Path, place: &Place, node: NodeId, attr: &Attr) -> Outcome<()> {
+        let outside = place.path();
+        let symlink = attr.kind == FileType::Symlink;
+        // A change of owner takes capabilities away, so it comes first.
+        if self.owners {
+            std::os::unix::fs::lchown(outside, Some(attr.uid), Some(attr.gid)).at(path)?;
+        }
+        for name in self.hifs.xattrs(node).at(path)? {
+            let value = self.hifs.xattr(node, &name).at(path)?;
+            let set = if is_carried(name.as_bytes()) {
+                rustix::fs::lsetxattr(outside, &name, &value, XattrFlags::empty())
+            } else {
+                Err(Errno::PERM)
+            };
+            match set {
+                Ok(()) => {}
+                // This caller, this kind of file or the file system there does not take it.
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {
+                    self.carried.attributes_left_out += 1;
+                }
+                Err(e) => return Err(e).at(path),
+            }
+        }
+        if !symlink {
+            let perm = permitted(attr, outside).at(path)?;
+            fs::set_permissions(outside, fs::Permissions::from_mode(perm)).at(path)?;
+        }
+        if self.times != Times::None {
+            let spec = |time: Timestamp| Timespec {
+                tv_sec: time.secs,
+                tv_nsec: rustix::fs::Nsecs::from(time.nanos),
+            };
+            let times =
+                Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            let at = rustix::fs::CWD;
+            rustix::fs::utimensat(at, outside, &times, AtFlags::SYMLINK_NOFOLLOW).at(path)?;
+        }
+        Ok(())
+    }
+}
