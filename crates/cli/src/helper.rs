@@ -21,10 +21,10 @@ pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
     let Some(name) = called.and_then(|at| name_of(&words[at])) else { return Some(words) };
     let rest = &words[called.unwrap_or(0) + 1..];
     if let Some(system) = name.strip_prefix(MOUNT) {
-        if is_fake(rest) {
+        let Given { places, options, is_fake } = taken_apart(rest);
+        if is_fake {
             return None;
         }
-        let (places, options) = taken_apart(rest);
         if options.iter().any(|option| option == b"remount") {
             let mut made = ["tacita", "remount"].map(OsString::from).to_vec();
             made.extend(handed_on(&options));
@@ -39,40 +39,40 @@ pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
         made.extend(places);
         return Some(made);
     }
-    let (places, _) = taken_apart(rest);
     let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
-    made.extend(places.into_iter().take(1));
+    made.extend(taken_apart(rest).places.into_iter().take(1));
     Some(made)
 }
 
-/// Whether mount(8) was told to do all but mount.
-fn is_fake(words: &[OsString]) -> bool {
-    let takes_a_value = |word: &OsString| ["-o", "-t", "-N"].iter().any(|option| word == option);
-    words.iter().enumerate().any(|(at, word)| {
-        let is_value = at.checked_sub(1).is_some_and(|before| takes_a_value(&words[before]));
-        let letters = word.as_bytes().strip_prefix(b"-").filter(|_| !is_value);
-        letters.is_some_and(|letters| !takes_a_value(word) && letters.contains(&b'f'))
-    })
+/// What a helper has been given.
+#[derive(Default)]
+struct Given {
+    /// The words that name something.
+    places: Vec<OsString>,
+    /// The options behind `-o`.
+    options: Vec<Vec<u8>>,
+    /// Whether mount(8) was told to do all but mount.
+    is_fake: bool,
 }
 
-/// The words that name something, and the options behind `-o`. What else there may be, mount(8) has
-/// seen to: to be sloppy, to tell more, not to write a table, the type, a namespace.
-fn taken_apart(words: &[OsString]) -> (Vec<OsString>, Vec<Vec<u8>>) {
-    let (mut places, mut options) = (Vec::new(), Vec::new());
+/// What else there may be than is kept of it, mount(8) has seen to: to be sloppy, to tell more, not to
+/// write a table, the type, a namespace.
+fn taken_apart(words: &[OsString]) -> Given {
+    let mut given = Given::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_bytes() {
             b"-o" => {
-                let given = words.next().map(|word| word.as_bytes()).unwrap_or_default();
-                options.extend(given.split(|byte| *byte == b',').map(<[u8]>::to_vec));
+                let list = words.next().map(|word| word.as_bytes()).unwrap_or_default();
+                let options = list.split(|byte| *byte == b',').filter(|option| !option.is_empty());
+                given.options.extend(options.map(<[u8]>::to_vec));
             }
             b"-t" | b"-N" => drop(words.next()),
-            [b'-', ..] => {}
-            _ => places.push(word.clone()),
+            [b'-', letters @ ..] => given.is_fake |= letters.contains(&b'f'),
+            _ => given.places.push(word.clone()),
         }
     }
-    options.retain(|option| !option.is_empty());
-    (places, options)
+    given
 }
 
 /// Options of the command itself.
