@@ -129,15 +129,25 @@ impl Drop for NewFile {
     }
 }
 
-/// Gives a file another name, which nobody has.
-fn rename_to_free_name(from: &Path, to: &Path) -> rustix::io::Result<()> {
+/// Gives a file or folder another name, which nobody has.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] if somebody has it, whom nothing befalls; the file system's.
+pub fn rename_to_free_name(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system knows it, but none gives a second file a name that is taken.
+        // Not every file system knows it. None gives a second file a name that is taken, nor a folder
+        // that of one with anything in it.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            if fs::symlink_metadata(from)?.is_dir() {
+                return match fs::symlink_metadata(to) {
+                    Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+                    Err(_) => fs::rename(from, to),
+                };
+            }
             rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
-            rustix::fs::unlink(from)
+            fs::remove_file(from)
         }
-        other => other,
+        other => Ok(other?),
     }
 }
 

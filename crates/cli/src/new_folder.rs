@@ -5,8 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{CWD, RenameFlags};
-use rustix::io::Errno;
+use tacita_block::rename_to_free_name;
 use tacita_daemon::Interrupts;
 
 use crate::output;
@@ -72,12 +71,13 @@ impl NewFolder {
     pub(crate) fn publish(self) -> io::Result<()> {
         let _fate = self.fate.lock();
         if !self.is_within {
-            return rename_to_free_name(&self.hidden, &self.folder);
+            return rename_to_free_name(&self.hidden, &self.folder).map_err(not_alone);
         }
         self.refuse_company()?;
         for entry in fs::read_dir(&self.hidden)? {
             let entry = entry?;
-            rename_to_free_name(&entry.path(), &self.folder.join(entry.file_name()))?;
+            let name = self.folder.join(entry.file_name());
+            rename_to_free_name(&entry.path(), &name).map_err(not_alone)?;
         }
         let meta = fs::metadata(&self.hidden)?;
         fs::set_permissions(&self.folder, meta.permissions())?;
@@ -124,19 +124,11 @@ impl Drop for NewFolder {
     }
 }
 
-/// Gives a file or folder another name, which nobody has.
-fn rename_to_free_name(from: &Path, to: &Path) -> io::Result<()> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => Err(ErrorKind::DirectoryNotEmpty.into()),
-        // Not every file system knows it.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            if fs::symlink_metadata(to).is_ok() {
-                return Err(ErrorKind::DirectoryNotEmpty.into());
-            }
-            fs::rename(from, to)
-        }
-        Err(e) => Err(e.into()),
+/// Who has the name has made or filled the folder.
+fn not_alone(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => ErrorKind::DirectoryNotEmpty.into(),
+        _ => error,
     }
 }
 
