@@ -42,7 +42,12 @@ pub(crate) fn serve(
         return Ok(());
     };
     input.set_timeout(Timeout::Each(limits.request));
-    let served = Served { device: &exports.devices[index], memory: &exports.memory[index], terms };
+    let served = Served {
+        device: &exports.devices[index],
+        memory: &exports.memory[index],
+        is_private: exports.is_private[index],
+        terms,
+    };
     requests::serve(socket, input, served, stopping, || registered.has_left())
 }
 

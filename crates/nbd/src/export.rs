@@ -18,19 +18,28 @@ use crate::{Error, Kind, Result};
 pub struct Export {
     facts: Facts,
     device: Arc<dyn BlockDevice>,
+    is_private: bool,
 }
 
 impl Export {
     /// `device` as `name`, which is at most 4096 bytes long.
     pub fn new(name: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
         let len_bytes = device.geometry().len_bytes();
-        Self { facts: Facts { name: name.into(), len_bytes, read_only: false }, device }
+        let facts = Facts { name: name.into(), len_bytes, read_only: false };
+        Self { facts, device, is_private: false }
     }
 
     /// Whether clients cannot write.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.facts.read_only = read_only;
+        self
+    }
+
+    /// Whether failures of the device are told to its clients alone, never to a log.
+    #[must_use]
+    pub fn private(mut self, is_private: bool) -> Self {
+        self.is_private = is_private;
         self
     }
 }
@@ -42,11 +51,12 @@ impl fmt::Debug for Export {
     }
 }
 
-/// All that is served; facts, devices and memory by the same index.
+/// All that is served, each part by the same index.
 pub(crate) struct Exports {
     pub(crate) facts: Vec<Facts>,
     pub(crate) devices: Vec<ByteDevice<Arc<dyn BlockDevice>>>,
     pub(crate) memory: Vec<Arc<Memory>>,
+    pub(crate) is_private: Vec<bool>,
 }
 
 impl Exports {
@@ -64,8 +74,9 @@ impl Exports {
             }
         }
         let memory = exports.iter().map(|_| Arc::new(Memory::new(content_len_bytes))).collect();
+        let is_private = exports.iter().map(|export| export.is_private).collect();
         let served = exports.into_iter().map(|e| (e.facts, ByteDevice::new(e.device)));
         let (facts, devices) = served.unzip();
-        Ok(Self { facts, devices, memory })
+        Ok(Self { facts, devices, memory, is_private })
     }
 }

@@ -1,6 +1,8 @@
 //! Requests: from 28 bytes to what is to be done, or the error number of a request that cannot be.
 //! Pure: no input, no output.
 
+use std::fmt;
+
 use tacita_block::Kind;
 
 use crate::protocol::{
@@ -52,6 +54,19 @@ pub enum Operation {
         /// The first only.
         one: bool,
     },
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Trim => "trim",
+            Self::WriteZeroes { .. } => "write zeroes",
+            Self::BlockStatus { .. } => "block status",
+        })
+    }
 }
 
 /// A request that can be done.

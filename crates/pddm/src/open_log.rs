@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use tacita_clock::Clock;
@@ -33,7 +33,7 @@ pub(crate) struct OpenLog {
     pub(crate) run_units: usize,
     pub(crate) buffers: Buffers,
     pub(crate) in_flight: InFlight,
-    failed: AtomicBool,
+    failed: Once,
     progress: Mutex<Progress>,
     progressed: Condvar,
     /// Number of the unit to be written next.
@@ -81,7 +81,7 @@ impl OpenLog {
             run_units: (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4),
             buffers: Buffers::default(),
             in_flight: InFlight::new(&log.geometry),
-            failed: AtomicBool::new(false),
+            failed: Once::new(),
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next.0),
@@ -109,12 +109,18 @@ impl OpenLog {
     /// # Errors
     /// [`Kind::Device`] after a failed write.
     pub(crate) fn not_failed(&self) -> Result<()> {
-        if self.failed.load(Ordering::SeqCst) { Err(write_failed()) } else { Ok(()) }
+        if self.failed.is_completed() { Err(write_failed()) } else { Ok(()) }
     }
 
-    /// What has been promised can be kept no more: nothing is written from now on.
-    pub(crate) fn poison(&self) {
-        self.failed.store(true, Ordering::SeqCst);
+    /// What has been promised can be kept no more: nothing is written from now on. That is told once,
+    /// whether anything hidden is open or not: units are written alike.
+    pub(crate) fn poison(&self, cause: Option<&tacita_block::Error>) {
+        self.failed.call_once(|| {
+            // The cause's own words would name the place.
+            let cause = cause.and_then(std::error::Error::source);
+            let cause = cause.map_or_else(|| "the device failed".to_owned(), ToString::to_string);
+            log::error!("nothing is written any more ({cause}): mend that, close, and open again");
+        });
         self.progressed.notify_all();
     }
 
@@ -227,9 +233,9 @@ impl OpenLog {
     }
 
     /// A run of units did not get to the device.
-    pub(crate) fn note_unwritten(&self, first: Seq) {
+    pub(crate) fn note_unwritten(&self, first: Seq, cause: &tacita_block::Error) {
         self.failed_at.store(first.0, Ordering::Release);
-        self.poison();
+        self.poison(Some(cause));
     }
 
     /// Number of the unit to be written next, or of the one whose write failed. How many more were

@@ -112,7 +112,7 @@ impl Sequencer {
     /// # Errors
     /// The device's: nothing is written from then on, for what had been taken to be written is not.
     pub(crate) fn emit(&mut self, until: EmitUntil) -> Result<()> {
-        self.emit_runs(until).inspect_err(|_| self.shared.poison())
+        self.emit_runs(until).inspect_err(|e| self.shared.poison(e.device()))
     }
 
     fn emit_runs(&mut self, until: EmitUntil) -> Result<()> {
@@ -134,7 +134,8 @@ impl Sequencer {
         while self.next.0 < end {
             let left = usize::try_from(end - self.next.0).expect("no more than asked for");
             let least = left.min(self.shared.run_units);
-            self.write_run(EmitUntil::All, least, least).inspect_err(|_| self.shared.poison())?;
+            self.write_run(EmitUntil::All, least, least)
+                .inspect_err(|e| self.shared.poison(e.device()))?;
         }
         Ok(())
     }
@@ -237,8 +238,8 @@ impl Sequencer {
         self.shared.in_flight.drain()?;
         let skipped = planted(Fault::SkippedFlush);
         let done = if skipped { Ok(()) } else { self.shared.log.device.flush() };
-        if done.is_err() {
-            self.shared.poison();
+        if let Err(cause) = &done {
+            self.shared.poison(Some(cause));
         }
         done?;
         self.durable = self.next;

@@ -41,8 +41,8 @@ fn write_all(shared: &OpenLog) {
     while let Some(run) = shared.in_flight.next_run() {
         let blocks = (run.bytes.len() / BLOCK_LEN) as u64;
         let written = device.write(run.start, &run.bytes);
-        if written.is_err() {
-            shared.note_unwritten(run.first);
+        if let Err(cause) = &written {
+            shared.note_unwritten(run.first, cause);
         } else {
             // So that little is left to do when it is flushed.
             device.will_flush(BlockRange { start: run.start, count: blocks });
@@ -66,7 +66,7 @@ fn write_all(shared: &OpenLog) {
 /// Everything up to this run of so many blocks is on the medium.
 fn flush(shared: &OpenLog, run: &Run, blocks: u64) -> tacita_block::Result<()> {
     if !planted(Fault::SkippedFlush) {
-        shared.log.device.flush().inspect_err(|_| shared.poison())?;
+        shared.log.device.flush().inspect_err(|e| shared.poison(Some(e)))?;
     }
     let units = blocks / u64::from(shared.geometry().unit_blocks());
     shared.note_durable(Seq(run.first.0 + units));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tacita_block::BlockDevice;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_daemon::with_causes;
 use tacita_nbd::{Export as NbdExport, Listener, Server};
 use tacita_oram::{Device, Store};
 
@@ -43,7 +44,7 @@ fn start(command: &Command) -> Outcome<Exported> {
     let device: Arc<dyn BlockDevice> = Arc::new(Device::new(Arc::clone(&store)));
     let of_nbd = |e: tacita_nbd::Error| {
         let code = if e.kind() == tacita_nbd::Kind::Busy { exit::BUSY } else { exit::DEVICE };
-        Failure::new(code, format!("{}: {e}", nbd.display()))
+        Failure::new(code, format!("{}: {}", nbd.display(), with_causes(&e)))
     };
     let listener = Listener::unix(nbd).map_err(of_nbd)?;
     let server = Server::start(vec![NbdExport::new("oram", device)], vec![listener]);

@@ -76,9 +76,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let session = Session::open(&device, Unlock::Password(password), options);
     let session = Arc::new(session.map_err(|e| failure(path, &e))?);
     let volumes = session.volumes();
-    if volumes.len() == 1 && !read_only {
-        output::say(PUBLIC_ONLY);
-    }
+    let is_public_alone = volumes.len() == 1;
     let (serving, endpoint) = Serving::start(volumes, endpoint, *read_only, &caller)?;
     let signalled = caller.clone();
     std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
@@ -96,6 +94,9 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         source: path.canonicalize().ok(),
     };
     let control = Control::start(identity, Arc::new(opened))?;
+    if is_public_alone && !read_only {
+        output::say(PUBLIC_ONLY);
+    }
     let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session)) };
     let read_only = *read_only;
     Ok(Open { session, heartbeat, control, ending, serving, calls, endpoint, read_only })

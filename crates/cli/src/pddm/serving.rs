@@ -60,8 +60,10 @@ impl Serving {
         });
         match (&endpoint.nbd, &endpoint.fuse) {
             (Some(socket), _) => {
-                let exports =
-                    named.map(|(name, device)| Export::new(name, device).read_only(read_only));
+                let exports = named.map(|(name, device)| {
+                    let is_hidden = name != PUBLIC;
+                    Export::new(name, device).read_only(read_only).private(is_hidden)
+                });
                 let listener = Listener::unix(socket).map_err(|e| of_nbd(socket, &e))?;
                 let server = Server::start(exports.collect(), vec![listener]);
                 Ok((Self::Nbd(server.map_err(|e| of_nbd(socket, &e))?), socket.clone()))
@@ -137,7 +139,7 @@ fn of_nbd(socket: &Path, error: &tacita_nbd::Error) -> Failure {
         tacita_nbd::Kind::Invalid | tacita_nbd::Kind::Exists => exit::USAGE,
         _ => exit::DEVICE,
     };
-    let text = error.to_string();
+    let text = tacita_daemon::with_causes(error);
     let name = socket.display().to_string();
     let failure =
         Failure::new(code, if text.contains(&name) { text } else { format!("{name}: {text}") });

@@ -6,6 +6,7 @@
 mod bench;
 mod closing;
 mod commands;
+mod failing;
 
 use std::fs;
 use std::path::{Path, PathBuf};

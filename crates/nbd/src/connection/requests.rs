@@ -40,7 +40,23 @@ pub(super) struct Served<'c> {
     pub(super) device: &'c Device,
     /// For the content of all requests to this export.
     pub(super) memory: &'c Arc<Memory>,
+    /// Failures are the client's business alone.
+    pub(super) is_private: bool,
     pub(super) terms: Terms,
+}
+
+impl Served<'_> {
+    /// What the client is answered when the device has failed. Where it is the medium that failed,
+    /// that is told: whoever keeps the machine may never see what the client was answered.
+    pub(super) fn failed(&self, operation: Operation, error: &tacita_block::Error) -> Errno {
+        let errno = errno_of(error.kind());
+        if matches!(errno, Errno::Io | Errno::NoSpc) && !self.is_private {
+            let number = (errno as u32).cast_signed();
+            // Without the error's own words, which may name a place.
+            log::error!("NBD {operation}: {}", io::Error::from_raw_os_error(number));
+        }
+        errno
+    }
 }
 
 /// Serves requests until the client leaves, or breaks the protocol or the connection, or the server
@@ -53,14 +69,13 @@ pub(super) fn serve(
     has_left: impl FnOnce(),
 ) -> io::Result<()> {
     let latency = Latency::new(Arc::clone(socket.clock()));
-    let Served { device, terms, .. } = served;
     let workers = Workers::new(socket, served, &latency);
     std::thread::scope(|scope| {
         let _end = workers.end_at_last();
         let hand_over = |job| workers.hand_over(job, scope);
         let out = Vec::with_capacity(BATCH_LEN_BYTES + LAST_LEN_MAX_BYTES);
         let receiver =
-            Receiver { input, device, terms, stopping, latency: &latency, workers: &workers, out };
+            Receiver { input, served, stopping, latency: &latency, workers: &workers, out };
         let done = receiver.run(&hand_over);
         has_left();
         done
@@ -69,8 +84,7 @@ pub(super) fn serve(
 
 struct Receiver<'c> {
     input: Input<'c>,
-    device: &'c Device,
-    terms: Terms,
+    served: Served<'c>,
     stopping: &'c Cancellation,
     latency: &'c Latency,
     workers: &'c Workers<'c>,
@@ -101,7 +115,7 @@ impl Receiver<'_> {
         let checked = if self.stopping.is_cancelled() {
             Err(Errno::Shutdown)
         } else {
-            request.check(&self.terms)
+            request.check(&self.served.terms)
         };
         let work = match checked {
             Ok(work) => work,
@@ -110,7 +124,7 @@ impl Receiver<'_> {
                     return Ok(false);
                 }
                 if request.command == CMD_READ {
-                    let structured = self.terms.structured;
+                    let structured = self.served.terms.structured;
                     push_read_error(&mut self.out, structured, request.cookie, errno);
                 } else {
                     push_simple(&mut self.out, request.cookie, Err(errno));
@@ -150,23 +164,34 @@ impl Receiver<'_> {
     fn read(&mut self, work: &Work, len: usize) -> io::Result<()> {
         let Work { cookie, offset, len_bytes, .. } = *work;
         let begin = self.out.len();
-        push_read_head(&mut self.out, self.terms.structured, cookie, offset, len_bytes);
+        push_read_head(&mut self.out, self.served.terms.structured, cookie, offset, len_bytes);
         let content = self.out.len();
         self.out.resize(content + len, 0);
-        let result =
-            self.latency.measured(len, || self.device.read(offset, &mut self.out[content..]));
+        let result = self
+            .latency
+            .measured(len, || self.served.device.read(offset, &mut self.out[content..]));
         if let Err(e) = result {
             self.out.truncate(begin);
-            push_read_error(&mut self.out, self.terms.structured, cookie, errno_of(e.kind()));
+            push_read_error(
+                &mut self.out,
+                self.served.terms.structured,
+                cookie,
+                self.served.failed(work.operation, &e),
+            );
         }
         self.send_if_long()
     }
 
     fn write(&mut self, work: &Work, len: usize) -> io::Result<()> {
-        let result =
-            self.latency.measured(len, || self.device.write(work.offset, self.input.front(len)));
+        let result = self
+            .latency
+            .measured(len, || self.served.device.write(work.offset, self.input.front(len)));
         self.input.consume(len);
-        push_simple(&mut self.out, work.cookie, result.map_err(|e| errno_of(e.kind())));
+        push_simple(
+            &mut self.out,
+            work.cookie,
+            result.map_err(|e| self.served.failed(work.operation, &e)),
+        );
         self.send_if_long()
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use rustix::net::Shutdown;
 use tacita_block::{AlignedBuf, ByteExtent};
 
 use super::latency::Latency;
-use super::requests::{Device, Served};
+use super::requests::Served;
 use crate::buffers::{Buffers, allocated};
-use crate::memory::{Memory, Taken};
+use crate::memory::Taken;
 use crate::protocol::PAYLOAD_LEN_MAX_BYTES;
 use crate::reply::{push_extents, push_read_error, push_read_head, push_simple};
-use crate::request::{Operation, Terms, Work, errno_of};
+use crate::request::{Operation, Work};
 use crate::socket::Socket;
 
 /// Threads of one connection; as many requests the device gets at once.
@@ -47,9 +47,7 @@ pub(super) struct Job {
 
 pub(super) struct Workers<'c> {
     socket: &'c Socket,
-    device: &'c Device,
-    memory: &'c Arc<Memory>,
-    terms: Terms,
+    served: Served<'c>,
     latency: &'c Latency,
     buffers: Buffers,
     /// Held while sending, so that answers do not mix.
@@ -84,12 +82,9 @@ pub(super) struct End<'w, 'c>(&'w Workers<'c>);
 
 impl<'c> Workers<'c> {
     pub(super) fn new(socket: &'c Socket, served: Served<'c>, latency: &'c Latency) -> Self {
-        let Served { device, memory, terms } = served;
         Self {
             socket,
-            device,
-            memory,
-            terms,
+            served,
             latency,
             buffers: Buffers::default(),
             sending: Mutex::new(()),
@@ -122,7 +117,7 @@ impl<'c> Workers<'c> {
         state.content_len += content_len;
         drop(state);
         let taken = loop {
-            if let Some(taken) = self.memory.take(content_len, LOOK) {
+            if let Some(taken) = self.served.memory.take(content_len, LOOK) {
                 break taken;
             }
             if let Err(gone) = self.still_there() {
@@ -217,14 +212,19 @@ impl<'c> Workers<'c> {
         let mut head = Vec::new();
         let Work { operation, cookie, offset, len_bytes, .. } = job.work;
         let len = usize::try_from(len_bytes).expect("lengths fit into memory addresses");
-        let structured = self.terms.structured;
+        let structured = self.served.terms.structured;
         let whole_len = u64::from(len_bytes);
         let result = match operation {
             Operation::Read => {
                 let content = &mut job.content[..len];
-                let read = self.latency.measured(len, || self.device.read(offset, content));
+                let read = self.latency.measured(len, || self.served.device.read(offset, content));
                 if let Err(e) = read {
-                    push_read_error(&mut head, structured, cookie, errno_of(e.kind()));
+                    push_read_error(
+                        &mut head,
+                        structured,
+                        cookie,
+                        self.served.failed(operation, &e),
+                    );
                     return self.send(&head, &[]);
                 }
                 push_read_head(&mut head, structured, cookie, offset, len_bytes);
@@ -238,20 +238,20 @@ impl<'c> Workers<'c> {
                 Err(e) => Err(e),
             },
             Operation::Write => {
-                self.latency.measured(len, || self.device.write(offset, &job.content[..len]))
+                self.latency.measured(len, || self.served.device.write(offset, &job.content[..len]))
             }
-            Operation::Trim => self.device.discard(offset, whole_len),
+            Operation::Trim => self.served.device.discard(offset, whole_len),
             Operation::WriteZeroes { may_punch: true } => {
-                self.device.write_zeroes(offset, whole_len)
+                self.served.device.write_zeroes(offset, whole_len)
             }
             Operation::WriteZeroes { may_punch: false } => {
                 self.write_real_zeroes(offset, whole_len)
             }
-            Operation::Flush => self.device.flush(),
+            Operation::Flush => self.served.device.flush(),
         };
-        let result =
-            result.and_then(|()| if job.work.durable { self.device.flush() } else { Ok(()) });
-        push_simple(&mut head, cookie, result.map_err(|e| errno_of(e.kind())));
+        let result = result
+            .and_then(|()| if job.work.durable { self.served.device.flush() } else { Ok(()) });
+        push_simple(&mut head, cookie, result.map_err(|e| self.served.failed(operation, &e)));
         self.send(&head, &[])
     }
 
@@ -262,7 +262,7 @@ impl<'c> Workers<'c> {
         let mut extents: Vec<ByteExtent> = Vec::new();
         let mut at = work.offset;
         while at < end {
-            let extent = self.device.extent(at, end - at)?;
+            let extent = self.served.device.extent(at, end - at)?;
             at += extent.len_bytes;
             match extents.last_mut() {
                 Some(last) if last.allocation == extent.allocation => {
@@ -286,7 +286,7 @@ impl<'c> Workers<'c> {
         while done < len_bytes {
             let len = piece.min(len_bytes - done);
             let piece = &zeroes[..usize::try_from(len).expect("a short piece")];
-            self.device.write(offset + done, piece)?;
+            self.served.device.write(offset + done, piece)?;
             done += len;
         }
         Ok(())
