@@ -127,6 +127,14 @@ pub trait BlockDevice: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Writes zeros to what lies behind the last block.
+    ///
+    /// # Errors
+    /// [`Kind::Io`], [`Kind::ReadOnly`].
+    fn zero_rest(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Reads whole blocks from `at` on.
     ///
     /// # Errors
@@ -233,6 +241,10 @@ macro_rules! forward {
 
             fn rest(&self) -> Result<Vec<u8>> {
                 (**self).rest()
+            }
+
+            fn zero_rest(&self) -> Result<()> {
+                (**self).zero_rest()
             }
 
             fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {

@@ -175,6 +175,10 @@ impl<D: BlockDevice> BlockDevice for DiskModel<D> {
         self.inner.rest()
     }
 
+    fn zero_rest(&self) -> Result<()> {
+        self.inner.zero_rest()
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let offset = self.geometry().byte_range(at, buf.len())?.start;
         let mut arm = self.arm();

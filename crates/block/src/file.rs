@@ -434,6 +434,13 @@ impl BlockDevice for FileDevice {
         Ok(if len < rest.len() { rest[..len].to_vec() } else { Vec::new() })
     }
 
+    fn zero_rest(&self) -> Result<()> {
+        self.check_writable()?;
+        let (len, end) = (self.rest()?.len(), self.geometry.len_bytes());
+        let zeros = AlignedBuf::new(self.geometry.block_len_bytes as usize);
+        self.write_at(&zeros[..len], end).map_err(|e| self.failed("zero", end, e))
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
         self.read_at(buf, offset).map_err(|e| self.failed("read", offset, e))

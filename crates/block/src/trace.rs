@@ -125,6 +125,10 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
         self.inner.rest()
     }
 
+    fn zero_rest(&self) -> Result<()> {
+        self.inner.zero_rest()
+    }
+
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let bytes = self.geometry().byte_range(at, buf.len())?;
         self.pass(RequestKind::Read, bytes, None, |d| d.read(at, buf))

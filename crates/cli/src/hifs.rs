@@ -5,6 +5,7 @@ mod facts;
 mod map_view;
 mod mount;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,12 @@ fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) ->
     let device = FileOptions::new(4096).random(random).open(image, access);
     let device = device.map_err(|e| {
         let failure = exit::of_device(image, &e);
+        // A file may be kept from being written by its mode alone.
+        let can_be_read = access == Access::ReadWrite && File::open(image).is_ok();
         match e.kind() {
-            tacita_block::Kind::ReadOnly => failure.with_remedy("`-o ro` mounts it for reading"),
+            tacita_block::Kind::ReadOnly | tacita_block::Kind::Unavailable if can_be_read => {
+                failure.with_remedy("`-o ro` mounts it for reading")
+            }
             _ => failure,
         }
     })?;
@@ -64,13 +69,17 @@ fn open_to_read(image: &Path) -> Outcome<Hifs> {
 fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
     let hifs = open_to_read(image)?;
     let bar = output::progress("unpacking", hifs.survey().content_bytes);
+    let failed = |e: &PackError| match create::of_pack(e) {
+        full if full.code == exit::NO_SPACE => full.with_remedy("make room there"),
+        other => other,
+    };
     let at = |source: std::io::Error| {
-        create::of_pack(&PackError { path: folder.to_owned(), source: source.into() })
+        failed(&PackError { path: folder.to_owned(), source: source.into() })
     };
     let new = NewFolder::prepare(folder).map_err(at)?;
     let mut progress = |bytes| bar.set_position(bytes);
-    let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
-        .map_err(|e| create::of_pack(&e))?;
+    let carried =
+        tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress).map_err(|e| failed(&e))?;
     new.publish().map_err(at)?;
     bar.finish_and_clear();
     create::report_carried(json, carried, &format!("unpacked into {}", folder.display()))

@@ -23,8 +23,8 @@ pub struct RootOwner {
     pub gid: u32,
 }
 
-/// Makes an image on `device`, which loses all it held. `progress` is told the blocks written so
-/// far and their total.
+/// Makes an image on `device`, which loses all it held, behind the image, too. `progress` is told the
+/// blocks written so far and their total.
 ///
 /// # Errors
 /// [`Kind::Geometry`] if the parameters make no image or the device is smaller than they say (then
@@ -37,12 +37,12 @@ pub fn format(
 ) -> Result<()> {
     let superblock = Superblock::new(parameters)?;
     let medium = Medium::new(device)?;
-    let total = superblock.geometry.image_blocks;
-    if medium.blocks() < total {
+    let total = medium.blocks();
+    if total < superblock.geometry.image_blocks {
         return Err(Error::new(Kind::Geometry, "the device is smaller than the image"));
     }
     // The old superblocks go first: an interrupted format leaves no image.
-    for at in [BlockNo(0), BlockNo(medium.blocks() - 1)] {
+    for at in [BlockNo(0), BlockNo(total - 1)] {
         if at.0 == 0 || is_superblock(&*medium.read_block(at)?) {
             medium.zero(at, 1)?;
         }
@@ -55,6 +55,7 @@ pub fn format(
         done += now;
         progress(done, total);
     }
+    medium.zero_rest()?;
     for group in 0..superblock.geometry.buckets.groups {
         let at = superblock.geometry.descriptor(group);
         medium.write(at, &superblock.descriptor(group))?;

@@ -44,13 +44,28 @@ impl Medium {
     /// # Errors
     /// [`Kind::Device`].
     pub(crate) fn rest(&self) -> Result<Vec<u8>> {
+        let (first, mut rest) = self.blocks_behind();
+        self.device.read(first, &mut rest)?;
+        rest.extend(self.device.rest()?);
+        Ok(rest)
+    }
+
+    /// Writes zeros there.
+    ///
+    /// # Errors
+    /// [`Kind::Device`].
+    pub(crate) fn zero_rest(&self) -> Result<()> {
+        let (first, zeros) = self.blocks_behind();
+        self.device.write(first, &zeros)?;
+        Ok(self.device.zero_rest()?)
+    }
+
+    /// Blocks of the device behind the last whole one of the image's: where, and zeros for all.
+    fn blocks_behind(&self) -> (BlockNo, Vec<u8>) {
         let geometry = self.device.geometry();
         let first = self.blocks() * self.scale;
         let len = (geometry.blocks - first) * u64::from(geometry.block_len_bytes);
-        let mut rest = vec![0; usize::try_from(len).expect("less than 4 KiB")];
-        self.device.read(BlockNo(first), &mut rest)?;
-        rest.extend(self.device.rest()?);
-        Ok(rest)
+        (BlockNo(first), vec![0; usize::try_from(len).expect("less than 4 KiB")])
     }
 
     /// Reads whole blocks.

@@ -144,6 +144,12 @@ fn a_rest_is_less_than_a_block() {
         // By its owner, as everybody asks it.
         assert_eq!(BlockDevice::rest(&device).unwrap(), rest, "{len} bytes");
         drop(device);
+        let device = FileDevice::open(&path, Access::ReadWrite, 4096).unwrap();
+        device.zero_rest().unwrap();
+        let zeroed = [&bytes[..len - rest.len()], &vec![0; rest.len()]].concat();
+        assert_eq!(fs::read(&path).unwrap(), zeroed, "{len} bytes");
+        drop(device);
+        fs::write(&path, &bytes[..len]).unwrap();
         match FileOptions::new(512).direct(true).open(&path, Access::ReadOnly) {
             Ok(device) => assert_eq!(device.rest().unwrap(), bytes[len / 512 * 512..len]),
             Err(_) => eprintln!("SKIPPED: no direct access in blocks of 512 bytes"),

@@ -191,7 +191,7 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
     };
-    let bar = output::progress("formatting", size);
+    let bar = output::progress("formatting", device.geometry().len_bytes());
     let mut progress = |done: u64, _: u64| bar.set_position(done << 12);
     tacita_hifs::format(device.clone(), &parameters, owner, &mut progress)
         .map_err(|e| exit::of_image(image, &e))?;

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod places;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +21,6 @@ use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, mkdirat, openat, readlinkat, statat,
     symlinkat,
 };
-use tacita_testkit::loop_disk::system;
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(3);
@@ -897,40 +898,4 @@ fn without_fuse_there_is_another_way() {
     }
     let out = dir.path().join("out");
     expect(0, &run(&[program, "hifs", "unpack", path(&image), path(&out)]).unwrap());
-}
-
-/// The kernel takes what is written to such a device, and loses it.
-#[test]
-fn a_read_only_device_is_mounted_read_only() {
-    let test = "a_read_only_device_is_mounted_read_only";
-    let Some(bench) = Bench::new(test) else { return };
-    let image = format(bench.images.path(), "i.img", "4M");
-    let device = match system("losetup", &["--find", "--show", path(&image)]) {
-        Ok(device) => device,
-        Err(why) => {
-            eprintln!("SKIPPED: {test}: no loop device here: {why}");
-            return;
-        }
-    };
-    system("blockdev", &["--setro", &device]).unwrap();
-    let refused = [
-        hifs(&["mount", &device, bench.dir()]),
-        hifs(&["format", &device, "--force"]),
-        hifs(&["mount", &device, bench.dir(), "-o", "ro"]),
-    ];
-    let names = fs::read_dir(bench.dir()).map(Iterator::count);
-    let umount = bench.umount();
-    system("blockdev", &["--setrw", &device]).unwrap();
-    let writable = hifs(&["mount", &device, bench.dir()]);
-    let umount_writable = bench.umount();
-    system("losetup", &["--detach", &device]).unwrap();
-    let said = expect(4, &refused[0]);
-    assert!(said.contains("read-only") && said.contains("`-o ro`"), "{said}");
-    let said = expect(4, &refused[1]);
-    assert!(said.contains("--setrw"), "{said}");
-    expect(0, &refused[2]);
-    assert_eq!(names.unwrap(), 0);
-    expect(0, &umount);
-    expect(0, &writable);
-    expect(0, &umount_writable);
 }

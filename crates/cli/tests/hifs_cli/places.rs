@@ -1,0 +1,121 @@
+//! What images lie on, and what is unpacked into: devices, files that cannot be written, full file systems.
+
+use std::fs;
+
+use tacita_testkit::loop_disk::system;
+use tacita_testkit::{MountGuard, skip_without_fuse};
+
+use crate::{Bench, expect, format, hifs, path};
+
+/// What a device held behind an image that does not use it whole is gone, up to the last byte.
+#[test]
+fn a_format_overwrites_the_whole_device() {
+    let test = "a_format_overwrites_the_whole_device";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("disk");
+    fs::write(&file, vec![7; (4 << 20) + 3 * 512]).unwrap();
+    let device = match system("losetup", &["--find", "--show", path(&file)]) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("SKIPPED: {test}: no loop device here: {why}");
+            return;
+        }
+    };
+    let formatted = [&["--size", "2M"][..], &[]].map(|size| {
+        let format = hifs(&[&["format", &device, "--force"], size].concat());
+        let held = fs::read(&device).unwrap();
+        let check = hifs(&["check", &device]);
+        fs::write(&device, vec![7; held.len()]).unwrap();
+        (format, held, check)
+    });
+    system("losetup", &["--detach", &device]).unwrap();
+    for (format, held, check) in formatted {
+        expect(0, &format);
+        assert_eq!(held.len(), (4 << 20) + 3 * 512);
+        assert!(!held.windows(64).any(|bytes| bytes == [7; 64]), "something of before is left");
+        expect(0, &check);
+    }
+}
+
+/// The kernel takes what is written to such a device, and loses it.
+#[test]
+fn a_read_only_device_is_mounted_read_only() {
+    let test = "a_read_only_device_is_mounted_read_only";
+    let Some(bench) = Bench::new(test) else { return };
+    let image = format(bench.images.path(), "i.img", "4M");
+    let device = match system("losetup", &["--find", "--show", path(&image)]) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("SKIPPED: {test}: no loop device here: {why}");
+            return;
+        }
+    };
+    system("blockdev", &["--setro", &device]).unwrap();
+    let refused = [
+        hifs(&["mount", &device, bench.dir()]),
+        hifs(&["format", &device, "--force"]),
+        hifs(&["mount", &device, bench.dir(), "-o", "ro"]),
+    ];
+    let names = fs::read_dir(bench.dir()).map(Iterator::count);
+    let umount = bench.umount();
+    system("blockdev", &["--setrw", &device]).unwrap();
+    let writable = hifs(&["mount", &device, bench.dir()]);
+    let umount_writable = bench.umount();
+    system("losetup", &["--detach", &device]).unwrap();
+    let said = expect(4, &refused[0]);
+    assert!(said.contains("read-only") && said.contains("`-o ro`"), "{said}");
+    let said = expect(4, &refused[1]);
+    assert!(said.contains("--setrw"), "{said}");
+    expect(0, &refused[2]);
+    assert_eq!(names.unwrap(), 0);
+    expect(0, &umount);
+    expect(0, &writable);
+    expect(0, &umount_writable);
+}
+
+/// A file that cannot be written, though its user may write everything, can be mounted all the same.
+#[test]
+fn a_file_that_cannot_be_written_is_mounted_read_only() {
+    let test = "a_file_that_cannot_be_written_is_mounted_read_only";
+    let Some(bench) = Bench::new(test) else { return };
+    let image = format(bench.images.path(), "i.img", "2M");
+    if let Err(why) = system("chattr", &["+i", path(&image)]) {
+        eprintln!("SKIPPED: {test}: no file can be made immutable here: {why}");
+        return;
+    }
+    let refused = hifs(&["mount", path(&image), bench.dir()]);
+    let mounted = hifs(&["mount", path(&image), bench.dir(), "-o", "ro"]);
+    let umount = bench.umount();
+    system("chattr", &["-i", path(&image)]).unwrap();
+    let said = expect(4, &refused);
+    assert!(said.contains("`-o ro`"), "{said}");
+    expect(0, &mounted);
+    expect(0, &umount);
+}
+
+/// There is no size to choose where files are unpacked, only room to be made.
+#[test]
+fn unpacking_into_a_full_file_system_says_what_to_do() {
+    let test = "unpacking_into_a_full_file_system_says_what_to_do";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let files = tempfile::tempdir().unwrap();
+    let (folder, image) = (files.path().join("folder"), files.path().join("i.img"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("file"), vec![7; 2 << 20]).unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image)]));
+    let small = MountGuard::new().unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=1M", "none", path(small.path())];
+    if let Err(why) = system("mount", &mount) {
+        eprintln!("SKIPPED: {test}: no tmpfs can be mounted here: {why}");
+        return;
+    }
+    let out = small.join("out");
+    let full = hifs(&["unpack", path(&image), path(&out)]);
+    let left = fs::read_dir(small.path()).unwrap().count();
+    system("umount", &[path(small.path())]).unwrap();
+    let said = expect(6, &full);
+    assert!(said.contains("make room there") && !said.contains("--size"), "{said}");
+    assert_eq!(left, 0, "nothing of it is left");
+}
