@@ -197,6 +197,10 @@ struct State {
     under_way: u64,
     /// Builds that wait for room in memory.
     waiting_for_room: u64,
+    /// Whether the manifest of the next period is being stored.
+    opening: bool,
+    /// Periods whose dead generations are being removed.
+    removing: u64,
     appending: u64,
     /// Queries that this client looks up at the moment.
     mine: HashSet<u64>,
@@ -288,13 +292,16 @@ impl Client {
         self.shared.leave().await
     }
 
-    /// Waits until nothing is being built that could be finished without further queries.
+    /// Waits until nothing is being built, opened or removed that could be without further queries.
     ///
     /// # Errors
     /// As [`Client::query`].
     pub async fn idle(&self) -> Result<()> {
         let shared = &self.shared;
-        shared.when(|state| shared.builds_rest(state).then_some(())).await
+        if shared.surroundings.access == Access::Look {
+            return Ok(());
+        }
+        shared.when(|state| shared.rests(state).then_some(())).await
     }
 }
 

@@ -28,7 +28,7 @@ use crate::server::{Limits, Place, Server};
 
 /// Threads that serve one open store.
 const THREADS: usize = 2;
-/// How long a store that is closed waits for the shared anchor.
+/// How long a store that is closed waits for what is in the background, and for the shared anchor.
 const LEAVING: Duration = Duration::from_secs(1);
 
 /// How a store is opened.
@@ -366,7 +366,7 @@ impl Store {
         }
     }
 
-    /// Waits until nothing is being built that could be finished without further queries.
+    /// Waits until nothing is being built, opened or removed that could be without further queries.
     ///
     /// # Errors
     /// As [`Client::query`]; [`Kind::Parameters`] if this store is an engine's.
@@ -395,10 +395,14 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Others would notice by themselves, later.
         if let Asking::Client(client) = &*self.asking {
-            let leaving = async { tokio::time::timeout(LEAVING, client.leave()).await };
-            let _ = self.runtime.block_on(leaving);
+            let leaving = async {
+                // What is begun here and can end soon is not left to whoever opens the store next.
+                let _ = tokio::time::timeout(LEAVING, client.idle()).await;
+                // Others would notice by themselves, later.
+                let _ = tokio::time::timeout(LEAVING, client.leave()).await;
+            };
+            self.runtime.block_on(leaving);
         }
     }
 }

@@ -139,25 +139,36 @@ impl Shared {
         Some(Job { geometry: self.geometry, build: *build, keys, current, batch })
     }
 
-    /// Whether all builds that have begun are complete or wait for queries.
-    pub(super) fn builds_rest(&self, state: &State) -> bool {
+    /// Whether all that goes on in the background is done or waits for queries.
+    pub(super) fn rests(&self, state: &State) -> bool {
         let queries = state.view.records();
         let due = |build: &Build| build.from <= queries && !state.built.contains(&build.generation);
         let settled = state.view.settled() == queries;
         let is_built = !state.builds || !self.geometry.builds(state.period()).iter().any(due);
-        settled && state.under_way == 0 && is_built
+        let is_open = !state.opening && self.next_manifest(state).is_none();
+        settled && state.under_way == 0 && is_built && is_open && state.removing == 0
     }
 
     /// Opens one period after the other.
     pub(super) async fn open_periods(self: Arc<Self>) -> Result<()> {
         loop {
-            let (manifest, sealed) = self.when(|state| self.next_manifest(state)).await?;
+            let next = |state: &mut State| {
+                let next = self.next_manifest(state);
+                state.opening = next.is_some();
+                next
+            };
+            let (manifest, sealed) = self.when(next).await?;
             let period = manifest.period;
             let object = Object::Manifest { period };
             if self.lock().builds {
                 self.keep_trying(object, Bytes::from(sealed.clone())).await?;
             }
-            let (dead, begun) = self.change(|state| self.opened(state, manifest, sealed))?;
+            let (dead, begun) = self.change(|state| {
+                let opened = self.opened(state, manifest, sealed)?;
+                state.opening = false;
+                state.removing += 1;
+                Ok(opened)
+            })?;
             self.run_builds(begun);
             let weak = Arc::downgrade(&self);
             tokio::spawn(async move {
@@ -166,6 +177,8 @@ impl Shared {
                     // What stays is removed when the store is opened the next time.
                     let _ = shared.remove(generation).await;
                 }
+                let Some(shared) = weak.upgrade() else { return };
+                shared.change(|state| state.removing -= 1);
             });
         }
     }

@@ -493,6 +493,8 @@ async fn joined(
         appending: 0,
         under_way: 0,
         waiting_for_room: 0,
+        opening: false,
+        removing: 0,
         mine: HashSet::new(),
         builds: false,
         limit: 0,
