@@ -23,6 +23,7 @@ mod recognise;
 mod status;
 mod tour;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -65,9 +66,16 @@ fn refused(error: &clap::Error, json: bool) -> u8 {
         output::failure(true, &Failure::usage(text));
         return exit::USAGE;
     }
-    // A closed pipe is nobody's business.
-    let _ = error.print();
-    if error.use_stderr() { exit::USAGE } else { exit::DONE }
+    match error.print() {
+        _ if error.use_stderr() => exit::USAGE,
+        // A closed pipe is nobody's business.
+        Err(unheard) if unheard.kind() != ErrorKind::BrokenPipe => {
+            let failure = Failure::from(unheard);
+            output::failure(json, &failure);
+            failure.code
+        }
+        _ => exit::DONE,
+    }
 }
 
 fn run(arguments: Arguments) -> Outcome<()> {

@@ -7,9 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use tacita_block::NewFile;
-pub(crate) use tacita_daemon::voice::say;
+pub(crate) use tacita_daemon::voice::{say, shown};
 
 use crate::exit::{Failure, Outcome};
 use crate::recognise::{self, Made};
@@ -41,7 +42,7 @@ pub(crate) fn json(value: &Value) -> Value {
 
 /// Prints facts in the form asked for.
 pub(crate) fn facts(as_json: bool, value: &Value, text: &str) -> Outcome<()> {
-    if as_json { print(&format!("{:#}\n", json(value))) } else { print(text) }
+    if as_json { print(&format!("{:#}\n", json(value))) } else { print(&shown(text)) }
 }
 
 /// Tells on stderr why a command has failed, in the form asked for.
@@ -131,8 +132,15 @@ pub(crate) fn counter(what: &str) -> ProgressBar {
     bar(what, 0, "{msg} {bar:30} {pos}/{len} {eta}")
 }
 
+/// Columns that a bar takes, with its numbers and without its words.
+const BAR_COLUMNS: usize = 30 + 42;
+
 fn bar(what: &str, of: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
+    let columns = tcgetwinsize(std::io::stderr()).map_or(usize::MAX, |size| size.ws_col.into());
+    // A line that is longer than the terminal's would be drawn anew below itself.
+    let fits = columns == 0 || what.len() + BAR_COLUMNS <= columns;
+    let template = if fits { template } else { "{percent:>3}% {wide_msg}" };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

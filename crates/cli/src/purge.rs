@@ -40,7 +40,11 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     bar.finish_and_clear();
     let verdicts = purged.and_then(|()| removal.finish()).map_err(|e| of_purge(&e))?;
     for verdict in &verdicts {
-        let line = if json { output::json(&verdict.json()).to_string() } else { verdict.text() };
+        let line = if json {
+            output::json(&verdict.json()).to_string()
+        } else {
+            output::shown(&verdict.text()).into_owned()
+        };
         output::print(&format!("{line}\n"))?;
     }
     let broken = verdicts.iter().filter(|verdict| !verdict.holds()).count();

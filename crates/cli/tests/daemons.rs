@@ -293,6 +293,11 @@ fn words_that_nobody_hears_end_nothing() {
         command.output().unwrap().status.code()
     };
     assert_eq!(unheard(&["hifs", "info", "/nowhere"]), Some(4));
+    for asked in [&["--help"][..], &["hifs", "mount", "--help"], &["--version"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        let output = command.args(asked).stdin(Stdio::null()).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(6), "{asked:?}");
+    }
     assert_eq!(unheard(&["hifs", "info", "/nowhere", "--json"]), Some(4));
     assert_eq!(unheard(&["umount", text(bench.files.path())]), Some(2));
     // It warns that only the public volume is open.
@@ -364,9 +369,11 @@ fn a_daemon_that_was_stopped_is_told() {
         let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
         assert!(said.contains(&goes_on), "{command:?}: {said}");
     }
+    // By its image, too, which can be seen from outside.
+    let image = bench.files.path().join("image");
+    assert!(expect(5, &["status", text(&image)]).contains(&goes_on));
     kill_process(pid, Signal::CONT).unwrap();
     expect(0, &["umount", text(bench.guard.path())]);
-    let image = bench.files.path().join("image");
     let out = bench.files.path().join("out");
     expect(0, &["hifs", "unpack", text(&image), text(&out)]);
     assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "kept");

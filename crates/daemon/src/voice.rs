@@ -8,6 +8,7 @@
 mod messages;
 mod system_log;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,10 +50,24 @@ pub fn start() {
     }
 }
 
+/// Text in which a terminal obeys nothing, for names and damaged files may hold anything: a control
+/// character that ends no line and is no tab is shown as `\u{1b}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        if is_obeyed(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
 /// Says a line on standard error. A reader that has gone is no error, and no reason to end: whoever
 /// serves something would take with it what is not yet on the medium.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", shown(text));
 }
 
 /// Speaks to the system's log from now on.
@@ -109,5 +124,16 @@ pub(crate) fn word(level: Level) -> &'static str {
         Level::Info => "info",
         Level::Debug => "debug",
         Level::Trace => "trace",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_is_shown() {
+        assert_eq!(shown("a \u{e4}\tb\n"), "a \u{e4}\tb\n");
+        assert_eq!(shown("\u{1b}[2J\r\u{7f}\u{9b}"), "\\u{1b}[2J\\u{d}\\u{7f}\\u{9b}");
     }
 }

@@ -87,7 +87,7 @@ impl Client {
     /// # Errors
     /// As [`Client::find`].
     pub fn of_mount(device: &str) -> Result<Self> {
-        let wanted = Wanted { device: Some(device.to_owned()), source: None };
+        let wanted = Wanted { path: None, device: Some(device.to_owned()), source: None };
         wanted
             .find(None)
             .ok_or_else(|| Error::new(Kind::NotServed, "not served by a daemon of this user"))
@@ -240,6 +240,7 @@ fn has_been_stopped(pid: Pid) -> Failure {
 
 /// What is looked for: the file system that a folder belongs to, or the file that is served.
 struct Wanted {
+    path: Option<PathBuf>,
     device: Option<String>,
     source: Option<(u64, u64)>,
 }
@@ -251,11 +252,15 @@ impl Wanted {
             let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
             format!("{major}:{minor}")
         });
-        Self { device, source: found.map(|found| (found.dev(), found.ino())) }
+        Self {
+            path: Some(target.to_owned()),
+            device,
+            source: found.map(|found| (found.dev(), found.ino())),
+        }
     }
 
-    /// Asks all daemons that can be reached what they serve, each once; those that have been stopped
-    /// cannot say.
+    /// Asks all daemons that can be reached what they serve, each once. Those that have been stopped
+    /// cannot say, but what they have open can be seen.
     fn find(&self, owner: Option<u32>) -> Option<Client> {
         let mut seen = HashSet::new();
         let mut is_new = |socket: &Path| {
@@ -265,11 +270,24 @@ impl Wanted {
         let folders = folders_of_all(owner).into_iter().chain(elsewhere);
         let sockets = folders.flat_map(|folder| sockets_in(&folder));
         sockets.filter(|socket| is_new(socket)).find_map(|socket| {
-            let client =
-                Client::connect(&socket).ok().filter(|client| client.stopped().is_none())?;
+            let client = Client::connect(&socket).ok()?;
+            if client.stopped().is_some() {
+                return client.pid.is_some_and(|pid| self.is_open_in(pid)).then_some(client);
+            }
             let status = client.status().ok()?;
             if self.is(&status) { Client::connect(&socket).ok() } else { None }
         })
+    }
+
+    /// Whether a process has it open, by this name. Nothing of the process is waited for: to look at a
+    /// file itself might be.
+    fn is_open_in(&self, pid: Pid) -> bool {
+        let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()))
+            .into_iter()
+            .flatten()
+            .flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok())
+            .any(|path| Some(path) == self.path)
     }
 
     fn is(&self, status: &Value) -> bool {
