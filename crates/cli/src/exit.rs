@@ -143,6 +143,10 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::Busy => {
             Failure::new(BUSY, text).with_remedy("is it mounted? `tacita umount DIR` first")
         }
+        Kind::ReadOnly => Failure::new(DEVICE, text).with_remedy(
+            "make it writable (by its mode, `chattr -i`, or `mount -o remount,rw` of what it lies on), or mount \
+             it for reading: `-o ro`",
+        ),
         Kind::OutOfRange => Failure::usage(text),
         Kind::NoSpace => Failure::new(NO_SPACE, text),
         Kind::Corrupt => Failure::new(DEVICE, text)

@@ -1,9 +1,11 @@
 //! An open volume.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tacita_clock::{Clock, Event};
+use tacita_dnefs_format::Parameters;
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::receipt::{Receipt, destroyed};
 use tacita_dnefs_format::record::IndexKey;
@@ -15,7 +17,7 @@ use crate::error::{Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::format::unlock;
 use crate::inodes::{Inodes, missing, time_of};
-use crate::load;
+use crate::load::{self, Loaded};
 use crate::purger::Policy;
 use crate::store::Store;
 
@@ -65,6 +67,8 @@ pub struct Dnefs {
     /// Blocks that were bad by the newest receipt: what went bad since, in attaching the flash too, is for
     /// the next one to tell.
     bad_told: AtomicU32,
+    /// The receipt that is not in the index yet, where nobody puts it there.
+    last_receipt: Option<Receipt>,
     /// Nodes that were lost when it was opened.
     lost: u64,
     /// A purge since it was opened may have left keys.
@@ -85,28 +89,68 @@ impl Dnefs {
         password: Option<&Password>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let unlocked = unlock(&*volume, password)?;
-        let parameters = unlocked.superblock.parameters;
-        let name_hash = NameHash::new(unlocked.master.value(NAME_HASH, &[]));
-        let mut loaded = load::load(&volume, unlocked)?;
+        let (mut loaded, parameters, name_hash) = read(&volume, password)?;
         load::prepare(&mut loaded.core, &*volume)?;
+        let (is_clean, receipt) = (loaded.is_clean, loaded.receipt);
         let store = Store::new(volume, parameters, loaded.core)?;
-        let newest = loaded.receipt.or_else(|| store.newest_receipt());
+        let dnefs = Self::new(store, name_hash, clock, receipt, loaded.lost);
+        dnefs.stretch(loaded.sizes)?;
+        dnefs.begin(is_clean, receipt)?;
+        Ok(dnefs)
+    }
+
+    /// Opens a volume for reading: nothing of it changes, and it shows what there would be after the
+    /// recovery that [`Dnefs::open`] makes of one that was not unmounted.
+    ///
+    /// # Errors
+    /// As [`Dnefs::open`].
+    pub fn open_read_only(
+        volume: Arc<dyn Volume>,
+        password: Option<&Password>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        if planted(Fault::ReadersRecover) {
+            return Self::open(volume, password, clock);
+        }
+        let (loaded, parameters, name_hash) = read(&volume, password)?;
+        let store = Store::new(volume, parameters, loaded.core)?;
+        store.open_for_reading();
         let dnefs = Self {
+            last_receipt: loaded.receipt,
+            ..Self::new(store, name_hash, clock, loaded.receipt, loaded.lost)
+        };
+        dnefs.stretch(loaded.sizes)?;
+        Ok(dnefs)
+    }
+
+    fn new(
+        store: Store,
+        name_hash: NameHash,
+        clock: Arc<dyn Clock>,
+        receipt: Option<Receipt>,
+        lost: u64,
+    ) -> Self {
+        let newest = receipt.or_else(|| store.newest_receipt());
+        Self {
             store,
             inodes: Inodes::default(),
             name_hash,
             clock,
             purging: Mutex::new(()),
             bad_told: AtomicU32::new(newest.map_or(u32::MAX, |receipt| receipt.bad_after)),
-            lost: loaded.lost,
+            last_receipt: None,
+            lost,
             incomplete: AtomicBool::new(false),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
             due_at_bytes: AtomicU64::new(u64::MAX),
-        };
-        for (ino, size) in loaded.sizes {
-            let cell = match dnefs.inodes.get(&dnefs.store, ino) {
+        }
+    }
+
+    /// Gives files that are shorter than their content the sizes they need.
+    fn stretch(&self, sizes: BTreeMap<u64, u64>) -> Result<()> {
+        for (ino, size) in sizes {
+            let cell = match self.inodes.get(&self.store, ino) {
                 // It has its key in a damaged page: the file is lost, and nothing else.
                 Err(e) if e.kind() == Kind::Damaged => continue,
                 found => found?.ok_or_else(|| missing(ino))?,
@@ -117,8 +161,7 @@ impl Dnefs {
                 node.is_dirty = true;
             }
         }
-        dnefs.begin(loaded.is_clean, loaded.receipt)?;
-        Ok(dnefs)
+        Ok(())
     }
 
     /// From now on the volume is not what it was when it was unmounted: the medium says so before a
@@ -249,7 +292,7 @@ impl Dnefs {
     /// [`crate::Kind::Damaged`] if they are no chain; [`crate::Kind::Device`].
     pub fn receipts(&self) -> Result<Vec<Receipt>> {
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.receipts(None)
+        self.store.receipts(self.last_receipt)
     }
 
     /// Purges, and says on the medium that nothing was written since. Nothing is to be written from then
@@ -264,6 +307,19 @@ impl Dnefs {
         let receipt = self.erase_purged(epoch, PurgeScope::Deleted)?;
         self.store.end(&receipt)?;
         Ok(receipt)
+    }
+
+    /// Whether it was opened for reading.
+    pub fn is_read_only(&self) -> bool {
+        self.store.is_read_only()
+    }
+
+    /// Refuses changes to what was opened for reading. Once writing has stopped, records say so.
+    ///
+    /// # Errors
+    /// [`tacita_vfs::Kind::ReadOnly`].
+    pub(crate) fn check_writable(&self) -> tacita_vfs::Result<()> {
+        if self.is_read_only() { Err(tacita_vfs::Kind::ReadOnly.into()) } else { Ok(()) }
     }
 
     /// Nodes that there are, and room for them in bytes: all, and in use.
@@ -301,4 +357,15 @@ impl Dnefs {
     pub fn has_inode(&self, ino: u64) -> bool {
         self.store.core().index.get(IndexKey::inode(ino)).is_some()
     }
+}
+
+/// Reads a volume, and changes nothing on it.
+fn read(
+    volume: &Arc<dyn Volume>,
+    password: Option<&Password>,
+) -> Result<(Loaded, Parameters, NameHash)> {
+    let unlocked = unlock(&**volume, password)?;
+    let parameters = unlocked.superblock.parameters;
+    let name_hash = NameHash::new(unlocked.master.value(NAME_HASH, &[]));
+    Ok((load::load(volume, unlocked)?, parameters, name_hash))
 }

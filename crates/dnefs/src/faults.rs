@@ -27,6 +27,8 @@ tacita_faults::plantable! {
         EphemeralKept,
         /// Names stand behind their nodes in clear.
         NamesInClear,
+        /// A volume that is opened for reading is opened as for writing.
+        ReadersRecover,
         /// Garbage collection takes the keys of what it moves for deleted.
         MovedRemarked,
     }

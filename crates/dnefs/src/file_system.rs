@@ -41,14 +41,17 @@ impl FileSystem for Dnefs {
     }
 
     fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
+        self.check_writable()?;
         self.create_node(dir, name, new)
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
+        self.check_writable()?;
         self.link_node(node, dir, name, now)
     }
 
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
+        self.check_writable()?;
         let left = self.remove_name(link, now)?;
         // Of the last name `unlinked` tells.
         if left > 0 {
@@ -64,6 +67,7 @@ impl FileSystem for Dnefs {
         exchange: Exchange,
         now: Timestamp,
     ) -> Result<u32> {
+        self.check_writable()?;
         let left = match exchange {
             Exchange::No => self.rename_name(from, to, now)?,
             Exchange::Yes => self.exchange_names(from, to, now)?,
@@ -117,6 +121,7 @@ impl FileSystem for Dnefs {
     }
 
     fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
+        self.check_writable()?;
         let attr = self.change_node(node, change)?;
         if change.size.is_some() {
             self.purge_if_sensitive(&[node])?;
@@ -137,10 +142,12 @@ impl FileSystem for Dnefs {
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        self.check_writable()?;
         self.write_node(node, offset, data, stamps)
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {
+        self.check_writable()?;
         self.reserve_range(node, range, how)?;
         self.purge_if_sensitive(&[node])
     }
@@ -166,11 +173,13 @@ impl FileSystem for Dnefs {
     }
 
     fn set_xattr(&self, node: NodeId, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        self.check_writable()?;
         self.put_xattr(node, name, value, mode)?;
         self.purge_if_sensitive(&[node])
     }
 
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
+        self.check_writable()?;
         self.drop_xattr(node, name)?;
         self.purge_if_sensitive(&[node])
     }
@@ -180,6 +189,7 @@ impl FileSystem for Dnefs {
     }
 
     fn set_inode_flags(&self, node: NodeId, flags: u32) -> Result<()> {
+        self.check_writable()?;
         if flags & !FLAGS != 0 {
             return Err(Kind::Unsupported.into());
         }
@@ -204,6 +214,9 @@ impl FileSystem for Dnefs {
     }
 
     fn sync_node(&self, node: NodeId) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         let cell = self.cell(node)?;
         let mut locked = cell.lock();
         inodes::write(self.store(), &mut locked)?;
@@ -219,6 +232,9 @@ impl FileSystem for Dnefs {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         self.inodes().write_all(self.store())?;
         Ok(self.store().sync()?)
     }

@@ -92,6 +92,8 @@ pub(crate) struct Store {
 #[derive(Debug, Clone, Copy)]
 enum Stopped {
     Closed,
+    /// It was opened for reading.
+    ReadOnly,
     /// The file system under the emulator's file is full.
     HostFull,
     Failed,
@@ -141,6 +143,10 @@ impl Store {
     pub(crate) fn check(&self) -> Result<()> {
         match self.stopped.get() {
             None => Ok(()),
+            Some(Stopped::ReadOnly) => {
+                let what = "it is open for reading";
+                Err(tacita_flash::Error::new(tacita_flash::Kind::ReadOnly, what).into())
+            }
             Some(Stopped::HostFull) => {
                 let what = "the file system of the volume's file was full, which has stopped all \
                             writing: make room there, unmount, and mount again";
@@ -156,6 +162,16 @@ impl Store {
     /// Nothing more is written.
     pub(crate) fn close(&self) {
         let _ = self.stopped.set(Stopped::Closed);
+    }
+
+    /// Nothing is ever written.
+    pub(crate) fn open_for_reading(&self) {
+        let _ = self.stopped.set(Stopped::ReadOnly);
+    }
+
+    /// Whether it was opened for reading.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self.stopped.get(), Some(Stopped::ReadOnly))
     }
 
     /// A new inode number.

@@ -2,7 +2,7 @@
 //! conformance suite.
 //!
 //! ```text
-//! ubi_lab conformance DEVICE    the suite on a volume of UBI, whose content is lost
+//! ubi_lab conformance DEVICE    the suites on a volume of UBI, whose content is lost
 //! ubi_lab change DEVICE         changes its first block from OLD to NEW
 //! ubi_lab flush DEVICE          flushes its erases
 //! ubi_lab count DUMP MARKER     prints how often a marker is in a dump
@@ -14,7 +14,9 @@ use std::fs;
 use std::path::Path;
 
 use tacita_flash::emulator::CutMode;
-use tacita_flash::{Behaviour, Emulator, EmulatorOptions, Leb, UbiVolume, Volume, conformance};
+use tacita_flash::{
+    Behaviour, Emulator, EmulatorOptions, Kind, Leb, UbiVolume, Volume, conformance,
+};
 
 /// What is written by `change`, again and again.
 const OLD: &[u8; 16] = b"what-was-there-0";
@@ -29,6 +31,8 @@ fn main() -> Done {
             let volume = UbiVolume::open(device)?;
             println!("{:?}", volume.geometry());
             conformance::check(&volume);
+            drop(volume);
+            read_only(device)?;
         }
         ["change", device] => change(&UbiVolume::open(device)?)?,
         ["flush", device] => println!("{:?}", UbiVolume::open(device)?.flush_erases()?),
@@ -40,6 +44,26 @@ fn main() -> Done {
         ["dumps", folder, page] => dumps(Path::new(folder), page.parse()?)?,
         _ => return Err("see the head of crates/flash/examples/ubi_lab.rs".into()),
     }
+    Ok(())
+}
+
+/// Readers let each other in, no writer, and nothing be written.
+fn read_only(device: &str) -> Done {
+    let volume = UbiVolume::open(device)?;
+    volume.change(Leb(0), &vec![7; volume.geometry().leb_len_bytes as usize])?;
+    volume.sync()?;
+    drop(volume);
+    let readers = [UbiVolume::open_read_only(device)?, UbiVolume::open_read_only(device)?];
+    for reader in &readers {
+        conformance::check_read_only(reader);
+    }
+    let busy = |opened: tacita_flash::Result<UbiVolume>| {
+        assert_eq!(opened.map(drop).map_err(|e| e.kind()), Err(Kind::Busy));
+    };
+    busy(UbiVolume::open(device));
+    drop(readers);
+    let _writer = UbiVolume::open(device)?;
+    busy(UbiVolume::open_read_only(device));
     Ok(())
 }
 

@@ -37,6 +37,33 @@ pub fn check(volume: &dyn Volume) {
     volume.flush_erases().expect("flush erases");
 }
 
+/// Checks a volume that was opened for reading.
+///
+/// # Panics
+/// If it lets anything be written; the message says what.
+pub fn check_read_only(volume: &dyn Volume) {
+    let geometry = volume.geometry();
+    let state = || -> Vec<_> {
+        let of = |leb| (volume.is_mapped(leb).expect("is mapped"), content(volume, leb));
+        all(geometry).map(of).collect()
+    };
+    let (before, page) = (state(), vec![7; geometry.page_len_bytes as usize]);
+    let refused = Err(Kind::ReadOnly);
+    for leb in all(geometry) {
+        let end = geometry.leb_len_bytes - geometry.page_len_bytes;
+        assert_eq!(kind(volume.append(leb, end, &page)), refused, "append {leb:?}");
+        assert_eq!(kind(volume.append(leb, 0, &[])), refused, "append nothing {leb:?}");
+        assert_eq!(kind(volume.change(leb, &page)), refused, "change {leb:?}");
+        assert_eq!(kind(volume.map(leb)), refused, "map {leb:?}");
+        assert_eq!(kind(volume.unmap(leb)), refused, "unmap {leb:?}");
+    }
+    assert_eq!(kind(volume.flush_erases().map(drop)), refused, "flush erases");
+    let beyond = Leb(geometry.lebs);
+    assert_eq!(kind(volume.append(beyond, 0, &page)), Err(Kind::OutOfRange), "beyond the end");
+    volume.sync().expect("nothing is to be synced");
+    assert!(state() == before, "it is as it was");
+}
+
 /// The first and the last block hold a whole block each, and no more.
 fn check_ends(volume: &dyn Volume) {
     let geometry = volume.geometry();

@@ -32,6 +32,8 @@ use self::nand::Nand;
 use self::shape::Shape;
 use self::state::{Mark, State};
 use self::ubi::Ubi;
+use crate::access::{self, Access};
+use crate::faults::{Fault, planted};
 use crate::random::Random;
 use crate::{EraseReport, Error, Geometry, Leb, Result, Volume};
 
@@ -60,7 +62,8 @@ impl Emulator {
     /// that cannot be; [`crate::Kind::Unavailable`]; [`crate::Kind::NoSpace`]; [`crate::Kind::Io`].
     pub fn create(path: impl AsRef<Path>, options: &EmulatorOptions) -> Result<Self> {
         options.shape()?;
-        let flash = Self::create_in(image::open_locked(path.as_ref(), true)?, options)?;
+        let flash =
+            Self::create_in(image::open_locked(path.as_ref(), Access::ReadWrite, true)?, options)?;
         image::sync_name(path.as_ref())?;
         Ok(flash)
     }
@@ -72,7 +75,7 @@ impl Emulator {
     /// As there.
     pub fn create_in(file: File, options: &EmulatorOptions) -> Result<Self> {
         let shape = options.shape()?;
-        image::lock(&file, &"the image")?;
+        access::lock(&file, &"the image", Access::ReadWrite)?;
         let again = file.try_clone().map_err(|e| Error::from_io("cannot make an image", e))?;
         Self::create_on(Backing::File(file), shape, options)?;
         Self::open_in(again, options.behaviour)
@@ -82,9 +85,10 @@ impl Emulator {
     ///
     /// # Errors
     /// [`crate::Kind::Corrupt`] with what is wrong; [`crate::Kind::Busy`] if another process has it
-    /// open; [`crate::Kind::Unavailable`]; [`crate::Kind::ReadOnly`]; [`crate::Kind::Io`].
+    /// open; [`crate::Kind::Unavailable`]; [`crate::Kind::ReadOnly`] if it can be opened for reading only;
+    /// [`crate::Kind::Io`].
     pub fn open(path: impl AsRef<Path>, behaviour: Behaviour) -> Result<Self> {
-        Self::open_in(image::open_locked(path.as_ref(), false)?, behaviour)
+        Self::open_in(image::open_locked(path.as_ref(), Access::ReadWrite, false)?, behaviour)
     }
 
     /// [`Emulator::open`] of a file that is open for reading and writing.
@@ -92,8 +96,22 @@ impl Emulator {
     /// # Errors
     /// As there.
     pub fn open_in(file: File, behaviour: Behaviour) -> Result<Self> {
-        image::lock(&file, &"the image")?;
-        Self::open_on(Backing::File(file), behaviour)
+        access::lock(&file, &"the image", Access::ReadWrite)?;
+        Self::open_on(Backing::File(file), Access::ReadWrite, behaviour)
+    }
+
+    /// Opens the image at `path` for reading, beside others who do: nothing of it changes, and what would
+    /// write fails with [`crate::Kind::ReadOnly`].
+    ///
+    /// # Errors
+    /// [`crate::Kind::Corrupt`] with what is wrong; [`crate::Kind::Busy`] if another process has it open
+    /// for writing; [`crate::Kind::Unavailable`]; [`crate::Kind::Io`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        if planted(Fault::ReadersWrite) {
+            return Self::open(path, Behaviour::default());
+        }
+        let file = image::open_locked(path.as_ref(), Access::ReadOnly, false)?;
+        Self::open_on(Backing::File(file), Access::ReadOnly, Behaviour::default())
     }
 
     /// [`Emulator::create`] on a disk.
@@ -112,7 +130,7 @@ impl Emulator {
     /// As there.
     #[cfg(feature = "faults")]
     pub fn open_on_disk(disk: Arc<disk::Disk>, behaviour: Behaviour) -> Result<Self> {
-        Self::open_on(Backing::Disk(disk), behaviour)
+        Self::open_on(Backing::Disk(disk), Access::ReadWrite, behaviour)
     }
 
     fn create_on(backing: Backing, shape: Shape, options: &EmulatorOptions) -> Result<()> {
@@ -121,8 +139,8 @@ impl Emulator {
         image.finish()
     }
 
-    fn open_on(backing: Backing, behaviour: Behaviour) -> Result<Self> {
-        let (image, states) = Image::open(backing)?;
+    fn open_on(backing: Backing, access: Access, behaviour: Behaviour) -> Result<Self> {
+        let (image, states) = Image::open(backing, access)?;
         let shape = image.shape();
         Self::attach(Nand::new(shape, Medium::File(Arc::new(image)), &states, behaviour), behaviour)
     }
@@ -203,21 +221,25 @@ impl Volume for Emulator {
 
     fn append(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<()> {
         self.geometry().check_write(leb, offset, data.len())?;
+        self.ubi.nand().check_writable()?;
         self.ubi.append(leb, offset, data)
     }
 
     fn change(&self, leb: Leb, data: &[u8]) -> Result<()> {
         self.geometry().check_write(leb, 0, data.len())?;
+        self.ubi.nand().check_writable()?;
         self.ubi.change(leb, data)
     }
 
     fn map(&self, leb: Leb) -> Result<()> {
         self.geometry().check_read(leb, 0, 0)?;
+        self.ubi.nand().check_writable()?;
         self.ubi.map(leb)
     }
 
     fn unmap(&self, leb: Leb) -> Result<()> {
         self.geometry().check_read(leb, 0, 0)?;
+        self.ubi.nand().check_writable()?;
         self.ubi.unmap(leb)
     }
 
@@ -231,6 +253,7 @@ impl Volume for Emulator {
     }
 
     fn flush_erases(&self) -> Result<EraseReport> {
+        self.ubi.nand().check_writable()?;
         self.ubi.flush_erases()
     }
 }

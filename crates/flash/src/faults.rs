@@ -17,6 +17,8 @@ tacita_faults::plantable! {
         EraseUnannounced,
         /// A page can be programmed again without an erase.
         ProgramTwiceAllowed,
+        /// Whoever opens an image for reading opens it as writers do.
+        ReadersWrite,
         /// Of two copies of an erase block the older one is attached.
         OldCopyWins,
     }

@@ -4,6 +4,7 @@
 //! [`Emulator`] is a NAND chip in a file or in memory with UBI on it, byte for byte as Linux writes
 //! it; [`UbiVolume`] is such a volume on a chip of the machine. [`conformance`] holds for all devices.
 
+mod access;
 pub mod conformance;
 pub mod emulator;
 mod error;

@@ -4,21 +4,21 @@ mod chip;
 mod request;
 mod sysfs;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use self::chip::Chip;
 pub use self::chip::ChipWear;
 use self::sysfs::Folder;
 
+use crate::access::{self, Access};
 use crate::{EraseReport, Error, Geometry, Kind, Leb, Result, Volume};
 
 /// `/dev/ubiX_Y`.
@@ -35,6 +35,7 @@ pub struct UbiVolume {
     folder: Folder,
     /// Without the block that is kept back.
     geometry: Geometry,
+    access: Access,
     /// How far each block has been programmed, as far as that is known.
     programmed: Vec<Mutex<Option<u32>>>,
     /// Held while a block is written: what is written while a change is under way is part of it.
@@ -49,29 +50,42 @@ impl UbiVolume {
     /// Opens a volume for this process alone.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if another process has it open for writing; [`Kind::Unavailable`] if it is no
-    /// volume of UBI, a static one, or may not be opened; [`Kind::ReadOnly`]; [`Kind::Io`].
+    /// [`Kind::Busy`] if another process has it open for writing, or one of ours for reading;
+    /// [`Kind::Unavailable`] if it is no volume of UBI, a static one, or may not be opened;
+    /// [`Kind::ReadOnly`] if it may be opened for reading only; [`Kind::Io`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref().to_owned();
+        let volume = Self::open_for(path.as_ref(), Access::ReadWrite)?;
+        request::allow_direct_write(&volume.file).map_err(|e| {
+            Error::from_io(format!("cannot write to {}", volume.path.display()), e.into())
+        })?;
+        Ok(volume)
+    }
+
+    /// Opens a volume for reading, beside others who do: nothing of it changes, and what would write
+    /// fails with [`Kind::ReadOnly`].
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if a process of ours has it open for writing; otherwise as [`UbiVolume::open`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_for(path.as_ref(), Access::ReadOnly)
+    }
+
+    fn open_for(path: &Path, access: Access) -> Result<Self> {
+        let path = path.to_owned();
         let is_device = path.metadata().map(|metadata| metadata.file_type().is_char_device());
         if matches!(is_device, Ok(false)) {
             let text = format!("{} is no volume of UBI", path.display());
             return Err(Error::new(Kind::Unavailable, text));
         }
-        let flags = OFlags::CLOEXEC.bits().cast_signed();
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
-        let file = file.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY) => in_use(&path),
-            _ => Error::from_io(format!("cannot open {}", path.display()), e),
-        })?;
+        let file = access::open(&path, access, false)?;
         let folder = Folder::of(&file)?;
+        // Linux lets readers in beside a writer.
+        access::lock(&file, &path.display(), access)?;
         let whole = folder.geometry()?;
         if whole.lebs < 2 {
             let text = format!("{} has a single erase block: two are needed", path.display());
             return Err(Error::new(Kind::Unavailable, text));
         }
-        request::allow_direct_write(&file)
-            .map_err(|e| Error::from_io(format!("cannot write to {}", path.display()), e.into()))?;
         let geometry = Geometry { lebs: whole.lebs - 1, ..whole };
         Ok(Self {
             programmed: (0..geometry.lebs).map(|_| Mutex::new(None)).collect(),
@@ -80,6 +94,7 @@ impl UbiVolume {
             path,
             folder,
             geometry,
+            access,
             writing: Mutex::new(()),
             is_stuck: AtomicBool::new(false),
         })
@@ -164,6 +179,7 @@ impl Volume for UbiVolume {
 
     fn append(&self, leb: Leb, offset: u32, data: &[u8]) -> Result<()> {
         self.geometry.check_write(leb, offset, data.len())?;
+        self.access.check_writable()?;
         if data.is_empty() {
             return Ok(());
         }
@@ -185,13 +201,14 @@ impl Volume for UbiVolume {
 
     fn change(&self, leb: Leb, data: &[u8]) -> Result<()> {
         self.geometry.check_write(leb, 0, data.len())?;
+        self.access.check_writable()?;
         let mut programmed = self.programmed(leb);
         let _writing = self.writing()?;
         // UBI believes a lone block without a look at its content: an empty one is to be the old one.
         self.map(leb)?;
         let len = i32::try_from(data.len()).expect("no more than a block");
         request::begin_change(&self.file, number_of(leb), len).map_err(|e| match e {
-            Errno::BUSY => in_use(&self.path),
+            Errno::BUSY => access::in_use(&self.path.display()),
             e => self.failed("change", leb, e),
         })?;
         if !data.is_empty() {
@@ -210,6 +227,7 @@ impl Volume for UbiVolume {
 
     fn map(&self, leb: Leb) -> Result<()> {
         self.geometry.check_read(leb, 0, 0)?;
+        self.access.check_writable()?;
         match request::map(&self.file, number_of(leb)) {
             // It is mapped.
             Ok(()) | Err(Errno::BADMSG) => Ok(()),
@@ -219,6 +237,7 @@ impl Volume for UbiVolume {
 
     fn unmap(&self, leb: Leb) -> Result<()> {
         self.geometry.check_read(leb, 0, 0)?;
+        self.access.check_writable()?;
         let mut programmed = self.programmed(leb);
         request::unmap(&self.file, number_of(leb)).map_err(|e| self.failed("unmap", leb, e))?;
         *programmed = Some(0);
@@ -231,12 +250,16 @@ impl Volume for UbiVolume {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
         self.file
             .sync_all()
             .map_err(|e| Error::from_io(format!("cannot sync {}", self.path.display()), e))
     }
 
     fn flush_erases(&self) -> Result<EraseReport> {
+        self.access.check_writable()?;
         self.sync()?;
         let scratch = self.scratch();
         request::unmap_and_flush(&self.file, number_of(scratch))
@@ -250,12 +273,4 @@ impl Volume for UbiVolume {
 /// The number as Linux takes it.
 fn number_of(leb: Leb) -> i32 {
     i32::try_from(leb.0).expect("UBI has fewer blocks")
-}
-
-fn in_use(path: &Path) -> Error {
-    let text = format!(
-        "{} is in use by another process: wait until it has ended, or end it",
-        path.display()
-    );
-    Error::new(Kind::Busy, text)
 }

@@ -69,7 +69,8 @@ pub struct EraseReport {
 
 /// Logical erase blocks on flash.
 ///
-/// Thread-safe; every method is atomic towards others, and `change` towards power cuts, too.
+/// Thread-safe; every method is atomic towards others, and `change` towards power cuts, too. Where it was
+/// opened for reading, all but `geometry`, `read`, `is_mapped` and `sync` fails with [`Kind::ReadOnly`].
 pub trait Volume: Send + Sync + Debug {
     /// Its shape, which never changes while it is open.
     fn geometry(&self) -> Geometry;

@@ -5,14 +5,20 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tacita_flash::{Behaviour, Emulator, EmulatorOptions, Kind, Leb, Volume};
+#[cfg(feature = "faults")]
+use tacita_flash::faults::{Fault, plant};
+use tacita_flash::{Behaviour, Emulator, EmulatorOptions, Kind, Leb, Volume, conformance};
 
 /// Names the image that a child is to write.
 const CHILD_IMAGE: &str = "FLASH_TEST_IMAGE";
+
+/// Names the image that a child may read only.
+const CHILD_READS: &str = "FLASH_TEST_READS";
 
 const HEADER_LEN: usize = 4096;
 
@@ -123,6 +129,106 @@ fn an_open_image_is_locked() {
     let mut found = [0; 512];
     open(&path).unwrap().read(Leb(0), 0, &mut found).unwrap();
     assert_eq!(found, [1; 512], "what was refused has changed nothing");
+}
+
+#[test]
+fn readers_let_each_other_in_and_no_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, flash) = make(folder.path());
+    flash.append(Leb(0), 0, &[1; 512]).unwrap();
+    let busy = |opened: tacita_flash::Result<Emulator>| {
+        let error = opened.unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains("in use by another process"), "{error}");
+    };
+    busy(Emulator::open_read_only(&path));
+    drop(flash);
+    let readers = [Emulator::open_read_only(&path), Emulator::open_read_only(&path)];
+    for reader in readers.iter().map(|reader| reader.as_ref().unwrap()) {
+        conformance::check_read_only(reader);
+    }
+    busy(Emulator::open(&path, Behaviour::default()));
+    drop(readers);
+    open(&path).unwrap();
+}
+
+/// Whoever reads sees what a writer finds, and leaves the file as it is: after an unmount, after a crash
+/// with pages torn and erases to do, and with what no dump shows.
+fn a_reader_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, flash) = make(folder.path());
+    flash.append(Leb(0), 0, &[1; 1024]).unwrap();
+    flash.change(Leb(1), &[2; 512]).unwrap();
+    flash.change(Leb(1), &[3; 512]).unwrap();
+    flash.cut_at(flash.operations() + 2, tacita_flash::emulator::CutMode::Garbled);
+    flash.change(Leb(0), &[4; 1024]).unwrap_err();
+    drop(flash);
+    let mut image = fs::read(&path).unwrap();
+    let end = image.len() - 24 * 8;
+    image[end - 512..end].copy_from_slice(&[0x77; 512]);
+    fs::write(&path, &image).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+    let reader = Emulator::open_read_only(&path).unwrap();
+    conformance::check_read_only(&reader);
+    let content = |flash: &Emulator| {
+        let mut found = vec![0; 3 * 512];
+        [Leb(0), Leb(1), Leb(2)].map(|leb| {
+            flash.read(leb, 0, &mut found).unwrap();
+            found.clone()
+        })
+    };
+    let (wear, dump, seen) = (reader.wear(), dump_of(&reader), content(&reader));
+    drop(reader);
+    assert!(fs::read(&path).unwrap() == image, "a reader has changed the file");
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), long_ago);
+    let writer = open(&path).unwrap();
+    assert!(writer.wear() == wear && dump_of(&writer) == dump && content(&writer) == seen);
+    assert!(seen[0][..1024] == [1; 1024] && seen[1][..512] == [3; 512]);
+}
+
+#[test]
+fn a_reader_changes_nothing_of_the_file() {
+    a_reader_changes_nothing();
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_reader_that_writes_is_noticed() {
+    let _planted = plant(Fault::ReadersWrite);
+    assert!(std::panic::catch_unwind(a_reader_changes_nothing).is_err());
+}
+
+/// What can be read and not written is told from what cannot be opened. Whoever may do everything is let
+/// in whatever the mode says, but for what is immutable, or on a file system that is read-only.
+#[test]
+fn what_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, flash) = make(folder.path());
+    drop(flash);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut child = Command::new(program);
+    child.args(["--exact", "reading_child", "--nocapture"]).env(CHILD_READS, &path);
+    if rustix::process::geteuid().is_root() {
+        child.uid(65_534).gid(65_534);
+    }
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The child of the test before, which may only read.
+#[test]
+fn reading_child() {
+    let Some(path) = std::env::var_os(CHILD_READS) else { return };
+    let path = Path::new(&path);
+    let (kind, text) = open(path).unwrap_err();
+    assert_eq!(kind, Kind::ReadOnly, "{text}");
+    assert!(text.contains("for writing"), "{text}");
+    conformance::check_read_only(&Emulator::open_read_only(path).unwrap());
+    assert_eq!(open(Path::new("/etc/shadow")).unwrap_err().0, Kind::Unavailable);
 }
 
 #[test]

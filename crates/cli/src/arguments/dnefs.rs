@@ -102,7 +102,8 @@ pub(crate) enum Dnefs {
         /// Stay in the foreground
         #[arg(long)]
         foreground: bool,
-        /// Mount options
+        /// Mount options, separated by commas: ro (nothing of the volume changes, not even after a crash),
+        /// `allow_other`, dev, suid, ...
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
     },

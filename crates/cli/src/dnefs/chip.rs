@@ -33,6 +33,16 @@ impl Chip {
         opened.map_err(|e| exit::of_flash(path, &e))
     }
 
+    /// Opens it for reading, beside others who do: nothing of it changes.
+    pub(super) fn open_read_only(path: &Path) -> Outcome<Self> {
+        let opened = if is_device(path) {
+            UbiVolume::open_read_only(path).map(|volume| Self::Ubi(Arc::new(volume)))
+        } else {
+            Emulator::open_read_only(path).map(|chip| Self::Emulated(Arc::new(chip)))
+        };
+        opened.map_err(|e| exit::of_flash(path, &e))
+    }
+
     pub(super) fn volume(&self) -> Arc<dyn Volume> {
         match self {
             Self::Emulated(chip) => Arc::<Emulator>::clone(chip),

@@ -11,7 +11,7 @@ use crate::recognise::Made;
 use crate::{output, passwords};
 
 pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<()> {
-    let volume = Chip::open(path)?.volume();
+    let volume = Chip::open_read_only(path)?.volume();
     let password = super::password(path, &*volume, from)?;
     let bar = output::counter("nodes");
     let found = tacita_dnefs::check(&volume, password.as_ref(), &mut |done, of| {
@@ -35,7 +35,7 @@ pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<
 }
 
 pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
-    let chip = Chip::open(path)?;
+    let chip = Chip::open_read_only(path)?;
     let superblock = read_superblock(&*chip.volume()).map_err(|e| exit::of_dnefs(path, &e))?;
     let parameters = superblock.parameters;
     let cipher = match parameters.cipher {
@@ -62,7 +62,7 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
 }
 
 pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
-    let chip = Chip::open(path)?;
+    let chip = Chip::open_read_only(path)?;
     let failed = |e| output::of_file(out, e);
     let new = output::beginning(out, Some(Made::DUMP))?;
     let geometry = chip.volume().geometry();

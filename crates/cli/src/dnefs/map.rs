@@ -31,7 +31,7 @@ pub(super) fn run(
     svg: Option<&Path>,
     json: bool,
 ) -> Outcome<()> {
-    let chip = Chip::open(path)?;
+    let chip = Chip::open_read_only(path)?;
     let volume = chip.volume();
     let password = super::password(path, &*volume, from)?;
     let wear = chip.blocks();

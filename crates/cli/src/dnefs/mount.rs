@@ -30,7 +30,8 @@ struct Serving {
     posix: Arc<Posix<Dnefs>>,
     mount: Mount,
     interrupts: Interrupts,
-    purger: Purger,
+    /// None where nothing is written.
+    purger: Option<Purger>,
     _control: Control,
 }
 
@@ -45,8 +46,11 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
             let Serving { posix, mount, interrupts, purger, _control } = serving;
             let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
             drop(purger);
-            // Nothing is written any more: the last purge.
             let fs = posix.file_system();
+            if fs.is_read_only() {
+                return served;
+            }
+            // Nothing is written any more: the last purge.
             let closed = fs.close().map_err(|e| exit::of_dnefs(volume, &e));
             served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
         },
@@ -78,16 +82,26 @@ impl Service for Mounted {
             "keys_to_purge": usage.keys_waiting,
             "bytes_to_purge": posix.file_system().bytes_waiting(),
             "nodes_lost": posix.file_system().lost_nodes(),
+            "read_only": posix.file_system().is_read_only(),
         })
     }
 
     fn serve(&self, request: &Request, reply: Reply) {
         let Some(posix) = self.posix.upgrade() else { return };
+        let read_only = posix.file_system().is_read_only();
         let purge = || {
             status::synced(posix.sync())?;
+            if read_only {
+                return Err(Failure::new(
+                    exit::DEVICE,
+                    "it is mounted for reading: nothing is purged",
+                )
+                .with_remedy("unmount it, and mount it without `-o ro`"));
+            }
             posix.file_system().purge(self.scope).map_err(|e| of_volume(&e))
         };
         match request.word.as_str() {
+            "sync" if read_only => reply.answer(status::synced(posix.sync())),
             // Everything is on the medium, and what was deleted is purged.
             "sync" => reply.answer(purge().and_then(|receipt| {
                 receipts::complete(receipt.is_complete())?;
@@ -109,8 +123,17 @@ fn start(command: &Command) -> Outcome<Serving> {
     };
     let (policy, scope) = policy(command);
     let interrupts = Interrupts::watch()?;
-    let volume = Chip::open(path)?.volume();
+    let read_only = options.iter().flat_map(|o| o.split(',')).any(|o| o == "ro");
+    if read_only && *ephemeral {
+        return Err(Failure::usage(
+            "an ephemeral mount begins empty: with `-o ro` it would stay so",
+        )
+        .with_remedy("leave out one of them"));
+    }
+    let open = if read_only { Chip::open_read_only } else { Chip::open };
+    let volume = open(path)?.volume();
     let mount_options = MountOptions {
+        read_only,
         fs_name: MountOptions::source(&std::path::absolute(path)?, "tacita-dnefs"),
         subtype: "tacita-dnefs".to_owned(),
         extra: options.clone(),
@@ -123,8 +146,8 @@ fn start(command: &Command) -> Outcome<Serving> {
         begin(path, volume, *force)?
     } else {
         let password = super::password(path, &*volume, from)?;
-        Dnefs::open(volume, password.as_ref(), Arc::new(System))
-            .map_err(|e| exit::of_dnefs(path, &e))?
+        let open = if read_only { Dnefs::open_read_only } else { Dnefs::open };
+        open(volume, password.as_ref(), Arc::new(System)).map_err(|e| exit::of_dnefs(path, &e))?
     };
     if dnefs.lost_nodes() > 0 {
         log::error!(
@@ -144,8 +167,9 @@ fn start(command: &Command) -> Outcome<Serving> {
         source: path.canonicalize().ok(),
     };
     let weak = Arc::downgrade(&posix);
-    let purger =
-        Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope));
+    let purger = (!read_only).then(|| {
+        Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope))
+    });
     let control = Control::start(identity, service)?;
     Ok(Serving { posix, mount: mounted, interrupts, purger, _control: control })
 }

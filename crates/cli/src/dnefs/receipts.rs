@@ -22,7 +22,7 @@ pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bo
     let receipts = if target.is_dir() {
         status::ask(status::daemon_of(target, exit::USAGE)?, "receipts", Value::Null)?
     } else {
-        let volume = Chip::open(target)?.volume();
+        let volume = Chip::open_read_only(target)?.volume();
         let password = super::password(target, &*volume, from)?;
         let found = tacita_dnefs::receipts(&volume, password.as_ref());
         list(&found.map_err(|e| exit::of_dnefs(target, &e))?)

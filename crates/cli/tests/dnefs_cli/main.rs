@@ -7,6 +7,7 @@ mod bench;
 mod disk;
 mod memory;
 mod programs;
+mod reading;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};

@@ -13,7 +13,7 @@ use tacita_flash::emulator::CutMode;
 use tacita_testkit::MemoryFs;
 use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, Tree, step, tree};
-use tacita_vfs::{FileSystem, Link, NodeId, Stamps, Timestamp};
+use tacita_vfs::{Change, FileSystem, Link, NodeId, Stamps, Timestamp};
 
 use crate::deletion::make;
 use crate::volumes::{LIMITS, dump, fresh, open, volume};
@@ -165,6 +165,24 @@ fn play(workload: Workload, cut: Option<(u64, CutMode)>) -> Played {
     Played { chip, allowed, operations, collected }
 }
 
+/// What whoever opens a volume for reading sees. Nothing is programmed or erased for that, and nothing
+/// can be changed.
+fn read_only(chip: &Arc<Emulator>, what: &str) -> Tree {
+    let before = chip.operations();
+    let fs = Dnefs::open_read_only(volume(chip), None, Arc::new(System))
+        .unwrap_or_else(|e| panic!("{what}: for reading: {e}"));
+    assert!(fs.is_sound(), "{what}");
+    let seen = tree(&fs);
+    let refused = fs.change(fs.root(), &Change { perm: Some(0o700), ..Change::default() });
+    assert_eq!(refused.unwrap_err().kind(), tacita_vfs::Kind::ReadOnly, "{what}");
+    assert!(fs.purge(PurgeScope::Deleted).is_err() && fs.close().is_err(), "{what}");
+    fs.sync().unwrap();
+    fs.receipts().unwrap_or_else(|e| panic!("{what}: {e}"));
+    drop(fs);
+    assert_eq!(chip.operations(), before, "{what}: a reader has written");
+    seen
+}
+
 /// Cuts the power at every so many operations of a workload, in all ways. How often that was, and how
 /// many erase blocks the workload collects.
 pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
@@ -178,10 +196,13 @@ pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
             let what = format!("seed {seed}, cut at {number} of {operations}, {mode:?}");
             let Played { chip, allowed, .. } = play(workload, Some((number, mode)));
             let chip = Arc::new(chip.power_on().unwrap());
+            let shown = read_only(&chip, &what);
             let fs = Dnefs::open(volume(&chip), None, Arc::new(System))
                 .unwrap_or_else(|e| panic!("{what}: {e}"));
             assert!(fs.is_sound(), "{what}");
-            allowed.check(&tree(&fs), &what);
+            let recovered = tree(&fs);
+            assert!(shown == recovered, "{what}: a reader sees something else");
+            allowed.check(&recovered, &what);
             // It can be worked on, and no key is used twice for that.
             let mut rng = Rng::new(number);
             for _ in 0..4 {
@@ -193,6 +214,7 @@ pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
             assert!(found.wrong.is_empty() && found.was_unmounted, "{what}: {found:?}");
             assert!(keys_used_twice(&dump(&chip)).is_empty(), "{what}: a key has encrypted twice");
             drop(fs);
+            assert!(read_only(&chip, &what) == left, "{what}: for whoever reads");
             assert!(tree(&open(&chip)) == left, "{what}: after the next mount");
             cuts += 1;
         }

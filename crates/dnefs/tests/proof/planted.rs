@@ -36,7 +36,7 @@ fn unused_keys_that_stay_are_caught() {
 fn every_fault_of_mounting_is_caught() {
     let game = || assert!(crash::cut_everywhere(crash::Workload::new(1, 40), 3).0 > 0);
     assert!(!catches(None, game), "the game passes without a fault");
-    for fault in [Fault::KeysTrusted, Fault::HalfGroups] {
+    for fault in [Fault::KeysTrusted, Fault::HalfGroups, Fault::ReadersRecover] {
         assert!(catches(Some(fault), game), "{fault:?} was not caught");
     }
 }

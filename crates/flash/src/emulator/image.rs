@@ -2,20 +2,16 @@
 //!
 //! The format is docs/spec/flash.md.
 
-use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
-
 use super::backing::Backing;
 use super::shape::{Peb, Shape};
 use super::state::{STATE_LEN, State};
+use crate::access::{self, Access};
 use crate::{Error, Kind, Result};
 
 /// Length of the header, and where the first block begins.
@@ -31,6 +27,7 @@ const DIGEST_AT: usize = HEADER_LEN - 32;
 pub(super) struct Image {
     backing: Backing,
     shape: Shape,
+    access: Access,
     /// Whether something has been written since the last sync began.
     is_dirty: AtomicBool,
     /// Held while a sync runs, so that nobody takes one under way for done.
@@ -41,38 +38,14 @@ pub(super) struct Image {
 ///
 /// # Errors
 /// [`Kind::Busy`], [`Kind::Unavailable`], [`Kind::ReadOnly`], [`Kind::NoSpace`], [`Kind::Io`].
-pub(super) fn open_locked(path: &Path, create: bool) -> Result<File> {
-    // A pipe without a writer would make everybody wait.
-    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(create)
-        .mode(0o600)
-        .truncate(false)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(|e| Error::from_io(format!("cannot open {}", path.display()), e))?;
+pub(super) fn open_locked(path: &Path, access: Access, create: bool) -> Result<File> {
+    let file = access::open(path, access, create)?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         let text = format!("{} is no regular file", path.display());
         return Err(Error::new(Kind::Unavailable, text));
     }
-    lock(&file, &path.display())?;
+    access::lock(&file, &path.display(), access)?;
     Ok(file)
-}
-
-/// Locks what is called `name`; it stays locked for all who share this description of the file.
-///
-/// # Errors
-/// [`Kind::Busy`], [`Kind::Io`].
-pub(super) fn lock(file: &File, name: &dyn Display) -> Result<()> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-        Errno::WOULDBLOCK => Error::new(
-            Kind::Busy,
-            format!("{name} is in use by another process: wait until it has ended, or end it"),
-        ),
-        e => Error::from_io(format!("cannot lock {name}"), e.into()),
-    })
 }
 
 /// Makes the name of a file durable.
@@ -94,7 +67,7 @@ impl Image {
     /// # Errors
     /// [`Kind::NoSpace`], [`Kind::Io`].
     pub(super) fn begin(backing: Backing, shape: Shape) -> Result<Self> {
-        let image = Self::new(backing, shape);
+        let image = Self::new(backing, shape, Access::ReadWrite);
         let failed = |e| Error::from_io("cannot size the image", e);
         image.backing.reset(image.len_bytes()).map_err(failed)?;
         Ok(image)
@@ -111,11 +84,12 @@ impl Image {
         self.backing.sync().map_err(failed)
     }
 
-    /// Reads the header and the states of all blocks.
+    /// Reads the header and the states of all blocks. For reading only nothing is changed: what lies behind
+    /// the programmed part of blocks stays there, and nobody sees it.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] with what is wrong; [`Kind::Io`].
-    pub(super) fn open(backing: Backing) -> Result<(Self, Vec<State>)> {
+    pub(super) fn open(backing: Backing, access: Access) -> Result<(Self, Vec<State>)> {
         let failed = |e| Error::from_io("cannot read the image", e);
         let len_bytes = backing.len_bytes().map_err(failed)?;
         if len_bytes < HEADER_LEN_BYTES {
@@ -126,7 +100,7 @@ impl Image {
         let mut header = [0; HEADER_LEN];
         backing.read(&mut header, 0).map_err(failed)?;
         let shape = decode_header(&header)?;
-        let image = Self::new(backing, shape);
+        let image = Self::new(backing, shape, access);
         if len_bytes != image.len_bytes() {
             return Err(corrupt(format!(
                 "the image has {len_bytes} bytes, its header says {}",
@@ -141,14 +115,22 @@ impl Image {
                 .ok_or_else(|| corrupt(format!("the state of block {} is none", peb.0)))
         });
         let states = states.collect::<Result<Vec<State>>>()?;
-        image.clean(&states)?;
-        // Whoever had it open before may have been killed before a sync.
-        image.soil();
+        if access == Access::ReadWrite {
+            image.clean(&states)?;
+            // Whoever had it open before may have been killed before a sync.
+            image.soil();
+        }
         Ok((image, states))
     }
 
     pub(super) const fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// # Errors
+    /// [`Kind::ReadOnly`].
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.access.check_writable()
     }
 
     pub(super) fn read(&self, peb: Peb, offset: u32, buf: &mut [u8]) -> Result<()> {
@@ -188,8 +170,8 @@ impl Image {
         })
     }
 
-    fn new(backing: Backing, shape: Shape) -> Self {
-        Self { backing, shape, is_dirty: AtomicBool::new(false), syncing: Mutex::new(()) }
+    fn new(backing: Backing, shape: Shape, access: Access) -> Self {
+        Self { backing, shape, access, is_dirty: AtomicBool::new(false), syncing: Mutex::new(()) }
     }
 
     fn soil(&self) {

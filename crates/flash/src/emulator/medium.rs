@@ -48,6 +48,15 @@ impl Medium {
         }
     }
 
+    /// # Errors
+    /// [`crate::Kind::ReadOnly`] if it was opened for reading.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::File(image) => image.check_writable(),
+        }
+    }
+
     /// Keeps the state of a block for the next time.
     pub(super) fn set_state(&self, peb: Peb, state: State) -> Result<()> {
         match self {

@@ -86,6 +86,12 @@ impl Nand {
         self.shape
     }
 
+    /// # Errors
+    /// [`Kind::ReadOnly`] if it was opened for reading.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.medium.check_writable()
+    }
+
     /// How far a block has been programmed, in bytes.
     pub(super) fn programmed(&self, peb: Peb) -> u32 {
         self.programmed[peb.0 as usize].load(Ordering::Acquire)

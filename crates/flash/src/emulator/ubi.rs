@@ -415,8 +415,12 @@ impl Ubi {
     }
 
     /// Does what is due between operations: moves content, and erases at once where that is asked
-    /// for. What goes wrong here is met again by whoever needs the block.
+    /// for. What goes wrong here is met again by whoever needs the block. Where nothing is written,
+    /// nothing is due.
     fn settle(&self) {
+        if self.nand.check_writable().is_err() {
+            return;
+        }
         loop {
             let flipped = self.pool().take_flipped();
             match flipped.map(|peb| self.move_content(peb, Worn::Least)) {
