@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tacita_clock::{Clock, Event};
 use tacita_dnefs_format::Parameters;
@@ -73,6 +73,8 @@ pub struct Dnefs {
     lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
+    /// That something could not be erased has been said.
+    unerased: Once,
     /// Happens when there is so much to purge.
     due: Event,
     due_at_keys: AtomicU64,
@@ -141,6 +143,7 @@ impl Dnefs {
             last_receipt: None,
             lost,
             incomplete: AtomicBool::new(false),
+            unerased: Once::new(),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
             due_at_bytes: AtomicU64::new(u64::MAX),
@@ -186,6 +189,13 @@ impl Dnefs {
             Ok(erase) => erase,
             Err(e) => {
                 self.store.core().keys.add_purged(purged);
+                self.unerased.call_once(|| {
+                    log::error!(
+                        "{}: what was deleted may still be decrypted: see to what the volume lies on, \
+                         and purge again",
+                        e.cause()
+                    );
+                });
                 return Err(e);
             }
         };

@@ -55,6 +55,14 @@ impl Error {
         self.kind
     }
 
+    /// What it says, and what the system said.
+    pub(crate) fn cause(&self) -> String {
+        match self.source.as_ref().and_then(std::error::Error::source) {
+            Some(system) => format!("{self}: {system}"),
+            None => self.to_string(),
+        }
+    }
+
     /// The volume's error, if that is the cause.
     pub const fn device(&self) -> Option<&tacita_flash::Error> {
         self.source.as_ref()

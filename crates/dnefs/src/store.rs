@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock};
 
 use tacita_dnefs_format::checkpoint::{Location, NodeRef};
 use tacita_dnefs_format::node::{self, Class, Header, Record, Standing};
@@ -86,6 +86,8 @@ pub(crate) struct Store {
     /// One purge at a time.
     pub(crate) purging: Mutex<()>,
     stopped: OnceLock<Stopped>,
+    /// That something could not be read has been said.
+    unread: Once,
 }
 
 /// Why nothing more is written.
@@ -118,6 +120,7 @@ impl Store {
             core: Mutex::new(core),
             purging: Mutex::new(()),
             stopped: OnceLock::new(),
+            unread: Once::new(),
         })
     }
 
@@ -126,16 +129,25 @@ impl Store {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After an error that leaves memory and medium apart, nothing more is written.
+    /// After an error that leaves memory and medium apart, nothing more is written. That is said here, once:
+    /// whoever asked may have gone, or be nobody.
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(e) = &result
             && !matches!(e.kind(), Kind::NoSpace | Kind::NoKeys | Kind::TooLarge)
         {
+            let (why, remedy) = match e.device().map(tacita_flash::Error::kind) {
+                Some(tacita_flash::Kind::NoSpace) => {
+                    (Stopped::HostFull, "make room in the file system of the volume's file")
+                }
+                _ => (Stopped::Failed, "see to what it lies on"),
+            };
             // The first counts.
-            let _ = self.stopped.set(match e.device().map(tacita_flash::Error::kind) {
-                Some(tacita_flash::Kind::NoSpace) => Stopped::HostFull,
-                _ => Stopped::Failed,
-            });
+            if self.stopped.set(why).is_ok() {
+                log::error!(
+                    "{}: this has stopped all writing: {remedy}, unmount, and mount again",
+                    e.cause()
+                );
+            }
         }
         result
     }

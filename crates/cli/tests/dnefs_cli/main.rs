@@ -5,6 +5,7 @@
 
 mod bench;
 mod disk;
+mod failing;
 mod memory;
 mod programs;
 mod reading;
@@ -260,6 +261,8 @@ fn a_full_disk_below_is_told_and_loses_nothing() {
         assert_eq!(write(name).unwrap_err().raw_os_error(), Some(28));
     }
     assert!(fs::read(guard.join("synced")).unwrap() == noise);
+    let said = failing::told_once(dir, "No space left on device");
+    assert!(said.contains("make room") && said.contains("mount again"), "{said}");
     let said = fail(4, &["umount", dir]);
     assert!(said.contains("make room there, unmount, and mount again"), "{said}");
     fs::remove_file(&filler).unwrap();

@@ -50,8 +50,27 @@ impl Store {
         Ok(found)
     }
 
-    /// Opens all nodes of a range, in order.
+    /// Opens all nodes of a range, in order. That the volume cannot be read is said once: programs are told
+    /// a number only.
     pub(crate) fn read(
+        &self,
+        range: Range<IndexKey>,
+        each: impl FnMut(IndexKey, &Opened<'_>) -> std::result::Result<(), Malformed>,
+    ) -> Result<()> {
+        self.read_range(range, each).inspect_err(|e| {
+            if e.device().is_some() {
+                self.unread.call_once(|| {
+                    log::error!(
+                        "{}: what lies there cannot be read: see to what the volume lies on, and \
+                         look what is lost with `tacita dnefs check`",
+                        e.cause()
+                    );
+                });
+            }
+        })
+    }
+
+    fn read_range(
         &self,
         range: Range<IndexKey>,
         mut each: impl FnMut(IndexKey, &Opened<'_>) -> std::result::Result<(), Malformed>,
