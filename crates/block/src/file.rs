@@ -14,7 +14,7 @@ use rustix::ioctl;
 
 use crate::device::{extent_within, fill_with_zeroes};
 use crate::loop_device::BackingLock;
-use crate::new_file::{NewFile, folder_of};
+use crate::new_file::{NewFile, folder_of, has_name};
 use crate::{
     AlignedBuf, Allocation, BlockDevice, BlockNo, BlockRange, Error, Extent, Geometry, Kind, Result,
 };
@@ -325,6 +325,11 @@ impl FileDevice {
         FileOptions::new(block_len_bytes).create(path, len_bytes)
     }
 
+    /// The file, for whoever keeps something else than blocks in it.
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
@@ -542,12 +547,6 @@ impl Bounce {
 fn in_use(path: &Path) -> Error {
     let context = format!("{} is in use by another process", path.display());
     Error::new(Kind::Busy, context)
-}
-
-/// Whether a path still is a name of this file.
-fn has_name(file: &File, path: &Path) -> bool {
-    let (Ok(here), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
-    (here.dev(), here.ino()) == (there.dev(), there.ino())
 }
 
 /// Overwrites a file that nobody can open any more, as far as it has blocks.

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
@@ -13,8 +13,7 @@ use rustix::io::Errno;
 const LINKS_MAX: u32 = 40;
 
 /// A regular file without a name, for its owner alone. [`NewFile::publish`] gives it its name;
-/// until then it goes with the process that makes it, however that ends, and what had the name
-/// before stays.
+/// until then it goes with the process that makes it, however that ends, and what has the name stays.
 ///
 /// Where the file system has no files without names, it has a random one beside its own meanwhile,
 /// which is left behind if the process is killed.
@@ -22,6 +21,8 @@ const LINKS_MAX: u32 = 40;
 pub struct NewFile {
     file: File,
     path: PathBuf,
+    /// Who had its name when it was begun; held, so that no other file is taken for it.
+    before: Option<File>,
     /// The name it has meanwhile, if it must have one.
     beside: Option<PathBuf>,
 }
@@ -38,6 +39,8 @@ impl NewFile {
         if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        let held = (OFlags::PATH | OFlags::CLOEXEC).bits().cast_signed();
+        let before = OpenOptions::new().read(true).custom_flags(held).open(&path).ok();
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let nameless = options
@@ -45,11 +48,11 @@ impl NewFile {
             .custom_flags((OFlags::TMPFILE | OFlags::CLOEXEC).bits().cast_signed())
             .open(folder_of(&path));
         match nameless {
-            Ok(file) => Ok(Self { file, path, beside: None }),
+            Ok(file) => Ok(Self { file, path, before, beside: None }),
             Err(e) if is_not_offered(&e) => {
                 let beside = name_beside(&path)?;
                 let file = options.create_new(true).open(&beside)?;
-                Ok(Self { file, path, beside: Some(beside) })
+                Ok(Self { file, path, before, beside: Some(beside) })
             }
             Err(e) => Err(e),
         }
@@ -65,12 +68,16 @@ impl NewFile {
         &self.path
     }
 
-    /// Makes the content durable, then the name, in place of what had it.
+    /// Makes the content durable, then the name, in place of what had it when the file was begun.
     ///
     /// # Errors
-    /// If the disk is full or fails: then what had the name before still has it.
+    /// [`io::ErrorKind::AlreadyExists`] if another file has come since, which nothing befalls; if the
+    /// disk is full or fails: then what had the name before still has it.
     pub fn publish(mut self) -> io::Result<()> {
-        self.take_name()
+        match &self.before {
+            Some(before) if has_name(before, &self.path) => self.take_name(),
+            _ => self.take_free_name(),
+        }
     }
 
     /// Makes the content durable, then the name, which nobody has.
@@ -88,7 +95,10 @@ impl NewFile {
         File::open(folder_of(&self.path))?.sync_all()
     }
 
-    /// As [`NewFile::publish`]; it can be tried again.
+    /// Makes the content durable, then the name, in place of whoever has it. It can be tried again.
+    ///
+    /// # Errors
+    /// As [`NewFile::publish`], but for files that have come since.
     pub(crate) fn take_name(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         let named = match self.beside.take() {
@@ -169,6 +179,12 @@ fn is_not_offered(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::OPNOTSUPP | Errno::ISDIR))
 }
 
+/// Whether a path still is a name of this file.
+pub(crate) fn has_name(file: &File, path: &Path) -> bool {
+    let (Ok(here), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (here.dev(), here.ino()) == (there.dev(), there.ino())
+}
+
 /// The folder that holds a path's last name.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
@@ -217,6 +233,30 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(names(folder.path()), ["new"]);
         assert!(NewFile::create(folder.path().join("none/new")).is_err());
+    }
+
+    #[test]
+    fn what_has_come_since_it_was_begun_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("new"), folder.path().join("other"));
+        for is_there in [false, true] {
+            if is_there {
+                fs::write(&path, "before").unwrap();
+            }
+            let new = NewFile::create(&path).unwrap();
+            new.file().write_all(b"new").unwrap();
+            fs::write(&other, "came meanwhile").unwrap();
+            fs::rename(&other, &path).unwrap();
+            assert_eq!(new.publish().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&path).unwrap(), b"came meanwhile");
+            fs::remove_file(&path).unwrap();
+            assert_eq!(names(folder.path()), [""; 0]);
+        }
+        fs::write(&path, "goes meanwhile").unwrap();
+        let new = NewFile::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        new.publish().unwrap();
+        assert_eq!(names(folder.path()), ["new"]);
     }
 
     #[test]

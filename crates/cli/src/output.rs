@@ -9,7 +9,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
-use tacita_block::NewFile;
+use tacita_block::{FileDevice, NewFile};
 pub(crate) use tacita_daemon::voice::{say, shown};
 
 use crate::exit::{Failure, Outcome};
@@ -78,9 +78,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// A file for what a command puts out, which is there when it is published. It takes no name from an
-/// image, a volume, a key or anything else that was made to be kept, not even by force: `again` is what
-/// the same command has put out before, if that is known by how it begins.
+/// A file for what a command puts out, which is there when it is published, unless another has come
+/// meanwhile. It takes no name from an image, a volume, a key or anything else that was made to be kept,
+/// not even by force: `again` is what the same command has put out before, if that is known by how it
+/// begins.
 pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
     let name = path.display();
     if path.exists() && !path.is_file() {
@@ -88,10 +89,12 @@ pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
             Failure::usage(format!("{name}: not a regular file")).with_remedy("name a new file")
         );
     }
+    // It takes no other name than that of the file that is looked at.
+    let new = NewFile::create(path).map_err(|e| of_file(path, e))?;
     match recognise::made_at(path).filter(|made| Some(*made) != again) {
         Some(made) => Err(Failure::usage(format!("{name}: this is {}", made.article()))
             .with_remedy("name a new file, or remove this one if nobody needs it")),
-        None => NewFile::create(path).map_err(|e| of_file(path, e)),
+        None => Ok(new),
     }
 }
 
@@ -110,8 +113,24 @@ pub(crate) fn written(path: &Path, new: NewFile, text: &str) -> Outcome<()> {
     write().map_err(|e| of_file(path, e))
 }
 
+/// Gives a new image its name, and overwrites what it replaces.
+pub(crate) fn publish(image: &FileDevice) -> tacita_block::Result<()> {
+    let bar = progress("overwriting what it replaces", 0);
+    let published = image.publish(&mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    published
+}
+
 /// A failure with a file.
 pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::AlreadyExists {
+        let text =
+            format!("{}: it has come since this command began, and is as it was", path.display());
+        return Failure::usage(text).with_remedy("name another file, or begin again");
+    }
     let Failure { code, cause, .. } = Failure::from(error);
     Failure::new(code, format!("{}: {cause}", path.display()))
 }

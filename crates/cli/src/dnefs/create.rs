@@ -6,13 +6,13 @@ use std::time::UNIX_EPOCH;
 
 use rustix::process::{getgid, getuid};
 use serde_json::{Value, json};
-use tacita_block::{NewFile, size};
+use tacita_block::{FileOptions, size};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::path_to_json;
 use tacita_dnefs::{
     CipherChoice, Compression, FormatOptions, Layout, Parameters, Time, plan, read_superblock,
 };
-use tacita_flash::{Behaviour, Emulator, EmulatorOptions, EraseReport, Leb, Volume};
+use tacita_flash::{Emulator, EmulatorOptions, EraseReport, Leb, Volume};
 use tacita_secret::Password;
 
 use super::chip::{Chip, is_device};
@@ -111,14 +111,7 @@ fn format_file(command: &Command) -> Outcome<Made> {
             .with_remedy("give --size, as --size 256M"));
     };
     let options = options(command)?;
-    if path.exists() && !path.is_file() {
-        let text = format!("{}: neither a file nor a volume of UBI", path.display());
-        return Err(Failure::usage(text).with_remedy("name a new file"));
-    }
-    if path.exists() && !force {
-        return Err(Failure::usage(format!("{}: it exists already", path.display()))
-            .with_remedy("give --force to overwrite it"));
-    }
+    refuse_what_is_there(path, *force)?;
     let page_len_bytes = page_size.unwrap_or(PAGE_LEN_BYTES);
     let pages_per_block = pages_per_block.unwrap_or(PAGES_PER_BLOCK);
     let chip = EmulatorOptions {
@@ -136,22 +129,30 @@ fn format_file(command: &Command) -> Outcome<Made> {
         ))
     })?;
     plan(geometry, &options).map_err(|e| exit::of_dnefs(path, &e))?;
-    if path.exists() {
-        // Whoever has it mounted is not to lose it.
-        if let Err(e) = Emulator::open(path, Behaviour::default())
-            && e.kind() == tacita_flash::Kind::Busy
-        {
-            return Err(exit::of_flash(path, &e));
-        }
-    }
-    let failed = |e| output::of_file(path, e);
-    let new = NewFile::create(path).map_err(failed)?;
-    let file = new.file().try_clone().map_err(failed)?;
+    // Whoever has it mounted is not to lose it.
+    let failed = |e| exit::of_device(path, &e);
+    let new = FileOptions::new(4096).replace(*force).create_unpublished(path, size);
+    let new = new.map_err(failed)?;
+    let file = new.file().try_clone().map_err(|e| output::of_file(path, e))?;
     let chip = Emulator::create_in(file, &chip).map_err(|e| exit::of_flash(path, &e))?;
     let chip: Arc<dyn Volume> = Arc::new(chip);
     let made = fill(path, &chip, &options, password.as_ref())?;
-    new.publish().map_err(failed)?;
+    refuse_what_is_there(path, *force)?;
+    output::publish(&new).map_err(failed)?;
     Ok(made)
+}
+
+/// Looks whether a new file may have this name: when it is begun, and again when it is made.
+fn refuse_what_is_there(path: &Path, force: bool) -> Outcome<()> {
+    if path.exists() && !path.is_file() {
+        let text = format!("{}: neither a file nor a volume of UBI", path.display());
+        return Err(Failure::usage(text).with_remedy("name a new file"));
+    }
+    if path.exists() && !force {
+        return Err(Failure::usage(format!("{}: it exists already", path.display()))
+            .with_remedy("give --force to overwrite it"));
+    }
+    Ok(())
 }
 
 /// Makes the volume.

@@ -205,14 +205,7 @@ fn publish(device: &FileDevice, image: &Path, shape: &Shape) -> Outcome<()> {
     if !shape.force && !is_raw(image) {
         refuse_what_is_in_use(image)?;
     }
-    let bar = output::progress("overwriting what it replaces", 0);
-    let mut progress = |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
-    device.publish(&mut progress).map_err(|e| exit::of_device(image, &e))?;
-    bar.finish_and_clear();
-    Ok(())
+    output::publish(device).map_err(|e| exit::of_device(image, &e))
 }
 
 fn is_raw(image: &Path) -> bool {

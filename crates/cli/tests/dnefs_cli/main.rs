@@ -332,6 +332,27 @@ fn absurd_arguments_and_other_files_are_refused_and_change_nothing() {
     format(2, &[]);
 }
 
+/// What comes while a volume is made is not replaced, however long its password took.
+#[test]
+fn what_has_come_since_a_format_began_stays() {
+    let bench = Bench::new("what_has_come_since_a_format_began_stays");
+    let volume = bench.text("volume");
+    let mut format = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    format.args(["dnefs", "format", &volume, "--size", "32M", "--password-fd", "0"]);
+    let mut format = format.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It has looked by now, or will find the file.
+    std::thread::sleep(Duration::from_secs(2));
+    fs::write(&volume, "came meanwhile").unwrap();
+    std::io::Write::write_all(&mut format.stdin.take().unwrap(), b"open\n").unwrap();
+    let output = format.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("--force"), "{said}");
+    assert_eq!(fs::read(&volume).unwrap(), b"came meanwhile");
+    assert_eq!(fs::read_dir(bench.path("")).unwrap().count(), 1);
+    succeed(&["dnefs", "format", &volume, "--size", "32M", "--force"]);
+    succeed(&["dnefs", "check", &volume]);
+}
+
 /// Devices that are volumes of UBI come in the kernel lab, `crates/dnefs/lab`.
 #[test]
 fn what_is_no_device_of_ubi_is_refused_and_left_as_it_is() {
