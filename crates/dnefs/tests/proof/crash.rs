@@ -233,7 +233,7 @@ fn a_power_cut_anywhere_leaves_what_was_synced_and_no_key_used_twice() {
 #[test]
 fn a_power_cut_while_garbage_is_collected_does_so_too() {
     let every = env_number("TACITA_CUT_EVERY", 23);
-    for seed in 0..env_number("TACITA_SEEDS", 2) {
+    for seed in 0..env_number("TACITA_FULL_SEEDS", 2) {
         let (cuts, collected) = cut_everywhere(Workload::full(seed, 9), every);
         assert!(cuts > 20 && collected > 1, "{cuts} cuts, {collected} erase blocks collected");
     }
