@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tacita_block::rename_to_free_name;
 use tacita_daemon::Interrupts;
 
-use crate::output;
+use crate::{exit, output};
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
@@ -100,13 +100,13 @@ impl NewFolder {
         let mut interrupts = Interrupts::watch().map_err(io::Error::other)?;
         let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
         std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
-            interrupts.wait();
+            let signal = interrupts.wait_for_number().unwrap_or_default();
             let _fate = fate.lock();
             // Whoever fills it finds his folder gone, so this comes to an end.
             while hidden.exists() {
                 let _ = fs::remove_dir_all(&hidden);
             }
-            std::process::exit(130);
+            std::process::exit(exit::of_signal(signal).into());
         })?;
         Ok(())
     }

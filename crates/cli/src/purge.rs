@@ -4,7 +4,11 @@ mod mount;
 mod status;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
+use tacita_clock::Cancellation;
+use tacita_daemon::Interrupts;
 use tacita_purge::{Kind, Removal, RemovalOptions, Suitability, Watcher};
 
 use crate::arguments::Purge as Command;
@@ -35,27 +39,53 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
         told.set_length(of);
         told.set_position(done);
     });
-    let mut removal = Removal::new(RemovalOptions { watcher, ..options });
+    let (stop, signal) = stop_on_signal()?;
+    let mut removal = Removal::new(RemovalOptions { watcher, stop, ..options });
     let purged = paths.iter().try_for_each(|path| removal.purge(path));
     bar.finish_and_clear();
     let verdicts = purged.and_then(|()| removal.finish()).map_err(|e| of_purge(&e))?;
-    for verdict in &verdicts {
+    let told = verdicts.iter().try_for_each(|verdict| {
         let line = if json {
             output::json(&verdict.json()).to_string()
         } else {
             output::shown(&verdict.text()).into_owned()
         };
-        output::print(&format!("{line}\n"))?;
-    }
+        output::print(&format!("{line}\n"))
+    });
     let broken = verdicts.iter().filter(|verdict| !verdict.holds()).count();
+    let cause = format!("{broken} of {} not purged as asked", verdicts.len());
+    if removal.is_cut_short() {
+        // Who has gone with the terminal hears no verdicts.
+        let code = exit::of_signal(signal.load(Ordering::Acquire));
+        return Err(Failure::new(code, format!("interrupted; {cause}"))
+            .with_remedy("each verdict says what is left; the same command again goes on"));
+    }
+    told?;
     if broken == 0 {
         return Ok(());
     }
-    let cause = format!("{broken} of {} not purged as asked", verdicts.len());
     Err(match removal.failure() {
         Some(kind) => of_kind(kind, cause),
         None => Failure::new(exit::WRONG, cause).with_remedy("each verdict says what may be left"),
     })
+}
+
+/// What a signal ends the run by, and the number of the signal then. A second one ends the process at
+/// once: who signals twice means it.
+fn stop_on_signal() -> Outcome<(Cancellation, Arc<AtomicI32>)> {
+    let mut interrupts = Interrupts::watch_unless_ignored()?;
+    let (stop, signal) = (Cancellation::default(), Arc::new(AtomicI32::new(0)));
+    let (stopped, number) = (stop.clone(), Arc::clone(&signal));
+    std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+        if let Some(first) = interrupts.wait_for_number() {
+            number.store(first, Ordering::Release);
+            stopped.cancel();
+        }
+        if let Some(second) = interrupts.wait_for_number() {
+            std::process::exit(exit::of_signal(second).into());
+        }
+    })?;
+    Ok((stop, signal))
 }
 
 fn probe(path: &Path, json: bool) -> Outcome<()> {

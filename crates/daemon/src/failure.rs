@@ -24,6 +24,11 @@ pub mod exit {
     pub const NO_SPACE: u8 = 6;
     /// Not possible here.
     pub const NOT_HERE: u8 = 7;
+
+    /// Ended by that signal, as a shell says it of a process that a signal has ended.
+    pub const fn of_signal(number: i32) -> u8 {
+        128 + number.to_le_bytes()[0]
+    }
 }
 
 /// What an error says, and then what has caused it, as far as that is not said yet.

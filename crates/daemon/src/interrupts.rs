@@ -20,6 +20,9 @@ pub fn outlive_file_size_limit() -> Result<()> {
     Ok(())
 }
 
+/// Those that [`Interrupts`] watches for.
+const WATCHED: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
 /// Signals that end serving: SIGHUP, SIGINT, SIGTERM. To be made before mounting, for a signal that
 /// comes before anybody watches ends the process and leaves a dead mount.
 #[derive(Debug)]
@@ -33,8 +36,25 @@ impl Interrupts {
     /// # Errors
     /// [`crate::Kind::Io`].
     pub fn watch() -> Result<Self> {
-        let signals = Signals::new([libc::SIGHUP, libc::SIGINT, libc::SIGTERM])
-            .map_err(|e| Error::from_io("cannot watch for signals", e))?;
+        Self::watch_for(&WATCHED)
+    }
+
+    /// The same without those that whoever started this process wants to be ignored, as `nohup` does:
+    /// for a command that has an end by itself.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub fn watch_unless_ignored() -> Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored(&status);
+        let heeded: Vec<i32> =
+            WATCHED.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect();
+        Self::watch_for(&heeded)
+    }
+
+    fn watch_for(signals: &[i32]) -> Result<Self> {
+        let signals =
+            Signals::new(signals).map_err(|e| Error::from_io("cannot watch for signals", e))?;
         Ok(Self { signals })
     }
 
@@ -45,11 +65,34 @@ impl Interrupts {
 
     /// Waits for the next of them; `false` once the handle is closed.
     pub fn wait(&mut self) -> bool {
-        self.signals.forever().next().is_some()
+        self.wait_for_number().is_some()
+    }
+
+    /// Waits for the next of them, and tells which it is; `None` once the handle is closed.
+    pub fn wait_for_number(&mut self) -> Option<i32> {
+        self.signals.forever().next()
     }
 
     /// What ends [`Interrupts::wait`] from another thread, by `close`.
     pub fn handle(&self) -> Handle {
         self.signals.handle()
+    }
+}
+
+/// The signals that a process ignores, a bit each, as its status says.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read() {
+        let status = "Name:\ttacita\nSigBlk:\t00000000ffffffff\nSigIgn:\t0000000000001001\n";
+        assert_eq!(ignored(status), 1 | 1 << (libc::SIGPIPE - 1), "SIGHUP is the first");
+        assert_eq!(ignored(""), 0);
     }
 }

@@ -30,6 +30,13 @@ const CHUNK_LEN_BYTES: usize = 1 << 20;
 /// Bytes that are written at once: few enough to stay in a cache of the processor.
 const WRITE_LEN_BYTES: usize = 256 << 10;
 
+/// Bytes whose writing back is begun, and waited for, at once: a wait of the kernel's that has begun
+/// has no end before they are on their way.
+const WRITE_BACK_LEN_BYTES: usize = 8 << 20;
+
+/// All of a file.
+const ALL: Range<u64> = 0..0;
+
 thread_local! {
     /// What is written; kept, so that fresh memory is not paid for with every file.
     static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -47,6 +54,21 @@ pub(crate) enum Fate {
     Keeps(Range<u64>),
 }
 
+/// How much of a file has been written over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes that were only in memory.
+    pub(crate) in_memory: u64,
+    /// Bytes that are stored, all passes together.
+    pub(crate) stored: u64,
+}
+
+/// Who hears between writes how far it is. An error ends the work there.
+pub(crate) type Watcher<'a> = &'a dyn Fn(Written) -> Result<()>;
+
+/// Nobody.
+const UNWATCHED: Watcher<'static> = &|_| Ok(());
+
 /// A file whose content is being overwritten.
 pub(crate) struct Erasure<'a> {
     lower: &'a LowerFs,
@@ -60,8 +82,9 @@ pub(crate) struct Erasure<'a> {
     odd: Option<State>,
     /// What every sector that is written begins with, and what is flushed then.
     tags: Option<(Tags, Arc<File>)>,
-    /// Who hears how many bytes have been written, all passes together.
-    watcher: &'a dyn Fn(u64),
+    watcher: Watcher<'a>,
+    /// Bytes that were overwritten in memory before anything was written over what is stored.
+    in_cache: u64,
     /// Bytes that never reached the medium.
     pub(crate) in_memory: u64,
     /// Bytes written over stored ones, all passes together.
@@ -101,6 +124,19 @@ impl<'a> Erasure<'a> {
         fate: &Fate,
         method: &'a Method,
     ) -> Result<Self> {
+        Self::prepare_watched(lower, (file, fate), method, UNWATCHED)
+    }
+
+    /// As [`Erasure::prepare`]; `watcher` hears of everything that is written, from now on.
+    ///
+    /// # Errors
+    /// As [`Erasure::prepare`], and those of `watcher`.
+    pub(crate) fn prepare_watched(
+        lower: &'a LowerFs,
+        (file, fate): (&'a File, &Fate),
+        method: &'a Method,
+        watcher: Watcher<'a>,
+    ) -> Result<Self> {
         let mut erasure = Self {
             lower,
             file,
@@ -113,7 +149,8 @@ impl<'a> Erasure<'a> {
             shared: 0,
             odd: None,
             tags: None,
-            watcher: &|_| (),
+            watcher,
+            in_cache: 0,
             in_memory: 0,
             overwritten: 0,
         };
@@ -122,7 +159,11 @@ impl<'a> Erasure<'a> {
             let memory = map.only(|state| state == State::InMemory);
             let hidden = erasure.hidden_memory(&map, fate)?;
             for part in [&memory, &hidden] {
-                erasure.write(part, Pattern::Byte(0), 0, &mut |_| ())?;
+                let before = erasure.in_cache;
+                erasure.write(part, Pattern::Byte(0), 0, &mut |written| {
+                    watcher(Written { in_memory: before + written, stored: 0 })
+                })?;
+                erasure.in_cache += part.len_bytes();
             }
             if !hidden.extents.is_empty() && !erasure.journaled {
                 // Only then it is known where all of it lies.
@@ -185,9 +226,9 @@ impl<'a> Erasure<'a> {
         }
     }
 
-    /// From now on somebody hears how many bytes have been written, all passes together.
-    pub(crate) fn watch(&mut self, watcher: &'a dyn Fn(u64)) {
-        self.watcher = watcher;
+    /// Tells the watcher how far it is, with `more` bytes of the present pass.
+    fn tell(&self, more: u64) -> Result<()> {
+        (self.watcher)(Written { in_memory: self.in_cache, stored: self.overwritten + more })
     }
 
     /// Bytes that are stored and can be overwritten.
@@ -230,20 +271,25 @@ impl<'a> Erasure<'a> {
     /// Writes pass `index` and begins to write it back.
     ///
     /// # Errors
-    /// [`Kind::Io`]; [`Kind::NoSpace`].
+    /// [`Kind::Io`]; [`Kind::NoSpace`]; those of the watcher.
     pub(crate) fn write_pass(&mut self, index: usize) -> Result<()> {
         let Some(pattern) = self.method.passes().get(index).copied() else {
             return Ok(());
         };
         let targets = std::mem::take(&mut self.targets);
-        let half = targets.len_bytes() / 2;
+        let half = (targets.len_bytes() / 2).max(1);
         let mut before_half = index == 0;
+        let mut begun = 0;
         let done = self.write(&targets, pattern, index, &mut |written| {
-            (self.watcher)(self.overwritten + written);
             if before_half && written >= half {
                 before_half = false;
                 step(Step::HalfPass);
             }
+            if written - begun >= WRITE_BACK_LEN_BYTES as u64 && !planted(Fault::UnflushedPass) {
+                begun = written;
+                kernel::begin_write_back(self.file);
+            }
+            self.tell(written)
         });
         self.overwritten += targets.len_bytes();
         self.targets = targets;
@@ -263,7 +309,7 @@ impl<'a> Erasure<'a> {
             return Ok(());
         }
         if let Some((_, barrier)) = &self.tags {
-            kernel::finish_write_back(self.file).during("writing a pass back")?;
+            kernel::finish_write_back(self.file, ALL).during("writing a pass back")?;
             return fdatasync(barrier).during("flushing the device");
         }
         fdatasync(self.file).during("writing a pass back")?;
@@ -285,14 +331,31 @@ impl<'a> Erasure<'a> {
         if !self.is_plain() || !self.lower.is_ordered {
             return Ok(false);
         }
-        kernel::finish_write_back(self.file).during("writing a pass back")?;
+        kernel::finish_write_back(self.file, ALL).during("writing a pass back")?;
         Ok(true)
+    }
+
+    /// Waits until what was written has been handed to the device, piece by piece, so that whoever
+    /// watches can end it. To be flushed it is all the same.
+    fn await_write_back(&self) -> Result<()> {
+        let is_short = self.targets.len_bytes() <= WRITE_BACK_LEN_BYTES as u64;
+        if is_short || planted(Fault::UnflushedPass) {
+            return Ok(());
+        }
+        for extent in &self.targets.extents {
+            for at in (extent.logical..extent.end()).step_by(WRITE_BACK_LEN_BYTES) {
+                let piece = at..extent.end().min(at + WRITE_BACK_LEN_BYTES as u64);
+                kernel::finish_write_back(self.file, piece).during("writing a pass back")?;
+                self.tell(0)?;
+            }
+        }
+        Ok(())
     }
 
     /// All passes from `first` on, each on the medium before the next; `passed` hears of each.
     ///
     /// # Errors
-    /// [`Kind::Io`]; [`Kind::NoSpace`].
+    /// [`Kind::Io`]; [`Kind::NoSpace`]; those of the watcher.
     pub(crate) fn run(&mut self, first: usize, passed: &mut dyn FnMut(usize)) -> Result<()> {
         if self.targets.extents.is_empty() {
             return Ok(());
@@ -300,6 +363,7 @@ impl<'a> Erasure<'a> {
         // The last pass is always done again, for its pattern has to be known to be compared.
         for index in first.min(self.method.passes().len() - 1)..self.method.passes().len() {
             self.write_pass(index)?;
+            self.await_write_back()?;
             self.flush_pass()?;
             if index == 0 {
                 step(Step::FirstPass);
@@ -342,7 +406,8 @@ impl<'a> Erasure<'a> {
             shared: paused.shared,
             odd: paused.odd,
             tags: paused.tags,
-            watcher: &|_| (),
+            watcher: UNWATCHED,
+            in_cache: 0,
             in_memory: paused.in_memory,
             overwritten: paused.overwritten,
         }
@@ -351,7 +416,7 @@ impl<'a> Erasure<'a> {
     /// What can be said of it now.
     ///
     /// # Errors
-    /// [`Kind::Io`].
+    /// [`Kind::Io`]; those of the watcher.
     pub(crate) fn judge(&self) -> Result<Content> {
         if self.shared > 0 {
             let why = format!("{} bytes are shared with another file and stay", self.shared);
@@ -395,7 +460,7 @@ impl<'a> Erasure<'a> {
         map: &Map,
         pattern: Pattern,
         index: usize,
-        written: &mut dyn FnMut(u64),
+        written: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let longest = map.extents.iter().map(|e| e.len).max().unwrap_or(0);
         let len = usize::try_from(longest).map_or(WRITE_LEN_BYTES, |l| l.min(WRITE_LEN_BYTES));
@@ -412,7 +477,7 @@ impl<'a> Erasure<'a> {
         map: &Map,
         (pattern, index): (Pattern, usize),
         chunk: &mut [u8],
-        written: &mut dyn FnMut(u64),
+        written: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         if let Pattern::Byte(byte) = pattern {
             chunk.fill(byte);
@@ -422,6 +487,7 @@ impl<'a> Erasure<'a> {
         for extent in &map.extents {
             let mut at = extent.logical;
             while at < extent.end() {
+                written(total)?;
                 let want = usize::try_from(extent.end() - at).map_or(len, |l| l.min(len));
                 let part = &mut chunk[..want];
                 if pattern == Pattern::Random {
@@ -433,10 +499,9 @@ impl<'a> Erasure<'a> {
                 self.file.write_all_at(part, at).during("overwriting a file")?;
                 at += want as u64;
                 total += want as u64;
-                written(total);
             }
         }
-        Ok(())
+        written(total)
     }
 
     /// Compares what is stored with the last pass, past every cache.
@@ -497,6 +562,7 @@ impl<'a> Erasure<'a> {
             let (start, end) = (place(extent), place(extent) + extent.len);
             let mut at = start - start % align;
             while at < end {
+                self.tell(0)?;
                 let stop = (at + room as u64).min(end.next_multiple_of(align));
                 let len = usize::try_from(stop - at).unwrap_or(room);
                 let got = read(at, &mut buf[..len]).during("reading an overwritten file back")?;

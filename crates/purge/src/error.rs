@@ -27,6 +27,8 @@ pub enum Kind {
     NotPermitted,
     /// Mounted for reading only.
     ReadOnly,
+    /// Whoever asked for it wants it to end.
+    Interrupted,
     /// No room.
     NoSpace,
     /// The file system below failed.

@@ -55,6 +55,10 @@ pub enum Fault {
     ValuesUnseen,
     /// A file that is purged by its path keeps its name meanwhile.
     AsideUnhooked,
+    /// What is kept does not get its name back.
+    AsideStays,
+    /// A run that is to end goes on.
+    StopUnheeded,
     /// The journal is not erased.
     JournalStays,
     /// The journal is not looked at on the device.

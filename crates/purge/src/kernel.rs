@@ -1,6 +1,7 @@
 //! Calls of the kernel that no library wraps: where a file lies, the journal of ext4, who has a
 //! file open.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::{Errno, Result};
@@ -135,16 +136,19 @@ pub(crate) fn begin_write_back(file: impl AsFd) {
     }
 }
 
-/// Waits until all of `file` that was to be written back has been handed to the device. Metadata
-/// are not, so only what lay in its place before is safe then; nor is the device's own memory.
-pub(crate) fn finish_write_back(file: impl AsFd) -> Result<()> {
+/// Waits until all of `range` of `file` (of the whole, if that is empty) that was to be written back
+/// has been handed to the device. Metadata are not, so only what lay in its place before is safe then;
+/// nor is the device's own memory.
+pub(crate) fn finish_write_back(file: impl AsFd, range: Range<u64>) -> Result<()> {
+    let number = |bytes: u64| i64::try_from(bytes).map_err(|_| Errno::FBIG);
+    let (at, len) = (number(range.start)?, number(range.end - range.start)?);
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // JUSTIFICATION: no safe wrapper of sync_file_range exists.
     // SAFETY: the descriptor is open; the call takes numbers only.
     #[allow(unsafe_code)]
-    let done = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, flags) };
+    let done = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), at, len, flags) };
     if done == 0 { Ok(()) } else { Err(crate::error::errno_of(&std::io::Error::last_os_error())) }
 }
 

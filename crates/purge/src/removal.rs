@@ -2,6 +2,7 @@
 
 mod finish;
 
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -17,8 +18,9 @@ use rustix::fs::{
     StatxFlags, accessat, openat, openat2, renameat_with, statx,
 };
 use rustix::io::Errno;
+use tacita_clock::Cancellation;
 
-use crate::erasure::{Erasure, Fate};
+use crate::erasure::{self, Erasure, Fate, Written};
 use crate::error::{During, errno_of};
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
@@ -68,6 +70,9 @@ pub struct RemovalOptions {
     pub anyway: bool,
     /// Hears how far it is with a file.
     pub watcher: Watcher,
+    /// Ends the run between two writes. What has been removed by then is dealt with as far as that
+    /// takes no time; everything else is kept, and the verdicts say so.
+    pub stop: Cancellation,
 }
 
 /// A run of purging over any number of paths. The journal is erased once, at its end.
@@ -79,6 +84,7 @@ pub struct Removal {
     /// Emptied folders by depth: the deepest go first.
     folders: BTreeMap<usize, Vec<Emptied>>,
     failure: Option<Kind>,
+    is_cut_short: bool,
 }
 
 /// A file system that something is removed from.
@@ -123,6 +129,7 @@ impl Removal {
             verdicts: Vec::new(),
             folders: BTreeMap::new(),
             failure: None,
+            is_cut_short: false,
         }
     }
 
@@ -155,14 +162,41 @@ impl Removal {
         self.failure
     }
 
+    /// Whether [`RemovalOptions::stop`] has left anything undone.
+    pub const fn is_cut_short(&self) -> bool {
+        self.is_cut_short
+    }
+
     fn keep(&mut self, path: &Path, stat: Option<&Statx>, error: &Error) {
+        let verdict = self.verdict(path, stat);
+        self.keep_with(verdict, error);
+    }
+
+    /// The same of what has a verdict already, which says how much of it has been overwritten.
+    fn keep_with(&mut self, mut verdict: Verdict, error: &Error) {
         self.failure.get_or_insert(error.kind());
-        let (inode, size) = stat.map_or((0, 0), |s| (s.stx_ino, s.stx_size));
-        let method = self.options.method.to_string();
-        let mut verdict = Verdict::new(Some(path.to_owned()), inode, size, method);
-        verdict.content = Content::Kept(error.to_string());
-        let device = stat.map_or((0, 0), device);
+        self.is_cut_short |= error.kind() == Kind::Interrupted;
+        verdict.content = Content::Kept(match verdict.overwritten + verdict.in_memory {
+            0 if error.kind() == Kind::Interrupted => format!("{error}; nothing was overwritten"),
+            0 => error.to_string(),
+            bytes => format!("{error}; {bytes} bytes were written over it, all passes together"),
+        });
+        let device = (0, 0);
         self.verdicts.push(Told { device, folder: 0, name: OsString::new(), verdict });
+    }
+
+    /// A verdict with nothing done yet.
+    fn verdict(&self, path: &Path, stat: Option<&Statx>) -> Verdict {
+        let (inode, size) = (stat.map(|stat| stat.stx_ino), stat.map(|stat| stat.stx_size));
+        Verdict::new(Some(path.to_owned()), inode, size, self.options.method.to_string())
+    }
+
+    /// Refuses to go on when the run is to end.
+    fn check_wanted(&self) -> Result<()> {
+        if self.options.stop.is_cancelled() && !planted(Fault::StopUnheeded) {
+            return Err(Error::new(Kind::Interrupted, "interrupted"));
+        }
+        Ok(())
     }
 
     fn purge_entry(
@@ -190,7 +224,7 @@ impl Removal {
                 return Ok(());
             }
         };
-        if let Err(error) = check_removable(dir, &stat) {
+        if let Err(error) = self.check_wanted().and_then(|()| check_removable(dir, &stat)) {
             self.keep(path, Some(&stat), &error);
             return Ok(());
         }
@@ -209,8 +243,9 @@ impl Removal {
             return Ok(());
         }
         step(Step::Found);
-        match self.purge_aside(&lower, dir, (&entry, name), path) {
-            Ok(verdict) => {
+        let mut verdict = self.verdict(path, Some(&stat));
+        match self.purge_aside(&lower, dir, (&entry, name), &mut verdict) {
+            Ok(()) => {
                 let folder = self.touch(dir, name, &stat)?;
                 self.verdicts.push(Told {
                     device: device(&stat),
@@ -219,7 +254,7 @@ impl Removal {
                     verdict,
                 });
             }
-            Err(error) => self.keep(path, Some(&stat), &error),
+            Err(error) => self.keep_with(verdict, &error),
         }
         Ok(())
     }
@@ -240,6 +275,10 @@ impl Removal {
             }
         };
         for name in names {
+            // What is in it is not told of one by one then, but by the folder's own verdict.
+            if self.check_wanted().is_err() {
+                break;
+            }
             self.purge_entry(&folder, &name, &path.join(&name), depth + 1)?;
         }
         // The children that wait for their own removal hold the folder, too.
@@ -256,30 +295,38 @@ impl Removal {
     }
 
     /// Purges what a name stands for under another name that nobody knows: so nobody can put a new
-    /// file in its place meanwhile, or give it a second name.
+    /// file in its place meanwhile, or give it a second name. What is kept gets its name back, unless
+    /// somebody has that by now.
     fn purge_aside(
         &self,
         lower: &LowerFs,
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
-        path: &Path,
-    ) -> Result<Verdict> {
+        verdict: &mut Verdict,
+    ) -> Result<()> {
         let flags = AtFlags::EMPTY_PATH;
         let again = || {
             statx(entry, "", flags, StatxFlags::BASIC_STATS).during("asking for what it is by now")
         };
         let aside = if planted(Fault::AsideUnhooked) { None } else { names::replace(dir, name)? };
         let Some(aside) = aside.as_deref().map(OsStr::new) else {
-            return self.purge_one(lower, dir, (entry, name), path, &again()?);
+            return self.purge_one(lower, dir, (entry, name), &again()?, verdict);
         };
         let purged = is_named(dir, aside, entry)
-            .and_then(|()| self.purge_one(lower, dir, (entry, aside), path, &again()?));
-        if purged.is_err()
-            && let Err(e) = renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE)
-        {
-            log::warn!("{}: kept as {}: {e}", path.display(), aside.display());
+            .and_then(|()| self.purge_one(lower, dir, (entry, aside), &again()?, verdict));
+        let Err(error) = purged else {
+            return Ok(());
+        };
+        if planted(Fault::AsideStays) {
+            return Err(error);
         }
-        purged
+        Err(match renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE) {
+            Ok(()) => error,
+            Err(e) => {
+                let (aside, e) = (aside.display(), std::io::Error::from(e));
+                Error::new(error.kind(), format!("{error}; it is called {aside} now: {e}"))
+            }
+        })
     }
 
     fn purge_one(
@@ -287,15 +334,13 @@ impl Removal {
         lower: &LowerFs,
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
-        path: &Path,
         stat: &Statx,
-    ) -> Result<Verdict> {
-        let method = &self.options.method;
-        let mut verdict =
-            Verdict::new(Some(path.to_owned()), stat.stx_ino, stat.stx_size, method.to_string());
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        verdict.size = Some(stat.stx_size);
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        verdict.content = match kind {
-            FileType::RegularFile => self.overwrite(lower, entry, stat, &mut verdict)?,
+        let content = match kind {
+            FileType::RegularFile => self.overwrite(lower, entry, stat, verdict)?,
             FileType::Symlink => judge_target(lower, stat),
             // Pipes, sockets and devices are never opened: there is no content of theirs to purge.
             _ => Content::NothingStored,
@@ -304,10 +349,11 @@ impl Removal {
             verdict.attributes = Part::Left(UNOPENED.to_owned());
         }
         names::remove(lower, dir, name, false)?;
+        verdict.content = content;
         verdict.removed = true;
         verdict.name = Part::Done;
         verdict.add_risks(lower);
-        Ok(verdict)
+        Ok(())
     }
 
     fn overwrite(
@@ -339,20 +385,41 @@ impl Removal {
             return Err(Error::new(Kind::InUse, text));
         }
         witness::show(&file, stat.stx_ino, verdict.path.as_deref().and_then(Path::file_name), None);
-        let mut erasure = Erasure::prepare(lower, &file, &Fate::Dies, method)?;
+        let (written, of) = (Cell::new(Written::default()), Cell::new(0));
+        let watcher = |now: Written| {
+            written.set(now);
+            if of.get() > 0 {
+                self.options.watcher.tell(now.stored, of.get());
+            }
+            self.check_wanted()
+        };
+        let done = self.overwrite_watched(lower, &file, &watcher, &of);
+        let now = written.get();
+        (verdict.overwritten, verdict.in_memory) = (now.stored, now.in_memory);
+        let (content, in_memory) = done?;
+        verdict.in_memory = in_memory;
+        verdict.attributes = Part::of_values(lower, xattrs::erase_all(lower, &file)?);
+        Ok(content)
+    }
+
+    /// Overwrites a file that is ours alone; what can be said of its content, and how much of it has
+    /// never left memory. `of` is what is to be written over it.
+    fn overwrite_watched(
+        &self,
+        lower: &LowerFs,
+        file: &File,
+        watcher: erasure::Watcher<'_>,
+        of: &Cell<u64>,
+    ) -> Result<(Content, u64)> {
+        let method = &self.options.method;
+        let mut erasure = Erasure::prepare_watched(lower, (file, &Fate::Dies), method, watcher)?;
         if erasure.shared() > 0 && !self.options.anyway {
             let text = "it shares blocks with another file, which would stay";
             return Err(Error::new(Kind::Unpurgeable, text));
         }
-        let of = erasure.stored() * method.passes().len() as u64;
-        let told = |done| self.options.watcher.tell(done, of);
-        erasure.watch(&told);
+        of.set(erasure.stored() * method.passes().len() as u64);
         erasure.run(0, &mut |_| ())?;
-        verdict.overwritten = erasure.overwritten;
-        verdict.in_memory = erasure.in_memory;
-        let content = erasure.judge()?;
-        verdict.attributes = Part::of_values(lower, xattrs::erase_all(lower, &file)?);
-        Ok(content)
+        Ok((erasure.judge()?, erasure.in_memory))
     }
 
     /// The file system that an entry of `dir` lies on, remembered for the end.

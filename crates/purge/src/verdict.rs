@@ -62,10 +62,10 @@ pub enum Part {
 pub struct Verdict {
     /// Its path as it was given; the overlay keeps none.
     pub path: Option<PathBuf>,
-    /// Its inode number.
-    pub inode: u64,
-    /// Its size in bytes.
-    pub size: u64,
+    /// Its inode number; `None` of what was not found.
+    pub inode: Option<u64>,
+    /// Its size in bytes; `None` where nobody knows it any more.
+    pub size: Option<u64>,
     /// The method.
     pub method: String,
     /// Its content.
@@ -91,11 +91,16 @@ const AGAINST_COPIES: &str = "where that matters, encrypt, and destroy the keys"
 
 impl Verdict {
     /// A verdict with nothing done yet.
-    pub fn new(path: Option<PathBuf>, inode: u64, size: u64, method: String) -> Self {
+    pub fn new(
+        path: Option<PathBuf>,
+        inode: impl Into<Option<u64>>,
+        size: impl Into<Option<u64>>,
+        method: String,
+    ) -> Self {
         Self {
             path,
-            inode,
-            size,
+            inode: inode.into(),
+            size: size.into(),
             method,
             content: Content::Kept("not begun".to_owned()),
             overwritten: 0,
@@ -127,9 +132,10 @@ impl Verdict {
 
     /// One line for people.
     pub fn text(&self) -> String {
-        let mut text = match &self.path {
-            Some(path) => format!("{}: ", path.display()),
-            None => format!("inode {}: ", self.inode),
+        let mut text = match (&self.path, self.inode) {
+            (Some(path), _) => format!("{}: ", path.display()),
+            (None, Some(inode)) => format!("inode {inode}: "),
+            (None, None) => String::new(),
         };
         text += &self.content.text(&self.method);
         for (what, part) in

@@ -66,6 +66,12 @@ pub(crate) enum Purge {
     /// Mount LOWER on DIR so that every deletion is purged; leaves a daemon behind
     Mount(PurgeMount),
     /// Overwrite and remove files; prints a verdict for each
+    ///
+    /// A signal (SIGINT, SIGTERM, SIGHUP) ends the run between two writes: what is not finished is
+    /// kept under its name, the verdicts say so, and the exit code is 128 and the number of the signal.
+    /// A second one ends it at once. A file that is being overwritten has another name meanwhile, as
+    /// many letters of a to z and digits of 0 to 5 as its own has bytes, in the same folder: if the
+    /// process is killed (SIGKILL), or power fails, it stays there under that one.
     File {
         /// Files, and with --recursive folders
         #[arg(required = true)]

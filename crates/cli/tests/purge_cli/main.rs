@@ -7,4 +7,5 @@ mod commands;
 mod image;
 mod lower;
 mod methods;
+mod signals;
 mod users;

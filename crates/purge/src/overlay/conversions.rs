@@ -22,7 +22,7 @@ impl From<Error> for tacita_vfs::Error {
             (Kind::ReadOnly, _) => Seam::ReadOnly,
             (Kind::InUse, _) => Seam::Busy,
             (Kind::NoSpace, _) => Seam::NoSpace,
-            (Kind::Io, _) => Seam::Io,
+            (Kind::Io | Kind::Interrupted, _) => Seam::Io,
         };
         Self::new(kind, error.to_string()).because(error)
     }

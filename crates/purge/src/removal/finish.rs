@@ -4,57 +4,93 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
+use tacita_clock::{Clock, System};
 
-use super::{Emptied, Looked, Removal, Told, device, list};
+use super::{Emptied, Looked, Place, Removal, Told, device, list};
 use crate::error::During;
 use crate::ext4::folder::{Left, Wanted};
-use crate::lower_fs::{LowerFs, Names};
+use crate::faults::{Fault, planted};
+use crate::lower_fs::{Journal, LowerFs, Names};
 use crate::verdict::{Content, Part, Verdict};
 use crate::{Error, Kind, Result, fillers, names, witness, xattrs};
+
+/// How long folders are looked at when the run is to end: whoever ends it waits for that.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is said of names and journals that nobody has waited for.
+const UNSEEN: &str = "cleared, but the run was interrupted before its folder was checked";
+const UNERASED: &str = "the run was interrupted before it was erased: old names and attributes may stay \
+                        in it until the next run on this file system erases it";
+const IN_JOURNAL: &str = "overwritten, but old values may stay in the journal";
 
 impl Removal {
     /// Removes emptied folders, writes back what lost names, erases journals, and gives the
     /// verdicts in the order of purging.
+    ///
+    /// When the run is to end, folders and journals stay, and names are looked at as long as that
+    /// takes no longer than a second.
     ///
     /// # Errors
     /// [`Kind::Io`].
     pub fn finish(&mut self) -> Result<Vec<Verdict>> {
         while let Some((_, folders)) = self.folders.pop_last() {
             // Their cleared entries have to be in place before they are freed.
-            self.flush_places(false)?;
+            if self.check_wanted().is_ok() {
+                self.flush_places()?;
+            }
             for emptied in folders {
-                self.remove_folder(&emptied)?;
+                match self.check_wanted() {
+                    Ok(()) => self.remove_folder(&emptied)?,
+                    Err(error) => self.keep(&emptied.path, Some(&emptied.stat), &error),
+                }
             }
         }
-        self.flush_places(false)?;
+        self.flush_places()?;
         let looked = self.look_at_places()?;
-        self.flush_places(true)?;
+        self.erase_journals()?;
         for place in self.places.values_mut() {
             place.touched.clear();
         }
         let verdicts = std::mem::take(&mut self.verdicts);
         let judged = verdicts.into_iter().map(|mut told| {
-            if told.verdict.removed
-                && let Some(place) = self.places.get(&told.device)
-            {
-                told.verdict.journal = place.journal.clone();
-                let left = looked.get(&(told.device, told.folder)).and_then(Option::as_ref);
-                told.verdict.name = Part::of_name(&place.lower, &told.name, left);
-            }
+            self.complete(&mut told, &looked);
             witness::told(&told.verdict);
             told.verdict
         });
         Ok(judged.collect())
     }
 
+    /// Adds what is known when everything has been done.
+    fn complete(&self, told: &mut Told, looked: &Looked) {
+        let Some(place) = self.places.get(&told.device).filter(|_| told.verdict.removed) else {
+            return;
+        };
+        let verdict = &mut told.verdict;
+        verdict.journal = place.journal.clone();
+        if verdict.attributes == Part::Done && matches!(verdict.journal, Part::Left(_)) {
+            verdict.attributes = Part::Left(IN_JOURNAL.to_owned());
+        }
+        verdict.name = match looked.get(&(told.device, told.folder)) {
+            Some(left) => Part::of_name(&place.lower, &told.name, left.as_ref()),
+            None => Part::Left(UNSEEN.to_owned()),
+        };
+    }
+
     /// Looks at all folders that lost names, and clears them; whether nothing is left in each.
-    fn look_at_places(&self) -> Result<Looked> {
+    fn look_at_places(&mut self) -> Result<Looked> {
         let mut looked = HashMap::new();
+        let begin = System.monotonic();
         for (device, place) in &self.places {
             for (ino, (folder, wanted)) in &place.touched {
+                // The kernel and the disk live in the time of the machine.
+                if self.check_wanted().is_err() && System.elapsed(begin) >= PATIENCE {
+                    self.is_cut_short = true;
+                    return Ok(looked);
+                }
                 looked.insert((*device, *ino), clear_of_names(&place.lower, folder, wanted)?);
             }
         }
@@ -112,24 +148,41 @@ impl Removal {
         Ok(())
     }
 
-    fn flush_places(&mut self, erase: bool) -> Result<()> {
-        for place in self.places.values_mut() {
-            for (dir, _) in place.touched.values() {
-                match names::flush_folder(dir) {
-                    // It is gone, after it was flushed.
-                    Err(e) if e.errno() == Some(Errno::NOENT) => {}
-                    other => other?,
-                }
-            }
-            if erase {
-                let erased = place.lower.erase_journal(&place.any)?;
-                place.journal = Part::of_journal(&place.lower, erased);
-            } else {
-                place.lower.flush_journal(&place.any)?;
-            }
+    /// Writes back what lost names, and puts it in place.
+    fn flush_places(&self) -> Result<()> {
+        for place in self.places.values() {
+            flush_folders(place)?;
+            place.lower.flush_journal(&place.any)?;
         }
         Ok(())
     }
+
+    fn erase_journals(&mut self) -> Result<()> {
+        for place in self.places.values_mut() {
+            flush_folders(place)?;
+            let is_erasable = place.lower.journal == Journal::Erasable;
+            if is_erasable && self.options.stop.is_cancelled() && !planted(Fault::StopUnheeded) {
+                // It may be long, and the kernel erases all of it in one call.
+                place.journal = Part::Left(UNERASED.to_owned());
+                self.is_cut_short = true;
+                continue;
+            }
+            let erased = place.lower.erase_journal(&place.any)?;
+            place.journal = Part::of_journal(&place.lower, erased);
+        }
+        Ok(())
+    }
+}
+
+fn flush_folders(place: &Place) -> Result<()> {
+    for (dir, _) in place.touched.values() {
+        match names::flush_folder(dir) {
+            // It is gone, after it was flushed.
+            Err(e) if e.errno() == Some(Errno::NOENT) => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 /// Clears a folder of names; what is left of them, `None` where nobody can tell.

@@ -14,6 +14,8 @@ mod faults;
 mod folders;
 mod image;
 #[cfg(feature = "faults")]
+mod interrupted;
+#[cfg(feature = "faults")]
 mod journals;
 mod judges;
 mod latecomers;

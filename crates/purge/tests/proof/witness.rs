@@ -60,7 +60,7 @@ impl Heard {
             Event::Told(verdict) => {
                 let is_kept = matches!(verdict.content, Content::Kept(_));
                 let is_range = verdict.name == tacita_purge::Part::None && !is_kept;
-                let shown = self.shown.get_mut(&(verdict.inode, is_range));
+                let shown = verdict.inode.and_then(|inode| self.shown.get_mut(&(inode, is_range)));
                 let Some(evidence) = shown.and_then(VecDeque::pop_front) else { return };
                 let told = if verdict.holds() { &mut self.gone } else { &mut self.not_gone };
                 told.push(evidence);
