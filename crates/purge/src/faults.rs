@@ -47,6 +47,10 @@ pub enum Fault {
     FoldersForgotten,
     /// Folders are not looked at on the device.
     FoldersUnseen,
+    /// What keeps blocks of attributes until their names are cleared is alike for all files.
+    PlaceholdersAlike,
+    /// Values in a block that several files have are not looked at again when all are purged.
+    SharedUnseen,
     /// Values of attributes may move while they are overwritten.
     ValuesMove,
     /// A value that is replaced is overwritten first, for everybody to see.

@@ -10,6 +10,7 @@ mod content;
 mod epoch;
 mod losing;
 mod returned;
+mod unopened;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -62,7 +63,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Job {
     pub(crate) seq: Seq,
     pub(crate) inode: u64,
-    pub(crate) size: u64,
+    /// `None` if an earlier mount has purged the content, and nobody knows how long it was.
+    pub(crate) size: Option<u64>,
     pub(crate) method: Method,
     /// Folders that the loss of its name is to be durable in before it is overwritten.
     pub(crate) parents: Vec<Folder>,
@@ -173,32 +175,9 @@ impl Purger {
             match entry.kind {
                 FileType::Directory => lock(&self.touched).removed.push((entry.seq, true)),
                 FileType::RegularFile => {
-                    let record = entry.record.unwrap_or_else(|| Record {
-                        seq: entry.seq.0,
-                        inode: 0,
-                        size: 0,
-                        hold_until: 0,
-                        passes_done: 0,
-                        method: method.clone(),
-                    });
-                    lock(&self.queue).jobs.push_back(Job {
-                        seq: entry.seq,
-                        inode: record.inode,
-                        size: record.size,
-                        method: record.method,
-                        parents: Vec::new(),
-                        is_unlinked: false,
-                        lost: None,
-                        passes_done: record.passes_done,
-                        hold_until: record.hold_until,
-                        is_known_to_fail: false,
-                    });
+                    lock(&self.queue).jobs.push_back(Job::left_over(entry, method));
                 }
-                _ => {
-                    if let Err(e) = self.spool.remove(entry.seq, false) {
-                        log::warn!("{e}");
-                    }
-                }
+                _ => self.purge_unopened(entry.seq, None, method),
             }
         }
         self.wake.notify();
@@ -281,7 +260,7 @@ impl Purger {
             let Some(job) = queue.jobs.pop_front() else {
                 break;
             };
-            bytes += job.size;
+            bytes += job.size.unwrap_or(0);
             jobs.push(job);
         }
         jobs
@@ -403,11 +382,30 @@ impl Purger {
 }
 
 impl Job {
+    /// What is to be done of a file that an earlier mount has left; by `method` where no record says
+    /// another.
+    fn left_over(entry: LeftOver, method: &Method) -> Self {
+        let (passes_done, hold_until) =
+            entry.record.as_ref().map_or((0, 0), |record| (record.passes_done, record.hold_until));
+        Self {
+            seq: entry.seq,
+            inode: entry.inode,
+            size: entry.size,
+            method: entry.record.map_or_else(|| method.clone(), |record| record.method),
+            parents: Vec::new(),
+            is_unlinked: false,
+            lost: None,
+            passes_done,
+            hold_until,
+            is_known_to_fail: false,
+        }
+    }
+
     fn record(&self, passes: usize) -> Record {
         Record {
             seq: self.seq.0,
             inode: self.inode,
-            size: self.size,
+            size: self.size.unwrap_or(0),
             hold_until: self.hold_until,
             passes_done: u8::try_from(passes).unwrap_or(u8::MAX),
             method: self.method.clone(),

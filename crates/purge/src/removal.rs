@@ -24,17 +24,15 @@ use crate::erasure::{self, Erasure, Fate, Written};
 use crate::error::{During, errno_of};
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
-use crate::lower_fs::{LowerFs, Names};
+use crate::lower_fs::LowerFs;
 use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
+use crate::xattrs::{Overwritten, Owner, Shared};
 use crate::{Error, Kind, Result, names, obstacle, xattrs};
 
-/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
-const SHORT_TARGET_LEN_MAX: u64 = 59;
-
-/// Why attributes of what is neither a file nor a folder are left.
-const UNOPENED: &str = "links, pipes, sockets and devices are never opened";
+/// Why attributes are left of what is removed under one of several names.
+const OTHER_NAMES: &str = "it has other names, and keeps them";
 
 /// Who hears how many bytes of a file have been overwritten, in all passes, and of how many.
 #[derive(Clone, Default)]
@@ -109,6 +107,8 @@ struct Told {
     folder: u64,
     name: OsString,
     verdict: Verdict,
+    /// Values that other files had as well.
+    shared: Option<Box<Shared>>,
 }
 
 #[derive(Debug)]
@@ -181,8 +181,7 @@ impl Removal {
             0 => error.to_string(),
             bytes => format!("{error}; {bytes} bytes were written over it, all passes together"),
         });
-        let device = (0, 0);
-        self.verdicts.push(Told { device, folder: 0, name: OsString::new(), verdict });
+        self.verdicts.push(Told::new(verdict));
     }
 
     /// A verdict with nothing done yet.
@@ -243,18 +242,10 @@ impl Removal {
             return Ok(());
         }
         step(Step::Found);
-        let mut verdict = self.verdict(path, Some(&stat));
-        match self.purge_aside(&lower, dir, (&entry, name), &mut verdict) {
-            Ok(()) => {
-                let folder = self.touch(dir, name, &stat)?;
-                self.verdicts.push(Told {
-                    device: device(&stat),
-                    folder,
-                    name: name.to_owned(),
-                    verdict,
-                });
-            }
-            Err(error) => self.keep_with(verdict, &error),
+        let mut told = Told::new(self.verdict(path, Some(&stat)));
+        match self.purge_aside(&lower, dir, (&entry, name), &mut told) {
+            Ok(()) => self.removed(dir, name, &stat, told)?,
+            Err(error) => self.keep_with(told.verdict, &error),
         }
         Ok(())
     }
@@ -302,7 +293,7 @@ impl Removal {
         lower: &LowerFs,
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
-        verdict: &mut Verdict,
+        told: &mut Told,
     ) -> Result<()> {
         let flags = AtFlags::EMPTY_PATH;
         let again = || {
@@ -310,10 +301,10 @@ impl Removal {
         };
         let aside = if planted(Fault::AsideUnhooked) { None } else { names::replace(dir, name)? };
         let Some(aside) = aside.as_deref().map(OsStr::new) else {
-            return self.purge_one(lower, dir, (entry, name), &again()?, verdict);
+            return self.purge_one(lower, dir, (entry, name), &again()?, told);
         };
         let purged = is_named(dir, aside, entry)
-            .and_then(|()| self.purge_one(lower, dir, (entry, aside), &again()?, verdict));
+            .and_then(|()| self.purge_one(lower, dir, (entry, aside), &again()?, told));
         let Err(error) = purged else {
             return Ok(());
         };
@@ -335,24 +326,23 @@ impl Removal {
         dir: &OwnedFd,
         (entry, name): (&OwnedFd, &OsStr),
         stat: &Statx,
-        verdict: &mut Verdict,
+        told: &mut Told,
     ) -> Result<()> {
-        verdict.size = Some(stat.stx_size);
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        let content = match kind {
-            FileType::RegularFile => self.overwrite(lower, entry, stat, verdict)?,
-            FileType::Symlink => judge_target(lower, stat),
-            // Pipes, sockets and devices are never opened: there is no content of theirs to purge.
-            _ => Content::NothingStored,
+        told.verdict.size = Some(stat.stx_size);
+        let content = match FileType::from_raw_mode(stat.stx_mode.into()) {
+            FileType::RegularFile => self.overwrite(lower, entry, stat, told)?,
+            kind => {
+                erase_unopened(lower, dir, (entry, stat), told)?;
+                match kind {
+                    FileType::Symlink => Content::of_target(lower, stat.stx_size),
+                    // There is nothing in it but the name.
+                    _ => Content::NothingStored,
+                }
+            }
         };
-        if kind != FileType::RegularFile && xattrs::has_data(entry).during("listing attributes")? {
-            verdict.attributes = Part::Left(UNOPENED.to_owned());
-        }
         names::remove(lower, dir, name, false)?;
-        verdict.content = content;
-        verdict.removed = true;
-        verdict.name = Part::Done;
-        verdict.add_risks(lower);
+        told.verdict.content = content;
+        told.verdict.add_risks(lower);
         Ok(())
     }
 
@@ -361,8 +351,9 @@ impl Removal {
         lower: &LowerFs,
         entry: &OwnedFd,
         stat: &Statx,
-        verdict: &mut Verdict,
+        told: &mut Told,
     ) -> Result<Content> {
+        let verdict = &mut told.verdict;
         let method = &self.options.method;
         if !self.options.anyway {
             lower.check()?;
@@ -398,7 +389,7 @@ impl Removal {
         (verdict.overwritten, verdict.in_memory) = (now.stored, now.in_memory);
         let (content, in_memory) = done?;
         verdict.in_memory = in_memory;
-        verdict.attributes = Part::of_values(lower, xattrs::erase_all(lower, &file)?);
+        told.take_values(lower, xattrs::erase_all(lower, Owner::open(&file))?);
         Ok(content)
     }
 
@@ -439,6 +430,17 @@ impl Removal {
         Ok(lower)
     }
 
+    /// Something has been removed; its verdict is final when its folder has been looked at.
+    fn removed(&mut self, dir: &OwnedFd, name: &OsStr, stat: &Statx, mut told: Told) -> Result<()> {
+        told.verdict.removed = true;
+        told.verdict.name = Part::Done;
+        told.device = device(stat);
+        told.folder = self.touch(dir, name, stat)?;
+        name.clone_into(&mut told.name);
+        self.verdicts.push(told);
+        Ok(())
+    }
+
     /// Remembers that `dir` has lost a name; its inode number.
     fn touch(&mut self, dir: &OwnedFd, name: &OsStr, of: &Statx) -> Result<u64> {
         let stat = statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::INO)
@@ -457,6 +459,37 @@ impl Removal {
     }
 }
 
+impl Told {
+    const fn new(verdict: Verdict) -> Self {
+        Self { device: (0, 0), folder: 0, name: OsString::new(), verdict, shared: None }
+    }
+
+    /// Says what became of the values of attributes.
+    fn take_values(&mut self, lower: &LowerFs, overwritten: Overwritten) {
+        self.verdict.attributes = Part::of_values(lower, &overwritten);
+        self.shared = overwritten.into_shared();
+    }
+}
+
+/// Erases the attributes of a link, pipe, socket or device that is about to lose its last name.
+fn erase_unopened(
+    lower: &LowerFs,
+    dir: &OwnedFd,
+    (entry, stat): (&OwnedFd, &Statx),
+    told: &mut Told,
+) -> Result<()> {
+    if !xattrs::has_data(entry).during("listing attributes")? {
+        return Ok(());
+    }
+    if stat.stx_nlink > 1 {
+        told.verdict.attributes = Part::Left(OTHER_NAMES.to_owned());
+        return Ok(());
+    }
+    let beside = names::reopen_folder(dir).during("opening a folder")?;
+    told.take_values(lower, xattrs::erase_all(lower, Owner::unopened(entry, &beside))?);
+    Ok(())
+}
+
 /// Why what is no folder cannot be what somebody meant who gave this path.
 fn not_meant(kind: FileType, path: &Path) -> Option<Error> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
@@ -467,16 +500,6 @@ fn not_meant(kind: FileType, path: &Path) -> Option<Error> {
         let text = "a device: what is on it would stay, and only its name would go, as by rm";
         Error::new(Kind::Unpurgeable, text)
     })
-}
-
-/// What becomes of the target of a symbolic link, which no call can overwrite.
-fn judge_target(lower: &LowerFs, stat: &Statx) -> Content {
-    if lower.names == Names::Cleared && stat.stx_size <= SHORT_TARGET_LEN_MAX {
-        return Content::NothingStored;
-    }
-    let why = "the target of a symbolic link cannot be overwritten; it stays until its block is \
-               used again";
-    Content::NotInPlace(why.to_owned())
 }
 
 /// Refuses what could be overwritten, but not be removed: nothing of it is touched then.

@@ -27,7 +27,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::{Error, Kind, Result, names};
+use crate::{Error, Kind, Result, names, xattrs};
 use folders::LostFolders;
 pub(crate) use intents::IntentLog;
 use record::{Header, RECORD_LEN, Record};
@@ -63,6 +63,9 @@ impl Seq {
 pub(crate) struct LeftOver {
     pub(crate) seq: Seq,
     pub(crate) kind: FileType,
+    pub(crate) inode: u64,
+    /// `None` if nothing says how long it was before it was purged.
+    pub(crate) size: Option<u64>,
     pub(crate) record: Option<Record>,
 }
 
@@ -218,12 +221,20 @@ impl Spool {
             };
             last = last.max(seq);
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let stat = openat2(&self.dir, name.as_str(), flags, Mode::empty(), BENEATH)
-                .and_then(fstat)
+            let entry = openat2(&self.dir, name.as_str(), flags, Mode::empty(), BENEATH);
+            let (entry, stat) = entry
+                .and_then(|entry| fstat(&entry).map(|stat| (entry, stat)))
                 .during("opening an entry of the spool")?;
             let record = known.remove(&seq).filter(|record| record.inode == stat.st_ino);
             let kind = FileType::from_raw_mode(stat.st_mode);
-            found.push(LeftOver { seq: Seq(seq), kind, record });
+            let size = match (&record, stat.st_size) {
+                (Some(record), _) => Some(record.size),
+                // What has attributes is made empty when its content is gone, and freed later.
+                (None, 0) => (!xattrs::has_data(&entry).unwrap_or(true)).then_some(0),
+                // Overwriting fills the last block, so it may have been shorter.
+                (None, size) => (size % stat.st_blksize != 0).then_some(size.cast_unsigned()),
+            };
+            found.push(LeftOver { seq: Seq(seq), kind, inode: stat.st_ino, size, record });
         }
         let mut slots = self.slots();
         let recorded = slots.by_seq.keys().map(|seq| seq.0).max().unwrap_or(0);

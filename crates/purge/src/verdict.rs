@@ -13,8 +13,11 @@ use tacita_daemon::control::path_to_json;
 use crate::ext4::folder::Left;
 use crate::ext4::journal::Erased;
 use crate::faults::{Fault, planted};
-use crate::lower_fs::{InPlace, Journal, LowerFs};
+use crate::lower_fs::{InPlace, Journal, LowerFs, Names};
 use crate::xattrs::Overwritten;
+
+/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
+pub(crate) const SHORT_TARGET_LEN_MAX: u64 = 59;
 
 /// How the last pass was read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +190,16 @@ impl Verdict {
 }
 
 impl Content {
+    /// What becomes of the target of a symbolic link, of that length, which no call can overwrite.
+    pub(crate) fn of_target(lower: &LowerFs, len: u64) -> Self {
+        if lower.names == Names::Cleared && len <= SHORT_TARGET_LEN_MAX {
+            return Self::NothingStored;
+        }
+        let why = "the target of a symbolic link cannot be overwritten; it stays until its block \
+                   is used again";
+        Self::NotInPlace(why.to_owned())
+    }
+
     /// What became of content that was overwritten where that is refused; `None` where it is not.
     pub(crate) fn of_refused(lower: &LowerFs) -> Option<Self> {
         let why = lower.check().err()?.to_string();
@@ -277,10 +290,14 @@ impl Part {
     }
 
     /// What can be said of values once the journal has been dealt with.
-    pub(crate) fn of_values(lower: &LowerFs, overwritten: Overwritten) -> Self {
+    pub(crate) fn of_values(lower: &LowerFs, overwritten: &Overwritten) -> Self {
         let why = match overwritten {
             Overwritten::Nothing => return Self::None,
             Overwritten::Left(why) => why,
+            Overwritten::Shared(_) => {
+                "other files have, or had, the same values in the same block of attributes, where \
+                 they still are"
+            }
             Overwritten::Unseen if lower.is_ext() && lower.raw().is_none() => {
                 "overwritten, but only root can verify that it is gone"
             }

@@ -6,22 +6,22 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{
-    XattrFlags, fgetxattr, fsync, getxattr, getxattr_query, listxattr, listxattr_query,
-    removexattr, setxattr,
+    XattrFlags, fgetxattr, fstat, fsync, getxattr, getxattr_query, listxattr, listxattr_query,
+    removexattr, setxattr, syncfs,
 };
 use rustix::io::Errno;
 
 use crate::error::During;
 use crate::ext4::values::{Values, value_len_for};
 use crate::faults::{Fault, planted};
-use crate::lower_fs::LowerFs;
+use crate::lower_fs::{Journal, LowerFs};
 use crate::{Error, Result, names};
 
-/// Keeps the block of attributes alive until the others have been cleared out of it.
-const PLACEHOLDER: &str = "user.0";
+/// Keeps the block of attributes alive until the others have been cleared out of it; behind the name
+/// space.
+const PLACEHOLDER: &str = "0";
 
 /// Length of its value: more than fits into an inode of the usual size.
 const PLACEHOLDER_LEN: usize = 200;
@@ -40,6 +40,79 @@ const VALUE_LEN_MAX: usize = 1 << 16;
 
 /// Name spaces whose values are somebody's data; the others are the kernel's own.
 const NAME_SPACES: [&[u8]; 2] = [b"user.", b"trusted."];
+
+/// What has attributes, and how they are put on the medium.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    node: BorrowedFd<'a>,
+    /// An open folder of its file system, where it is not open itself.
+    beside: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> Owner<'a> {
+    /// A file or folder that is open for reading at least.
+    pub(crate) fn open(file: &'a impl AsFd) -> Self {
+        Self { node: file.as_fd(), beside: None }
+    }
+
+    /// What must not be opened: a link, pipe, socket or device, held by its number only. `beside` is
+    /// an open folder of its file system.
+    pub(crate) fn unopened(node: &'a impl AsFd, beside: &'a impl AsFd) -> Self {
+        Self { node: node.as_fd(), beside: Some(beside.as_fd()) }
+    }
+
+    /// The name space of attributes of ours: `user.` is for files and folders alone.
+    fn space(self) -> &'static str {
+        if self.beside.is_some() { "trusted." } else { "user." }
+    }
+
+    /// Puts attributes in place.
+    fn settle(self, lower: &LowerFs) -> Result<()> {
+        self.write_back(lower)?;
+        lower.flush_journal(self.beside.unwrap_or(self.node))
+    }
+
+    fn write_back(self, lower: &LowerFs) -> Result<()> {
+        match self.beside {
+            None => fsync(self.node).during("writing attributes back"),
+            // Putting the journal in place writes everything that is in it back before.
+            Some(_) if lower.journal == Journal::Erasable => Ok(()),
+            Some(beside) => syncfs(beside).during("writing attributes back"),
+        }
+    }
+}
+
+impl AsFd for Owner<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.node
+    }
+}
+
+/// Values in a block of attributes that other files have, too: each keeps it as it is until the last
+/// of them is purged.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    before: Values,
+    names: Vec<OsString>,
+}
+
+impl Shared {
+    /// What became of them by now.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub(crate) fn look(self: Box<Self>, lower: &LowerFs) -> Result<Overwritten> {
+        let Some(volume) = lower.volume()? else {
+            return Ok(Overwritten::Shared(self));
+        };
+        for name in &self.names {
+            if self.before.left(&volume, name, None)?.is_some() {
+                return Ok(Overwritten::Shared(self));
+            }
+        }
+        Ok(Overwritten::Gone)
+    }
+}
 
 /// The kernel's own name for a file, as long as that is open.
 pub(crate) struct PathOf<'a> {
@@ -134,7 +207,7 @@ pub(crate) fn has_data(file: impl AsFd) -> rustix::io::Result<bool> {
 }
 
 /// Puts as many random bytes in the place of values, and looks whether they are gone from the
-/// device. `synced` is the file, open for reading at least.
+/// device.
 ///
 /// A value that lies in the block of attributes would be put into the inode if there were room, and
 /// be left in the block. So that room is taken up first.
@@ -143,25 +216,25 @@ pub(crate) fn has_data(file: impl AsFd) -> rustix::io::Result<bool> {
 /// [`crate::Kind::Io`]; [`crate::Kind::NoSpace`].
 pub(crate) fn overwrite_values(
     lower: &LowerFs,
-    synced: &File,
+    owner: Owner<'_>,
     names: &[&OsStr],
 ) -> Result<Overwritten> {
     let stay = |before: &Values| {
         let moves = names.iter().any(|name| before.would_move(name));
-        let taker = if moves { take_room(synced, before.room)? } else { None };
+        let taker = if moves { take_room(owner, before.room)? } else { None };
         Ok(taker.into_iter().collect())
     };
-    in_place(lower, synced, names, stay, |_| {
+    in_place(lower, owner, names, stay, |_| {
         let mut any = false;
         for name in names {
-            any |= overwrite(synced, name)?;
+            any |= overwrite(owner, name)?;
         }
         Ok(any)
     })
 }
 
 /// Puts a new value in the place of one that there is, and looks whether that is gone from the
-/// device. `synced` is the file, open for reading at least.
+/// device.
 ///
 /// Whoever asks meanwhile, or after a power cut, has the one or the other: the driver clears what a
 /// value leaves in its place. But not in a block of attributes that its last one leaves for the inode,
@@ -172,45 +245,45 @@ pub(crate) fn overwrite_values(
 /// The kernel's; [`crate::Kind::Io`].
 pub(crate) fn replace_value(
     lower: &LowerFs,
-    synced: &File,
+    owner: Owner<'_>,
     name: &OsStr,
     value: &[u8],
 ) -> Result<Overwritten> {
     let accompany = |before: &Values| {
         let mut others = Vec::new();
         if before.is_in_block(name) {
-            others.extend(take_room(synced, before.room)?);
-            others.extend(add(synced, &noise(COMPANION_LEN)?)?);
+            others.extend(take_room(owner, before.room)?);
+            others.extend(add(owner, &noise(COMPANION_LEN)?)?);
         }
         Ok(others)
     };
     let replace = |others: &[OsString]| {
-        let replace = || set(synced, name, value, XattrFlags::REPLACE);
+        let replace = || set(owner, name, value, XattrFlags::REPLACE);
         let mut replaced = replace();
         if replaced == Err(Errno::NOSPC) && !others.is_empty() {
-            remove_all(synced, others)?;
+            remove_all(owner, others)?;
             replaced = replace();
         }
         replaced.during("setting an attribute").map(|()| true)
     };
-    in_place(lower, synced, &[name], accompany, replace)
+    in_place(lower, owner, &[name], accompany, replace)
 }
 
 /// Changes values where they lie, and looks whether the old ones are gone. `prepare` adds attributes
 /// that keep them there; these go when the change is on the medium.
 fn in_place(
     lower: &LowerFs,
-    synced: &File,
+    owner: Owner<'_>,
     names: &[&OsStr],
     prepare: impl FnOnce(&Values) -> Result<Vec<OsString>>,
     change: impl FnOnce(&[OsString]) -> Result<bool>,
 ) -> Result<Overwritten> {
     let volume = lower.volume()?;
-    let number = synced.metadata().during("asking for a file's number")?.ino();
+    let number = fstat(owner).during("asking for a file's number")?.st_ino;
     let before = match &volume {
         None => None,
         Some(volume) => {
-            settle(lower, synced)?;
+            owner.settle(lower)?;
             Values::of(volume, number)?
         }
     };
@@ -219,9 +292,9 @@ fn in_place(
         _ => Vec::new(),
     };
     let changed = change(&others);
-    let settled = if matches!(changed, Ok(true)) { settle(lower, synced) } else { Ok(()) };
+    let settled = if matches!(changed, Ok(true)) { owner.settle(lower) } else { Ok(()) };
     // Whatever failed, nobody is to find them.
-    remove_all(synced, &others)?;
+    remove_all(owner, &others)?;
     settled?;
     if !changed? {
         return Ok(Overwritten::Nothing);
@@ -236,15 +309,23 @@ fn in_place(
                 "a value has an inode of its own, which no call overwrites",
             ));
         }
-        if !planted(Fault::ValuesUnseen) && before.is_left(&volume, name, now.as_ref())? {
-            return Ok(Overwritten::Left("a value is still on the device"));
+        if planted(Fault::ValuesUnseen) {
+            continue;
         }
+        let Some(left) = before.left(&volume, name, now.as_ref())? else {
+            continue;
+        };
+        if before.is_shared(left) {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            return Ok(Overwritten::Shared(Box::new(Shared { before, names })));
+        }
+        return Ok(Overwritten::Left("a value is still on the device"));
     }
     Ok(Overwritten::Gone)
 }
 
 /// What became of values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Overwritten {
     /// There were none.
     Nothing,
@@ -252,22 +333,34 @@ pub(crate) enum Overwritten {
     Gone,
     /// Overwritten; the device was not looked at.
     Unseen,
+    /// Overwritten; in a block that other files had as well, they are as they were.
+    Shared(Box<Shared>),
     /// Not reached, with the reason.
     Left(&'static str),
 }
 
+impl Overwritten {
+    /// What is to be looked at again when other files have been purged.
+    pub(crate) fn into_shared(self) -> Option<Box<Shared>> {
+        match self {
+            Self::Shared(shared) => Some(shared),
+            _ => None,
+        }
+    }
+}
+
 /// Takes up the room in an inode with an attribute of ours; its name.
-fn take_room(file: &File, room: usize) -> Result<Option<OsString>> {
+fn take_room(owner: Owner<'_>, room: usize) -> Result<Option<OsString>> {
     match value_len_for(room, OWN_NAME_LEN) {
-        Some(len) => add(file, &vec![b'0'; len]),
+        Some(len) => add(owner, &vec![b'0'; len]),
         None => Ok(None),
     }
 }
 
 /// Adds an attribute of ours, if there is room for it; its name.
-fn add(file: &File, value: &[u8]) -> Result<Option<OsString>> {
-    let name = OsString::from(format!("user.{}", names::random_name(OWN_NAME_LEN)?));
-    match set(file, &name, value, XattrFlags::CREATE) {
+fn add(owner: Owner<'_>, value: &[u8]) -> Result<Option<OsString>> {
+    let name = OsString::from(owner.space().to_owned() + &names::random_name(OWN_NAME_LEN)?);
+    match set(owner, &name, value, XattrFlags::CREATE) {
         Ok(()) => Ok(Some(name)),
         Err(e) => {
             log::debug!("an attribute may be left where it was: {e}");
@@ -277,17 +370,11 @@ fn add(file: &File, value: &[u8]) -> Result<Option<OsString>> {
 }
 
 /// Removes attributes that may be gone.
-fn remove_all(file: &File, names: &[OsString]) -> Result<()> {
-    names.iter().try_for_each(|name| match remove(file, name) {
+fn remove_all(owner: Owner<'_>, names: &[OsString]) -> Result<()> {
+    names.iter().try_for_each(|name| match remove(owner, name) {
         Ok(()) | Err(Errno::NODATA) => Ok(()),
         Err(e) => Err(Error::of_kernel(e, "removing an attribute")),
     })
-}
-
-/// Puts a file's attributes in place.
-fn settle(lower: &LowerFs, file: &File) -> Result<()> {
-    fsync(file).during("writing attributes back")?;
-    lower.flush_journal(file)
 }
 
 fn overwrite(file: impl AsFd, name: &OsStr) -> Result<bool> {
@@ -309,47 +396,53 @@ fn noise(len: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Overwrites the values of all attributes of a file that is about to go.
+/// Overwrites the values of all attributes of what is about to go.
 ///
 /// Only then may [`clear_names`] follow: it frees the block that held the values.
-pub(crate) fn overwrite_all(lower: &LowerFs, file: &File) -> Result<Overwritten> {
-    let names = names(file).during("listing attributes")?;
+pub(crate) fn overwrite_all(lower: &LowerFs, owner: Owner<'_>) -> Result<Overwritten> {
+    let names = names(owner).during("listing attributes")?;
     let data: Vec<&OsStr> =
         names.iter().map(OsString::as_os_str).filter(|name| is_data(name)).collect();
     if data.is_empty() {
         return Ok(Overwritten::Nothing);
     }
-    overwrite_values(lower, file, &data)
+    overwrite_values(lower, owner, &data)
 }
 
-/// Removes all attributes of a file that is about to go, so that their names are cleared too.
+/// Removes all attributes of what is about to go, so that their names are cleared too.
 ///
 /// Removing one makes the others move together and clears what is behind them, but the last one
-/// would only free its block: so a placeholder is left. As far as there is room for it; the values
-/// are overwritten already.
-pub(crate) fn clear_names(file: &File) -> Result<()> {
-    let names = names(file).during("listing attributes")?;
-    let path = path_of(&file);
-    if let Err(e) = setxattr(&*path, PLACEHOLDER, &[b'0'; PLACEHOLDER_LEN], XattrFlags::empty()) {
+/// would only free its block: so a placeholder is left, like no other file's, with which it would
+/// share a block and free its own. As far as there is room for it; the values are overwritten already.
+pub(crate) fn clear_names(lower: &LowerFs, owner: Owner<'_>) -> Result<()> {
+    let names = names(owner).during("listing attributes")?;
+    let path = path_of(&owner);
+    let placeholder = OsString::from(owner.space().to_owned() + PLACEHOLDER);
+    let value = if planted(Fault::PlaceholdersAlike) {
+        vec![b'0'; PLACEHOLDER_LEN]
+    } else {
+        noise(PLACEHOLDER_LEN)?
+    };
+    if let Err(e) = setxattr(&*path, &placeholder, &value, XattrFlags::empty()) {
         log::debug!("names of attributes may stay: {e}");
     }
-    for name in names.iter().filter(|name| is_data(name) && name.as_os_str() != PLACEHOLDER) {
+    for name in names.iter().filter(|name| is_data(name) && **name != placeholder) {
         match removexattr(&*path, name.as_os_str()) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(e) => return Err(Error::of_kernel(e, "removing an attribute")),
         }
     }
-    fsync(file).during("writing attributes back")
+    owner.write_back(lower)
 }
 
 /// Both, with the journal put in place after each.
-pub(crate) fn erase_all(lower: &LowerFs, file: &File) -> Result<Overwritten> {
-    let overwritten = overwrite_all(lower, file)?;
-    if overwritten == Overwritten::Nothing {
+pub(crate) fn erase_all(lower: &LowerFs, owner: Owner<'_>) -> Result<Overwritten> {
+    let overwritten = overwrite_all(lower, owner)?;
+    if matches!(overwritten, Overwritten::Nothing) {
         return Ok(overwritten);
     }
-    lower.flush_journal(file)?;
-    clear_names(file)?;
-    lower.flush_journal(file)?;
+    owner.settle(lower)?;
+    clear_names(lower, owner)?;
+    owner.settle(lower)?;
     Ok(overwritten)
 }

@@ -87,8 +87,8 @@ fn a_signal_ends_a_run_and_what_is_kept_has_its_name() {
         let mut child = begin("", &[&first, &long, &later]);
         await_overwriting(&mut child, &long);
         send(&child, signal);
-        let (verdicts, code, text) = end(child);
-        assert_eq!(code, 128 + number, "{text}");
+        let (verdicts, ended, text) = end(child);
+        assert_eq!(ended, 128 + number, "{text}");
         assert_eq!(verdicts.len(), 3, "{text}");
         assert!(text.contains("interrupted; 3 of 3"), "{text}");
         // Its content and its name are gone, and the journal is not erased, which is said.

@@ -18,6 +18,9 @@ const OLD_INODE_LEN: usize = 128;
 const INODE_HEAD_LEN: usize = 4;
 const BLOCK_HEAD_LEN: usize = 32;
 
+/// Where a block says how many files have it: the driver gives equal ones to several.
+const REFERENCES_AT: usize = 4;
+
 /// Length of what precedes the name of an attribute.
 const HEAD_LEN: usize = 16;
 
@@ -36,6 +39,13 @@ enum Place {
     OwnInode,
 }
 
+/// What holds attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Region {
+    Inode,
+    Block,
+}
+
 /// An attribute as it is on the device.
 #[derive(Debug, Clone)]
 struct Entry {
@@ -51,9 +61,11 @@ struct Entry {
 pub(crate) struct Values {
     entries: Vec<Entry>,
     /// Where its inode and its block of attributes lie, as far as they hold attributes.
-    regions: Vec<(u64, usize)>,
+    regions: Vec<(Region, u64, usize)>,
     /// Bytes that a new attribute could take in the inode.
     pub(crate) room: usize,
+    /// Whether other files have the same block of attributes.
+    is_shared: bool,
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -76,11 +88,12 @@ impl Values {
         let (Some(at), Some(inode)) = (volume.inode_place(number)?, volume.inode(number)?) else {
             return Ok(None);
         };
-        let mut values = Self { entries: Vec::new(), regions: Vec::new(), room: 0 };
+        let mut values =
+            Self { entries: Vec::new(), regions: Vec::new(), room: 0, is_shared: false };
         let extra = u16_at(&inode, OLD_INODE_LEN).map_or(0, usize::from);
         let start = OLD_INODE_LEN + extra;
         if inode.len() > start + INODE_HEAD_LEN {
-            values.regions.push((at + start as u64, inode.len() - start));
+            values.regions.push((Region::Inode, at + start as u64, inode.len() - start));
             let first = start + INODE_HEAD_LEN;
             values.room = if u32_at(&inode, start) == Some(MAGIC) {
                 values.take(&inode, first, (at, first), true)
@@ -94,8 +107,9 @@ impl Values {
         if block != 0 {
             let len = usize::try_from(volume.block_len()).unwrap_or(0);
             let bytes = volume.read(block, len)?;
-            values.regions.push((block, len));
+            values.regions.push((Region::Block, block, len));
             if u32_at(&bytes, 0) == Some(MAGIC) {
+                values.is_shared = u32_at(&bytes, REFERENCES_AT).is_some_and(|files| files > 1);
                 values.take(&bytes, BLOCK_HEAD_LEN, (block, 0), false);
             }
         }
@@ -163,31 +177,37 @@ impl Values {
         entry.is_some_and(|entry| !entry.in_inode && entry.place != Place::OwnInode)
     }
 
+    /// Whether what is left there other files had as well.
+    pub(crate) fn is_shared(&self, left: Region) -> bool {
+        self.is_shared && left == Region::Block
+    }
+
     /// Whether the value of an attribute is in an inode of its own.
     pub(crate) fn has_own_inode(&self, name: &OsStr) -> bool {
         self.entry(name).is_some_and(|entry| entry.place == Place::OwnInode)
     }
 
-    /// Whether the value that an attribute had when this was looked at is on the device still, but
-    /// for values that are there `now`.
+    /// Where the value that an attribute had when this was looked at is on the device still, but for
+    /// values that are there `now`.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(crate) fn is_left(
+    pub(crate) fn left(
         &self,
         volume: &Volume<'_>,
         name: &OsStr,
         now: Option<&Self>,
-    ) -> Result<bool> {
+    ) -> Result<Option<Region>> {
         let Some(entry) = self.entry(name) else {
-            return Ok(false);
+            return Ok(None);
         };
+        let own = if entry.in_inode { Region::Inode } else { Region::Block };
         let Place::Device(at) = entry.place else {
-            return Ok(true);
+            return Ok(Some(own));
         };
         if tacita_block::is_zero(&entry.value) {
             // What is cleared looks the same.
-            return Ok(false);
+            return Ok(None);
         }
         let living = now.map_or_else(Vec::new, Self::places);
         let is_free = |range: &Range<u64>| {
@@ -195,22 +215,22 @@ impl Values {
         };
         let len = entry.value.len();
         if is_free(&(at..at + len as u64)) && volume.read(at, len)? == entry.value {
-            return Ok(true);
+            return Ok(Some(own));
         }
         if len < SEARCHED_LEN_MIN {
-            return Ok(false);
+            return Ok(None);
         }
-        for (at, region_len) in &self.regions {
+        for (region, at, region_len) in &self.regions {
             let bytes = volume.read(*at, *region_len)?;
             let found = bytes.windows(len).enumerate().any(|(offset, window)| {
                 let begin = at + offset as u64;
                 window == entry.value && is_free(&(begin..begin + len as u64))
             });
             if found {
-                return Ok(true);
+                return Ok(Some(*region));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Where values lie on the device.

@@ -1,7 +1,6 @@
 //! Extended attributes of nodes: a value that is replaced or removed is overwritten first.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
@@ -18,7 +17,7 @@ use crate::lower_fs::LowerFs;
 use crate::policy::POLICY_ATTRIBUTE;
 use crate::verdict::{Content, Part, Verdict};
 use crate::xattrs;
-use crate::xattrs::Overwritten;
+use crate::xattrs::{Overwritten, Owner};
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
 const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
@@ -72,11 +71,11 @@ impl Overlay {
             || node.fd().is_ok_and(|fd| xattrs::value(fd, name).is_ok_and(|old| old != value));
         let replaced = is_hooked
             && is_there()
-            && self.purge_value(&node, name, |lower, file| {
+            && self.purge_value(&node, name, |lower, owner| {
                 if planted(Fault::ValuesTorn) {
-                    return xattrs::overwrite_values(lower, file, &[name]);
+                    return xattrs::overwrite_values(lower, owner, &[name]);
                 }
-                xattrs::replace_value(lower, file, name, value)
+                xattrs::replace_value(lower, owner, name, value)
             })?;
         let set = if replaced && !planted(Fault::ValuesTorn) {
             Ok(())
@@ -94,8 +93,8 @@ impl Overlay {
         let node = self.living(node)?;
         let _alone = node.values_to_change();
         if !planted(Fault::RemoveAttributeUnhooked) {
-            self.purge_value(&node, name, |lower, file| {
-                xattrs::overwrite_values(lower, file, &[name])
+            self.purge_value(&node, name, |lower, owner| {
+                xattrs::overwrite_values(lower, owner, &[name])
             })?;
         }
         let removed = node.fd().and_then(|fd| xattrs::remove(fd, name)).map_err(missing);
@@ -111,30 +110,30 @@ impl Overlay {
         &self,
         node: &Node,
         name: &OsStr,
-        overwrite: impl FnOnce(&LowerFs, &File) -> crate::Result<Overwritten>,
+        overwrite: impl FnOnce(&LowerFs, Owner<'_>) -> crate::Result<Overwritten>,
     ) -> Result<bool> {
-        if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
-            // Links, pipes and devices are never opened; nothing of their attributes is promised.
-            return Ok(false);
-        }
         let method = self.decide_in_place(node, 0).filter(|_| xattrs::is_data(name));
         let Some(method) = method else {
             return Ok(false);
         };
         let _acting = act_for_oneself()?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = node.fd().map_err(refused)?;
-        let synced = match openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(e) => return Err(refused(e)),
+        let lower = &self.purger.lower;
+        let overwritten = match node.lower_kind() {
+            FileType::File | FileType::Directory => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty());
+                let file = file.map_err(refused)?;
+                overwrite(lower, Owner::open(&file))?
+            }
+            _ => overwrite(lower, Owner::unopened(&fd, &self.purger.spool.dir()))?,
         };
-        let overwritten = overwrite(&self.purger.lower, &synced)?;
-        if overwritten == Overwritten::Nothing {
+        if matches!(overwritten, Overwritten::Nothing) {
             return Ok(false);
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
-        if let part @ Part::Left(_) = Part::of_values(&self.purger.lower, overwritten) {
+        if let part @ Part::Left(_) = Part::of_values(lower, &overwritten) {
             let stat = node.stat().map_err(refused)?;
             let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
             verdict.content = Content::NothingStored;

@@ -121,6 +121,7 @@ impl Overlay {
             return Ok(left);
         };
         let losing = self.about_to_lose(&dir);
+        let mut unopened = None;
         let from = dir.fd().map_err(refused)?;
         // Open until it is known whether it has a name left.
         let _open = node.fd().map_err(refused)?;
@@ -143,6 +144,14 @@ impl Overlay {
                 let lost = (dir.folder(), name.to_owned());
                 await_purge(&node, &stat, (seq, method), (vec![dir.folder()], lost, true));
             }
+            kind if has_values(kind, &node, &stat) => {
+                self.count_link(&node, &stat);
+                let seq = self.purger.spool.next();
+                let spool = self.purger.spool.dir();
+                self.with_room(|| renameat(&from, name, spool, seq.name().as_str()))
+                    .map_err(|errno| self.kept((&dir, &stat), &method, errno))?;
+                unopened = Some((seq, method));
+            }
             kind => {
                 self.count_link(&node, &stat);
                 self.note_lost_link(&dir, &stat);
@@ -157,7 +166,18 @@ impl Overlay {
             }
         }
         self.name_is_gone(&dir, name, losing);
+        if let Some((seq, method)) = unopened {
+            self.purge_unopened(seq, &(dir.folder(), name.to_owned()), &method);
+        }
         Ok(left)
+    }
+
+    /// Purges the attributes of what is in the spool and is never opened.
+    fn purge_unopened(&self, seq: Seq, lost: &(Folder, OsString), method: &Method) {
+        match act_for_oneself() {
+            Ok(_acting) => self.purger.purge_unopened(seq, Some(lost), method),
+            Err(e) => log::warn!("attributes are left for the next mount: {e}"),
+        }
     }
 
     /// Does something that needs room for a name in the spool. On a full file system what waits
@@ -306,8 +326,10 @@ impl Overlay {
         rename: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let method = self.decide(dir, name, victim, stat.stx_size);
-        let (Some(method), FileType::File, 0..=1, false) =
-            (method, victim.lower_kind(), stat.stx_nlink, planted(Fault::ReplaceUnhooked))
+        let kind = victim.lower_kind();
+        let is_purged = kind == FileType::File || has_values(kind, victim, stat);
+        let (Some(method), true, 0..=1, false) =
+            (method, is_purged, stat.stx_nlink, planted(Fault::ReplaceUnhooked))
         else {
             self.count_link(victim, stat);
             self.note_lost_link(dir, stat);
@@ -341,7 +363,7 @@ impl Overlay {
                     renameat(spool.dir(), seq_name.as_str(), &fd, name).map_err(refused)?;
                     return Err(e);
                 }
-                await_purge(victim, stat, (seq, method), (parents, lost, false));
+                self.spooled((victim, stat), (seq, method), (parents, lost));
                 return Ok(());
             }
             Err(e) => return Err(refused(e)),
@@ -356,8 +378,22 @@ impl Overlay {
             return Err(e);
         }
         step(Step::Spooled);
-        await_purge(victim, stat, (seq, method), (parents, lost, false));
+        self.spooled((victim, stat), (seq, method), (parents, lost));
         Ok(())
+    }
+
+    /// What a rename has replaced is in the spool.
+    fn spooled(
+        &self,
+        (victim, stat): (&Node, &Statx),
+        (seq, method): (Seq, Method),
+        (parents, lost): (Vec<Folder>, (Folder, OsString)),
+    ) {
+        if victim.lower_kind() == FileType::File {
+            return await_purge(victim, stat, (seq, method), (parents, lost, false));
+        }
+        self.count_link(victim, stat);
+        self.purge_unopened(seq, &lost, &method);
     }
 
     /// Purges a node without a name unless somebody has it open.
@@ -430,6 +466,13 @@ fn names_left(node: &Node, stat: &Statx) -> u32 {
     }
 }
 
+/// Whether what is never opened is about to lose its last name, with values of attributes.
+fn has_values(kind: FileType, node: &Node, stat: &Statx) -> bool {
+    !matches!(kind, FileType::File | FileType::Directory)
+        && stat.stx_nlink <= 1
+        && node.fd().and_then(xattrs::has_data).unwrap_or(false)
+}
+
 fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<()> {
     let _open = node.fd().map_err(refused)?;
     let flags = match node.kind {
@@ -456,7 +499,7 @@ fn await_purge(
     state.job = Some(Job {
         seq,
         inode: stat.stx_ino,
-        size: stat.stx_size,
+        size: Some(stat.stx_size),
         method,
         parents,
         is_unlinked,

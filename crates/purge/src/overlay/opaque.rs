@@ -21,6 +21,7 @@ use super::Overlay;
 use super::conversions::{file_type, refused};
 use super::table::Node;
 use crate::lower_fs::{LowerFs, Names};
+use crate::verdict::SHORT_TARGET_LEN_MAX;
 use crate::xattrs;
 
 /// Says that a file stands for a link.
@@ -29,15 +30,12 @@ pub(super) const LINK_ATTRIBUTE: &str = "user.tacita.link";
 /// Its permissions.
 const LINK_MODE: u16 = 0o1600;
 
-/// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
-pub(super) const SHORT_TARGET_LEN_MAX: usize = 59;
-
 /// Longest target of any.
 const TARGET_LEN_MAX: u64 = 4095;
 
 /// Whether a target of that length would be left behind by a link of the lower file system.
 pub(super) fn leaves(lower: &LowerFs, len: usize) -> bool {
-    len > SHORT_TARGET_LEN_MAX || lower.names != Names::Cleared
+    len as u64 > SHORT_TARGET_LEN_MAX || lower.names != Names::Cleared
 }
 
 /// Whether a file could stand for a link, as far as `stat` tells.

@@ -52,7 +52,7 @@ pub(super) struct State {
 impl State {
     /// Whether it waits to be purged, and has content to be overwritten.
     pub(super) fn leaves_much(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| job.size > 0)
+        self.job.as_ref().is_some_and(|job| job.size != Some(0))
     }
 
     /// The purge of a node that nobody has open begins, if it is to be purged.

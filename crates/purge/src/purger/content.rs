@@ -19,7 +19,7 @@ use crate::error::During;
 use crate::faults::{Fault, Step, planted, step};
 use crate::verdict::{Part, Verdict};
 use crate::witness;
-use crate::xattrs::Overwritten;
+use crate::xattrs::{Overwritten, Owner};
 use crate::{Error, Kind, Result, xattrs};
 
 /// How long one look at it takes.
@@ -143,15 +143,12 @@ impl Purger {
         let overwritten = if planted(Fault::AttributesUnhooked) {
             Overwritten::Nothing
         } else {
-            xattrs::overwrite_all(&self.lower, file)?
+            xattrs::overwrite_all(&self.lower, Owner::open(file))?
         };
-        let has_attributes = overwritten != Overwritten::Nothing;
+        let has_attributes = !matches!(overwritten, Overwritten::Nothing);
         if has_attributes {
             self.statistics.attributes.add(1);
-            verdict.attributes = match Part::of_values(&self.lower, overwritten) {
-                Part::Done => Part::Pending,
-                other => other,
-            };
+            verdict.attributes = self.values_pending(&overwritten);
         }
         step(Step::AttributesDone);
         let hold_until = self.hold_until(job, file);
@@ -172,9 +169,9 @@ impl Purger {
         verdict.name = Part::Pending;
         verdict.journal = self.journal_pending();
         self.statistics.files.add(1);
-        self.statistics.bytes_deleted.add(job.size);
+        self.statistics.bytes_deleted.add(job.size.unwrap_or(0));
         self.statistics.count(&verdict);
-        self.judge_later(job, verdict);
+        self.judge_later(job.lost.as_ref(), verdict, overwritten.into_shared());
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
-use super::{Job, Losing, Purger, lock};
+use super::{Losing, Purger, lock};
 use crate::descriptors::Folder;
 use crate::error::During;
 use crate::ext4::folder::{Left, Wanted};
@@ -19,6 +19,7 @@ use crate::handle::Handle;
 use crate::lower_fs::Names;
 use crate::spool::Seq;
 use crate::verdict::{Part, Verdict};
+use crate::xattrs::{Overwritten, Owner, Shared};
 use crate::{Error, Kind, Result, fillers, names, xattrs};
 
 /// What the end of the epoch has to deal with.
@@ -34,8 +35,18 @@ pub(super) struct Touched {
     /// stands in the journal has been put in place, for a freed block is not.
     pub(super) removed: Vec<(Seq, bool)>,
     /// Verdicts that are final when the folders have been looked at.
-    verdicts: Vec<(Verdict, Option<(NodeId, OsString)>)>,
+    verdicts: Vec<Waiting>,
     pub(super) since: Option<Duration>,
+}
+
+/// A verdict that waits for the end of the epoch.
+#[derive(Debug)]
+struct Waiting {
+    verdict: Verdict,
+    /// The folder that has lost its name, and the name.
+    lost: Option<(NodeId, OsString)>,
+    /// Values that other files had as well.
+    shared: Option<Box<Shared>>,
 }
 
 /// What is said of names that an earlier mount took away, which it did not record: when their
@@ -107,17 +118,30 @@ impl Purger {
     }
 
     /// A file is gone; what can be said of its name is known at the end of the epoch.
-    pub(super) fn judge_later(&self, job: &Job, verdict: Verdict) {
-        self.touch(job.lost.as_ref().map(|(folder, name)| (folder, name.as_os_str())));
-        let lost = job.lost.as_ref().map(|(folder, name)| (folder.id, name.clone()));
-        lock(&self.touched).verdicts.push((verdict, lost));
+    pub(super) fn judge_later(
+        &self,
+        lost: Option<&(Folder, OsString)>,
+        verdict: Verdict,
+        shared: Option<Box<Shared>>,
+    ) {
+        self.touch(lost.map(|(folder, name)| (folder, name.as_os_str())));
+        let lost = lost.map(|(folder, name)| (folder.id, name.clone()));
+        lock(&self.touched).verdicts.push(Waiting { verdict, lost, shared });
+    }
+
+    /// What can be said of values before the end of the epoch.
+    pub(super) fn values_pending(&self, overwritten: &Overwritten) -> Part {
+        match (Part::of_values(&self.lower, overwritten), overwritten) {
+            (Part::Done, _) | (_, Overwritten::Shared(_)) => Part::Pending,
+            (other, _) => other,
+        }
     }
 
     /// Content is gone but for what the journal may hold, which is known at the end of the epoch.
     pub(crate) fn tell_later(&self, mut verdict: Verdict) {
         verdict.journal = self.journal_pending();
         self.touch(None);
-        lock(&self.touched).verdicts.push((verdict, None));
+        lock(&self.touched).verdicts.push(Waiting { verdict, lost: None, shared: None });
     }
 
     /// What can be said of the journal before the end of the epoch.
@@ -130,7 +154,7 @@ impl Purger {
 
     /// Verdicts that are not final yet.
     pub(crate) fn verdicts_pending(&self) -> Vec<Verdict> {
-        lock(&self.touched).verdicts.iter().map(|(verdict, _)| verdict.clone()).collect()
+        lock(&self.touched).verdicts.iter().map(|waiting| waiting.verdict.clone()).collect()
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
@@ -166,12 +190,12 @@ impl Purger {
         for folder in &touched.recovered {
             self.spool.settle_losses(folder, 1);
         }
-        for (mut verdict, lost) in touched.verdicts.drain(..) {
+        for Waiting { mut verdict, lost, shared } in touched.verdicts.drain(..) {
             if verdict.name == Part::Pending {
                 verdict.name = self.judge_name(&looked, lost.as_ref());
             }
             if verdict.attributes == Part::Pending {
-                verdict.attributes = Part::Done;
+                verdict.attributes = self.judge_values(shared);
             }
             if verdict.journal == Part::Pending {
                 verdict.journal = journal.clone();
@@ -188,6 +212,17 @@ impl Purger {
             return lock(&self.earlier).clone();
         };
         Part::of_name(&self.lower, name, looked.get(folder).and_then(Option::as_ref))
+    }
+
+    /// What can be said of values that have been overwritten, where other files had them as well.
+    fn judge_values(&self, shared: Option<Box<Shared>>) -> Part {
+        let Some(shared) = shared.filter(|_| !planted(Fault::SharedUnseen)) else {
+            return Part::Done;
+        };
+        match shared.look(&self.lower) {
+            Ok(overwritten) => Part::of_values(&self.lower, &overwritten),
+            Err(e) => Part::Left(format!("other files had the same values: {e}")),
+        }
     }
 
     /// Clears folders and the journal; what was seen of them.
@@ -210,7 +245,7 @@ impl Purger {
             if *folder {
                 self.clear_folder(*seq)?;
             } else if let Ok(file) = self.spool.open_entry(*seq, OFlags::RDWR) {
-                xattrs::clear_names(&File::from(file))?;
+                xattrs::clear_names(&self.lower, Owner::open(&file))?;
             }
         }
         names::flush_folder(self.spool.dir())?;
@@ -296,7 +331,7 @@ impl Purger {
         let folder = File::from(folder);
         let any = Wanted { any: true, ..Wanted::default() };
         self.count_left(self.clear_of(&folder, &any)?.as_ref());
-        xattrs::erase_all(&self.lower, &folder)?;
+        xattrs::erase_all(&self.lower, Owner::open(&folder))?;
         names::flush_folder(&folder)
     }
 }

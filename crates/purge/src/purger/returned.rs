@@ -149,10 +149,12 @@ fn move_into(
     renameat_with(folder, name, spool.dir(), to.as_str(), RenameFlags::NOREPLACE)
         .during("moving a file into the spool")?;
     let moved = fstat(spool.open_entry(seq, OFlags::PATH)?).during("asking for a file")?;
-    if moved.st_ino != fstat(file).during("asking for a file")?.st_ino {
+    let stat = fstat(file).during("asking for a file")?;
+    if moved.st_ino != stat.st_ino {
         renameat_with(spool.dir(), to.as_str(), folder, name, RenameFlags::NOREPLACE)
             .during("moving a file back")?;
         return Ok(None);
     }
-    Ok(Some(LeftOver { seq, kind: FileType::RegularFile, record: None }))
+    let (kind, size) = (FileType::RegularFile, Some(stat.st_size.cast_unsigned()));
+    Ok(Some(LeftOver { seq, kind, inode: stat.st_ino, size, record: None }))
 }

@@ -16,6 +16,7 @@ use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, planted};
 use crate::lower_fs::{Journal, LowerFs, Names};
 use crate::verdict::{Content, Part, Verdict};
+use crate::xattrs::Owner;
 use crate::{Error, Kind, Result, fillers, names, witness, xattrs};
 
 /// How long folders are looked at when the run is to end: whoever ends it waits for that.
@@ -56,21 +57,24 @@ impl Removal {
             place.touched.clear();
         }
         let verdicts = std::mem::take(&mut self.verdicts);
-        let judged = verdicts.into_iter().map(|mut told| {
-            self.complete(&mut told, &looked);
-            witness::told(&told.verdict);
-            told.verdict
+        let judged = verdicts.into_iter().map(|told| {
+            let verdict = self.complete(told, &looked)?;
+            witness::told(&verdict);
+            Ok(verdict)
         });
-        Ok(judged.collect())
+        judged.collect()
     }
 
-    /// Adds what is known when everything has been done.
-    fn complete(&self, told: &mut Told, looked: &Looked) {
-        let Some(place) = self.places.get(&told.device).filter(|_| told.verdict.removed) else {
-            return;
+    /// A verdict with what is known when everything has been done.
+    fn complete(&self, told: Told, looked: &Looked) -> Result<Verdict> {
+        let mut verdict = told.verdict;
+        let Some(place) = self.places.get(&told.device).filter(|_| verdict.removed) else {
+            return Ok(verdict);
         };
-        let verdict = &mut told.verdict;
         verdict.journal = place.journal.clone();
+        if let Some(shared) = told.shared.filter(|_| !planted(Fault::SharedUnseen)) {
+            verdict.attributes = Part::of_values(&place.lower, &shared.look(&place.lower)?);
+        }
         if verdict.attributes == Part::Done && matches!(verdict.journal, Part::Left(_)) {
             verdict.attributes = Part::Left(IN_JOURNAL.to_owned());
         }
@@ -78,6 +82,7 @@ impl Removal {
             Some(left) => Part::of_name(&place.lower, &told.name, left.as_ref()),
             None => Part::Left(UNSEEN.to_owned()),
         };
+        Ok(verdict)
     }
 
     /// Looks at all folders that lost names, and clears them; whether nothing is left in each.
@@ -108,7 +113,8 @@ impl Removal {
             self.keep(&emptied.path, Some(&emptied.stat), &error);
             return Ok(());
         }
-        let (mut left, mut attributes) = (None, Part::None);
+        let mut left = None;
+        let mut told = Told::new(self.verdict(&emptied.path, Some(&emptied.stat)));
         if lower.names == Names::Covered {
             names::fill(&emptied.folder);
         }
@@ -118,7 +124,7 @@ impl Removal {
             if clear_of_names(&lower, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
                 left = Some("parts of the names in it are left, where nothing clears them");
             }
-            attributes = Part::of_values(&lower, xattrs::erase_all(&lower, &file)?);
+            told.take_values(&lower, xattrs::erase_all(&lower, Owner::open(&file))?);
         }
         if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
             let error = match error.errno() {
@@ -128,24 +134,12 @@ impl Removal {
             self.keep(&emptied.path, Some(&emptied.stat), &error);
             return Ok(());
         }
-        let folder = self.touch(&emptied.parent, &emptied.name, &emptied.stat)?;
-        let shown = Some(emptied.path.clone());
-        let method = self.options.method.to_string();
-        let mut verdict = Verdict::new(shown, emptied.stat.stx_ino, 0, method);
-        verdict.content = match left {
+        told.verdict.size = Some(0);
+        told.verdict.content = match left {
             None => Content::NothingStored,
             Some(why) => Content::NotInPlace(why.to_owned()),
         };
-        verdict.attributes = attributes;
-        verdict.removed = true;
-        verdict.name = Part::Done;
-        self.verdicts.push(Told {
-            device: device(&emptied.stat),
-            folder,
-            name: emptied.name.clone(),
-            verdict,
-        });
-        Ok(())
+        self.removed(&emptied.parent, &emptied.name, &emptied.stat, told)
     }
 
     /// Writes back what lost names, and puts it in place.

@@ -170,8 +170,7 @@ fn what_is_not_meant_stays() {
     assert!(!dir.join("folder").exists());
 }
 
-/// What is never opened keeps the values of its attributes, as values do that have inodes of their own,
-/// and the verdict does not hide it.
+/// Values that have inodes of their own are left, and the verdict does not hide it.
 #[test]
 fn attributes_that_are_left_are_told_of() {
     let _turn = turn();
@@ -188,16 +187,6 @@ fn attributes_that_are_left_are_told_of() {
         assert_eq!(matches!(attributes, Part::Left(_)), is_left, "{attributes:?}");
         assert_eq!(*attributes == Part::Done, !is_left, "{attributes:?}");
     }
-    let (plain_one, pipe) = (image.dir().join("plain"), image.dir().join("pipe"));
-    for path in [&plain_one, &pipe] {
-        mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
-    }
-    setxattr(&pipe, "trusted.note", &fill(LOST, 400), XattrFlags::CREATE).unwrap();
-    let (verdicts, _) = purge(&[&plain_one, &pipe], plain());
-    assert!(verdicts.iter().all(|verdict| verdict.removed), "{verdicts:?}");
-    assert_eq!(verdicts[0].attributes, Part::None);
-    assert!(matches!(verdicts[1].attributes, Part::Left(_)), "{verdicts:?}");
-    assert!(!verdicts[1].holds(), "{verdicts:?}");
 }
 
 #[test]

@@ -3,14 +3,17 @@
 //! Then the next mount comes to its end, and nothing is left of what was deleted, and no other
 //! file is hurt.
 
+use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::Value;
 use tacita_clock::System;
 use tacita_purge::Overlay;
 use tacita_purge::faults::{Fault, Step, at_each_step, plant};
@@ -29,12 +32,16 @@ const MANNER: &str = "TACITA_PURGE_CRASH_MANNER";
 const FAULT: &str = "TACITA_PURGE_CRASH_FAULT";
 
 const LOST: &str = "LOST-Crash-m-";
+
+/// No multiple of a block: what is overwritten grows to one.
+const LOST_LEN: u64 = (64 << 10) - 100;
+
 const KEPT: &str = "KEPT-Crash-m-";
 const NAME: &str = "secretname-Crash-m-";
 
 fn prepare(dir: &Path) {
     for name in ["one", "two", "three"] {
-        fs::write(dir.join(format!("{NAME}{name}")), fill(LOST, 64 << 10)).unwrap();
+        fs::write(dir.join(format!("{NAME}{name}")), fill(LOST, LOST_LEN)).unwrap();
     }
     let file = dir.join(format!("{NAME}one"));
     let none = rustix::fs::XattrFlags::empty();
@@ -138,7 +145,7 @@ fn examine(image: &Image, place: &str) {
         }
         let content = fs::read(&path).unwrap();
         let new = content == fill(KEPT, 8 << 10);
-        assert!(new || content == fill(LOST, 64 << 10), "half alive: {name}, {place}");
+        assert!(new || content == fill(LOST, LOST_LEN), "half alive: {name}, {place}");
         alive += usize::from(!new);
     }
     if alive == 0 {
@@ -166,6 +173,43 @@ fn examine(image: &Image, place: &str) {
     }
 }
 
+/// Inode number and size of every file.
+fn sizes(dir: &Path) -> HashMap<u64, u64> {
+    let mut sizes = HashMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let (path, meta) = entry.map(|e| (e.path(), e.metadata().unwrap())).unwrap();
+        if meta.is_dir() {
+            sizes.extend(self::sizes(&path));
+        } else {
+            sizes.insert(meta.ino(), meta.len());
+        }
+    }
+    sizes
+}
+
+/// Verdicts of what an earlier mount has left say which file it was, and how long; unless its
+/// overwriting had begun, or it waited for the end of the epoch without content, with its attributes.
+/// How many say how long.
+fn examine_verdicts(
+    status: &Value,
+    (known, with_attributes): (&HashMap<u64, u64>, u64),
+    ((step, times), at): ((Step, usize), &str),
+) -> usize {
+    // Another file may be in hand when a later one comes by.
+    let is_begun =
+        times > 1 || !matches!(step, Step::Spooled | Step::Linked | Step::Durable | Step::Intended);
+    let mut sized = 0;
+    for verdict in status["last"].as_array().unwrap() {
+        let size = verdict["inode"].as_u64().and_then(|inode| known.get(&inode));
+        let may_be_unknown = is_begun || verdict["inode"] == with_attributes;
+        let is_unknown = size.is_some() && may_be_unknown && verdict["size"].is_null();
+        let is_told = size.is_some_and(|size| verdict["size"] == *size);
+        assert!(is_told || is_unknown, "{at}: {verdict:#}");
+        sized += usize::from(is_told);
+    }
+    sized
+}
+
 fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
     let _turn = turn();
     // Of what is overwritten ahead the first makes the log of intents, by which the loss of its
@@ -174,12 +218,15 @@ fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
         "ahead" => (&Step::AHEAD, 4),
         _ => (&Step::ALL, if all() { 2 } else { 1 }),
     };
+    let mut sized = 0;
     for step in steps {
         for times in 1..=often {
             let Some(image) = Image::new(test, fs) else { return };
             prepare(&image.dir());
             image.remount();
             assert!(image.count(LOST) > 0);
+            let known = sizes(&image.dir());
+            let one = fs::metadata(image.dir().join(format!("{NAME}one"))).unwrap().ino();
             let place = format!("{fs:?}, {manner}, {step:?} for time {times}");
             if !crash(&image, (*step, times), manner, cut, None) {
                 // It does not come by that often.
@@ -190,11 +237,14 @@ fn game(test: &str, fs: Fs, manner: &str, cut: bool) {
                 image.remount_after_cut();
             }
             let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
-            assert_eq!(overlay.status()["queued"], 0);
+            let status = overlay.status();
+            assert_eq!(status["queued"], 0);
+            sized += examine_verdicts(&status, (&known, one), ((*step, times), &place));
             drop(overlay);
             examine(&image, &place);
         }
     }
+    assert!(sized > 0, "no verdict says how long anything was");
 }
 
 #[test]
@@ -247,7 +297,7 @@ fn content_that_is_synced_survives_a_power_cut() {
     }
     for fs in [Fs::Ext4, Fs::Xfs] {
         let Some(image) = Image::new(test, fs) else { return };
-        fs::write(image.dir().join("old"), fill(LOST, 64 << 10)).unwrap();
+        fs::write(image.dir().join("old"), fill(LOST, LOST_LEN)).unwrap();
         image.remount();
         let mounted = Mounted::new(&image, options("clear", false));
         for name in ["old", "new"] {

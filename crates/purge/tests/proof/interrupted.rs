@@ -27,8 +27,8 @@ struct Ended {
 
 /// Purges paths in a run that is to end when it comes by a step for the `times`-th time.
 fn end_at(paths: &[&Path], (step, times): (Step, usize), faults: &[Fault]) -> Ended {
-    let stop = Cancellation::default();
-    let cancelled = stop.clone();
+    let ending = Cancellation::default();
+    let cancelled = ending.clone();
     let seen = std::sync::atomic::AtomicUsize::new(0);
     plant(faults);
     at_each_step(move |now| {
@@ -36,7 +36,7 @@ fn end_at(paths: &[&Path], (step, times): (Step, usize), faults: &[Fault]) -> En
             cancelled.cancel();
         }
     });
-    let options = RemovalOptions { recursive: true, stop, ..RemovalOptions::default() };
+    let options = RemovalOptions { recursive: true, stop: ending, ..RemovalOptions::default() };
     let mut removal = Removal::new(RemovalOptions { method: "d".parse().unwrap(), ..options });
     for path in paths {
         removal.purge(path).unwrap();

@@ -30,6 +30,8 @@ mod overlay;
 mod recorded;
 mod refusals;
 mod room;
+mod shared;
 mod times;
+mod unopened;
 #[cfg(feature = "faults")]
 mod witness;
