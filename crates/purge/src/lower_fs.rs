@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
@@ -89,6 +90,7 @@ pub struct LowerFs {
     /// Path of the block device, if there is one of its own.
     pub device: Option<PathBuf>,
     raw: Option<File>,
+    values: Mutex<()>,
 }
 
 /// A type of file system as its number says it.
@@ -174,6 +176,7 @@ impl LowerFs {
             has_other_device: options.is_some_and(|options| options.contains("rtdev=")),
             device: None,
             raw: None,
+            values: Mutex::default(),
         };
         lower.find_device(number);
         if known.is_some_and(|k| k.name == "ext") {
@@ -281,6 +284,13 @@ impl LowerFs {
             Some(device) if self.is_ext() && self.puts_in_place() => Volume::of(device),
             _ => Ok(None),
         }
+    }
+
+    /// Held by whoever changes values of attributes. The last two files that have a block would else
+    /// both leave it to the other, and it would be freed as it was.
+    pub(crate) fn alone_with_values(&self) -> MutexGuard<'_, ()> {
+        // It protects nothing that could be left half done.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a handle means the same file as long as that exists. Those of FAT, whose inodes are
@@ -437,6 +447,7 @@ impl LowerFs {
             has_other_device: false,
             device: None,
             raw: None,
+            values: Mutex::default(),
         }
     }
 }

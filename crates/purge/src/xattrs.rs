@@ -287,11 +287,13 @@ fn in_place(
             Values::of(volume, number)?
         }
     };
+    let alone = lower.alone_with_values();
     let others = match &before {
         Some(before) if !planted(Fault::ValuesMove) => prepare(before)?,
         _ => Vec::new(),
     };
     let changed = change(&others);
+    drop(alone);
     let settled = if matches!(changed, Ok(true)) { owner.settle(lower) } else { Ok(()) };
     // Whatever failed, nobody is to find them.
     remove_all(owner, &others)?;

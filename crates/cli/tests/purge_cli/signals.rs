@@ -87,10 +87,10 @@ fn a_signal_ends_a_run_and_what_is_kept_has_its_name() {
         let mut child = begin("", &[&first, &long, &later]);
         await_overwriting(&mut child, &long);
         send(&child, signal);
-        let (verdicts, ended, text) = end(child);
-        assert_eq!(ended, 128 + number, "{text}");
-        assert_eq!(verdicts.len(), 3, "{text}");
-        assert!(text.contains("interrupted; 3 of 3"), "{text}");
+        let (verdicts, ended, printed) = end(child);
+        assert_eq!(ended, 128 + number, "{printed}");
+        assert_eq!(verdicts.len(), 3, "{printed}");
+        assert!(printed.contains("interrupted; 3 of 3"), "{printed}");
         // Its content and its name are gone, and the journal is not erased, which is said.
         let verdict = &verdicts[0];
         let parts = (&verdict["removed"], &verdict["name"], &verdict["holds"]);
@@ -130,8 +130,8 @@ fn a_name_that_is_taken_meanwhile_stays_taken() {
     await_overwriting(&mut child, &long);
     fs::write(&long, "of somebody else").unwrap();
     send(&child, Signal::INT);
-    let (verdicts, code, text) = end(child);
-    assert_eq!(code, 130, "{text}");
+    let (verdicts, code, printed) = end(child);
+    assert_eq!(code, 130, "{printed}");
     assert_eq!(fs::read_to_string(&long).unwrap(), "of somebody else");
     let names = names(&lower);
     let aside = names.iter().find(|name| *name != "long-name").unwrap();
@@ -152,8 +152,8 @@ fn an_ignored_signal_ends_nothing() {
     let mut child = begin("HUP", &[&long]);
     await_overwriting(&mut child, &long);
     send(&child, Signal::HUP);
-    let (verdicts, code, text) = end(child);
-    assert_eq!((code, &verdicts[0]["holds"]), (0, &true.into()), "{text}");
+    let (verdicts, code, printed) = end(child);
+    assert_eq!((code, &verdicts[0]["holds"]), (0, &true.into()), "{printed}");
 }
 
 /// Nobody has to read the verdicts.

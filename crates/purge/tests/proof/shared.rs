@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
@@ -13,11 +13,14 @@ use tacita_vfs::Posix;
 use tacita_vfs::posix::Caller;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, all, run, turn};
 use crate::overlay::options;
 
 const LOST: &str = "LOST-Shared-m-";
 const ATTRIBUTE: &str = "LOST-SharedName-m-";
+
+/// As many verdicts as are remembered.
+const PAIRS: usize = 16;
 
 /// How the files are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +121,56 @@ fn what_another_file_keeps_is_told_of() {
         let verdicts = delete(&image, &[last], manner);
         assert_eq!(verdicts[0]["holds"], true, "{manner:?}: {:#}", verdicts[0]);
         assert_eq!(is_left(&image), (false, false), "{manner:?}");
+    }
+}
+
+/// Pairs of files with one block, of which both are deleted at the same time; how many of their verdicts
+/// say that a value is left, and whether one is.
+fn side_by_side(test: &str) -> Option<(usize, bool)> {
+    let image = Image::new(test, Fs::Ext4)?;
+    for folder in ["left", "right"] {
+        fs::create_dir(image.dir().join(folder)).unwrap();
+        for pair in 0..PAIRS {
+            let path = image.dir().join(format!("{folder}/{pair}"));
+            fs::write(&path, "x").unwrap();
+            let value = fill(&format!("{LOST}{pair}-"), 1500);
+            setxattr(&path, "user.note", &value, XattrFlags::CREATE).unwrap();
+        }
+    }
+    image.remount();
+    // With several passes the thread that deletes does all of it.
+    let overlay = Overlay::open(&image.dir(), options("e", false)).unwrap();
+    let posix = Posix::new(overlay, Arc::new(System));
+    let begin = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for folder in ["left", "right"] {
+            let (posix, begin) = (&posix, &begin);
+            scope.spawn(move || {
+                let (folder, _) = posix.lookup(posix.root(), folder.as_ref()).unwrap();
+                for pair in 0..PAIRS {
+                    begin.wait();
+                    let name = pair.to_string();
+                    posix.unlink(Caller::default(), folder, name.as_ref()).unwrap();
+                }
+            });
+        }
+    });
+    posix.file_system().finish().unwrap();
+    let status = posix.file_system().status();
+    let verdicts = status["last"].as_array().unwrap();
+    let told = verdicts.iter().filter(|verdict| verdict["attributes"] != "done").count();
+    drop(posix);
+    Some((told, is_left(&image).0))
+}
+
+/// Without a lock a value is left once in some hundred pairs.
+#[test]
+fn two_files_leave_their_block_one_after_the_other() {
+    let _turn = turn();
+    let test = "two_files_leave_their_block_one_after_the_other";
+    for _ in 0..if all() { 60 } else { 3 } {
+        let Some(seen) = side_by_side(test) else { return };
+        assert_eq!(seen, (0, false));
     }
 }
 
