@@ -15,6 +15,7 @@ pub mod faults;
 mod gcm;
 mod key;
 mod locked;
+mod mapping;
 mod noise;
 mod one_time;
 mod password;

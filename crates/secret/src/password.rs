@@ -3,11 +3,12 @@
 
 use std::fmt;
 
-use argon2::{Algorithm, Argon2, Error, Params, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use zeroize::Zeroizing;
 
 use crate::Key;
 use crate::key::KEY_LEN;
+use crate::mapping::Mapping;
 
 /// Memory in KiB, passes and lanes: 256 MiB, about half a second.
 const COST: (u32, u32, u32) = (256 << 10, 3, 1);
@@ -55,14 +56,30 @@ impl Password {
         let (memory, passes, lanes) = COST;
         let params =
             Params::new(memory, passes, lanes, Some(KEY_LEN)).expect("within Argon2's bounds");
+        let mut memory = Memory::of(params.block_count()).ok_or(NoMemory)?;
         let mut key = Zeroizing::new([0; KEY_LEN]);
-        let stretched = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-            .hash_password_into(&self.0, salt, &mut *key);
-        if stretched == Err(Error::OutOfMemory) {
-            return Err(NoMemory);
-        }
-        stretched.expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into_with_memory(&self.0, salt, &mut *key, &mut memory)
+            .expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
         Ok(Key::take(&mut key))
+    }
+}
+
+/// What Argon2 works in.
+struct Memory(Mapping);
+
+impl Memory {
+    /// Room for so many blocks; `None` if the system has none.
+    fn of(blocks: usize) -> Option<Self> {
+        Mapping::zeroed(blocks * Block::SIZE).map(|mapping| Self(mapping.in_huge_pages()))
+    }
+}
+
+impl AsMut<[Block]> for Memory {
+    #[allow(unsafe_code, reason = "JUSTIFICATION: bytes are seen as blocks")]
+    fn as_mut(&mut self) -> &mut [Block] {
+        // SAFETY: a block is an array of numbers: any bytes are one. A mapping begins where a page does.
+        unsafe { self.0.align_to_mut().1 }
     }
 }
 

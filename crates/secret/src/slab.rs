@@ -10,9 +10,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous};
-
 use crate::faults::{Fault, planted};
+use crate::mapping::Mapping;
 
 /// Places that are mapped at once.
 const PLACES: usize = 1024;
@@ -53,21 +52,9 @@ impl Free {
         self.0.pop().expect("there are some now")
     }
 
-    #[allow(unsafe_code, reason = "JUSTIFICATION: mapping and locking have no safe form")]
+    #[allow(unsafe_code, reason = "JUSTIFICATION: the mapping is handed out in places")]
     fn map(&mut self) {
-        let len = PLACES * PLACE_LEN;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping, wherever the system has room for it.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
-        let Some(start) = start.ok().and_then(NonNull::new) else {
-            std::alloc::handle_alloc_error(std::alloc::Layout::new::<[Bytes; PLACES]>());
-        };
-        // SAFETY: the range is that of the mapping; neither changes a byte. Where the limit of
-        // locked memory is reached keys still work.
-        unsafe {
-            let _ = mlock(start.as_ptr(), len);
-            let _ = madvise(start.as_ptr(), len, Advice::LinuxDontDump);
-        }
+        let start = Mapping::needed(PLACES * PLACE_LEN).lock().leak();
         // SAFETY: all of them lie within the mapping.
         self.0.extend((0..PLACES).rev().map(|n| unsafe { start.cast::<Bytes>().add(n) }));
     }
