@@ -56,6 +56,11 @@ impl Error {
         Self { kind, context: context.into(), source: Some(source) }
     }
 
+    /// The same with what lies beneath.
+    pub(crate) fn because(self, source: io::Error) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
     /// What went wrong, for `match`.
     pub const fn kind(&self) -> Kind {
         self.kind

@@ -96,8 +96,8 @@ impl FileOptions {
     ///
     /// # Errors
     /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
-    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it cannot be
-    /// written, also for a raw device that only fails at the first write;
+    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it could be
+    /// opened for reading only, also for a raw device that only fails at the first write;
     /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`].
     pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
@@ -197,10 +197,7 @@ impl FileOptions {
             .truncate(false)
             .custom_flags(flags.bits().cast_signed())
             .open(path)
-            .map_err(|e| match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-                Some(rustix::io::Errno::BUSY) => in_use(path),
-                _ => Error::from_io(format!("cannot open {}", path.display()), e),
-            })?;
+            .map_err(|e| cannot_open(path, access, e))?;
         let kind = file.metadata().map(|meta| meta.file_type());
         if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
             let text = format!("{} is neither a file nor a block device", path.display());
@@ -541,6 +538,25 @@ impl Bounce {
         let result = transfer(&mut buf);
         idle().push(buf);
         result
+    }
+}
+
+/// Why it was not opened: busy, or not to be written, or out of reach.
+fn cannot_open(path: &Path, access: Access, error: io::Error) -> Error {
+    // A pipe without a writer would make everybody wait.
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let can_be_read = || {
+        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).is_ok()
+    };
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => in_use(path),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            if access == Access::ReadWrite && can_be_read() =>
+        {
+            let text = format!("cannot open {} for writing", path.display());
+            Error::new(Kind::ReadOnly, text).because(error)
+        }
+        _ => Error::from_io(format!("cannot open {}", path.display()), error),
     }
 }
 

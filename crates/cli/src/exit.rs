@@ -79,12 +79,28 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::Exists => failure.with_remedy(
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
-        tacita_block::Kind::ReadOnly => {
-            failure.with_remedy("make it writable (a device by `blockdev --setrw`)")
-        }
+        tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
         _ => failure,
     }
 }
+
+/// A failure of opening the device or file under an image; `reading` says what does where it can only
+/// be read.
+pub(crate) fn of_opening(
+    path: &std::path::Path,
+    error: &tacita_block::Error,
+    reading: &str,
+) -> Failure {
+    let failure = of_device(path, error);
+    if error.kind() != tacita_block::Kind::ReadOnly {
+        return failure;
+    }
+    failure.with_remedy(format!("{MAKE_WRITABLE}, or {reading}"))
+}
+
+/// What makes a file or device writable.
+const MAKE_WRITABLE: &str = "make it writable (by its mode, `chattr -i`, `mount -o remount,rw` of what it \
+                             lies on, or a device by `blockdev --setrw`)";
 
 /// A password takes more memory than there is: `text` says how much.
 pub(crate) fn no_memory(text: String) -> Failure {
@@ -143,10 +159,8 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::Busy => {
             Failure::new(BUSY, text).with_remedy("is it mounted? `tacita umount DIR` first")
         }
-        Kind::ReadOnly => Failure::new(DEVICE, text).with_remedy(
-            "make it writable (by its mode, `chattr -i`, or `mount -o remount,rw` of what it lies on), or mount \
-             it for reading: `-o ro`",
-        ),
+        Kind::ReadOnly => Failure::new(DEVICE, text)
+            .with_remedy(format!("{MAKE_WRITABLE}, or mount it for reading: `-o ro`")),
         Kind::OutOfRange => Failure::usage(text),
         Kind::NoSpace => Failure::new(NO_SPACE, text),
         Kind::Corrupt => Failure::new(DEVICE, text)

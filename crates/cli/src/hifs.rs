@@ -5,7 +5,6 @@ mod facts;
 mod map_view;
 mod mount;
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,17 +38,8 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 /// Opens an image, locked. With `random` it is to be read in no order.
 fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) -> Outcome<Hifs> {
     let device = FileOptions::new(4096).random(random).open(image, access);
-    let device = device.map_err(|e| {
-        let failure = exit::of_device(image, &e);
-        // A file may be kept from being written by its mode alone.
-        let can_be_read = access == Access::ReadWrite && File::open(image).is_ok();
-        match e.kind() {
-            tacita_block::Kind::ReadOnly | tacita_block::Kind::Unavailable if can_be_read => {
-                failure.with_remedy("`-o ro` mounts it for reading")
-            }
-            _ => failure,
-        }
-    })?;
+    let device =
+        device.map_err(|e| exit::of_opening(image, &e, "mount it for reading: `-o ro`"))?;
     options.read_only |= access == Access::ReadOnly;
     let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
     if let Some(warning) = hifs.warning() {

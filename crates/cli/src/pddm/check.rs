@@ -9,7 +9,7 @@ use tacita_block::{Access, BlockDevice};
 use tacita_pddm::{Level, Options, Session, Unlock, examine};
 use tacita_secret::Password;
 
-use super::{failure, name_of, only_if_wanted, open_device};
+use super::{failure, name_of, only_if_wanted, open_device_or};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -19,7 +19,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         unreachable!("called for check");
     };
     let access = if *repair { Access::ReadWrite } else { Access::ReadOnly };
-    let device = open_device(path, access)?;
+    let device = open_device_or(path, access, "check it without `--repair`")?;
     let password = password.read("Password")?;
     if *repair {
         repair_what_is_public(path, &device, &password, *public_only)?;

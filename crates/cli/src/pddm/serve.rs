@@ -13,7 +13,7 @@ use tacita_secret::Password;
 
 use super::control::{Ending, Opened};
 use super::serving::{Call, Serving};
-use super::{failure, name_of, open_device};
+use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -60,7 +60,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     keep_memory_private();
     let mut interrupts = Interrupts::watch()?;
     let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = open_device(path, access)?;
+    let device = open_device_or(path, access, "open it for reading: `--read-only`")?;
     let options = Options {
         read_only: *read_only,
         public_only: *public_only,

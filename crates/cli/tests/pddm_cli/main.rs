@@ -7,6 +7,7 @@ mod bench;
 mod closing;
 mod commands;
 mod failing;
+mod protected;
 
 use std::fs;
 use std::path::{Path, PathBuf};
