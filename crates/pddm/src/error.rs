@@ -13,8 +13,7 @@ pub enum Kind {
     Geometry,
     /// Wrong password, no such volume or a damaged superblock: which of them is not told.
     NoVolume,
-    /// Everything opened with the password is as it should be, but the device is shorter than it
-    /// was.
+    /// The device is shorter than its superblock says, whatever the password.
     TooShort,
     /// The device failed, is busy or cannot be opened; the source tells more.
     Device,

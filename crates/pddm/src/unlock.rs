@@ -134,6 +134,20 @@ pub(crate) struct Wanted {
     pub(crate) search: bool,
 }
 
+/// Refuses a device that has been cut short. Anybody can see that, so it is said before a password is
+/// tried: the same whatever that would open.
+fn check_length(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()> {
+    let (here, wanted) = (shape(device)?, geometry.device_blocks());
+    if here >= wanted {
+        return Ok(());
+    }
+    let text = format!(
+        "the device is shorter than its superblock says: {here} blocks of {wanted}; nothing has \
+         been changed"
+    );
+    Err(Error::new(Kind::TooShort, text))
+}
+
 /// The highest volume that the password opens, and all below it.
 pub(crate) fn unlock(
     device: &Arc<dyn BlockDevice>,
@@ -141,29 +155,22 @@ pub(crate) fn unlock(
     wanted: Wanted,
 ) -> Result<Opened> {
     let superblock = read_superblock(&**device)?;
+    if let Some(superblock) = &superblock {
+        check_length(&**device, &superblock.geometry)?;
+    }
     let salt = superblock.as_ref().map_or([0; 32], |superblock| superblock.salt);
     let wrap = with.wrap(&salt)?;
     let superblock = superblock.ok_or_else(no_volume)?;
     let geometry = superblock.geometry;
-    let here = shape(&**device)?;
     let log = |public: Key| Log { device: Arc::clone(device), geometry, public };
-    let (log, mut found) = match superblock.master(&wrap) {
-        Some(master) => (log(master), None),
-        None if here < geometry.device_blocks() => return Err(no_volume()),
-        None => {
-            let all = 0..geometry.units();
-            let cell = find_cell(&log(Key::take(&mut [0; 32])), &wrap, all)?;
-            let (level, keys, master) = cell.ok_or_else(no_volume)?;
-            (log(master), Some((level, keys)))
-        }
+    let (log, mut found) = if let Some(master) = superblock.master(&wrap) {
+        (log(master), None)
+    } else {
+        let all = 0..geometry.units();
+        let cell = find_cell(&log(Key::take(&mut [0; 32])), &wrap, all)?;
+        let (level, keys, master) = cell.ok_or_else(no_volume)?;
+        (log(master), Some((level, keys)))
     };
-    if here < geometry.device_blocks() {
-        let text = format!(
-            "the device has {here} blocks, but had {} at init; nothing has been changed",
-            geometry.device_blocks()
-        );
-        return Err(Error::new(Kind::TooShort, text));
-    }
     let hidden = found.as_ref().map(|(level, keys)| (*level, &keys.master));
     let end = find_end(&log, hidden)?;
     if found.is_none() {

@@ -98,6 +98,37 @@ fn a_loop_device_is_the_file_behind_it() {
     assert_eq!(seen, [(Some(0), Some(5), Some(5), true); 2]);
 }
 
+/// What anybody can see of a device is told whatever the password is of, and of nothing: the same.
+#[test]
+fn a_device_that_was_cut_short_says_so_to_every_password() {
+    let mut seen = Vec::new();
+    for hidden in [&[][..], &["hidden"]] {
+        let bench = Bench::new("a_device_that_was_cut_short_says_so_to_every_password");
+        bench.init("16M", hidden, &["--heartbeat", "0"]);
+        let device = bench.path("device");
+        let file = fs::OpenOptions::new().write(true).open(&device).unwrap();
+        file.set_len(12 << 20).unwrap();
+        for password in ["public", "hidden", "wrong"] {
+            let (password, new) = (bench.path(password), bench.path("second"));
+            let on = |command: &str, more: &[&str]| {
+                let arguments = ["pddm", command, &device, "--password-file", &password];
+                expect(4, &tacita(&[&arguments[..], more].concat())).replace(&bench.path(""), "")
+            };
+            seen.push([
+                on("open", &["--nbd", &bench.path("socket")]),
+                on("passwd", &["--new-password-file", &new]),
+                on("check", &[]),
+                on("sweep", &["--public-only"]),
+            ]);
+        }
+    }
+    for said in &seen[0] {
+        let wanted = ["shorter than its superblock says: 3072 blocks of 4096", "the whole device"];
+        assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+    }
+    assert!(seen.iter().all(|said| *said == seen[0]), "{seen:?}");
+}
+
 /// A lost copy of the superblock is named, and written again by a sweep and by `check --repair`,
 /// whatever is hidden.
 #[test]

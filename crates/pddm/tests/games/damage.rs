@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Fault, FaultDevice};
 use tacita_pddm::examine::examine;
-use tacita_pddm::{Kind, Level, Options, Session, Unlock, change_password};
+use tacita_pddm::{Error, Kind, Level, Options, Session, Unlock, change_password};
 use tacita_secret::Key;
 
 use crate::devices::{
@@ -34,9 +34,17 @@ fn device_of(image: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(FaultDevice::from_bytes(image.to_vec(), 4096).unwrap())
 }
 
-fn kind_of(image: &[u8], level: u8) -> Option<Kind> {
+fn opened(image: &[u8], level: u8) -> Result<Session, Error> {
     let options = Options { entropy: entropy(3, 3), ..Options::default() };
-    Session::open(&device_of(image), Unlock::Wrap(&wrap(level)), options).err().map(|e| e.kind())
+    Session::open(&device_of(image), Unlock::Wrap(&wrap(level)), options)
+}
+
+fn kind_of(image: &[u8], level: u8) -> Option<Kind> {
+    opened(image, level).err().map(|e| e.kind())
+}
+
+fn text_of(image: &[u8], level: u8) -> String {
+    opened(image, level).unwrap_err().to_string()
 }
 
 #[test]
@@ -47,25 +55,22 @@ fn wrong_password_no_volume_and_damage_are_one() {
     let end = no_superblock.len() - BLOCK;
     assert_eq!(kind_of(&no_superblock, 0), None, "the copy is used");
     no_superblock[end..].fill(0);
-    let text = |image: &[u8], level| {
-        let options = Options { entropy: entropy(3, 3), ..Options::default() };
-        let opened = Session::open(&device_of(image), Unlock::Wrap(&wrap(level)), options);
-        opened.unwrap_err().to_string()
-    };
-    let wrong = text(&good, 77);
+    let wrong = text_of(&good, 77);
     assert_eq!(kind_of(&good, 77), Some(Kind::NoVolume));
-    assert_eq!(text(&good, 2), wrong, "no such volume");
-    assert_eq!(text(&no_superblock, 0), wrong, "a damaged superblock");
-    assert_eq!(text(&vec![0; good.len()], 0), wrong, "nothing at all");
+    assert_eq!(text_of(&good, 2), wrong, "no such volume");
+    assert_eq!(text_of(&no_superblock, 0), wrong, "a damaged superblock");
+    assert_eq!(text_of(&vec![0; good.len()], 0), wrong, "nothing at all");
 }
 
 #[test]
 fn a_shorter_device_is_refused() {
     let mut image = example();
     image.truncate(image.len() - 3 * UNIT);
-    assert_eq!(kind_of(&image, 0), Some(Kind::TooShort));
-    // Without the right password nothing is said of it.
-    assert_eq!(kind_of(&image, 9), Some(Kind::NoVolume));
+    // The public password, a hidden one, one of nothing, and a wrong one: the same is said.
+    for level in [0, 1, 2, 77] {
+        assert_eq!(kind_of(&image, level), Some(Kind::TooShort), "{level}");
+        assert_eq!(text_of(&image, level), text_of(&image, 0), "{level}");
+    }
 }
 
 /// Each block of the log, damaged: what lay in it cannot be read, all else can, and `check` names
