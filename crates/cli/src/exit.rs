@@ -84,6 +84,19 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     }
 }
 
+/// A failure of making a file for an image.
+pub(crate) fn of_new_file(path: &std::path::Path, error: &tacita_block::Error) -> Failure {
+    let failure = of_device(path, error);
+    let source = std::error::Error::source(error).and_then(|e| e.downcast_ref::<std::io::Error>());
+    match source.map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::FileTooLarge) => failure.with_remedy(
+            "the file system there, or a limit (`ulimit -f`), lets no file be so long: give a smaller \
+             size, or another place",
+        ),
+        _ => failure,
+    }
+}
+
 /// A failure of opening the device or file under an image; `reading` says what does where it can only
 /// be read.
 pub(crate) fn of_opening(

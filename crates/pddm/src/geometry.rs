@@ -16,6 +16,8 @@ use crate::error::{Error, Kind, Result};
 
 /// Length of a block in bytes, on the device and of every volume.
 pub const BLOCK_LEN: usize = 4096;
+/// So much of a device at most is used: a place has 32 bits.
+pub const DEVICE_LEN_MAX_BYTES: u64 = (BLOCK_LEN as u64) << 32;
 /// Entries of a page of a position map.
 pub(crate) const PAGE_ENTRIES: u32 = 1024;
 /// Most classes of hidden slots; their cells must fit in the header.
@@ -149,7 +151,7 @@ impl Geometry {
             let least = u64::from((UNITS_MIN + 1) * unit + 1) * BLOCK_LEN as u64;
             return refuse(format!("the device is too small: it needs at least {least} bytes"));
         }
-        // What lies beyond 16 TiB is left alone.
+        // What lies beyond the largest device is left alone.
         let units = u32::try_from(units.min(max)).expect("fewer places than 2^32");
         Ok(Self { parameters, device_blocks, units })
     }

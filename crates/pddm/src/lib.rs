@@ -59,7 +59,9 @@ mod writer;
 pub use cost::{Traffic, amplification, hidden_per_public};
 pub use entropy::{Entropy, Source};
 pub use error::{Error, Kind, Result};
-pub use geometry::{BLOCK_LEN, CLASSES_MAX, Geometry, Level, Parameters, Seq};
+pub use geometry::{
+    BLOCK_LEN, CLASSES_MAX, DEVICE_LEN_MAX_BYTES, Geometry, Level, Parameters, Seq,
+};
 pub use heartbeat::Heartbeat;
 pub use init::init;
 pub use password::{change_password, check_new_password};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use tacita_block::size;
+use tacita_pddm::DEVICE_LEN_MAX_BYTES;
 
 use super::span;
 use crate::passwords;
@@ -15,8 +16,8 @@ pub(crate) enum Pddm {
     Init {
         /// File or block device
         device: PathBuf,
-        /// Size of a new file; a device or file that is there is used whole without it
-        #[arg(long, value_parser = size::parse)]
+        /// Size of a new file; a device or file that is there is used whole without it, up to 16 TiB
+        #[arg(long, value_parser = device_size)]
         size: Option<u64>,
         #[command(flatten)]
         shape: Shape,
@@ -39,7 +40,7 @@ pub(crate) enum Pddm {
     /// Show what shapes cost: room, and writes to the device for each write of a program
     Plan {
         /// Size of the device
-        #[arg(long, value_parser = size::parse, default_value = "64G")]
+        #[arg(long, value_parser = device_size, default_value = "64G")]
         size: u64,
         #[command(flatten)]
         shape: Shape,
@@ -139,6 +140,10 @@ pub(crate) enum Pddm {
         #[arg(long)]
         json: bool,
     },
+}
+
+fn device_size(text: &str) -> Result<u64, String> {
+    size::parse_up_to(text, DEVICE_LEN_MAX_BYTES)
 }
 
 /// What becomes of hidden data that is not on the device yet.

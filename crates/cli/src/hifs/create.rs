@@ -169,7 +169,7 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
 /// Makes an empty image, which has no name yet if it is a file.
 fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, Arc<FileDevice>)> {
     let raw = is_raw(image);
-    let refuse = |e: &tacita_block::Error| exit::of_device(image, e);
+    let refuse = |e: &tacita_block::Error| exit::of_new_file(image, e);
     if !shape.force {
         refuse_what_is_in_use(image)?;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, size};
-use tacita_pddm::{Entropy, Geometry, Parameters, Unlock, init};
+use tacita_pddm::{DEVICE_LEN_MAX_BYTES, Entropy, Geometry, Parameters, Unlock, init};
 use tacita_secret::Password;
 
 use super::{failure, name_of, shape};
@@ -62,17 +62,23 @@ fn report(path: &Path, geometry: &Geometry, json: bool) -> Outcome<()> {
     let bytes = |level| u64::from(geometry.volume_blocks(level)) * 4096;
     let volumes: Vec<_> = geometry.levels().map(|level| (name_of(level), bytes(level))).collect();
     let parts = volumes.iter().map(|(name, bytes)| format!("{name} {}", size::show(*bytes)));
+    let device_len = geometry.device_blocks() * 4096;
+    let unused = if device_len > DEVICE_LEN_MAX_BYTES {
+        format!(" ({} of it are used)", size::show(DEVICE_LEN_MAX_BYTES))
+    } else {
+        String::new()
+    };
     let text = format!(
-        "{}: {} device, {} units of {}; room for {}\n",
+        "{}: {} device{unused}, {} units of {}; room for {}\n",
         path.display(),
-        size::show(geometry.device_blocks() * 4096),
+        size::show(device_len),
         geometry.units(),
         size::show(u64::from(geometry.unit_blocks()) * 4096),
         parts.collect::<Vec<_>>().join(", ")
     );
     let room = volumes.iter().map(|(name, bytes)| json!({ "name": name, "bytes": bytes }));
     let value = json!({
-        "device_bytes": geometry.device_blocks() * 4096,
+        "device_bytes": device_len,
         "units": geometry.units(),
         "unit_bytes": u64::from(geometry.unit_blocks()) * 4096,
         "room": room.collect::<Vec<_>>(),
@@ -126,7 +132,7 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     if !path.exists() {
         let size = size.unwrap_or_default();
         let made = FileOptions::new(4096).create_unpublished(path, size);
-        return Ok(Arc::new(made.map_err(failed)?));
+        return Ok(Arc::new(made.map_err(|e| exit::of_new_file(path, &e))?));
     }
     let device = FileDevice::open(path, Access::ReadWrite, 4096).map_err(failed)?;
     let here = device.geometry();

@@ -98,6 +98,32 @@ fn a_loop_device_is_the_file_behind_it() {
     assert_eq!(seen, [(Some(0), Some(5), Some(5), true); 2]);
 }
 
+/// One message for all sizes beyond what a device can use, and a remedy where a file cannot be so long.
+#[test]
+fn too_large_sizes_name_the_limit() {
+    let bench = Bench::new("too_large_sizes_name_the_limit");
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let init = ["pddm", "init", &device, "--password-file", &public, "--size"];
+    let beyond = ["17592186044417", "17T", "8388608T", "16777216T", "99999999999999999999999T"];
+    for size in beyond {
+        for command in [&init[..], &["pddm", "plan", "--size"]] {
+            let said = expect(2, &tacita(&[command, &[size]].concat()));
+            assert!(said.contains("'--size <SIZE>': too large: 16.0 TiB at most"), "{said}");
+        }
+        assert!(!fs::exists(&device).unwrap(), "{size}");
+    }
+    expect(0, &tacita(&["pddm", "plan", "--size", "16T"]));
+    if skip_without("too_large_sizes_name_the_limit", &["prlimit"]) {
+        return;
+    }
+    let mut limited = Command::new("prlimit");
+    limited.args(["--fsize=8388608", env!("CARGO_BIN_EXE_tacita")]);
+    let output = limited.args(init).arg("16M").stdin(Stdio::null()).output().unwrap();
+    let said = expect(4, &output);
+    assert!(said.contains("File too large") && said.contains("give a smaller size"), "{said}");
+    assert!(!fs::exists(&device).unwrap());
+}
+
 /// What anybody can see of a device is told whatever the password is of, and of nothing: the same.
 #[test]
 fn a_device_that_was_cut_short_says_so_to_every_password() {
