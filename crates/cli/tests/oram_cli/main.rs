@@ -115,6 +115,22 @@ fn a_server_serves_and_tells_of_itself() {
     }
 }
 
+/// A scheme that there is not is refused, and the one that there is is named.
+#[test]
+fn a_scheme_that_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, key) = (folder.path().join("store"), folder.path().join("key"));
+    let init = ["oram", "init", text(&store), "--key", text(&key), "--blocks", "600"];
+    for command in [&init[..], &["oram", "plan", "--blocks", "600"]] {
+        let output = tacita(&[command, &["--scheme", "ring"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("'ring'") && said.contains("[possible values: pd]"), "{said}");
+        assert!(!store.exists() && !key.exists(), "{said}");
+    }
+    assert!(tacita(&[&init[..], &["--scheme", "pd"]].concat()).status.success());
+}
+
 #[test]
 fn what_cannot_be_served_is_named() {
     let folder = tempfile::tempdir().unwrap();
