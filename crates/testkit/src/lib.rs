@@ -12,6 +12,7 @@ pub mod own_memory;
 pub mod s3_server;
 pub mod second_reader;
 pub mod simulation;
+pub mod strace;
 pub mod watchdog;
 
 pub use environment::{env_number, skip_without};

@@ -242,7 +242,8 @@ pub(super) fn told(path: &Path, report: tacita_dnefs::Result<EraseReport>) -> Ou
                 "{}: a block went bad while it was erased: its content may be left",
                 path.display()
             ),
-        ));
+        )
+        .with_remedy("look for it with `tacita dnefs dump`; only the end of the chip is sure"));
     }
     Ok(())
 }

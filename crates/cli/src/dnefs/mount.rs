@@ -10,7 +10,7 @@ use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_dnefs::{
-    Dnefs, Policy, Protection, PurgeScope, Purger, make_ephemeral, read_superblock,
+    Dnefs, Kind, Policy, Protection, PurgeScope, Purger, make_ephemeral, read_superblock,
 };
 use tacita_flash::Volume;
 use tacita_vfs::Posix;
@@ -61,6 +61,17 @@ fn of_volume(error: &tacita_dnefs::Error) -> Failure {
     exit::of_dnefs(Path::new("the volume"), error)
 }
 
+/// A purge that has failed, to whoever has asked for it.
+fn of_purge(error: &tacita_dnefs::Error) -> Failure {
+    let failure = of_volume(error);
+    match error.kind() {
+        Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(
+            "what was deleted may still be decrypted: see to what the volume lies on, and purge again",
+        ),
+        _ => failure,
+    }
+}
+
 /// What a mount is asked from outside.
 struct Mounted {
     posix: Weak<Posix<Dnefs>>,
@@ -98,7 +109,7 @@ impl Service for Mounted {
                 )
                 .with_remedy("unmount it, and mount it without `-o ro`"));
             }
-            posix.file_system().purge(self.scope).map_err(|e| of_volume(&e))
+            posix.file_system().purge(self.scope).map_err(|e| of_purge(&e))
         };
         match request.word.as_str() {
             "sync" if read_only => reply.answer(status::synced(posix.sync())),
@@ -208,12 +219,14 @@ fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {
     if dnefs.keys_waiting() == 0 {
         return;
     }
-    match dnefs.purge(scope).map_err(|e| e.to_string()) {
+    match dnefs.purge(scope) {
         Ok(receipt) => {
             if let Err(failure) = receipts::complete(receipt.is_complete()) {
                 log::error!("purge: {}", failure.text());
             }
         }
+        // That has been said where it happened, once.
+        Err(e) if matches!(e.kind(), Kind::Device | Kind::Poisoned) => {}
         Err(e) => log::error!("purge: {e}: what was deleted may still be decrypted"),
     }
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::bench::{Bench, Mounted, fail, kill, status_of, succeed};
+use tacita_testkit::strace::{Watched, cannot_trace};
+
+use crate::bench::{Bench, Mounted, fail, kill, status_of, succeed, tacita};
 
 /// The one message of a mount that has this in it.
 pub(crate) fn told_once(dir: &str, what: &str) -> String {
@@ -71,4 +73,77 @@ fn what_cannot_be_read_is_told_once() {
     let said = told_once(&dir, "cannot be read");
     assert!(said.contains("tacita dnefs check"), "{said}");
     kill(&dir);
+}
+
+/// A block that cannot be erased is bad from then on, and whoever purges is told what may be left.
+#[test]
+fn a_block_that_cannot_be_erased_is_told() {
+    let test = "a_block_that_cannot_be_erased_is_told";
+    if cannot_trace(test) {
+        return;
+    }
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
+    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+    write(&guard.join("file")).unwrap();
+    fs::remove_file(guard.join("file")).unwrap();
+    let failing = Watched::attach(&status_of(&dir)["pid"].to_string(), "fallocate", "error=EIO");
+    let said = fail(1, &["dnefs", "purge", &dir]);
+    drop(failing);
+    let wanted = ["went bad while it was erased", "keys of deleted nodes", "`tacita dnefs audit`"];
+    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+    let receipt = succeed(&["dnefs", "receipt", &dir, "--json"]);
+    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    assert_eq!(receipt["complete"], false, "{receipt}");
+    tacita(&["umount", &dir]);
+    let said = tacita(&["dnefs", "check", &volume]);
+    assert!(said.status.success(), "{said:?}");
+}
+
+/// Each sync of a purge fails: whoever has asked is told what that means and what to do, and so is the log,
+/// once, whether it is at the keys, at what they have replaced, or at the receipt.
+#[test]
+fn a_purge_that_fails_says_what_is_left_and_what_to_do() {
+    let test = "a_purge_that_fails_says_what_is_left_and_what_to_do";
+    if cannot_trace(test) {
+        return;
+    }
+    let mut at_the_erase = 0;
+    for time in 1.. {
+        let mounted = Bench::mounted(test, &["--size", "8M"], &["--purge-every", "0"]);
+        let Some(Mounted { bench: _bench, guard, dir, .. }) = mounted else { return };
+        write(&guard.join("file")).unwrap();
+        fs::remove_file(guard.join("file")).unwrap();
+        succeed(&["sync", &dir]);
+        let daemon = status_of(&dir)["pid"].to_string();
+        write(&guard.join("other")).unwrap();
+        fs::remove_file(guard.join("other")).unwrap();
+        let failing = Watched::attach(&daemon, "fdatasync", &format!("error=EIO:when={time}+"));
+        let purge = tacita(&["dnefs", "purge", &dir]);
+        if purge.status.success() {
+            drop(failing);
+            succeed(&["umount", &dir]);
+            break;
+        }
+        assert_eq!(purge.status.code(), Some(4), "{purge:?}");
+        let said = String::from_utf8_lossy(&purge.stderr).into_owned();
+        assert!(said.contains("Input/output error"), "{said}");
+        let told = told_once(&dir, "Input/output error");
+        let remedy = "what was deleted may still be decrypted: see to what the volume lies on, and \
+                      purge again";
+        let is_erase = told.contains(remedy);
+        assert!(is_erase || told.contains("unmount, and mount again"), "{told}");
+        assert!(!is_erase || said.contains(remedy), "{time}: {said}");
+        // Told to do it again it does, and says nothing more until then.
+        fail(4, &["dnefs", "purge", &dir]);
+        assert_eq!(told_once(&dir, "Input/output error"), told);
+        drop(failing);
+        if is_erase {
+            at_the_erase += 1;
+            succeed(&["dnefs", "purge", &dir]);
+            succeed(&["umount", &dir]);
+        } else {
+            kill(&dir);
+        }
+    }
+    assert!(at_the_erase > 0, "no sync of an erase has failed");
 }

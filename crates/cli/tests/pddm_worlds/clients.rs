@@ -1,6 +1,6 @@
 //! Clients from outside: qemu-io over NBD, fio and ext4 on loop devices.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use tacita_testkit::history::Rng;
 
@@ -99,14 +99,4 @@ pub(crate) fn fio(device: &str, seed: u64) -> Output {
     ]);
     fio.arg(format!("--filename={device}"));
     fio.stdin(Stdio::null()).output().unwrap()
-}
-
-/// A child process that ends with the test.
-pub(crate) struct Ends(pub(crate) Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,10 +1,8 @@
 //! Commands that are killed in the middle of what they write, at the same system call in all worlds.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use tacita_testkit::strace::{Watched, cannot_trace};
 
-use crate::clients::Ends;
-use crate::judge::{alike, cannot, cannot_trace};
+use crate::judge::{alike, cannot};
 use crate::world::{Endpoint, World, by_hand, play};
 
 /// What ends a process when one of its threads comes to a system call for the so-manieth time.
@@ -85,26 +83,12 @@ fn others(world: &mut World, seed: u64) {
     let mut open = world.open(&own, &[]);
     world.traffic(&mut open, seed * 100 + 8);
     let pid = open.daemon.id().to_string();
-    let attached = attach(&pid, "pwrite64", 2);
+    let attached = Watched::attach(&pid, "pwrite64", "error=EIO:signal=KILL:when=2");
     world.public(&["close", "--sweep", &endpoint]);
     drop(attached);
     world.gone(open, false);
     world.public(&["check", &device, "--password-file", &public, "--json"]);
     world.copy();
-}
-
-/// Kills a process that runs already; returns when it is watched.
-fn attach(pid: &str, call: &str, time: u32) -> Ends {
-    let inject = format!("inject={call}:error=EIO:signal=KILL:when={time}");
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-o", "/dev/null", "-p", pid, "-e", &format!("trace={call}")]);
-    strace.args(["-e", &inject]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut strace = Ends(strace.spawn().unwrap());
-    let mut said = BufReader::new(strace.0.stderr.take().unwrap()).lines();
-    said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached"))).unwrap().unwrap();
-    // It goes on saying what it attaches to.
-    std::thread::spawn(move || said.for_each(drop));
-    strace
 }
 
 #[test]

@@ -51,16 +51,6 @@ pub(crate) fn cannot(test: &str, programs: &[&str]) -> bool {
     !missing.is_empty()
 }
 
-/// Whether nothing can be traced here; says so loudly.
-pub(crate) fn cannot_trace(test: &str) -> bool {
-    let traced = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
-    let can = traced.is_ok_and(|output| output.status.success());
-    if !can {
-        eprintln!("SKIPPED: {test}: strace is not installed, or may not trace");
-    }
-    !can
-}
-
 /// Whether this is not root; says so loudly.
 pub(crate) fn not_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

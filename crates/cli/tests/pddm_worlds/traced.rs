@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::judge::{cannot, cannot_trace};
+use tacita_testkit::strace::cannot_trace;
+
+use crate::judge::cannot;
 use crate::world::{Endpoint, Hidden, World, play};
 
 const CALLS: &str = "trace=write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync_file_range,\
