@@ -1,5 +1,5 @@
-//! Files behind loop devices: whoever has the device has the file, and another process may come to it
-//! by its name, or by another loop device.
+//! What else a device is: the file behind a loop device, the disk that a partition is of. Whoever has the
+//! device has that, and another process may come to it by its name, or by another device.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -24,10 +24,11 @@ const SIZE_LIMIT: usize = 4;
 /// Loop devices on loop devices that are followed.
 const DEPTH_MAX: usize = 8;
 
-/// Locks of the files behind a loop device; none behind anything else.
+/// Locks of the files behind a loop device, and of the disk of a partition; none of anything else.
 #[derive(Debug, Default)]
 pub(crate) struct BackingLock {
     _files: Vec<File>,
+    _disk: Option<File>,
 }
 
 impl BackingLock {
@@ -37,12 +38,21 @@ impl BackingLock {
     /// A partition, or a loop device that shows a part of the file only, shares the file with those of
     /// other parts: the part is locked for itself, and the whole file against those who want all of it.
     ///
-    /// A file that cannot be opened by its name (it was deleted, lies in another mount namespace, or
+    /// The disk of a partition is locked shared, as others do who use one: those of other partitions are
+    /// let in, and nobody writes to all of it.
+    ///
+    /// What cannot be opened by its name (a file that was deleted, lies in another mount namespace, or
     /// belongs to somebody else) is left alone.
     ///
     /// # Errors
-    /// The file that is in use.
+    /// The file or disk that is in use.
     pub(crate) fn take(device: &File, access: Access) -> Result<Self, PathBuf> {
+        let disk = match disk_of(device) {
+            Some((path, disk)) if is_taken(&disk, FlockOperation::NonBlockingLockShared) => {
+                return Err(path);
+            }
+            disk => disk.map(|(_, disk)| disk),
+        };
         let mut files: Vec<File> = Vec::new();
         while files.len() < DEPTH_MAX {
             let Some(backing) = Backing::of(files.last().unwrap_or(device)) else { break };
@@ -52,7 +62,7 @@ impl BackingLock {
             }
             files.push(file);
         }
-        Ok(Self { _files: files })
+        Ok(Self { _files: files, _disk: disk })
     }
 }
 
@@ -68,9 +78,7 @@ struct Backing {
 impl Backing {
     /// `None` if it is no loop device, or has no file.
     fn of(device: &File) -> Option<Self> {
-        let meta = device.metadata().ok().filter(|meta| meta.file_type().is_block_device())?;
-        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let own = described(device)?;
         let (mut path, start) = if let Ok(path) = fs::read(own.join("loop/backing_file")) {
             (path, None)
         } else {
@@ -113,9 +121,33 @@ impl Backing {
             Access::ReadWrite if self.part.is_none() => FlockOperation::NonBlockingLockExclusive,
             _ => FlockOperation::NonBlockingLockShared,
         };
-        let is_free = rustix::fs::flock(file, how) != Err(Errno::WOULDBLOCK);
-        is_free && self.part.is_none_or(|part| lock_part(file, part, access))
+        !is_taken(file, how) && self.part.is_none_or(|part| lock_part(file, part, access))
     }
+}
+
+/// Locks a file or disk, unless somebody else has it.
+fn is_taken(file: &File, how: FlockOperation) -> bool {
+    rustix::fs::flock(file, how) == Err(Errno::WOULDBLOCK)
+}
+
+/// Where sysfs describes a device; `None` for what is none.
+fn described(device: &File) -> Option<PathBuf> {
+    let meta = device.metadata().ok().filter(|meta| meta.file_type().is_block_device())?;
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// The disk that a partition is of, and its name; `None` for anything else.
+fn disk_of(device: &File) -> Option<(PathBuf, File)> {
+    let own = described(device).filter(|own| own.join("partition").exists())?;
+    let disk = own.canonicalize().ok()?.parent()?.to_owned();
+    // A slash in the name of a device is an exclamation mark there.
+    let name = disk.file_name()?.to_str()?.replace('!', "/");
+    let path = Path::new("/dev").join(name);
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(&path).ok()?;
+    (described(&file)?.canonicalize().ok()? == disk).then_some((path, file))
 }
 
 /// A file of sysfs that holds a number.
@@ -230,5 +262,52 @@ mod tests {
         let _readers = [open(&first.0, ReadOnly).unwrap(), open(&again.0, ReadOnly).unwrap()];
         assert_eq!(open(&again.0, ReadWrite).err(), Some(Kind::Busy));
         drop(open(&second.0, ReadWrite).unwrap());
+    }
+
+    /// Of a device whose file cannot be locked, as of any disk.
+    #[test]
+    fn a_disk_is_locked_with_its_partitions() {
+        use Access::{ReadOnly, ReadWrite};
+        let test = "a_disk_is_locked_with_its_partitions";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("disk");
+        drop(FileDevice::create(&file, 8 << 20, 512).unwrap());
+        let Some(disk) = Loop::on(&file, &[]) else {
+            eprintln!("SKIPPED: {test}: no loop device here");
+            return;
+        };
+        fs::remove_file(&file).unwrap();
+        let part = |number: u32, start: &str| {
+            let mut addpart = Command::new("addpart");
+            addpart.arg(&disk.0).args([&number.to_string(), start, "4096"]);
+            let added = addpart.status();
+            let path = PathBuf::from(format!("{}p{number}", disk.0.display()));
+            (added.is_ok_and(|status| status.success()) && path.exists()).then_some(path)
+        };
+        let parts = [part(1, "2048"), part(2, "8192")];
+        let played = if let [Some(first), Some(second)] = &parts {
+            let mut seen = Vec::new();
+            for access in [ReadOnly, ReadWrite] {
+                let held = [open(first, access).unwrap(), open(second, access).unwrap()];
+                seen.push(open(&disk.0, ReadWrite).err());
+                drop(held);
+            }
+            let held = open(&disk.0, ReadWrite).unwrap();
+            seen.extend([first, second].map(|part| open(part, ReadOnly).err()));
+            drop(held);
+            let held = open(&disk.0, ReadOnly).unwrap();
+            drop([open(first, ReadOnly).unwrap(), open(second, ReadOnly).unwrap()]);
+            drop(held);
+            Some(seen)
+        } else {
+            None
+        };
+        for number in ["1", "2"] {
+            let _ = Command::new("delpart").arg(&disk.0).arg(number).status();
+        }
+        match played {
+            Some(seen) => assert_eq!(seen, [Some(Kind::Busy); 4]),
+            None => eprintln!("SKIPPED: {test}: no partitions can be made here"),
+        }
     }
 }
