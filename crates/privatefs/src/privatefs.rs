@@ -188,7 +188,7 @@ impl PrivateFs {
         };
         let mount = random()?;
         let ids = Ids::new(key);
-        let (turn, journals) = Turn::join(&*blocks, &ids, &mount, options.shared)?;
+        let (turn, journals) = Turn::join(&*blocks, &ids, &mount, &*clock, &options)?;
         let state = State {
             cache: Cache::new(options.cache_blocks),
             nodes: Nodes::new(&ids.root()),

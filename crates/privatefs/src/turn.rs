@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tacita_clock::Clock;
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::{Operation, digest_of};
 
@@ -19,7 +20,7 @@ use crate::commit;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::ids::{Ids, MountId};
-use crate::privatefs::{Core, Usage};
+use crate::privatefs::{Core, Options, Usage};
 use crate::register::{Register, SLOTS, Slot};
 
 /// Whether it is this mount's turn.
@@ -53,27 +54,30 @@ struct Known {
 }
 
 impl Turn {
-    /// Takes a slot.
+    /// Takes a slot. Where none is free, this waits for one of a mount that is gone: whoever was there to
+    /// notice may be gone as well.
     pub(crate) fn join(
         blocks: &dyn Blocks,
         ids: &Ids,
         mount: &MountId,
-        is_shared: bool,
+        clock: &dyn Clock,
+        options: &Options,
     ) -> Result<(Self, Vec<Left>)> {
-        let read = blocks.all(vec![(ids.register(), Operation::Read)])?;
-        let [Outcome::Was(Some(block))] = &read[..] else {
+        let Some(block) = read_register(blocks, ids)? else {
             let text = "there is no file system in the store; `tacita privatefs format` makes one";
             return Err(Error::new(Kind::NotFormatted, text));
         };
-        let mut known = Known {
-            block: block.clone(),
-            beats: HashMap::new(),
-            beaten: Duration::ZERO,
-            begun: Duration::ZERO,
+        let silent = if options.shared {
+            await_silent(&Register::decode(&block)?, blocks, ids, (clock, options))?
+        } else {
+            Vec::new()
         };
+        let mut known =
+            Known { block, beats: HashMap::new(), beaten: Duration::ZERO, begun: Duration::ZERO };
         let mut left = Vec::new();
         update(&mut known, blocks, ids, |register| {
-            if !is_shared {
+            left = bury(register, &silent);
+            if !options.shared {
                 // Nobody else is at the store.
                 let gone = register.slots.iter().filter(|slot| slot.mount != *mount);
                 left.extend(gone.map(|slot| (slot.mount, slot.journal)));
@@ -96,6 +100,46 @@ impl Turn {
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn read_register(blocks: &dyn Blocks, ids: &Ids) -> Result<Option<Bytes>> {
+    match &blocks.all(vec![(ids.register(), Operation::Read)])?[..] {
+        [Outcome::Was(block)] => Ok(block.clone()),
+        _ => Ok(None),
+    }
+}
+
+/// Of mounts that have all slots: those that give no sign of life for as long as it takes to be taken over
+/// from. None where a slot is free.
+fn await_silent(
+    full: &Register,
+    blocks: &dyn Blocks,
+    ids: &Ids,
+    (clock, options): (&dyn Clock, &Options),
+) -> Result<Vec<Beat>> {
+    if full.slots.len() < SLOTS {
+        return Ok(Vec::new());
+    }
+    log::warn!(
+        "{SLOTS} mounts are there: waiting for {} s to see whether one of them is gone",
+        options.take_over.as_secs()
+    );
+    let begun = clock.monotonic();
+    let mut silent: Vec<Beat> = full.slots.iter().map(|slot| (slot.mount, slot.beat)).collect();
+    while !silent.is_empty() && clock.elapsed(begun) <= options.take_over {
+        let block = read_register(blocks, ids)?;
+        let register = Register::decode(&block.ok_or_else(gone)?)?;
+        if register.slots.len() < SLOTS {
+            return Ok(Vec::new());
+        }
+        silent.retain(|beat| register.slots.iter().any(|slot| (slot.mount, slot.beat) == *beat));
+        clock.wait(options.take_over / 8);
+    }
+    Ok(silent)
+}
+
+fn gone() -> Error {
+    Error::damaged("the register is gone")
 }
 
 /// Changes the register, whatever others have made of it meanwhile.
@@ -124,7 +168,7 @@ fn update(
             }
             [Outcome::Compared { was: Some(was), .. }] => known.block = was.clone(),
             [Outcome::Full] => return Err(full()),
-            _ => return Err(Error::damaged("the register is gone")),
+            _ => return Err(gone()),
         }
     }
 }
@@ -340,12 +384,8 @@ impl Core {
         if !is_wanted && !is_due {
             return Ok(());
         }
-        let read = self.blocks.all(vec![(self.ids.register(), Operation::Read)])?;
-        let [Outcome::Was(Some(block))] = &read[..] else {
-            return Err(Error::damaged("the register is gone"));
-        };
-        known.block = block.clone();
-        let register = Register::decode(block)?;
+        known.block = read_register(&*self.blocks, &self.ids)?.ok_or_else(gone)?;
+        let register = Register::decode(&known.block)?;
         let Some(own) = register.slot(&self.mount) else {
             drop(known);
             let error = Error::fenced();

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tacita_clock::Simulated;
-use tacita_privatefs::PrivateFs;
+use tacita_privatefs::register::SLOTS;
+use tacita_privatefs::{Kind, PrivateFs};
 use tacita_testkit::history::{Rng, Tree, step, tree};
 use tacita_testkit::{MemoryFs, env_number};
 use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
@@ -259,4 +260,49 @@ pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> 
 fn a_mount_that_stood_still_changes_nothing_when_it_goes_on() {
     let stops = stand_still(|| Box::new(()));
     assert!(stops > 8, "{stops}");
+}
+
+/// Mounts that are killed leave their places; when all are taken so, nobody is there to notice but who comes.
+#[test]
+fn killed_mounts_keep_nobody_out() {
+    let world = World::new();
+    for seed in 0..SLOTS {
+        drop(world.share(seed as u64));
+    }
+    let joined = std::thread::scope(|scope| {
+        let joining = scope.spawn(|| world.try_share(100));
+        while !joining.is_finished() {
+            world.clock.advance(Duration::from_secs(1));
+            std::thread::yield_now();
+        }
+        joining.join().unwrap()
+    });
+    let fs = joined.unwrap();
+    let made = ticking(&[&fs], (&world.clock, Duration::ZERO), NOTHING, || {
+        let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+        fs.create(fs.root(), "file".as_ref(), &new).unwrap();
+        tree(&fs)
+    });
+    assert_eq!(made.len(), 2);
+    // One that is there keeps its place, and the next one finds one at once.
+    let next = world.try_share(101).unwrap();
+    fs.close().unwrap();
+    next.close().unwrap();
+    world.check("after those that were killed");
+}
+
+/// As many as there can be, all alive: the next one is refused, and nobody is taken over from.
+#[test]
+fn mounts_that_live_keep_their_places() {
+    let world = World::new();
+    let all: Vec<PrivateFs> = (0..SLOTS).map(|seed| world.share(seed as u64).0).collect();
+    let refs: Vec<&PrivateFs> = all.iter().collect();
+    ticking(&refs, (&world.clock, Duration::from_secs(1)), NOTHING, || {
+        assert_eq!(world.try_share(100).unwrap_err().kind(), Kind::Busy);
+    });
+    for fs in &all {
+        assert!(fs.failure().is_none());
+        fs.close().unwrap();
+    }
+    world.check("after as many as there can be");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tacita_clock::{Clock, Event, Simulated};
 use tacita_privatefs::blocks::{Memory, Way};
-use tacita_privatefs::{Options, PrivateFs, check, format};
+use tacita_privatefs::{Error, Options, PrivateFs, check, format};
 use tacita_secret::Key;
 use tacita_testkit::history::Limits;
 
@@ -95,15 +95,24 @@ impl World {
         self.share_at(seed, Arc::new(Ahead { clock: Arc::clone(&self.clock), by }))
     }
 
+    /// As [`Self::share`], where there may be no place.
+    pub(crate) fn try_share(&self, seed: u64) -> Result<PrivateFs, Error> {
+        let clock = Arc::<Simulated>::clone(&self.clock);
+        PrivateFs::open(self.store.way(seed), &key(), clock, &Self::shared())
+    }
+
     fn share_at(&self, seed: u64, clock: Arc<dyn Clock>) -> (PrivateFs, Arc<Way>) {
-        let options = Options {
+        self.mount_at(seed, &Self::shared(), clock)
+    }
+
+    fn shared() -> Options {
+        Options {
             shared: true,
             poll: Duration::ZERO,
             slice: Duration::ZERO,
             take_over: TAKE_OVER,
             ..Options::default()
-        };
-        self.mount_at(seed, &options, clock)
+        }
     }
 
     /// Nothing is wrong with what is in the store.
