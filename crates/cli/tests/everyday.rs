@@ -215,6 +215,14 @@ const BY_FSTAB: &str = r#"
     mount -T "$2" "$3" -o ro
     cat "$3/file"
     if touch "$3/file"; then echo "mounted read-only, and written"; fi
+    if mount -T "$2" "$3" -o remount,rw; then echo "opened for reading, and made writable"; fi
+    if mount -T "$2" "$3" -o remount,ro,nonsense; then echo "nonsense, and taken"; fi
+    umount "$3"
+    mount -T "$2" "$3" -o nosymfollow,iversion,exec
+    ln -s file "$3/link"
+    if cat "$3/link"; then echo "no link is followed, and one was"; fi
+    rm "$3/link"
+    grep " $3 rw,nosuid,nodev,noatime,nosymfollow " /proc/self/mountinfo > /dev/null
     umount "$3"
 "#;
 

@@ -47,6 +47,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 struct Mounted {
     posix: Weak<Posix<PrivateFs>>,
     fs: PrivateFs,
+    read_only: bool,
 }
 
 impl Service for Mounted {
@@ -55,6 +56,7 @@ impl Service for Mounted {
             "operations": self.fs.operations(),
             "blocks_to_commit": self.fs.waiting(),
             "has_turn": self.fs.has_turn(),
+            "read_only": self.read_only,
             "failure": self.fs.failure().map(|failure| failure.to_string()),
         })
     }
@@ -75,10 +77,11 @@ fn start(command: &Command) -> Outcome<Serving> {
     let interrupts = Interrupts::watch()?;
     let (blocks, key) = open(at, *clients, *rate, *latency)?;
     let is_shared = is_shared(at);
+    let read_only = given("ro");
     let own = Options {
         pad: *pad,
         shared: is_shared,
-        read_only: given("ro"),
+        read_only,
         read_ahead: u64::from(*read_ahead),
         frees_by_itself: *sync_every > 0,
         ..Options::default()
@@ -87,7 +90,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     let fs = PrivateFs::open(blocks, &key, clock, &own).map_err(|e| failure(&e))?;
     let background = Background::start(&fs)?;
     let mut mount_options = MountOptions {
-        read_only: given("ro"),
+        read_only,
         fs_name: MountOptions::source(Path::new(&at.address.to_string()), "tacita-privatefs"),
         subtype: "tacita-privatefs".to_owned(),
         extra: options.clone(),
@@ -108,7 +111,7 @@ fn start(command: &Command) -> Outcome<Serving> {
             return Err(exit::of_mount(&e));
         }
     };
-    let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), fs: fs.clone() });
+    let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), fs: fs.clone(), read_only });
     let identity = Identity {
         system: "privatefs",
         at: mounted.dir().to_owned(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::mount::mount_remount;
 use tacita_clock::{Clock, System};
 use tacita_daemon::{Interrupts, ServingLock};
 
@@ -68,9 +69,16 @@ pub fn mount<F: FileSystem>(
     let outcome = adapter.outcome();
     let invalidator = Arc::clone(&adapter.invalidator);
     let cannot = |e| cannot_mount(&dir, e);
+    let afterwards = options.afterwards();
+    if afterwards.is_some() && !rustix::process::geteuid().is_root() {
+        return Err(Error::new(Kind::Invalid, "nosymfollow: only root can mount so"));
+    }
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;
+    if let Some(flags) = afterwards {
+        mount_remount(&dir, flags, c"").map_err(|errno| cannot(errno.into()))?;
+    }
     let schedule = Schedule { interval: options.sync_interval, quiet: options.sync_when_quiet };
     let timer = if schedule.is_never() {
         None

@@ -5,7 +5,9 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use fuser::{Config, MountOption, SessionACL};
+use rustix::mount::MountFlags;
 
+use super::remount::flags;
 use crate::{Error, Kind, Result};
 
 /// How long the kernel may keep names and attributes unless told otherwise: all changes pass
@@ -130,14 +132,35 @@ impl MountOptions {
         Ok(shown)
     }
 
+    /// How the mount is to be, if that has what mounting itself cannot say, as root then does anew.
+    pub(super) fn afterwards(&self) -> Option<MountFlags> {
+        let mut all = flags(&format!("nosuid,nodev,{}", self.extra.join(",")));
+        all.set(MountFlags::RDONLY, self.read_only || self.has_extra("ro"));
+        all.contains(MountFlags::NOSYMFOLLOW).then_some(all | MountFlags::BIND)
+    }
+
     fn extras(&self) -> impl Iterator<Item = &str> {
-        let options = self.extra.iter().flat_map(|extra| extra.split(','));
-        options.filter(|option| !option.is_empty())
+        self.extra.iter().flat_map(|extra| each(extra))
     }
 
     fn has_extra(&self, wanted: &str) -> bool {
         self.extras().any(|option| option == wanted)
     }
+}
+
+/// The options of a list, as after `-o`. What stands in quotes, as contexts of `SELinux` do, is one.
+pub(super) fn each(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let options = list.split(move |c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    });
+    options.filter(|option| !option.is_empty())
+}
+
+/// Refuses an option that nobody knows.
+pub(super) fn is_known(option: &str) -> Result<()> {
+    parse_option(option).map(drop)
 }
 
 /// Whether the library and the mount table can take a name.
@@ -154,7 +177,7 @@ pub(super) struct Shown {
 }
 
 /// Options that are settled elsewhere, or by whoever reads /etc/fstab, or that say what is done anyway.
-const NO_MATTER: [&str; 33] = [
+const NO_MATTER: [&str; 37] = [
     "allow_other",
     "ro",
     "rw",
@@ -185,6 +208,10 @@ const NO_MATTER: [&str; 33] = [
     "_netdev",
     "mand",
     "nomand",
+    "iversion",
+    "noiversion",
+    "nosymfollow",
+    "symfollow",
     "silent",
     "loud",
     "nonempty",
@@ -193,6 +220,9 @@ const NO_MATTER: [&str; 33] = [
 /// The same, with a value behind them.
 const NO_MATTER_EITHER: [&str; 10] =
     ["x-", "X-", "comment=", "uid=", "gid=", "umask=", "user=", "uhelper=", "fsname=", "subtype="];
+
+/// What the kernel takes as it is: `SELinux` has four of them.
+const KERNELS: [&str; 5] = ["max_read=", "context=", "fscontext=", "defcontext=", "rootcontext="];
 
 /// An option as after `-o`; none for those that change nothing here.
 fn parse_option(option: &str) -> Result<Option<MountOption>> {
@@ -211,7 +241,7 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
         "sync" => MountOption::Sync,
         "async" => MountOption::Async,
         "dirsync" => MountOption::DirSync,
-        _ if option.starts_with("max_read=") || option.starts_with("context=") => {
+        _ if KERNELS.iter().any(|beginning| option.starts_with(beginning)) => {
             MountOption::CUSTOM(option.to_owned())
         }
         _ => {
@@ -256,6 +286,12 @@ mod tests {
         let shown = Shown { uid: Some(1000), gid: Some(100), umask: Some(0o27) };
         assert_eq!(of(line).unwrap(), shown);
         assert_eq!(of("rw").unwrap(), Shown::default());
+        let quoted = "iversion,context=\"u:r:tmp_t:s0:c127,c456\",noexec";
+        let config = options(quoted).unwrap();
+        let context = MountOption::CUSTOM("context=\"u:r:tmp_t:s0:c127,c456\"".to_owned());
+        for wanted in [context, MountOption::NoExec] {
+            assert!(config.mount_options.contains(&wanted), "{wanted:?}");
+        }
         for wrong in ["uid=me", "gid=", "umask=9", "umask=-1"] {
             assert_eq!(of(wrong).unwrap_err().kind(), Kind::Invalid, "{wrong}");
         }

@@ -5,21 +5,37 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
+use super::mount_options::{each, is_known};
 use super::mount_table::row_of;
-use super::unmount::{canonical, not_mounted, sync_of};
+use super::unmount::{canonical, is_served_read_only, not_mounted, sync_of};
 use crate::{Error, Kind, Result};
+
+/// What the kernel's table has besides, which mount(8) hands on, and what it says to have this done.
+const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 
 /// Gives the file system mounted on `dir` the generic options of the list, as after `-o`; others of it
 /// stay as they are. When it has become read-only, everything is on the medium.
 ///
 /// # Errors
 /// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
-/// writing would have to become read-only; [`Kind::NotPermitted`]; [`Kind::Io`].
+/// writing would have to become read-only; [`Kind::Invalid`] for an option that nobody knows, and if
+/// what was opened for reading alone is to be written; [`Kind::NotPermitted`]; [`Kind::Io`].
 pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     let dir = canonical(dir.as_ref())?;
     let row = row_of(&dir)?.filter(|row| row.kind.starts_with("fuse.tacita"));
     let row = row.ok_or_else(|| not_mounted(&dir))?;
+    let is_of_table = |option: &str| OF_TABLE.iter().any(|name| option.starts_with(name));
+    for option in each(options).filter(|option| !is_of_table(option)) {
+        is_known(option)?;
+    }
     let flags = flags(options);
+    if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&row.device) {
+        let text = format!(
+            "{}: it was opened for reading alone: unmount it, and mount it without ro",
+            dir.display()
+        );
+        return Err(Error::new(Kind::Invalid, text));
+    }
     mount_remount(&dir, flags, c"").map_err(|errno| {
         let kind = match errno {
             Errno::BUSY => Kind::Busy,
@@ -37,9 +53,9 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
 
 /// What the kernel calls the options of a list; of opposites the last counts. Access times are never
 /// kept.
-fn flags(options: &str) -> MountFlags {
+pub(super) fn flags(options: &str) -> MountFlags {
     let mut flags = MountFlags::NOATIME;
-    for option in options.split(',') {
+    for option in each(options) {
         let (flag, on) = match option {
             "ro" => (MountFlags::RDONLY, true),
             "rw" => (MountFlags::RDONLY, false),
@@ -52,6 +68,8 @@ fn flags(options: &str) -> MountFlags {
             "sync" => (MountFlags::SYNCHRONOUS, true),
             "async" => (MountFlags::SYNCHRONOUS, false),
             "dirsync" => (MountFlags::DIRSYNC, true),
+            "nosymfollow" => (MountFlags::NOSYMFOLLOW, true),
+            "symfollow" => (MountFlags::NOSYMFOLLOW, false),
             _ => continue,
         };
         flags.set(flag, on);
@@ -69,6 +87,7 @@ mod tests {
         let table = "rw,nosuid,nodev,noatime,user_id=0,group_id=0,default_permissions";
         assert_eq!(flags(table), kept);
         assert_eq!(flags(&format!("{table},remount,ro")), kept | MountFlags::RDONLY);
+        assert_eq!(flags("nosymfollow"), MountFlags::NOATIME | MountFlags::NOSYMFOLLOW);
         assert_eq!(flags("noexec,nosuid,exec,suid,ro,rw,sync,async"), MountFlags::NOATIME);
     }
 }

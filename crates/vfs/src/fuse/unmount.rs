@@ -129,6 +129,12 @@ pub(super) fn sync_of(device: &str) -> std::result::Result<(), Failure> {
     Client::of_mount(device)?.ask(&request, &mut |_| ())?.result().map(drop)
 }
 
+/// Whether the daemon of a mounted file system says that it writes nothing.
+pub(super) fn is_served_read_only(device: &str) -> bool {
+    let status = Client::of_mount(device).ok().and_then(|client| client.status().ok());
+    status.is_some_and(|status| status["facts"]["read_only"] == true)
+}
+
 pub(super) fn not_mounted(dir: &Path) -> Error {
     Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display()))
 }
