@@ -5,13 +5,17 @@ mod facts;
 mod map_view;
 mod mount;
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tacita_block::{Access, FileOptions};
+use tacita_hifs::geometry::BLOCK_LEN;
 use tacita_hifs::pack::PackError;
-use tacita_hifs::{Hifs, OpenOptions};
+use tacita_hifs::{Hifs, OpenOptions, Superblock};
 
 use crate::arguments::Hifs as Command;
 use crate::exit::{self, Outcome};
@@ -33,6 +37,20 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         }
         Command::Unpack { image, folder, json } => unpack(image, folder, *json),
     }
+}
+
+/// Whether the copy of the superblock is there that the last block of an image is.
+pub(crate) fn has_superblock(path: &Path) -> bool {
+    let copy = || -> std::io::Result<bool> {
+        let mut file = File::open(path)?;
+        let len_bytes = file.seek(SeekFrom::End(0))?;
+        let mut block = [0; BLOCK_LEN];
+        let last = (len_bytes / BLOCK_LEN as u64).saturating_sub(1);
+        file.read_exact_at(&mut block, last * BLOCK_LEN as u64)?;
+        let copy = Superblock::decode(&block).ok().map(|found| found.geometry.image_blocks);
+        Ok(copy.is_some_and(|blocks| blocks == last + 1))
+    };
+    copy().unwrap_or(false)
 }
 
 /// Opens an image, locked. With `random` it is to be read in no order.

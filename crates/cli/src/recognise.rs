@@ -125,6 +125,9 @@ fn recognised(path: &Path) -> Outcome<Made> {
         return Ok(*made);
     }
     // Its first block may be damaged: there are copies elsewhere.
+    if hifs::has_superblock(path) {
+        return Ok(Made::Hifs);
+    }
     if pddm::has_superblock(path) { Ok(Made::Pddm) } else { Err(unknown(path)) }
 }
 

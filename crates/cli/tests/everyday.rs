@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -47,6 +47,27 @@ fn made() -> tempfile::TempDir {
     expect(0, &["pddm", "init", &at("pddm"), "--size", "12M", "--password-file", &password]);
     expect(0, &["oram", "init", &at("store"), "--key", &at("key"), "--blocks", "64"]);
     folder
+}
+
+#[test]
+fn an_image_is_recognised_by_its_last_block() {
+    let _watchdog = Watchdog::start("an_image_is_recognised_by_its_last_block", TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    let (found, said) = expect(1, &["check", text(&image)]);
+    assert!(found.contains("the superblock differs"), "{found}{said}");
+    assert!(expect(0, &["info", text(&image)]).0.contains("layout"));
+    // What is put out does not take its place, either.
+    expect(0, &["hifs", "format", text(&folder.path().join("other")), "--size", "4M"]);
+    let other = folder.path().join("other");
+    let said = expect(2, &["hifs", "map", text(&other), "--svg", text(&image)]).1;
+    assert!(said.contains("an image of HIFS"), "{said}");
+    // A copy of another length is none.
+    file.set_len(8 << 20).unwrap();
+    expect(4, &["check", text(&image)]);
 }
 
 #[test]
