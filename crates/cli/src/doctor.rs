@@ -72,8 +72,13 @@ impl Finding {
 pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
     crate::status::looked_at(target)?;
     let given = target.canonicalize().map_err(|e| {
-        Failure::usage(format!("{}: {e}", target.display()))
-            .with_remedy("give the image or device, or the folder where it is mounted")
+        let remedy = match e.kind() {
+            std::io::ErrorKind::PermissionDenied => tacita_daemon::remedy_for(&e),
+            _ => None,
+        };
+        Failure::usage(format!("{}: {e}", target.display())).with_remedy(
+            remedy.unwrap_or("give the image or device, or the folder where it is mounted"),
+        )
     })?;
     // What is mounted there lies in another file, which its daemon names.
     let medium = medium_of(&given);

@@ -17,7 +17,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::NotFound | Kind::NotDirectory | Kind::Invalid => USAGE,
         _ => DEVICE,
     };
-    let failure = Failure::new(code, error.to_string());
+    let failure = refused(code, error.to_string(), error);
     if error.kind() == Kind::NotPermitted {
         return failure.with_remedy(
             "users other than root need a folder of their own to mount on, /dev/fuse open to them \
@@ -29,6 +29,27 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
 
 /// What makes mounting possible.
 const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
+
+/// A failure with a mount that is there.
+pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
+    let failure = of_mount(error);
+    match error.kind() {
+        tacita_vfs::Kind::NotPermitted => {
+            failure.with_remedy("the user who has mounted it, and root, may do this")
+        }
+        _ => failure,
+    }
+}
+
+/// A failure, with what can be done where the system has refused something.
+pub(crate) fn refused(
+    code: u8,
+    text: String,
+    error: &(dyn std::error::Error + 'static),
+) -> Failure {
+    let remedy = tacita_daemon::remedy_for(error).map(str::to_owned);
+    Failure { remedy, ..Failure::new(code, text) }
+}
 
 /// A failure of mounting; `instead` says what does without FUSE.
 pub(crate) fn of_mounting(error: &tacita_vfs::Error, instead: &str) -> Failure {
@@ -73,7 +94,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     let text = tacita_daemon::with_causes(error);
     let name = path.display().to_string();
     let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
-    let failure = Failure::new(code, text);
+    let failure = refused(code, text, error);
     match error.kind() {
         tacita_block::Kind::Busy => failure.with_remedy("is it mounted? `tacita umount DIR` first"),
         tacita_block::Kind::Exists => failure.with_remedy(
@@ -166,8 +187,9 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     if error.kind() == Kind::Unavailable && path.starts_with("/dev") && !path.exists() {
         return no_device(path);
     }
-    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
-    let text = format!("{}: {error}{}", path.display(), source.unwrap_or_default());
+    let text = tacita_daemon::with_causes(error);
+    let name = path.display().to_string();
+    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
     match error.kind() {
         Kind::Busy => {
             Failure::new(BUSY, text).with_remedy("is it mounted? `tacita umount DIR` first")
@@ -178,6 +200,6 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::NoSpace => Failure::new(NO_SPACE, text),
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
-        _ => Failure::new(DEVICE, text),
+        _ => refused(DEVICE, text, error),
     }
 }

@@ -89,10 +89,10 @@ fn run(arguments: Arguments) -> Outcome<()> {
             }
             let mut tell = |text: &str| output::say(&format!("tacita: {text}"));
             Ok(tacita_vfs::fuse::unmount_telling(&dir, &mut tell)
-                .map_err(|e| exit::of_mount(&e))?)
+                .map_err(|e| exit::of_mounted(&e))?)
         }
         Command::Remount { options, dir } => {
-            Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_mount(&e))?)
+            Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_mounted(&e))?)
         }
         Command::Sync { target } => status::sync(&target),
         Command::Status { target, log, json } => status::run(&target, log, json),

@@ -158,6 +158,6 @@ pub(crate) fn failure(error: &Error) -> Failure {
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
-        _ => Failure::new(exit::DEVICE, text),
+        _ => exit::refused(exit::DEVICE, text, error),
     }
 }

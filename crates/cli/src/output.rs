@@ -131,8 +131,8 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
             format!("{}: it has come since this command began, and is as it was", path.display());
         return Failure::usage(text).with_remedy("name another file, or begin again");
     }
-    let Failure { code, cause, .. } = Failure::from(error);
-    Failure::new(code, format!("{}: {cause}", path.display()))
+    let failure = Failure::from(error);
+    Failure { cause: format!("{}: {}", path.display(), failure.cause), ..failure }
 }
 
 /// How it looks when something is at work, nobody knows for how long.

@@ -118,8 +118,7 @@ fn recognised(path: &Path) -> Outcome<Made> {
     if path.metadata().is_ok_and(|there| !there.is_file() && !there.file_type().is_block_device()) {
         return Err(unknown(path));
     }
-    let bytes =
-        begins(path).map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))?;
+    let bytes = begins(path).map_err(|e| output::of_file(path, e))?;
     let known = BEGINNINGS.iter().find(|(beginning, _)| bytes.starts_with(beginning));
     if let Some((_, made)) = known {
         return Ok(*made);

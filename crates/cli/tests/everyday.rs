@@ -194,6 +194,25 @@ fn json_has_a_version_also_where_it_fails() {
 }
 
 #[test]
+fn what_the_system_refuses_is_told_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none");
+    let none = text(&none);
+    for words in [
+        &["check", none][..],
+        &["hifs", "check", none],
+        &["dnefs", "info", none],
+        &["pddm", "check", none],
+        &["dnefs", "audit", "--before", none, "--after", none],
+        &["hifs", "format", "/proc/none", "--size", "4M"],
+    ] {
+        let said = expect(4, words).1;
+        assert!(said.contains("check the path"), "{words:?}: {said}");
+        assert!(said.matches(words[words.len() - 1]).count() < 2, "named once: {said}");
+    }
+}
+
+#[test]
 fn names_that_are_no_text_are_kept() {
     let test = "names_that_are_no_text_are_kept";
     if skip_without_fuse(test) {

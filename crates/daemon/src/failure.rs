@@ -45,6 +45,31 @@ pub fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// What can be done where the system refuses, if that follows from how it does.
+fn remedy_of(refusal: io::ErrorKind) -> Option<&'static str> {
+    Some(match refusal {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => {
+            "run it as root, or as a user who may read and write there"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        _ => return None,
+    })
+}
+
+/// What can be done about the refusal of the system that an error is or comes from.
+pub fn remedy_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(refusal) = error.downcast_ref::<io::Error>() {
+            return remedy_of(refusal.kind());
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -101,7 +126,8 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit::NO_SPACE,
             _ => exit::DEVICE,
         };
-        Self::new(code, error.to_string())
+        let remedy = remedy_of(error.kind()).map(str::to_owned);
+        Self { remedy, ..Self::new(code, error.to_string()) }
     }
 }
 
@@ -112,5 +138,22 @@ impl From<crate::Error> for Failure {
             _ => exit::DEVICE,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_the_system_has_a_remedy() {
+        let refused = |kind: io::ErrorKind| Failure::from(io::Error::from(kind)).remedy;
+        assert_eq!(refused(io::ErrorKind::NotFound).as_deref(), Some("check the path"));
+        assert!(refused(io::ErrorKind::PermissionDenied).unwrap().contains("root"));
+        assert_eq!(refused(io::ErrorKind::UnexpectedEof), None);
+        let deep = io::Error::other(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(remedy_for(&deep), None);
+        let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
+        assert_eq!(remedy_for(&ours), Some("check the path"));
     }
 }

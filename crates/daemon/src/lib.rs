@@ -18,7 +18,7 @@ mod serving_lock;
 pub mod voice;
 
 pub use error::{Error, Kind, Result};
-pub use failure::{Failure, exit, with_causes};
+pub use failure::{Failure, exit, remedy_for, with_causes};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
 pub use interrupts::{Interrupts, outlive_file_size_limit};
 pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

@@ -18,10 +18,7 @@ pub(super) fn run(
     password_files: &[PathBuf],
     json: bool,
 ) -> Outcome<()> {
-    let read = |path: &Path| {
-        std::fs::read(path)
-            .map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))
-    };
+    let read = |path: &Path| std::fs::read(path).map_err(|e| output::of_file(path, e));
     let passwords: Vec<_> =
         password_files.iter().map(|file| passwords::first_line(file)).collect::<Outcome<_>>()?;
     let (before, after) = (read(before)?, read(after)?);

@@ -222,14 +222,11 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     }
     match File::open(image) {
         Ok(file) => {
-            file.take(PROBE_LEN as u64).read_to_end(&mut head).map_err(|error| {
-                Failure::new(exit::DEVICE, format!("{}: {error}", image.display()))
-            })?;
+            let read = file.take(PROBE_LEN as u64).read_to_end(&mut head);
+            read.map_err(|e| output::of_file(image, e))?;
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", image.display())));
-        }
+        Err(error) => return Err(output::of_file(image, error)),
     }
     if head.iter().any(|&byte| byte != 0) {
         return Err(Failure::usage(format!("{}: holds data already", image.display()))
