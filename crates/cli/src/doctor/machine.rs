@@ -43,8 +43,21 @@ impl Machine {
         if !self.path(&format!("/sys/class/block/{name}")).exists() {
             return None;
         }
-        let uuid = self.block(&name, "dm/uuid").unwrap_or_default();
-        Some(uuid.starts_with("CRYPT-"))
+        Some(self.is_encrypted_block(&name))
+    }
+
+    /// The same of a device that is there: it is encrypted, or all is that it lies on, as a volume of
+    /// LVM does on an encrypted partition.
+    fn is_encrypted_block(&self, name: &str) -> bool {
+        if self.block(name, "dm/uuid").is_some_and(|uuid| uuid.starts_with("CRYPT-")) {
+            return true;
+        }
+        let below = fs::read_dir(self.path(&format!("/sys/class/block/{name}/slaves")));
+        let mut below = below.into_iter().flatten().flatten().peekable();
+        below.peek().is_some()
+            && below.all(|part| {
+                part.file_name().to_str().is_some_and(|part| self.is_encrypted_block(part))
+            })
     }
 
     /// Whether a block device keeps old content elsewhere: it does not rotate.
@@ -187,6 +200,15 @@ pub(super) mod tests {
         assert_eq!(of("/dev/dm-0 partition 9 0 -2\n/swapfile file 9 0 -2\n", &[CRYPT]), Some(true));
         let volume = [("/sys/class/block/dm-0/dm/uuid", "LVM-abc")];
         assert_eq!(of("/dev/dm-0 partition 9 0 -2\n", &volume), Some(true));
+        // A volume of LVM on an encrypted partition, as installers make it.
+        let below = [volume[0], ("/sys/class/block/dm-0/slaves/dm-1/dm/uuid", "CRYPT-LUKS2-a")];
+        let encrypted = [("/sys/class/block/dm-1/dm/uuid", "CRYPT-LUKS2-a")];
+        let layers = [&below[..], &encrypted[..]].concat();
+        assert_eq!(of("/dev/dm-0 partition 9 0 -2\n", &layers), Some(false));
+        assert_eq!(of("/dev/dm-0 partition 9 0 -2\n", &below), Some(true));
+        let one_is_not = ("/sys/class/block/dm-0/slaves/sda2/size", "1");
+        let mixed = [&layers[..], &[one_is_not]].concat();
+        assert_eq!(of("/dev/dm-0 partition 9 0 -2\n", &mixed), Some(true));
         let (_root, none) = machine(&[]);
         assert_eq!(leaks(&swap(&none)), None);
     }

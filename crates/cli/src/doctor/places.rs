@@ -1,6 +1,6 @@
 //! What the place keeps where a medium lies: the file system around it, and the disk below.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Finding;
 use super::machine::Machine;
@@ -8,6 +8,7 @@ use super::machine::Machine;
 /// A line of the mount table.
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
+    place: String,
     kind: String,
     source: String,
     options: String,
@@ -19,8 +20,8 @@ const COPYING: [&str; 6] = ["btrfs", "zfs", "bcachefs", "f2fs", "nilfs2", "overl
 const FAR: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse.sshfs"];
 
 pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
-    // A device has no file system around it.
-    if medium.starts_with("/dev") {
+    // A device has no file system around it; what is in /dev/shm has.
+    if medium.starts_with("/dev") && !medium.starts_with("/dev/shm") {
         return vec![flash(machine, &medium.to_string_lossy())];
     }
     let table = machine.read("/proc/self/mountinfo").unwrap_or_default();
@@ -46,10 +47,16 @@ fn around(table: &str, path: &Path) -> Option<Mounted> {
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, unescaped(after.next()?));
         let options = format!("{},{}", before.next()?, after.next().unwrap_or_default());
-        let mounted = Mounted { kind: kind.to_owned(), source, options };
-        path.starts_with(&place).then_some((place.len(), mounted))
+        let mounted = Mounted { place, kind: kind.to_owned(), source, options };
+        path.starts_with(&mounted.place).then_some(mounted)
     });
-    Some(rows.max_by_key(|(len, _)| *len)?.1)
+    rows.max_by_key(|mounted| mounted.place.len())
+}
+
+/// Where the file system is mounted that a path is in.
+pub(super) fn mount_point(machine: &Machine, path: &Path) -> Option<PathBuf> {
+    let table = machine.read("/proc/self/mountinfo")?;
+    Some(around(&table, path)?.place.into())
 }
 
 /// A field of the mount table, in which blanks are three digits.
@@ -91,9 +98,11 @@ fn file_system(mounted: &Mounted) -> Finding {
 fn discards(machine: &Machine, mounted: &Mounted) -> Finding {
     const WHAT: &str = "discards";
     let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
-    let by = if mounted.options.split(',').any(|option| option == "discard") {
+    // btrfs has `discard=async` without being asked.
+    let is_discard = |option: &str| option == "discard" || option.starts_with("discard=");
+    let by = if mounted.options.split(',').any(is_discard) {
         "the mount option discard"
-    } else if timer.symlink_metadata().is_ok() {
+    } else if mounted.source.starts_with('/') && timer.symlink_metadata().is_ok() {
         "fstrim.timer"
     } else {
         return Finding::fine(WHAT, "none that tell which blocks are free");
@@ -148,7 +157,7 @@ mod tests {
     use super::*;
 
     const TABLE: &str = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
-        30 21 0:40 / /my\\040disk rw,noatime - btrfs /dev/sda1 rw,discard,space_cache\n\
+        30 21 0:40 / /my\\040disk rw,noatime - btrfs /dev/sda1 rw,discard=async,space_cache\n\
         31 21 8:17 / /srv rw - ext4 /dev/sdb1 rw,data=journal\n\
         32 21 0:41 / /srv/far rw - nfs4 host:/x rw\n";
 
@@ -185,6 +194,9 @@ mod tests {
         std::fs::create_dir_all(timer.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere", timer).unwrap();
         assert_eq!(of("/srv/a")[2], yes);
+        // What lies on no device of this machine is not trimmed.
+        assert_eq!(of("/srv/far/a")[2], no);
+        assert_eq!(of("/dev/shm/a").len(), 6);
         std::fs::create_dir(root.path().join(".snapshots")).unwrap();
         assert_eq!(leaks(&snapshots(&root.path().join("a"))), yes);
     }

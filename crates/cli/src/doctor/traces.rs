@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Finding;
 use super::machine::Machine;
+use super::places::mount_point;
 
 pub(super) fn findings(machine: &Machine, given: &Path) -> Vec<Finding> {
     vec![
@@ -25,10 +26,21 @@ fn entries(folder: &Path) -> usize {
 fn trash(machine: &Machine, given: &Path) -> Finding {
     const WHAT: &str = "trash";
     let mut folders = Vec::new();
-    if given.is_dir() {
-        let all = fs::read_dir(given).into_iter().flatten().flatten();
+    // A desktop makes it where the file system begins.
+    let mut tops = vec![given.to_owned()];
+    tops.extend(mount_point(machine, given).filter(|top| top != given));
+    for top in tops {
+        let all = fs::read_dir(top).into_iter().flatten().flatten();
         let trash = all.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".Trash"));
-        folders.extend(trash.map(|entry| entry.path().join("files")));
+        for path in trash.map(|entry| entry.path()) {
+            if path.ends_with(".Trash") {
+                // One of each user is in it.
+                let users = fs::read_dir(&path).into_iter().flatten().flatten();
+                folders.extend(users.map(|user| user.path().join("files")));
+            } else {
+                folders.push(path.join("files"));
+            }
+        }
     }
     folders.extend(machine.home.as_ref().map(|home| home.join(".local/share/Trash/files")));
     let full: Vec<String> = folders
@@ -146,6 +158,9 @@ mod tests {
     #[test]
     fn traces_are_looked_at() {
         let (root, machine) = machine(&[]);
+        let table = format!("21 1 254:0 / {} rw - ext4 /dev/vda rw\n", root.path().display());
+        fs::create_dir_all(machine.path("/proc/self")).unwrap();
+        fs::write(machine.path("/proc/self/mountinfo"), table).unwrap();
         let given = root.path().join("mnt");
         fs::create_dir(&given).unwrap();
         let of = || -> Vec<bool> {
@@ -157,8 +172,12 @@ mod tests {
             fs::write(path, "x").unwrap();
         };
         let home = machine.home.clone().unwrap();
+        for trash in [given.join(".Trash-0/files"), root.path().join(".Trash/1000/files")] {
+            put(&trash.join("letter"));
+            assert_eq!(of(), [true, false, false, false, false], "{}", trash.display());
+            fs::remove_dir_all(trash).unwrap();
+        }
         put(&given.join(".Trash-0/files/letter"));
-        assert_eq!(of(), [true, false, false, false, false]);
         put(&home.join(".cache/thumbnails/large/1.png"));
         put(&home.join(".local/share/recently-used.xbel"));
         put(&machine.path("/var/lib/plocate/plocate.db"));
