@@ -23,6 +23,7 @@ mod recognise;
 mod status;
 mod tour;
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -41,10 +42,16 @@ fn main() -> ExitCode {
     let Some(words) = helper::words(std::env::args_os().collect()) else {
         return ExitCode::from(exit::DONE);
     };
+    let new_word = new_word(&words);
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return ExitCode::from(refused(&error, json)),
     };
+    if let Some(new) = new_word.filter(|_| !json) {
+        output::say(&format!(
+            "tacita: this is called `tacita {new}` now; the old word still works"
+        ));
+    }
     if !tacita_secret::ENCRYPTS {
         output::say("tacita: this program was built for measuring: DNEFS encrypts nothing");
     }
@@ -55,6 +62,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// What a command is called now that was typed by its old name.
+fn new_word(words: &[OsString]) -> Option<&'static str> {
+    const OLD: [([&str; 2], &str); 1] = [(["purge", "suits"], "purge probe")];
+    OLD.iter()
+        .find(|(old, _)| words.get(1..).is_some_and(|w| w.starts_with(&old.map(OsString::from))))
+        .map(|(_, new)| *new)
 }
 
 /// Prints why arguments were not taken, and tells the exit code.

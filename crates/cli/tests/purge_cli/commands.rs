@@ -89,7 +89,13 @@ fn probe_answers_by_its_exit_code() {
     }
     assert_eq!(code(&tacita(&["purge", "probe", "/no/such/folder"])), 2);
     assert_eq!(code(&tacita(&["purge", "probe", "/proc"])), 7);
-    assert_eq!(code(&tacita(&["purge", "suits", "/no/such/folder"])), 2, "its old name");
+    let old = tacita(&["purge", "suits", "/no/such/folder"]);
+    assert_eq!(code(&old), 2, "its old name");
+    assert!(said(&old).contains("called `tacita purge probe` now"), "{}", said(&old));
+    let old = tacita(&["purge", "suits", "/no/such/folder", "--json"]);
+    assert!(!said(&old).contains("called"), "what is read by programs is JSON alone");
+    let new = tacita(&["purge", "probe", "/no/such/folder"]);
+    assert!(!said(&new).contains("called"), "{}", said(&new));
     let Some(image) = Image::new("probe_answers_by_its_exit_code") else { return };
     let told = tacita(&["purge", "probe", "--json", image.lower().to_str().unwrap()]);
     let facts = json(&told);
