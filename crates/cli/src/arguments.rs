@@ -26,6 +26,14 @@ pub(crate) use pddm::{
 pub(crate) use privatefs::{At as PrivateFsAt, Mount as PrivateFsMount, PrivateFs};
 pub(crate) use purge::{OnFailureName, Purge, PurgeMount};
 
+/// What the pages of the commands that mount say of mount(8).
+const FSTAB: &str = "In /etc/fstab, and behind `mount -t`, the type is fuse.tacita- and the system, as in \
+`/srv/ward.img /ward fuse.tacita-hifs noauto,user,uid=1000,umask=077 0 0`. An option --NAME=VALUE of this \
+command stands there as tacita.NAME=VALUE, and --NAME as tacita.NAME. Of the generic options ro, exec, sync, \
+dirsync, nosymfollow and their opposites mean what they mean elsewhere; uid=, gid= and umask= show all files \
+with this owner, group and mode. So that `umount` returns when everything is on the medium, as `tacita \
+umount` does, root's lines have uhelper=fuse.tacita-SYSTEM.";
+
 /// Storage that keeps silent.
 ///
 /// Encryption hides what data says. Tacita hides what storage gives away in spite of encryption.

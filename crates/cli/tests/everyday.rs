@@ -235,6 +235,18 @@ fn names_that_are_no_text_are_kept() {
     expect(0, &["umount", text(guard.path())]);
 }
 
+#[test]
+fn the_pages_of_mounts_tell_of_fstab() {
+    let folder = tempfile::tempdir().unwrap();
+    expect(0, &["manual", text(folder.path())]);
+    for system in ["hifs", "purge", "dnefs", "privatefs"] {
+        let page = folder.path().join(format!("tacita-{system}-mount.1"));
+        let page = fs::read_to_string(page).unwrap().replace('\\', "");
+        assert!(page.contains("fuse.tacita-hifs noauto,user"), "{page}");
+        assert!(page.contains("tacita.NAME=VALUE"), "{page}");
+    }
+}
+
 /// What mount(8) does with a line of /etc/fstab, its helper being there.
 const BY_FSTAB: &str = r#"
     mount --bind "$1" "$(readlink -f /sbin)"

@@ -74,6 +74,7 @@ pub(crate) enum Dnefs {
         json: bool,
     },
     /// Mount a volume; returns when it is ready
+    #[command(after_long_help = super::FSTAB)]
     Mount {
         /// The volume
         volume: PathBuf,

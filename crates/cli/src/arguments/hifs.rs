@@ -100,6 +100,7 @@ pub(crate) enum Hifs {
         json: bool,
     },
     /// Mount an image; returns when it is ready and leaves a daemon behind
+    #[command(after_long_help = super::FSTAB)]
     Mount {
         /// File or block device
         image: PathBuf,

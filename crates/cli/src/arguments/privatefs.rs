@@ -17,6 +17,7 @@ pub(crate) enum PrivateFs {
     /// Mount the file system in the store at ADDRESS; returns when it is ready
     ///
     /// Several mounts of one store go through an engine (`tacita oram engine`): then they take turns.
+    #[command(after_long_help = super::FSTAB)]
     Mount(Mount),
     /// Read the whole file system: exit 0 if it is sound, 1 if not
     Check {

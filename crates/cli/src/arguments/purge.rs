@@ -64,6 +64,7 @@ pub(crate) struct PurgeMount {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Purge {
     /// Mount LOWER on DIR so that every deletion is purged; leaves a daemon behind
+    #[command(after_long_help = super::FSTAB)]
     Mount(PurgeMount),
     /// Overwrite and remove files; prints a verdict for each
     ///
