@@ -1,4 +1,5 @@
-//! What somebody sees who has the device and a password: `check`, and the games.
+//! What somebody sees who has the device and a password, all of it at once: for games, on small
+//! devices.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::keys::HiddenKeys;
 use crate::keys::unit_opening;
 use crate::log::Log;
 use crate::unit::{Header, Slots, hidden_part, hidden_slots, seal_number};
-use crate::unlock::{Opened, Unlock, Wanted, damaged_superblocks, read_superblock, unlock};
+use crate::unlock::{Opened, Unlock, Wanted, read_superblock, unlock};
 
 /// The shapes of a device, which need no password; `None` if it has no superblock.
 ///
@@ -58,56 +59,21 @@ pub type SlotView = (u32, Option<Vec<u8>>);
 pub struct View {
     /// Shapes.
     pub geometry: Geometry,
-    /// Superblocks that are damaged, or are not the one that counts: where they begin, in bytes.
-    pub superblocks: Vec<u64>,
     /// Number of the unit that would be written next.
     pub next: u64,
     /// By unit of the log; `None` where nothing can be opened.
     pub units: Vec<Option<UnitView>>,
 }
 
-impl View {
-    /// Units that should be readable and are not, or not as a whole.
-    pub fn damaged(&self) -> Vec<u32> {
-        let count = u64::from(self.geometry.units());
-        let expected = |unit: u64| {
-            let lap = self.next.saturating_sub(1) / count * count;
-            let seq = if lap + unit < self.next {
-                Some(lap + unit)
-            } else {
-                (lap + unit).checked_sub(count)
-            };
-            // What the tail has left may have been overwritten in part when the power went.
-            let gap = u64::from(self.geometry.gap());
-            seq.filter(|seq| seq + count >= self.next + gap)
-        };
-        let bad = |(unit, view): &(u32, &Option<UnitView>)| {
-            expected(u64::from(*unit))
-                .is_some_and(|seq| view.as_ref().is_none_or(|view| view.seq != seq || !view.whole))
-        };
-        (0..).zip(&self.units).filter(bad).map(|(unit, _)| unit).collect()
-    }
-}
-
-/// Looks at the superblocks and at every unit. `each` is told how many bytes have been looked at.
+/// Looks at every unit, and keeps what it holds.
 ///
 /// # Errors
 /// [`crate::Kind::NoVolume`] if the password opens nothing; [`crate::Kind::Memory`];
 /// [`crate::Kind::Device`].
-pub fn examine(
-    device: &Arc<dyn BlockDevice>,
-    with: Unlock<'_>,
-    each: &mut dyn FnMut(u64),
-) -> Result<View> {
-    let Opened { log, end, superblock, keys } = unlock(device, with, Wanted::default())?;
-    let damaged = damaged_superblocks(&**device, &superblock)?;
-    let mut units = Vec::with_capacity(log.geometry.units() as usize);
-    for unit in 0..log.geometry.units() {
-        units.push(view(&log, &keys, unit));
-        each((u64::from(unit) + 1) * log.geometry.unit_len() as u64);
-    }
-    let superblocks = damaged.iter().map(|at| at.0 * BLOCK_LEN as u64).collect();
-    Ok(View { geometry: log.geometry, superblocks, next: end.next.0, units })
+pub fn examine(device: &Arc<dyn BlockDevice>, with: Unlock<'_>) -> Result<View> {
+    let Opened { log, end, keys, .. } = unlock(device, with, Wanted::default())?;
+    let units = (0..log.geometry.units()).map(|unit| view(&log, &keys, unit)).collect();
+    Ok(View { geometry: log.geometry, next: end.next.0, units })
 }
 
 fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {

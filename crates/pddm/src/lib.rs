@@ -14,6 +14,7 @@
 //! paper: docs/design/pddm.md.
 
 mod buffers;
+mod check;
 #[cfg(feature = "faults")]
 pub mod classic;
 mod cost;
@@ -56,6 +57,7 @@ mod unlock;
 mod volume;
 mod writer;
 
+pub use check::Damage;
 pub use cost::{Traffic, amplification, hidden_per_public};
 pub use entropy::{Entropy, Source};
 pub use error::{Error, Kind, Result};

@@ -208,6 +208,14 @@ impl Session {
         self.engine.shared.close_hidden();
     }
 
+    pub(crate) fn log(&self) -> &Log {
+        &self.engine.shared.log
+    }
+
+    pub(crate) const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
     /// The clock that the heartbeat follows.
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.engine.shared.clock

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice};
-use tacita_pddm::{Level, Options, Session, Unlock, examine};
+use tacita_pddm::{Damage, Level, Options, Session, Unlock};
 use tacita_secret::Password;
 
 use super::{failure, name_of, only_if_wanted, open_device_or};
@@ -24,28 +24,29 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     if *repair {
         repair_what_is_public(path, &device, &password, *public_only)?;
     }
+    let options = Options { read_only: true, ..Options::default() };
+    let session = Session::open(&device, Unlock::Password(&password), options);
+    let session = session.map_err(|e| failure(path, &e))?;
     let bar = output::progress("checking", device.geometry().len_bytes());
-    let with = Unlock::Password(&password);
-    let view = examine::examine(&device, with, &mut |bytes| bar.set_position(bytes))
-        .map_err(|e| failure(path, &e))?;
+    let found = session.check(&mut |bytes| bar.set_position(bytes));
+    let Damage { superblocks, units: damaged } = found.map_err(|e| failure(path, &e))?;
     bar.finish_and_clear();
-    let lost = lost(path, &device, &password)?;
-    let damaged = view.damaged();
-    let unit_blocks = u64::from(view.geometry.unit_blocks());
+    let (lost, written) = (lost(&session), session.written_units());
+    let unit_blocks = u64::from(session.geometry().unit_blocks());
     let place = |unit: &u32| (u64::from(*unit) + 1) * unit_blocks * 4096;
     let units = damaged.iter().map(|unit| json!({ "unit": unit, "offset": place(unit) }));
-    let whole = damaged.is_empty() && lost.is_empty() && view.superblocks.is_empty();
+    let whole = damaged.is_empty() && lost.is_empty() && superblocks.is_empty();
     let value = json!({
         "whole": whole,
-        "units": view.geometry.units(),
-        "written": view.next,
+        "units": session.geometry().units(),
+        "written": written,
         "damaged": units.collect::<Vec<_>>(),
         "lost": lost.iter().map(|(name, count)| json!({ "name": name, "blocks": count }))
             .collect::<Vec<_>>(),
-        "superblocks": view.superblocks,
+        "superblocks": superblocks,
     });
     let mut text = String::new();
-    for at in &view.superblocks {
+    for at in &superblocks {
         let _ = writeln!(text, "{}: the superblock at byte {at} is damaged", path.display());
     }
     for unit in &damaged {
@@ -56,13 +57,13 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         let _ = writeln!(text, "{}: {name}: {count} blocks are lost", path.display());
     }
     if whole {
-        text = format!("{}: intact: {} units written so far\n", path.display(), view.next);
+        text = format!("{}: intact: {} units written so far\n", path.display(), written);
     }
     output::facts(*json, &value, &text)?;
     if whole {
         return Ok(());
     }
-    let (path, superblocks) = (path.display(), view.superblocks.len());
+    let (path, superblocks) = (path.display(), superblocks.len());
     if damaged.is_empty() && lost.is_empty() {
         let text = format!("{path}: {superblocks} damaged superblocks");
         let remedy = "another copy is whole, and no content is lost; `--repair` or a sweep writes \
@@ -79,16 +80,10 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 }
 
 /// Volumes that have lost blocks, of those that the password opens.
-fn lost(
-    path: &Path,
-    device: &Arc<dyn BlockDevice>,
-    password: &Password,
-) -> Outcome<Vec<(String, u32)>> {
-    let options = Options { read_only: true, ..Options::default() };
-    let session = Session::open(device, Unlock::Password(password), options);
-    let volumes = session.map_err(|e| failure(path, &e))?.volumes();
+fn lost(session: &Session) -> Vec<(String, u32)> {
+    let volumes = session.volumes();
     let lost = volumes.iter().map(|volume| (name_of(volume.level()), volume.lost_blocks()));
-    Ok(lost.filter(|(_, count)| *count > 0).collect())
+    lost.filter(|(_, count)| *count > 0).collect()
 }
 
 /// Writes damaged superblocks, which needs no word where only the public volume is open: it destroys

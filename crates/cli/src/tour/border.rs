@@ -178,7 +178,7 @@ fn of(error: tacita_pddm::Error) -> Failure {
 fn view(copy: &[u8]) -> Outcome<View> {
     let device = tacita_block::MemoryDevice::from_bytes(copy, 4096);
     let device: Arc<dyn BlockDevice> = Arc::new(device.map_err(|e| of(e.into()))?);
-    examine(&device, Unlock::Password(&public_password()), &mut |_| {}).map_err(of)
+    examine(&device, Unlock::Password(&public_password())).map_err(of)
 }
 
 fn writes(worlds: &[World]) -> Evidence {

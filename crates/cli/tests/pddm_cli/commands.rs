@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn a_damaged_page_is_repaired() {
     let device = FileDevice::open(&path, Access::ReadOnly, 4096).unwrap();
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let password = Password::new(b"the public password".to_vec());
-    let view = examine::examine(&device, Unlock::Password(&password), &mut |_| {}).unwrap();
+    let view = examine::examine(&device, Unlock::Password(&password)).unwrap();
     drop(device);
     // The newest copy of the first page, and its block of the device.
     let page = view.geometry.volume_blocks(Level::PUBLIC);
@@ -98,6 +98,30 @@ fn a_loop_device_is_the_file_behind_it() {
     assert_eq!(seen, [(Some(0), Some(5), Some(5), true); 2]);
 }
 
+/// The program under a limit, as prlimit(1) takes it.
+fn limited(limit: &str, arguments: &[&str]) -> Output {
+    let mut limited = Command::new("prlimit");
+    limited.args([limit, env!("CARGO_BIN_EXE_tacita")]).args(arguments);
+    limited.stdin(Stdio::null()).output().unwrap()
+}
+
+/// What a device holds is not in memory, all of it at once, while it is looked at: there is room for a
+/// password, and less than for the device.
+#[test]
+fn a_check_takes_little_memory() {
+    let test = "a_check_takes_little_memory";
+    if skip_without(test, &["prlimit"]) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("512M", &["hidden"], &["--heartbeat", "0"]);
+    let (device, hidden) = (bench.path("device"), bench.path("hidden"));
+    let on = |command| ["pddm", command, &device, "--password-file", &hidden];
+    expect(0, &tacita(&on("sweep")));
+    let said = expect(0, &limited("--as=419430400", &on("check")));
+    assert!(said.contains("intact"), "{said}");
+}
+
 /// One message for all sizes beyond what a device can use, and a remedy where a file cannot be so long.
 #[test]
 fn too_large_sizes_name_the_limit() {
@@ -116,10 +140,7 @@ fn too_large_sizes_name_the_limit() {
     if skip_without("too_large_sizes_name_the_limit", &["prlimit"]) {
         return;
     }
-    let mut limited = Command::new("prlimit");
-    limited.args(["--fsize=8388608", env!("CARGO_BIN_EXE_tacita")]);
-    let output = limited.args(init).arg("16M").stdin(Stdio::null()).output().unwrap();
-    let said = expect(4, &output);
+    let said = expect(4, &limited("--fsize=8388608", &[&init[..], &["16M"]].concat()));
     assert!(said.contains("File too large") && said.contains("give a smaller size"), "{said}");
     assert!(!fs::exists(&device).unwrap());
 }

@@ -52,7 +52,7 @@ fn play(seed: u64, second: bool) -> Vec<u8> {
 fn view(image: &[u8]) -> Vec<Option<UnitView>> {
     let device: Arc<dyn BlockDevice> =
         Arc::new(FaultDevice::from_bytes(image.to_vec(), 4096).unwrap());
-    examine(&device, Unlock::Wrap(&wrap(1)), &mut |_| {}).unwrap().units
+    examine(&device, Unlock::Wrap(&wrap(1))).unwrap().units
 }
 
 /// What tells the worlds apart with the password of the first hidden volume; empty if nothing.

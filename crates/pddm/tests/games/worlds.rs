@@ -206,7 +206,7 @@ fn device_of(image: &[u8]) -> Arc<dyn BlockDevice> {
 }
 
 fn view(image: &[u8]) -> View {
-    examine(&device_of(image), Unlock::Wrap(&wrap(0)), &mut |_| {}).unwrap()
+    examine(&device_of(image), Unlock::Wrap(&wrap(0))).unwrap()
 }
 
 /// What two images differ in beyond hidden slots, and what covers them; empty if nothing.
