@@ -11,13 +11,18 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 /// A failure of mounting or unmounting.
 pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
     use tacita_vfs::Kind;
+    let source = std::error::Error::source(error);
+    // What a daemon has said of its end.
+    if let Some(told) = source.and_then(|source| source.downcast_ref::<Failure>()) {
+        return told.clone();
+    }
     let code = match error.kind() {
         Kind::Unsupported | Kind::NotPermitted => NOT_HERE,
         Kind::Busy => BUSY,
         Kind::NotFound | Kind::NotDirectory | Kind::Invalid => USAGE,
         _ => DEVICE,
     };
-    let failure = refused(code, error.to_string(), error);
+    let failure = refused(code, tacita_daemon::with_causes(error), error);
     if error.kind() == Kind::NotPermitted {
         return failure.with_remedy(
             "users other than root need a folder of their own to mount on, /dev/fuse open to them \
@@ -39,6 +44,17 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
         }
         _ => failure,
     }
+}
+
+/// A failure of serving a mount to its end.
+pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
+    let failure = of_mount(error);
+    if failure.remedy.is_some() {
+        return failure;
+    }
+    failure.with_remedy(
+        "what the last sync without failure had is there; see to the cause, and mount again",
+    )
 }
 
 /// A failure, with what can be done where the system has refused something.

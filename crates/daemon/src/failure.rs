@@ -71,7 +71,8 @@ pub fn remedy_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
 }
 
 /// Why something was not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}")]
 pub struct Failure {
     /// Exit code: see [`exit`].
     pub code: u8,

@@ -1,9 +1,9 @@
 //! The file that whoever serves something holds a lock on.
 //!
 //! `umount` returns when the kernel has let go, which is before everything is on the medium. So
-//! whoever serves a mount holds a lock on a small file while it does, writes into it how its last
-//! sync went, and whoever unmounts waits for that lock. The kernel drops locks with the process, so
-//! nobody waits for the dead.
+//! whoever serves a mount holds a lock on a small file while it does, writes into it how it ended, the
+//! last sync and all that comes after it, and whoever unmounts waits for that lock. The kernel drops
+//! locks with the process, so nobody waits for the dead.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tacita_clock::{Clock, System};
 
 use crate::runtime_folder::{file_name, folders_of_all, private_folder};
-use crate::{Error, Kind, Result, with_causes};
+use crate::{Error, Failure, Kind, Result, exit};
 
 /// Tries to take the lock: whoever looks at it holds it for a moment.
 const TRY_COUNT: u32 = 20;
@@ -30,17 +30,17 @@ const TRY_PAUSE: Duration = Duration::from_millis(10);
 /// What the file says when nobody can use any more what is served, and the final sync begins.
 const LEFT: &str = "left";
 
-/// What the file says after a final sync without failure.
+/// What the file says after an end without failure.
 const DONE: &str = "done";
 
-/// What precedes the reason after a failure.
+/// What precedes the failure, which is one line of JSON.
 const FAILED: &str = "failed: ";
 
 /// How long is waited for the end of a process that has let go of its lock.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Most that is read of the file.
-const TEXT_LEN_MAX_BYTES: u64 = 4096;
+/// Most that is read of the file: a failure may name two paths.
+const TEXT_LEN_MAX_BYTES: u64 = 65536;
 
 /// The lock of whoever serves the mount on a directory.
 #[derive(Debug)]
@@ -96,11 +96,11 @@ impl ServingLock {
     }
 
     /// Records how serving ended. A failure stays on record until somebody reads it.
-    pub fn finish(&mut self, failure: Option<&dyn std::error::Error>) {
+    pub fn finish(&mut self, failure: Option<&Failure>) {
         self.finished = true;
         let line = match failure {
             None => DONE.to_owned(),
-            Some(e) => format!("{FAILED}{}", with_causes(e)),
+            Some(failure) => format!("{FAILED}{}", failure.json()),
         };
         // Whoever waits takes a missing record for a death, which is the safe side.
         if let Err(e) = writeln!(self.file, "{line}") {
@@ -149,9 +149,9 @@ impl Leaving {
 pub enum Ending {
     /// Everything is on the medium.
     Done,
-    /// The final sync failed, for this reason.
-    Failed(String),
-    /// The process ended without a final sync.
+    /// The final sync failed, or what comes after it: as the process has said.
+    Failed(Failure),
+    /// The process ended before it could say how.
     Died,
 }
 
@@ -263,11 +263,17 @@ impl Watch {
         let record: Vec<&str> = text.lines().skip(1).filter(|line| *line != LEFT).collect();
         let record = record.join("\n");
         Ok(Some(match record.strip_prefix(FAILED) {
-            Some(reason) => Ending::Failed(reason.to_owned()),
+            Some(told) => Ending::Failed(failure_told(told)),
             None if record == DONE => Ending::Done,
             None => Ending::Died,
         }))
     }
+}
+
+/// A failure as it stands in the file. A server of an older version gives the reason alone.
+fn failure_told(text: &str) -> Failure {
+    let told = serde_json::from_str(text).ok().and_then(|value| Failure::from_json(&value));
+    told.unwrap_or_else(|| Failure::new(exit::DEVICE, text))
 }
 
 fn is_same(file: &File, path: &Path) -> bool {
@@ -289,6 +295,10 @@ mod tests {
         PathBuf::from(format!("/nowhere/{}/{name}", std::process::id()))
     }
 
+    fn failure() -> Failure {
+        Failure::new(exit::WRONG, "the disk\nis gone").with_remedy("fetch it back")
+    }
+
     #[test]
     fn one_at_a_time() {
         let dir = place("one");
@@ -305,13 +315,25 @@ mod tests {
         let mut lock = ServingLock::take(&dir).unwrap();
         let watch = Watch::open(&dir, None).unwrap().unwrap();
         assert_eq!(watch.ending().unwrap(), None);
-        lock.finish(Some(&Error::new(Kind::Io, "the disk is gone")));
+        lock.finish(Some(&failure()));
         assert_eq!(watch.ending().unwrap(), None, "still held");
         drop(lock);
         let later = Watch::open(&dir, None).unwrap().unwrap();
         let ending = later.ending().unwrap();
-        assert_eq!(ending, Some(Ending::Failed("the disk is gone".to_owned())));
+        assert_eq!(ending, Some(Ending::Failed(failure())));
         assert!(Watch::open(&dir, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_words_of_an_older_version_are_a_failure_of_the_device() {
+        let dir = place("older");
+        let mut lock = ServingLock::take(&dir).unwrap();
+        lock.finished = true;
+        writeln!(lock.file, "failed: the disk is gone").unwrap();
+        drop(lock);
+        let watch = Watch::open(&dir, None).unwrap().unwrap();
+        let told = Failure::new(exit::DEVICE, "the disk is gone");
+        assert_eq!(watch.ending().unwrap(), Some(Ending::Failed(told)));
     }
 
     #[test]
@@ -334,11 +356,11 @@ mod tests {
         assert!(!watch.is_left().unwrap());
         leaving.tell();
         assert!(watch.is_left().unwrap() && watch.is_served());
-        lock.finish(Some(&Error::new(Kind::Io, "the disk is gone")));
+        lock.finish(Some(&failure()));
         drop(lock);
         assert!(!watch.is_served(), "the hand does not hold the lock");
         let ending = watch.ending().unwrap();
-        assert_eq!(ending, Some(Ending::Failed("the disk is gone".to_owned())));
+        assert_eq!(ending, Some(Ending::Failed(failure())));
     }
 
     #[test]

@@ -88,8 +88,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let run = |(mount, interrupts)| {
-        run_until_unmounted(mount, interrupts)
-            .map_err(|e| Failure::new(tacita_daemon::exit::WRONG, e.to_string()))
+        run_until_unmounted(mount, interrupts, |served| {
+            served.map_err(|e| Failure::new(tacita_daemon::exit::WRONG, e.to_string()))
+        })
     };
     match tacita_daemon::serve(!arguments.daemon, || start(&arguments), run) {
         Ok(()) => ExitCode::SUCCESS,

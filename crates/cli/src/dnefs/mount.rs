@@ -44,30 +44,33 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         || start(command),
         |serving: Serving| {
             let Serving { posix, mount, interrupts, purger, _control } = serving;
-            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
-            drop(purger);
-            let fs = posix.file_system();
-            if fs.is_read_only() {
-                return served;
-            }
-            // Nothing is written any more: the last purge.
-            let closed = fs.close().map_err(|e| exit::of_dnefs(volume, &e));
-            served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
+            run_until_unmounted(mount, interrupts, |served| {
+                let served = served.map_err(|e| exit::of_serving(&e));
+                drop(purger);
+                let fs = posix.file_system();
+                if fs.is_read_only() {
+                    return served;
+                }
+                // Nothing is written any more: the last purge.
+                let closed = fs.close().map_err(|e| of_purge(volume, &e, "mount it again"));
+                served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
+            })
         },
     )
 }
 
-fn of_volume(error: &tacita_dnefs::Error) -> Failure {
-    exit::of_dnefs(Path::new("the volume"), error)
+/// The volume, to whoever asks by where it is mounted.
+fn asked() -> &'static Path {
+    Path::new("the volume")
 }
 
-/// A purge that has failed, to whoever has asked for it.
-fn of_purge(error: &tacita_dnefs::Error) -> Failure {
-    let failure = of_volume(error);
+/// A purge that has failed; `again` is how it is done again.
+fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure {
+    let failure = exit::of_dnefs(volume, error);
     match error.kind() {
-        Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(
-            "what was deleted may still be decrypted: see to what the volume lies on, and purge again",
-        ),
+        Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(format!(
+            "what was deleted may still be decrypted: see to what the volume lies on, and {again}"
+        )),
         _ => failure,
     }
 }
@@ -109,7 +112,7 @@ impl Service for Mounted {
                 )
                 .with_remedy("unmount it, and mount it without `-o ro`"));
             }
-            posix.file_system().purge(self.scope).map_err(|e| of_purge(&e))
+            posix.file_system().purge(self.scope).map_err(|e| of_purge(asked(), &e, "purge again"))
         };
         match request.word.as_str() {
             "sync" if read_only => reply.answer(status::synced(posix.sync())),
@@ -120,7 +123,7 @@ impl Service for Mounted {
             })),
             "purge" => reply.answer(purge().map(|receipt| receipts::facts(&receipt))),
             "receipts" => {
-                let found = posix.file_system().receipts().map_err(|e| of_volume(&e));
+                let found = posix.file_system().receipts().map_err(|e| exit::of_dnefs(asked(), &e));
                 reply.answer(found.map(|found| receipts::list(&found)));
             }
             _ => reply.unknown(request),

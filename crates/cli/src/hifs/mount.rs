@@ -33,7 +33,7 @@ pub(super) fn run(
 ) -> Outcome<()> {
     let start = || start(image, dir, sync, options);
     tacita_daemon::serve(foreground, start, |(mount, interrupts, _control)| {
-        run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e))
+        run_until_unmounted(mount, interrupts, |served| served.map_err(|e| exit::of_serving(&e)))
     })
 }
 

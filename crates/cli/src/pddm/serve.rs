@@ -124,17 +124,19 @@ impl Open {
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();
         drop(heartbeat);
-        let served = serving.stop(unmounted);
         let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());
-        let swept = if ending.wants_sweep() && !read_only {
-            session.sweep(&mut |_, _| true).map(drop).map_err(failed)
-        } else {
-            Ok(())
-        };
-        let dropped = dropped(&session);
-        let ended = served.and(swept).and(session.close().map_err(failed));
+        let mut left = Value::Null;
+        let ended = serving.stop(unmounted, |served| {
+            let swept = if ending.wants_sweep() && !read_only {
+                session.sweep(&mut |_, _| true).map(drop).map_err(failed)
+            } else {
+                Ok(())
+            };
+            left = dropped(&session);
+            served.and(swept).and(session.close().map_err(failed))
+        });
         drop(control);
-        ending.tell(&ended, &dropped);
+        ending.tell(&ended, &left);
         ended
     }
 }

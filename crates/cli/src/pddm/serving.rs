@@ -119,17 +119,23 @@ impl Serving {
         })
     }
 
-    /// Nobody is served any more, or not for longer than the process lives.
-    pub(super) fn stop(self, unmounted: bool) -> Outcome<()> {
-        let done = match self {
+    /// Nobody is served any more, or not for longer than the process lives; then `close` does what is
+    /// left to do.
+    pub(super) fn stop(
+        self,
+        unmounted: bool,
+        close: impl FnOnce(Outcome<()>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let close_mount =
+            |served: tacita_vfs::Result<()>| close(served.map_err(|e| exit::of_serving(&e)));
+        match self {
             Self::Nbd(server) => {
                 server.stop(PATIENCE);
-                Ok(())
+                close_mount(Ok(()))
             }
-            Self::Fuse { mount, .. } if unmounted => mount.wait_for_good(),
-            Self::Fuse { mount, .. } => mount.leave(),
-        };
-        done.map_err(|e| exit::of_mount(&e))
+            Self::Fuse { mount, .. } if unmounted => mount.wait_for_good(close_mount),
+            Self::Fuse { mount, .. } => mount.leave(close_mount),
+        }
     }
 }
 

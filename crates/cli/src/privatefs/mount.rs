@@ -35,10 +35,12 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         || start(command),
         |serving: Serving| {
             let Serving { fs, mount, interrupts, background, _control } = serving;
-            let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
-            let closed = fs.close().map_err(|e| failure(&e));
-            drop(background);
-            served.and(closed)
+            run_until_unmounted(mount, interrupts, |served| {
+                let served = served.map_err(|e| exit::of_serving(&e));
+                let closed = fs.close().map_err(|e| failure(&e));
+                drop(background);
+                served.and(closed)
+            })
         },
     )
 }

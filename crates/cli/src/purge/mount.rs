@@ -67,11 +67,15 @@ fn unreachable_place(path: &Path, e: &std::io::Error) -> Failure {
 
 fn run_until_purged(started: Started) -> Outcome<()> {
     let Started { mount, interrupts, posix, control } = started;
-    let served = run_until_unmounted(mount, interrupts).map_err(|e| exit::of_mount(&e));
-    drop(control);
-    // Everything is purged by now; this ends its thread and marks the spool as clean.
-    drop(posix);
-    served
+    run_until_unmounted(mount, interrupts, |served| {
+        drop(control);
+        let served = served.map_err(|e| exit::of_serving(&e));
+        // A file that was closed in the last moment.
+        let purged = served.and_then(|()| posix.file_system().finish().map_err(|e| of_purge(&e)));
+        // This ends its threads and marks the spool as clean.
+        drop(posix);
+        purged
+    })
 }
 
 /// What a mount is asked from outside.

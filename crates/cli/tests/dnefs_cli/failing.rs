@@ -94,9 +94,68 @@ fn a_block_that_cannot_be_erased_is_told() {
     let receipt = succeed(&["dnefs", "receipt", &dir, "--json"]);
     let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
     assert_eq!(receipt["complete"], false, "{receipt}");
-    tacita(&["umount", &dir]);
-    let said = tacita(&["dnefs", "check", &volume]);
-    assert!(said.status.success(), "{said:?}");
+    let said = fail(1, &["umount", &dir]);
+    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+    succeed(&["dnefs", "check", &volume]);
+}
+
+/// The last purge is done by nobody's command but the unmount's, who hears of it.
+#[test]
+fn a_block_that_cannot_be_erased_at_the_end_is_told_who_unmounts() {
+    let test = "a_block_that_cannot_be_erased_at_the_end_is_told_who_unmounts";
+    if cannot_trace(test) {
+        return;
+    }
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
+    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+    write(&guard.join("file")).unwrap();
+    fs::remove_file(guard.join("file")).unwrap();
+    let failing = Watched::attach(&status_of(&dir)["pid"].to_string(), "fallocate", "error=EIO");
+    let said = fail(1, &["umount", &dir]);
+    drop(failing);
+    let wanted = ["went bad while it was erased", "keys of deleted nodes", "`tacita dnefs audit`"];
+    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+    let receipt = succeed(&["dnefs", "receipt", &volume, "--json"]);
+    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    assert_eq!(receipt["complete"], false, "{receipt}");
+    assert!(fail(2, &["umount", &dir]).contains("nothing is mounted here"), "it is told once");
+    succeed(&["dnefs", "mount", &volume, &dir]);
+    succeed(&["umount", &dir]);
+}
+
+/// Each sync of an unmount fails, the last one's before the purge, and those of the purge: whoever unmounts is
+/// told what that means and what to do, which helps.
+#[test]
+fn an_unmount_that_fails_says_what_is_left_and_what_to_do() {
+    let test = "an_unmount_that_fails_says_what_is_left_and_what_to_do";
+    if cannot_trace(test) {
+        return;
+    }
+    let mut at_the_purge = 0;
+    for time in 1.. {
+        let mounted = Bench::mounted(test, &["--size", "8M"], &["--purge-every", "0"]);
+        let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+        write(&guard.join("file")).unwrap();
+        fs::remove_file(guard.join("file")).unwrap();
+        let daemon = status_of(&dir)["pid"].to_string();
+        let failing = Watched::attach(&daemon, "fdatasync", &format!("error=EIO:when={time}+"));
+        let unmount = tacita(&["umount", &dir]);
+        drop(failing);
+        if unmount.status.success() {
+            break;
+        }
+        let said = String::from_utf8_lossy(&unmount.stderr).into_owned();
+        assert_eq!(unmount.status.code(), Some(4), "{time}: {said}");
+        let is_purge = said.contains("what was deleted may still be decrypted");
+        assert!(is_purge || said.contains("the final sync failed"), "{time}: {said}");
+        let remedy = if is_purge { "and mount it again" } else { "and mount again" };
+        assert!(said.contains(remedy), "{time}: {said}");
+        at_the_purge += u32::from(is_purge);
+        succeed(&["dnefs", "mount", &volume, &dir]);
+        succeed(&["umount", &dir]);
+        succeed(&["dnefs", "check", &volume]);
+    }
+    assert!(at_the_purge > 0, "no sync of the last purge has failed");
 }
 
 /// Each sync of a purge fails: whoever has asked is told what that means and what to do, and so is the log,

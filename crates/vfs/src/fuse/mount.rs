@@ -11,7 +11,7 @@ use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::mount::mount_remount;
 use tacita_clock::{Clock, System};
-use tacita_daemon::{Interrupts, ServingLock};
+use tacita_daemon::{Failure, Interrupts, ServingLock, exit, remedy_for, with_causes};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
@@ -27,6 +27,9 @@ const DEVICE: &str = "/dev/fuse";
 
 /// How far the kernel reads ahead, in KiB, where we may set it; its own limit for FUSE is 128.
 const READ_AHEAD_KIB: u32 = 1024;
+
+/// How serving has ended, and what had to be done after it.
+type Closed = std::result::Result<(), Failure>;
 
 /// A mounted file system. Dropping it unmounts, out of sight at least.
 #[derive(Debug)]
@@ -199,35 +202,46 @@ impl Mount {
         self.finish()
     }
 
-    /// As [`Mount::wait`]. The serving lock stays held until the process ends, so whoever waits for it
-    /// knows that the caller has finished too.
+    /// Waits as [`Mount::wait`], then has `close` do what is left to do, which hears how that went. Its
+    /// answer is how serving has ended, to the caller and to whoever unmounts. The serving lock stays held
+    /// until the process ends, so whoever waits for it knows that the caller has finished too.
     ///
     /// # Errors
-    /// As [`Mount::wait`].
-    pub fn wait_for_good(mut self) -> Result<()> {
-        let result = self.finish();
-        self.keep_lock();
-        result
+    /// Those of `close`.
+    pub fn wait_for_good(mut self, close: impl FnOnce(Result<()>) -> Closed) -> Closed {
+        let served = self.end();
+        self.close_for_good(served, close)
     }
 
-    /// Takes it out of sight, in use or not. Whoever uses it is served until the process ends, and
-    /// gets errors then: the caller has made durable what has to be, and ends soon.
+    /// Takes it out of sight, in use or not, and has `close` do what is left to do, as
+    /// [`Mount::wait_for_good`]. Whoever uses it is served until the process ends, which is soon, and gets
+    /// errors then. `close` hears of [`Kind::NotPermitted`], [`Kind::Unsupported`] or [`Kind::Io`] where it
+    /// stays in sight.
     ///
     /// # Errors
-    /// [`Kind::NotPermitted`], [`Kind::Unsupported`], [`Kind::Io`]: it stays where it is.
-    pub fn leave(mut self) -> Result<()> {
-        match detach(&self.dir) {
+    /// Those of `close`.
+    pub fn leave(mut self, close: impl FnOnce(Result<()>) -> Closed) -> Closed {
+        let left = match detach(&self.dir) {
             // Somebody else has unmounted it.
-            Err(e) if e.kind() == Kind::NotFound => return self.wait_for_good(),
-            done => done?,
-        }
+            Err(e) if e.kind() == Kind::NotFound => return self.wait_for_good(close),
+            left => left,
+        };
         // Joining would wait for whoever uses it.
         std::mem::forget(self.session.take());
-        if let Some(lock) = &mut self.lock {
-            lock.finish(None);
+        self.close_for_good(left, close)
+    }
+
+    fn close_for_good(
+        mut self,
+        served: Result<()>,
+        close: impl FnOnce(Result<()>) -> Closed,
+    ) -> Closed {
+        let closed = close(served);
+        if let Some(mut lock) = self.lock.take() {
+            lock.finish(closed.as_ref().err());
+            lock.keep_until_exit();
         }
-        self.keep_lock();
-        Ok(())
+        closed
     }
 
     /// Calls `ended` once the session has ended, be it by `umount`.
@@ -255,12 +269,6 @@ impl Mount {
         Ok(())
     }
 
-    fn keep_lock(&mut self) {
-        if let Some(lock) = self.lock.take() {
-            lock.keep_until_exit();
-        }
-    }
-
     /// Unmounts it and waits until everything is on the medium.
     ///
     /// # Errors
@@ -279,11 +287,21 @@ impl Mount {
         self.finish()
     }
 
+    /// Waits for the end, and records how it went.
     fn finish(&mut self) -> Result<()> {
+        let result = self.end();
+        if let Some(lock) = &mut self.lock {
+            lock.finish(result.as_ref().err().map(failure_of).as_ref());
+        }
+        result
+    }
+
+    /// Waits for the end of the session and of its threads.
+    fn end(&mut self) -> Result<()> {
         let served = self.session.take().map(|session| ended(session.join()));
         drop(self.timer.take());
         self.invalidator.stop();
-        let result = match (served, self.outcome.take()) {
+        match (served, self.outcome.take()) {
             (_, Some(Err(e))) => Err(Error::new(
                 Kind::Io,
                 format!("{}: the final sync failed: {e}", self.dir.display()),
@@ -298,11 +316,7 @@ impl Mount {
                 format!("{}: the final sync was not reached", self.dir.display()),
             )),
             (_, _) => Ok(()),
-        };
-        if let Some(lock) = &mut self.lock {
-            lock.finish(result.as_ref().err().map(|e| e as &dyn std::error::Error));
         }
-        result
     }
 }
 
@@ -339,15 +353,23 @@ impl Drop for Mount {
     }
 }
 
+/// A failure of serving, where nothing else is known of what is served.
+fn failure_of(e: &Error) -> Failure {
+    let remedy = remedy_for(e).map(str::to_owned);
+    Failure { remedy, ..Failure::new(exit::DEVICE, with_causes(e)) }
+}
+
 /// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out
-/// of sight, to end with its last user.
-///
-/// The serving lock stays held until the process ends, so whoever waits for it knows that the
-/// caller has finished too.
+/// of sight, to end with its last user. Then `close` does what is left to do: see
+/// [`Mount::wait_for_good`].
 ///
 /// # Errors
-/// [`Kind::Io`] if serving or the final sync failed.
-pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
+/// Those of `close`, which hears of [`Kind::Io`] if serving or the final sync failed.
+pub fn run_until_unmounted(
+    mount: Mount,
+    interrupts: Interrupts,
+    close: impl FnOnce(Result<()>) -> Closed,
+) -> Closed {
     let mut interrupts = interrupts;
     let watch = interrupts.handle();
     let dir = mount.dir.clone();
@@ -364,12 +386,19 @@ pub fn run_until_unmounted(mount: Mount, interrupts: Interrupts) -> Result<()> {
                 is_first = false;
             }
         })
-        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e))?;
-    let result = mount.wait_for_good();
+        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e));
+    let watcher = match watcher {
+        Ok(watcher) => watcher,
+        Err(e) => {
+            drop(mount);
+            return close(Err(e));
+        }
+    };
+    let closed = mount.wait_for_good(close);
     watch.close();
     // A panic there has been printed already.
     let _ = watcher.join();
-    result
+    closed
 }
 
 #[cfg(test)]

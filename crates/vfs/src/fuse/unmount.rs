@@ -20,7 +20,7 @@ const WAIT_STEP: Duration = Duration::from_millis(10);
 const LOOK_AFTER: Duration = Duration::from_secs(4);
 
 /// Unmounts `dir` and returns when everything is on the medium and the process that served it is
-/// gone.
+/// gone, having done all that it does at its end.
 ///
 /// A mount whose server has died is cleared too, but that is no success: what had not been synced
 /// is lost.
@@ -28,7 +28,8 @@ const LOOK_AFTER: Duration = Duration::from_secs(4);
 /// # Errors
 /// [`Kind::Busy`] if it is in use, or is held by a process in another mount namespace, which the
 /// message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
-/// failed; [`Kind::Stale`] if the server had died, when the mount is cleared.
+/// failed or what comes after it, with the [`Failure`] that the server has told as its source;
+/// [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
     unmount_telling(dir, &mut |_| {})
 }
@@ -94,7 +95,7 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     };
     match ending {
         Ending::Done => Ok(()),
-        Ending::Failed(text) => Err(Error::new(Kind::Io, text)),
+        Ending::Failed(told) => Err(Error::new(Kind::Io, told.cause.clone()).because(told)),
         Ending::Died if mounted => Err(Error::new(
             Kind::Stale,
             format!(
