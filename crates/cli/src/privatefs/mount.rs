@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_privatefs::{Background, Options, PrivateFs};
+use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 
@@ -37,7 +37,17 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
             let Serving { fs, mount, interrupts, background, _control } = serving;
             run_until_unmounted(mount, interrupts, |served| {
                 let served = served.map_err(|e| exit::of_serving(&e));
-                let closed = fs.close().map_err(|e| failure(&e));
+                let is_durable = served.is_ok() && fs.waiting() == 0;
+                let closed = match fs.close() {
+                    // What is left is this mount's place, which others take away.
+                    Err(e) if is_durable && e.kind() == Kind::TimedOut => {
+                        log::warn!(
+                            "{e}: all that was written is durable; the mount is not signed off"
+                        );
+                        Ok(())
+                    }
+                    closed => closed.map_err(|e| failure(&e)),
+                };
                 drop(background);
                 served.and(closed)
             })

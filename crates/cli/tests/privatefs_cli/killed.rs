@@ -73,6 +73,23 @@ fn a_server_that_is_away_is_waited_for_so_long() {
     bench.check("SERVER");
 }
 
+/// An unmount has nothing to tell of a server that is away when all is durable.
+#[test]
+fn who_unmounts_when_all_is_durable_needs_no_server() {
+    let test = "who_unmounts_when_all_is_durable_needs_no_server";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "--timeout 2 --sync-every 0");
+    fs::write(dir.join("file"), b"durable").unwrap();
+    bench.ends(&format!("sync {}", dir.display()), 0);
+    bench.kill(&bench.path("server"));
+    bench.umount(&dir);
+    bench.serve();
+    bench.mount_at(&dir, "SERVER", "");
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"durable");
+    bench.umount(&dir);
+    bench.check("SERVER");
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
     names.map(|name| name.into_string().unwrap()).collect()
