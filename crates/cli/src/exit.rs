@@ -112,12 +112,29 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
     let failure = refused(code, text, error);
     match error.kind() {
-        tacita_block::Kind::Busy => failure.with_remedy("is it mounted? `tacita umount DIR` first"),
+        tacita_block::Kind::Busy => failure.with_remedy(IN_USE),
         tacita_block::Kind::Exists => failure.with_remedy(
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
         tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
         _ => failure,
+    }
+}
+
+/// A failure of serving NBD clients at a socket.
+pub(crate) fn of_nbd(socket: &std::path::Path, error: &tacita_nbd::Error) -> Failure {
+    use tacita_nbd::Kind;
+    let text = tacita_daemon::with_causes(error);
+    let name = socket.display().to_string();
+    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    match error.kind() {
+        Kind::Busy => Failure::new(BUSY, text).with_remedy(
+            "`tacita status SOCKET` says what listens there: close that first, or give another socket",
+        ),
+        Kind::Invalid | Kind::Exists => Failure::usage(text),
+        Kind::Unavailable => Failure::usage(text)
+            .with_remedy("give a socket in a folder that is there and that you may write"),
+        _ => refused(DEVICE, text, error),
     }
 }
 
@@ -147,6 +164,10 @@ pub(crate) fn of_opening(
     }
     failure.with_remedy(format!("{MAKE_WRITABLE}, or {reading}"))
 }
+
+/// What to do about an image or a device that somebody else has.
+const IN_USE: &str = "is it mounted? `tacita umount DIR`, or `tacita pddm close SOCKET`, first; \
+                      `tacita status` with the same says where";
 
 /// What makes a file or device writable.
 const MAKE_WRITABLE: &str = "make it writable (by its mode, `chattr -i`, `mount -o remount,rw` of what it \
@@ -207,9 +228,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     let name = path.display().to_string();
     let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
     match error.kind() {
-        Kind::Busy => {
-            Failure::new(BUSY, text).with_remedy("is it mounted? `tacita umount DIR` first")
-        }
+        Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
         Kind::ReadOnly => Failure::new(DEVICE, text)
             .with_remedy(format!("{MAKE_WRITABLE}, or mount it for reading: `-o ro`")),
         Kind::OutOfRange => Failure::usage(text),

@@ -11,6 +11,7 @@ mod exit;
 mod fist;
 mod helper;
 mod hifs;
+mod keys;
 mod manual;
 mod new_folder;
 mod oram;

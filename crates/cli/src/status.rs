@@ -12,10 +12,10 @@ use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
-/// The daemon of a mount, socket, image or device. `code` is the exit code where there is none.
-pub(crate) fn daemon_of(target: &Path, code: u8) -> Outcome<Client> {
+/// The daemon of a mount, socket, image or device.
+pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
     Client::find(at(target)).map_err(|e| {
-        Failure::new(code, e.to_string()).with_remedy(
+        Failure::usage(e.to_string()).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
              `findmnt | grep fuse.tacita` lists mounts",
         )
@@ -52,14 +52,14 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
 
 /// `tacita sync`.
 pub(crate) fn sync(target: &Path) -> Outcome<()> {
-    ask(daemon_of(target, exit::USAGE)?, "sync", Value::Null).map(drop)
+    ask(daemon_of(target)?, "sync", Value::Null).map(drop)
 }
 
 pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {
     if let Some(level) = log {
-        ask(daemon_of(target, exit::USAGE)?, "log", json!({ "level": level.word() }))?;
+        ask(daemon_of(target)?, "log", json!({ "level": level.word() }))?;
     }
-    let status = ask(daemon_of(target, exit::USAGE)?, "status", Value::Null)?;
+    let status = ask(daemon_of(target)?, "status", Value::Null)?;
     output::facts(json, &status, &text(&status))
 }
 

@@ -179,7 +179,7 @@ fn json_has_a_version_also_where_it_fails() {
         (2, vec!["hifs", "check", "--json"]),
         (2, vec!["nonsense", "--json"]),
         (7, vec!["purge", "probe", "/dev/shm", "--json"]),
-        (4, vec!["pddm", "status", text(&image), "--json"]),
+        (2, vec!["pddm", "status", text(&image), "--json"]),
     ] {
         let output = tacita(&arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");

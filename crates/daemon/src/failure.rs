@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::io;
 
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 /// Exit codes. The table is docs/cli.md's.
@@ -46,8 +47,21 @@ pub fn with_causes(error: &dyn Error) -> String {
 }
 
 /// What can be done where the system refuses, if that follows from how it does.
-fn remedy_of(refusal: io::ErrorKind) -> Option<&'static str> {
-    Some(match refusal {
+fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
+    // Neither of these has a kind of its own.
+    match refusal.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => {
+            return Some("raise the limit of open files (`ulimit -n`, LimitNOFILE= of a service)");
+        }
+        Some(Errno::AGAIN) => {
+            return Some(
+                "end other programs, or raise the limit of processes (`ulimit -u`, TasksMax= or \
+                 LimitNPROC= of a service)",
+            );
+        }
+        _ => {}
+    }
+    Some(match refusal.kind() {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => {
             "run it as root, or as a user who may read and write there"
@@ -63,7 +77,7 @@ pub fn remedy_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(refusal) = error.downcast_ref::<io::Error>() {
-            return remedy_of(refusal.kind());
+            return remedy_of(refusal);
         }
         next = error.source();
     }
@@ -127,7 +141,7 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit::NO_SPACE,
             _ => exit::DEVICE,
         };
-        let remedy = remedy_of(error.kind()).map(str::to_owned);
+        let remedy = remedy_of(&error).map(str::to_owned);
         Self { remedy, ..Self::new(code, error.to_string()) }
     }
 }

@@ -12,6 +12,7 @@ mod tls;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub(crate) use address::cannot_listen;
 pub use address::{Address, Incoming, Listener, Remote};
 pub use connection::{Connection, Event, Options, Pending, Welcome};
 pub use delay::Delay;

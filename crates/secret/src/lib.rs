@@ -26,6 +26,7 @@ mod slab;
 
 pub use key::{KEY_LEN, Key};
 pub use locked::LockedBytes;
+pub use mapping::keys_are_locked;
 pub use noise::Noise;
 pub use one_time::{
     CHECK_VALUE_LEN, CheckValue, ENCRYPTS, FreshKey, MessageKey, OneTimeCipher, Traces,

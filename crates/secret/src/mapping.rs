@@ -3,8 +3,17 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+
+/// Some memory that was to be kept from swap could not be.
+static MAY_BE_SWAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether all memory for keys, as far as there is any yet, is kept from swap.
+pub fn keys_are_locked() -> bool {
+    !MAY_BE_SWAPPED.load(Ordering::Relaxed)
+}
 
 /// Bytes in pages of their own.
 pub(crate) struct Mapping {
@@ -40,11 +49,14 @@ impl Mapping {
         })
     }
 
-    /// Keeps it from swap; where the limit of locked memory is reached it serves as well.
+    /// Keeps it from swap; where the limit of locked memory is reached it serves as well, and
+    /// [`keys_are_locked`] tells.
     #[allow(unsafe_code, reason = "JUSTIFICATION: locking has no safe form")]
     pub(crate) fn lock(self) -> Self {
         // SAFETY: the range is that of the mapping, of which no byte changes.
-        let _ = unsafe { mlock(self.at.as_ptr().cast(), self.len) };
+        if unsafe { mlock(self.at.as_ptr().cast(), self.len) }.is_err() {
+            MAY_BE_SWAPPED.store(true, Ordering::Relaxed);
+        }
         self
     }
 

@@ -20,6 +20,7 @@ use super::chip::Chip;
 use super::receipts;
 use crate::arguments::{Dnefs as Command, PurgeScopeName};
 use crate::exit::{self, Failure, Outcome};
+use crate::keys::warn_of_swap;
 use crate::status;
 
 /// Everything is on the medium after so long.
@@ -163,6 +164,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         let open = if read_only { Dnefs::open_read_only } else { Dnefs::open };
         open(volume, password.as_ref(), Arc::new(System)).map_err(|e| exit::of_dnefs(path, &e))?
     };
+    warn_of_swap();
     if dnefs.lost_nodes() > 0 {
         log::error!(
             "{}: {} nodes written shortly before a crash are lost, for their keys are damaged",

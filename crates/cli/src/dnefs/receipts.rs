@@ -11,7 +11,7 @@ use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords, status};
 
 pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
-    let daemon = status::daemon_of(dir, exit::USAGE)?;
+    let daemon = status::daemon_of(dir)?;
     let receipt = status::ask(daemon, "purge", Value::Null)?;
     output::facts(json, &receipt, &output::lines(&receipt))?;
     complete(receipt["complete"] == true)
@@ -20,7 +20,7 @@ pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
 /// Of a mount, or of a volume that is not mounted.
 pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bool) -> Outcome<()> {
     let receipts = if target.is_dir() {
-        status::ask(status::daemon_of(target, exit::USAGE)?, "receipts", Value::Null)?
+        status::ask(status::daemon_of(target)?, "receipts", Value::Null)?
     } else {
         let volume = Chip::open_read_only(target)?.volume();
         let password = super::password(target, &*volume, from)?;

@@ -13,6 +13,7 @@ use super::serve::{End, when_to_end};
 use super::{anchor_of, failure, key_of, open_with};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
+use crate::keys::warn_of_swap;
 use crate::output;
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
@@ -38,6 +39,7 @@ fn start(command: &Command) -> Outcome<Running> {
     let way = Way::Server(address.clone());
     let key = key_of(client)?;
     let store = Arc::new(open_with(&way, client, &key, &writing.options())?);
+    warn_of_swap();
     let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
     let socket = hosted.iter().find_map(|hosted| match hosted.address() {

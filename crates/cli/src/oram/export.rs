@@ -8,14 +8,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tacita_block::BlockDevice;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_daemon::with_causes;
 use tacita_nbd::{Export as NbdExport, Listener, Server};
 use tacita_oram::{Device, Store};
 
 use super::open;
 use super::serve::{End, when_to_end};
 use crate::arguments::Oram as Command;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Outcome};
+use crate::keys::warn_of_swap;
 
 /// How long clients have to take their last answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,11 +41,9 @@ fn start(command: &Command) -> Outcome<Exported> {
     };
     let (caller, ends) = when_to_end()?;
     let store = Arc::new(open(address, client, &writing.options())?);
+    warn_of_swap();
     let device: Arc<dyn BlockDevice> = Arc::new(Device::new(Arc::clone(&store)));
-    let of_nbd = |e: tacita_nbd::Error| {
-        let code = if e.kind() == tacita_nbd::Kind::Busy { exit::BUSY } else { exit::DEVICE };
-        Failure::new(code, format!("{}: {}", nbd.display(), with_causes(&e)))
-    };
+    let of_nbd = |e: tacita_nbd::Error| exit::of_nbd(nbd, &e);
     let listener = Listener::unix(nbd).map_err(of_nbd)?;
     let server = Server::start(vec![NbdExport::new("oram", device)], vec![listener]);
     let server = server.map_err(of_nbd)?;

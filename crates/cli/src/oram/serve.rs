@@ -148,7 +148,7 @@ pub(super) fn when_to_end() -> Outcome<(Sender<End>, Receiver<End>)> {
 
 /// Ends the daemon of a socket or a store, and waits until it is gone.
 pub(super) fn close(target: &Path) -> Outcome<()> {
-    let daemon = daemon_of(target, exit::DEVICE)?;
+    let daemon = daemon_of(target)?;
     daemon.ask_to_stop(&Request::new("stop", Value::Null))?.result().map(drop)
 }
 

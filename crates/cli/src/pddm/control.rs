@@ -148,7 +148,7 @@ pub(super) fn shapes(geometry: &Geometry) -> Value {
 
 /// The daemon of an endpoint.
 pub(super) fn connect(endpoint: &Path) -> Outcome<Client> {
-    daemon_of(endpoint, exit::DEVICE)
+    daemon_of(endpoint)
 }
 
 /// Whether this is what a device is served by, and not a device.

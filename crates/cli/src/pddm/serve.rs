@@ -16,6 +16,7 @@ use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
+use crate::keys::warn_of_swap;
 use crate::output;
 
 /// Said whenever no hidden volume is opened, and there may be one or not.
@@ -75,6 +76,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     let (caller, calls) = channel();
     let session = Session::open(&device, Unlock::Password(password), options);
     let session = Arc::new(session.map_err(|e| failure(path, &e))?);
+    warn_of_swap();
     let volumes = session.volumes();
     let is_public_alone = volumes.len() == 1;
     let (serving, endpoint) = Serving::start(volumes, endpoint, *read_only, &caller)?;

@@ -16,7 +16,7 @@ use tacita_vfs::{FileSystem, NodeId, Posix};
 
 use super::name_of;
 use crate::arguments::Endpoint;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{self, Outcome};
 
 /// The name of the public file.
 const PUBLIC: &str = "public";
@@ -64,9 +64,9 @@ impl Serving {
                     let is_hidden = name != PUBLIC;
                     Export::new(name, device).read_only(read_only).private(is_hidden)
                 });
-                let listener = Listener::unix(socket).map_err(|e| of_nbd(socket, &e))?;
+                let listener = Listener::unix(socket).map_err(|e| exit::of_nbd(socket, &e))?;
                 let server = Server::start(exports.collect(), vec![listener]);
-                Ok((Self::Nbd(server.map_err(|e| of_nbd(socket, &e))?), socket.clone()))
+                Ok((Self::Nbd(server.map_err(|e| exit::of_nbd(socket, &e))?), socket.clone()))
             }
             (None, Some(dir)) => {
                 let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
@@ -137,20 +137,4 @@ impl Serving {
             Self::Fuse { mount, .. } => mount.leave(close_mount),
         }
     }
-}
-
-fn of_nbd(socket: &Path, error: &tacita_nbd::Error) -> Failure {
-    let code = match error.kind() {
-        tacita_nbd::Kind::Busy => exit::BUSY,
-        tacita_nbd::Kind::Invalid | tacita_nbd::Kind::Exists => exit::USAGE,
-        _ => exit::DEVICE,
-    };
-    let text = tacita_daemon::with_causes(error);
-    let name = socket.display().to_string();
-    let failure =
-        Failure::new(code, if text.contains(&name) { text } else { format!("{name}: {text}") });
-    if code == exit::BUSY {
-        return failure.with_remedy("`tacita pddm close SOCKET` first, or give another socket");
-    }
-    failure
 }

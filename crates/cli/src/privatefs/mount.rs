@@ -15,6 +15,7 @@ use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
 use super::{failure, is_shared, open};
 use crate::arguments::PrivateFsMount as Command;
 use crate::exit::{self, Outcome};
+use crate::keys::warn_of_swap;
 use crate::status;
 
 /// Threads that serve requests: those that wait for the store keep others from nothing.
@@ -100,6 +101,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     };
     let clock = Arc::new(System);
     let fs = PrivateFs::open(blocks, &key, clock, &own).map_err(|e| failure(&e))?;
+    warn_of_swap();
     let background = Background::start(&fs)?;
     let mut mount_options = MountOptions {
         read_only,

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde_json::Value;
 use tacita_block::size;
 
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::status::{ask, daemon_of};
 
 pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
-    let daemon = || daemon_of(dir, exit::USAGE);
+    let daemon = || daemon_of(dir);
     let facts = || -> Outcome<Value> {
         let mut status = ask(daemon()?, "status", Value::Null)?;
         if status["system"] != "purge" {

@@ -279,6 +279,34 @@ fn content(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|_| byte()).collect()
 }
 
+/// An address that is taken is another matter than one that is not to be had.
+#[test]
+fn addresses_that_cannot_be_listened_at_have_a_remedy() {
+    let bench = Bench::new();
+    bench.serve();
+    let missing = bench.path("nowhere/socket");
+    let refused = |line: &str, code| {
+        let said = bench.ends(line, code).stderr;
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    // TEST-NET-1 is nobody's.
+    let store = bench.path("store-2");
+    for address in [format!("unix:{missing}"), "192.0.2.1:7000".to_owned()] {
+        let said = refused(&format!("serve {store} --listen {address}"), 2);
+        assert!(said.contains(&address) && said.contains("address of this machine"), "{said}");
+        let said = refused(&format!("engine SERVER --key KEY --listen {address}"), 2);
+        assert!(said.contains(&address) && said.contains("address of this machine"), "{said}");
+    }
+    assert!(refused(&format!("serve {store} --listen SERVER"), 5).contains("another server"));
+    let said = refused(&format!("export SERVER --key KEY --nbd {missing}"), 2);
+    assert!(said.contains("nowhere/socket") && said.contains("a folder that is there"), "{said}");
+    let said = refused(&format!("export SERVER --key KEY --nbd {}", bench.path("server")), 5);
+    assert!(said.contains("`tacita status SOCKET`"), "{said}");
+    bench.ends("export SERVER --key KEY --nbd DISK", 0);
+    bench.ends("close DISK", 0);
+    assert!(refused("close DISK", 2).contains("not served"));
+}
+
 /// Where no store can be made, no key is left behind, and one that was there stays.
 #[test]
 fn a_failed_init_leaves_no_key() {

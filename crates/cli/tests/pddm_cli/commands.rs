@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
@@ -103,6 +104,57 @@ fn limited(limit: &str, arguments: &[&str]) -> Output {
     let mut limited = Command::new("prlimit");
     limited.args([limit, env!("CARGO_BIN_EXE_tacita")]).args(arguments);
     limited.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Why no socket can be served there, and what can be done; a socket that is wrong is nothing of the device's.
+#[test]
+fn a_socket_that_cannot_be_served_at_has_a_remedy() {
+    let test = "a_socket_that_cannot_be_served_at_has_a_remedy";
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let missing = bench.path("nowhere/socket");
+    let said = expect(2, &bench.open("public", &["--nbd", &missing]));
+    assert!(said.contains("nowhere/socket") && said.contains("a folder that is there"), "{said}");
+    if skip_without(test, &["prlimit"]) {
+        return;
+    }
+    let open = ["pddm", "open", &device, "--password-file", &public, "--nbd"];
+    let said = expect(4, &limited("--nofile=8", &[&open[..], &[&bench.path("socket")]].concat()));
+    assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
+}
+
+/// A daemon whose keys the system does not let it lock says so, whatever is open, and no other does.
+#[test]
+fn keys_that_may_be_swapped_out_are_told_of() {
+    let test = "keys_that_may_be_swapped_out_are_told_of";
+    if skip_without(test, &["prlimit", "setpriv"]) {
+        return;
+    }
+    let seen = [false, true].map(|hides| {
+        let bench = Bench::new(test);
+        let (own, hidden) = if hides { ("hidden", &["hidden"][..]) } else { ("public", &[][..]) };
+        bench.init("16M", hidden, &["--heartbeat", "0"]);
+        let (device, password, socket) = (bench.path("device"), bench.path(own), bench.path("s"));
+        let open = ["pddm", "open", &device, "--password-file", &password, "--nbd", &socket];
+        // Whoever has that capability knows no limit of locked memory.
+        let limit = ["--bounding-set", "-ipc_lock", "prlimit", "--memlock=65536"];
+        [false, true].map(|is_limited| {
+            let mut limited = Command::new("setpriv");
+            limited.args(limit).arg(env!("CARGO_BIN_EXE_tacita")).args(open).stdin(Stdio::null());
+            expect(0, &if is_limited { limited.output().unwrap() } else { tacita(&open) });
+            let status = tacita(&["status", &socket, "--json"]);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+            status["messages"].to_string()
+        })
+    });
+    for [locked, unlocked] in &seen {
+        assert_eq!(locked, "[]");
+        assert!(unlocked.contains("keys may be swapped out"), "{unlocked}");
+    }
+    let texts = seen.each_ref().map(|[_, unlocked]| unlocked.matches("\"text\"").count());
+    assert_eq!(texts, [1; 2], "{seen:?}");
 }
 
 /// What a device holds is not in memory, all of it at once, while it is looked at: there is room for a

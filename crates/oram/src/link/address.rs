@@ -64,11 +64,11 @@ impl Address {
     /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken or not to be had; [`Kind::Parameters`] if there is no such
-    /// address, and for TLS without identity.
+    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Parameters`] if it is not to be had, and for TLS
+    /// without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
-        let bound =
-            async |place: &str| TcpListener::bind(place).await.map_err(|e| self.unreachable(&e));
+        let cannot = |e| cannot_listen(self, &e);
+        let bound = async |place: &str| TcpListener::bind(place).await.map_err(cannot);
         match self {
             Self::Tcp(place) => Ok(Listener::Tcp(bound(place).await?)),
             Self::Tls(place) => {
@@ -85,9 +85,9 @@ impl Address {
                     Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused
                 );
                 if is_left_over {
-                    std::fs::remove_file(path).map_err(|e| self.unreachable(&e))?;
+                    std::fs::remove_file(path).map_err(cannot)?;
                 }
-                Ok(Listener::Unix(UnixListener::bind(path).map_err(|e| self.unreachable(&e))?))
+                Ok(Listener::Unix(UnixListener::bind(path).map_err(cannot)?))
             }
         }
     }
@@ -98,6 +98,16 @@ impl Address {
         let kind = if is_none { Kind::Parameters } else { Kind::Unreachable };
         Error::new(kind, format!("{self}: {error}"))
     }
+}
+
+/// Why connections cannot be taken `at` an address.
+pub(crate) fn cannot_listen(at: &impl std::fmt::Display, error: &std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::AddrInUse {
+        return Error::new(Kind::Unreachable, format!("{at}: {error}"));
+    }
+    let remedy = "name an address of this machine and a port that you may have, or a socket in a folder \
+                  that is there and that you may write";
+    Error::new(Kind::Parameters, format!("{at}: cannot be listened at: {error}: {remedy}"))
 }
 
 impl Remote {

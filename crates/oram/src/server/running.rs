@@ -19,7 +19,7 @@ use crate::blob::{
     BlobStore, FolderStore, Leased, MemoryStore, RedisStore, S3Access, S3Place, S3Store,
 };
 use crate::error::{Error, Kind, Result};
-use crate::link::{Address, Identity};
+use crate::link::{Address, Identity, cannot_listen};
 
 /// How long operations of the store that are under way have when the server stops.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -94,9 +94,9 @@ impl Running {
     /// Must not be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`Kind::Parameters`] if the metrics were to be seen by others, or TLS was to be spoken without an
-    /// identity, [`Kind::Unreachable`] if an address cannot be listened at, [`Kind::Busy`] if another
-    /// server has the store, and as [`Server::open`].
+    /// [`Kind::Parameters`] if the metrics were to be seen by others, TLS was to be spoken without an
+    /// identity, or an address is not to be had, [`Kind::Unreachable`] if one is taken, [`Kind::Busy`] if
+    /// another server has the store, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
         let Listening { addresses, identity, metrics } = listening;
         let (identity, metrics) = (identity.as_ref(), *metrics);
@@ -122,7 +122,7 @@ impl Running {
             }
             let mut metrics_at = None;
             if let Some(at) = metrics {
-                let failed = |e| Error::new(Kind::Unreachable, format!("{at}: {e}"));
+                let failed = |e| cannot_listen(&at, &e);
                 let listener = TcpListener::bind(at).await.map_err(failed)?;
                 metrics_at = Some(listener.local_addr().map_err(failed)?);
                 begun.spawn(tell_metrics(server.clone(), listener));
