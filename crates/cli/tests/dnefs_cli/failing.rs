@@ -75,49 +75,56 @@ fn what_cannot_be_read_is_told_once() {
     kill(&dir);
 }
 
+/// A mount on which a file is deleted and not purged yet, while no block can be erased; `None` where that
+/// cannot be had, which is said.
+fn unerasable(test: &str) -> Option<(Mounted, Watched)> {
+    if cannot_trace(test) {
+        return None;
+    }
+    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"])?;
+    write(&mounted.guard.join("file")).unwrap();
+    fs::remove_file(mounted.guard.join("file")).unwrap();
+    let daemon = status_of(&mounted.dir)["pid"].to_string();
+    Some((mounted, Watched::attach(&daemon, "fallocate", "error=EIO")))
+}
+
+/// What is said of a block that could not be erased: what it is, what may be left, what to do.
+fn is_told(said: &str) {
+    let wanted = ["went bad while it was erased", "keys of deleted nodes", "`tacita dnefs audit`"];
+    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+}
+
+/// The last receipt, of a mount or a volume, says that the purge was not complete.
+fn is_not_complete(place: &str) {
+    let receipt = succeed(&["dnefs", "receipt", place, "--json"]);
+    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
+    assert_eq!(receipt["complete"], false, "{receipt}");
+}
+
 /// A block that cannot be erased is bad from then on, and whoever purges is told what may be left.
 #[test]
 fn a_block_that_cannot_be_erased_is_told() {
-    let test = "a_block_that_cannot_be_erased_is_told";
-    if cannot_trace(test) {
+    let made = unerasable("a_block_that_cannot_be_erased_is_told");
+    let Some((Mounted { bench: _bench, volume, guard: _guard, dir }, failing)) = made else {
         return;
-    }
-    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
-    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
-    write(&guard.join("file")).unwrap();
-    fs::remove_file(guard.join("file")).unwrap();
-    let failing = Watched::attach(&status_of(&dir)["pid"].to_string(), "fallocate", "error=EIO");
-    let said = fail(1, &["dnefs", "purge", &dir]);
+    };
+    is_told(&fail(1, &["dnefs", "purge", &dir]));
     drop(failing);
-    let wanted = ["went bad while it was erased", "keys of deleted nodes", "`tacita dnefs audit`"];
-    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
-    let receipt = succeed(&["dnefs", "receipt", &dir, "--json"]);
-    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
-    assert_eq!(receipt["complete"], false, "{receipt}");
-    let said = fail(1, &["umount", &dir]);
-    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+    is_not_complete(&dir);
+    is_told(&fail(1, &["umount", &dir]));
     succeed(&["dnefs", "check", &volume]);
 }
 
 /// The last purge is done by nobody's command but the unmount's, who hears of it.
 #[test]
 fn a_block_that_cannot_be_erased_at_the_end_is_told_who_unmounts() {
-    let test = "a_block_that_cannot_be_erased_at_the_end_is_told_who_unmounts";
-    if cannot_trace(test) {
+    let made = unerasable("a_block_that_cannot_be_erased_at_the_end_is_told_who_unmounts");
+    let Some((Mounted { bench: _bench, volume, guard: _guard, dir }, failing)) = made else {
         return;
-    }
-    let mounted = Bench::mounted(test, &[], &["--purge-every", "0"]);
-    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
-    write(&guard.join("file")).unwrap();
-    fs::remove_file(guard.join("file")).unwrap();
-    let failing = Watched::attach(&status_of(&dir)["pid"].to_string(), "fallocate", "error=EIO");
-    let said = fail(1, &["umount", &dir]);
+    };
+    is_told(&fail(1, &["umount", &dir]));
     drop(failing);
-    let wanted = ["went bad while it was erased", "keys of deleted nodes", "`tacita dnefs audit`"];
-    assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
-    let receipt = succeed(&["dnefs", "receipt", &volume, "--json"]);
-    let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
-    assert_eq!(receipt["complete"], false, "{receipt}");
+    is_not_complete(&volume);
     assert!(fail(2, &["umount", &dir]).contains("nothing is mounted here"), "it is told once");
     succeed(&["dnefs", "mount", &volume, &dir]);
     succeed(&["umount", &dir]);
