@@ -157,6 +157,25 @@ fn what_cannot_be_served_is_named() {
     }
 }
 
+/// A path that something else than a socket has is no place to listen at: a slip of the hand takes no file away.
+#[test]
+fn what_is_no_socket_stays() {
+    let bench = Bench::new();
+    bench.serve();
+    let thesis = bench.path("thesis");
+    std::fs::write(&thesis, "years of work").unwrap();
+    let listen = format!("unix:{thesis}");
+    for line in [
+        format!("serve {} --listen {listen}", bench.path("other")),
+        format!("engine SERVER --key KEY --listen {listen}"),
+        format!("trace SERVER --listen {listen}"),
+    ] {
+        let said = String::from_utf8(bench.ends(&line, 2).stderr).unwrap();
+        assert!(said.contains("no socket") && said.contains("\n  "), "{line}: {said}");
+        assert_eq!(std::fs::read_to_string(&thesis).unwrap(), "years of work", "{line}");
+    }
+}
+
 /// What a second server remembers of the log grows old: clients that come to it would be shown a store of
 /// before, and would clear away what the others need.
 #[test]

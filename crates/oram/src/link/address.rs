@@ -1,6 +1,7 @@
 //! Where a server is.
 
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -64,8 +65,8 @@ impl Address {
     /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Parameters`] if it is not to be had, and for TLS
-    /// without identity.
+    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Parameters`] if it is not to be had, if something
+    /// else than a socket has its path, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
         let cannot = |e| cannot_listen(self, &e);
         let bound = async |place: &str| TcpListener::bind(place).await.map_err(cannot);
@@ -80,6 +81,12 @@ impl Address {
                 Ok(Listener::Tls(bound(place).await?, identity))
             }
             Self::Unix(path) => {
+                // Nobody listens on a file that is no socket, either.
+                let there = std::fs::symlink_metadata(path).map(|there| there.file_type());
+                if there.is_ok_and(|kind| !kind.is_socket()) {
+                    let what = format!("{self}: what is there is no socket, and stays");
+                    return Err(Error::new(Kind::Parameters, what));
+                }
                 let is_left_over = matches!(
                     UnixStream::connect(path).await,
                     Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused
