@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tacita_testkit::strace::{Watched, cannot_trace};
 use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -271,6 +272,31 @@ fn a_failure_in_the_background_is_told() {
     // What cannot be written is lost, and said to be.
     expect(4, &["umount", text(bench.guard.path())]);
     assert!(Command::new("umount").arg(small.path()).status().unwrap().success());
+}
+
+/// Nobody unmounts, or who did has gone: the system's log hears why a daemon has ended.
+#[test]
+fn the_end_of_a_daemon_that_fails_is_in_the_log() {
+    let test = "the_end_of_a_daemon_that_fails_is_in_the_log";
+    if cannot_trace(test) {
+        return;
+    }
+    let Some(bench) = Bench::new(test) else { return };
+    bench.mounted_hifs();
+    let sent = bench.files.path().join("sent");
+    let daemon = status(bench.guard.path())["pid"].to_string();
+    let recorded = Watched::record(&daemon, "sendto", &sent);
+    // From here on no file of the daemon's can be written.
+    let limited = Command::new("prlimit").args(["--fsize=0", "--pid", &daemon]).status().unwrap();
+    assert!(limited.success());
+    let _ = fs::write(bench.guard.join("file"), vec![7; 1 << 20]);
+    expect(4, &["umount", text(bench.guard.path())]);
+    recorded.wait();
+    let sent = fs::read_to_string(sent).unwrap();
+    let said = sent.lines().filter(|line| line.contains("/dev/log"));
+    let end = said.last().unwrap_or_else(|| panic!("nothing is logged: {sent}"));
+    assert!(end.contains("ended with exit code 4: "), "{end}");
+    assert!(end.contains("File too large") && end.contains("what the last sync"), "{end}");
 }
 
 #[test]

@@ -80,7 +80,8 @@ pub fn serve<S>(
         Ok(started) => {
             reporter.serving()?;
             run(started).inspect_err(|failure| {
-                log::error!("ended with exit code {}", failure.code);
+                // Nobody may be there to unmount, and to hear of it.
+                log::error!("ended with exit code {}: {}", failure.code, failure.text());
             })
         }
         Err(failure) => {
@@ -182,6 +183,7 @@ fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
             Err(e) => format!("the process in the background does not answer: {e}"),
         };
         Failure::new(exit::DEVICE, text)
+            .with_remedy("the system's log may say more; `--foreground` shows what it says itself")
     }))
 }
 

@@ -1,6 +1,7 @@
-//! Calls of a running process that fail, by strace(1).
+//! Calls of a running process that fail or are recorded, by strace(1).
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Whether nothing can be traced here; says so loudly.
@@ -24,9 +25,21 @@ impl Watched {
     /// # Panics
     /// If the process cannot be watched.
     pub fn attach(pid: &str, call: &str, inject: &str) -> Self {
+        let inject = format!("inject={call}:{inject}");
+        Self::begin(pid, call, &["-o", "/dev/null", "-e", &inject])
+    }
+
+    /// Writes each such call of a process that runs to the file `out`, as a line; returns when it is watched.
+    ///
+    /// # Panics
+    /// If the process cannot be watched.
+    pub fn record(pid: &str, call: &str, out: &Path) -> Self {
+        Self::begin(pid, call, &["-s", "4096", "-o", out.to_str().expect("a name in UTF-8")])
+    }
+
+    fn begin(pid: &str, call: &str, options: &[&str]) -> Self {
         let mut strace = Command::new("strace");
-        strace.args(["-f", "-o", "/dev/null", "-p", pid, "-e", &format!("trace={call}")]);
-        strace.args(["-e", &format!("inject={call}:{inject}")]);
+        strace.args(["-f", "-p", pid, "-e", &format!("trace={call}")]).args(options);
         strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut watched = Self(strace.spawn().expect("strace starts"));
         let said = watched.0.stderr.take().expect("it is piped");
@@ -36,6 +49,11 @@ impl Watched {
         // It goes on saying what it attaches to.
         std::thread::spawn(move || said.for_each(drop));
         watched
+    }
+
+    /// Waits until the process has ended.
+    pub fn wait(mut self) {
+        let _ = self.0.wait();
     }
 }
 
