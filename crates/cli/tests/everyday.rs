@@ -276,7 +276,24 @@ const BY_FSTAB: &str = r#"
     rm "$3/link"
     grep " $3 rw,nosuid,nodev,noatime,nosymfollow " /proc/self/mountinfo > /dev/null
     umount "$3"
+    for asked in user user,exec user,suid,dev,exec owner user=joe; do
+        mount -t fuse.tacita-hifs "$5" "$3" -o "$asked"
+        echo "$asked: $(grep " $3 " /proc/self/mountinfo | cut -d " " -f 6)"
+        umount "$3"
+    done
+    for wrong in umask=77777 uid=4294967295 gid=99999999999 nonsense; do
+        if mount -t fuse.tacita-hifs "$5" "$3" -o "$wrong"; then echo "$wrong, and mounted"; fi
+    done
 "#;
+
+/// What mount(8) makes of these options, for file systems of the kernel, too: `user=NAME` is its own note of
+/// who has mounted something, and restricts nothing.
+const AS_ASKED: &str = "user: rw,nosuid,nodev,noexec,noatime
+user,exec: rw,nosuid,nodev,noatime
+user,suid,dev,exec: rw,noatime
+owner: rw,nosuid,nodev,noatime
+user=joe: rw,noatime
+";
 
 #[test]
 fn a_line_of_fstab() {
@@ -308,7 +325,11 @@ fn a_line_of_fstab() {
     let (out, said) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{said}");
-    assert_eq!(out, format!("{image} fuse.tacita-hifs\n1234 77 750\nkept\n"), "{said}");
+    let wanted = format!("{image} fuse.tacita-hifs\n1234 77 750\nkept\n{AS_ASKED}");
+    assert_eq!(out, wanted, "{said}");
+    for refused in ["an octal number from 0 to 777", "`id -u NAME`", "`getent group NAME`"] {
+        assert!(said.contains(refused), "{refused}: {said}");
+    }
 }
 
 /// A browser opens a page: all its pictures are drawn, so many.

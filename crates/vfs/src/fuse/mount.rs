@@ -15,7 +15,7 @@ use tacita_daemon::{Failure, Interrupts, ServingLock, exit, remedy_for, with_cau
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
-use super::mount_options::MountOptions;
+use super::mount_options::{MountOptions, refused};
 use super::mount_table::{
     detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy, unmount_patiently,
 };
@@ -74,7 +74,8 @@ pub fn mount<F: FileSystem>(
     let cannot = |e| cannot_mount(&dir, e);
     let afterwards = options.afterwards();
     if afterwards.is_some() && !rustix::process::geteuid().is_root() {
-        return Err(Error::new(Kind::Invalid, "nosymfollow: only root can mount so"));
+        let remedy = "leave it out, or mount as root";
+        return Err(refused("nosymfollow", "only root can mount so", remedy));
     }
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;

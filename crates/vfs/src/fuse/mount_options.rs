@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fuser::{Config, MountOption, SessionACL};
 use rustix::mount::MountFlags;
+use tacita_daemon::Failure;
 
 use super::remount::flags;
 use crate::{Error, Kind, Result};
@@ -19,6 +20,9 @@ const SYNC_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Requests that the kernel sends ahead of answers unless told otherwise.
 const BACKGROUND_MAX_DEFAULT: u16 = 64;
+
+/// All permission bits.
+const UMASK_MAX: u16 = 0o777;
 
 /// How a file system is mounted. Permission bits are always checked by the kernel.
 #[derive(Debug, Clone)]
@@ -119,16 +123,7 @@ impl MountOptions {
     /// Owners and permission bits that are shown instead of those of the files.
     pub(super) fn shown(&self) -> Result<Shown> {
         let mut shown = Shown::default();
-        for option in self.extras() {
-            let Some((name, value)) = option.split_once('=') else { continue };
-            let wrong = |_| Error::new(Kind::Invalid, format!("{option}: this is no number"));
-            match name {
-                "uid" => shown.uid = Some(value.parse().map_err(wrong)?),
-                "gid" => shown.gid = Some(value.parse().map_err(wrong)?),
-                "umask" => shown.umask = Some(u16::from_str_radix(value, 8).map_err(wrong)?),
-                _ => {}
-            }
-        }
+        self.extras().try_for_each(|option| shown.take(option))?;
         Ok(shown)
     }
 
@@ -158,9 +153,16 @@ pub(super) fn each(list: &str) -> impl Iterator<Item = &str> {
     options.filter(|option| !option.is_empty())
 }
 
-/// Refuses an option that nobody knows.
+/// Refuses an option that nobody knows, or that has a value which makes no sense.
 pub(super) fn is_known(option: &str) -> Result<()> {
-    parse_option(option).map(drop)
+    parse_option(option)?;
+    Shown::default().take(option)
+}
+
+/// What is asked for in vain: an option, or a place; what is wrong with it, and what can be done.
+pub(super) fn refused(what: &str, cause: &str, remedy: &str) -> Error {
+    let failure = Failure::usage(format!("{what}: {cause}")).with_remedy(remedy);
+    Error::new(Kind::Invalid, failure.cause.clone()).because(failure)
 }
 
 /// Whether the library and the mount table can take a name.
@@ -174,6 +176,40 @@ pub(super) struct Shown {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) umask: Option<u16>,
+}
+
+impl Shown {
+    /// Takes an option, if it is one of these.
+    fn take(&mut self, option: &str) -> Result<()> {
+        let Some((name, value)) = option.split_once('=') else { return Ok(()) };
+        let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |radix| u32::from_str_radix(value, radix).ok().filter(|_| is_digits);
+        match name {
+            "uid" | "gid" => {
+                let (remedy, taken) = match name {
+                    "uid" => ("give the number of a user, as `id -u NAME` says it", &mut self.uid),
+                    _ => (
+                        "give the number of a group, as `getent group NAME` says it",
+                        &mut self.gid,
+                    ),
+                };
+                // The last number is nobody's: the system's calls mean by it that nothing changes.
+                let id = number(10).filter(|id| *id < u32::MAX);
+                let cause = "this is no number that users and groups have";
+                *taken = Some(id.ok_or_else(|| refused(option, cause, remedy))?);
+            }
+            "umask" => {
+                let mask = number(8).and_then(|mask| u16::try_from(mask).ok());
+                let mask = mask.filter(|mask| *mask <= UMASK_MAX).ok_or_else(|| {
+                    let cause = "this is no mask of permission bits";
+                    refused(option, cause, "give an octal number from 0 to 777, such as umask=077")
+                });
+                self.umask = Some(mask?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// Options that are settled elsewhere, or by whoever reads /etc/fstab, or that say what is done anyway.
@@ -245,7 +281,9 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
             MountOption::CUSTOM(option.to_owned())
         }
         _ => {
-            return Err(Error::new(Kind::Invalid, format!("{option}: no such mount option")));
+            let remedy = "mount(8) tells of the generic ones, and `tacita SYSTEM mount --help` which \
+                          of them are taken here, and what a system has besides";
+            return Err(refused(option, "no such mount option", remedy));
         }
     }))
 }
@@ -292,8 +330,25 @@ mod tests {
         for wanted in [context, MountOption::NoExec] {
             assert!(config.mount_options.contains(&wanted), "{wanted:?}");
         }
-        for wrong in ["uid=me", "gid=", "umask=9", "umask=-1"] {
-            assert_eq!(of(wrong).unwrap_err().kind(), Kind::Invalid, "{wrong}");
+        assert_eq!(of("uid=0,gid=4294967294,umask=0777").unwrap().gid, Some(u32::MAX - 1));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_with_a_remedy() {
+        let ids = ["uid=me", "uid=", "uid=-1", "uid=+1", "uid=4294967295", "uid=99999999999"];
+        let masks = ["umask=", "umask=9", "umask=-1", "umask=+7", "umask=1000", "umask=77777"];
+        let ids = ids.iter().flat_map(|id| [id.to_string(), id.replace("uid", "gid")]);
+        for wrong in ids.chain(masks.map(str::to_owned)).chain(["nonsense".to_owned()]) {
+            let extra = vec![format!("ro,{wrong},noexec")];
+            let all = MountOptions { extra, ..MountOptions::default() };
+            let refusals = [all.config().map(drop).and(all.shown().map(drop)), is_known(&wrong)];
+            for refused in refusals.map(Result::unwrap_err) {
+                assert_eq!(refused.kind(), Kind::Invalid, "{wrong}");
+                let failure = std::error::Error::source(&refused).unwrap();
+                let Failure { code, cause, remedy } = failure.downcast_ref().unwrap();
+                assert_eq!(*code, tacita_daemon::exit::USAGE, "{wrong}");
+                assert!(cause.contains(&wrong) && remedy.is_some(), "{wrong}: {failure:?}");
+            }
         }
     }
 

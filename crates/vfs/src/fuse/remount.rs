@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::mount_options::{each, is_known};
+use super::mount_options::{each, is_known, refused};
 use super::mount_table::row_of;
 use super::unmount::{canonical, is_served_read_only, not_mounted, sync_of};
 use crate::{Error, Kind, Result};
@@ -30,11 +30,9 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     }
     let flags = flags(options);
     if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&row.device) {
-        let text = format!(
-            "{}: it was opened for reading alone: unmount it, and mount it without ro",
-            dir.display()
-        );
-        return Err(Error::new(Kind::Invalid, text));
+        let remedy = "unmount it, and mount it without ro";
+        let place = dir.display().to_string();
+        return Err(refused(&place, "it was opened for reading alone", remedy));
     }
     mount_remount(&dir, flags, c"").map_err(|errno| {
         let kind = match errno {
