@@ -5,6 +5,7 @@ use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
@@ -135,10 +136,13 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
     Failure { cause: format!("{}: {}", path.display(), failure.cause), ..failure }
 }
 
-/// How it looks when something is at work, nobody knows for how long.
-pub(crate) fn spinner() -> ProgressStyle {
-    let style = ProgressStyle::with_template("   {spinner} {msg}, {elapsed}");
-    style.unwrap_or_else(|_| ProgressStyle::default_spinner())
+/// Something that moves while it is at work, nobody knows for how long.
+pub(crate) fn spinner(what: &str) -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let spinner = spinner.with_message(what.to_owned());
+    styled(&spinner, "   {spinner} {msg}, {elapsed}");
+    spinner.enable_steady_tick(SPINNER_STEP);
+    spinner
 }
 
 /// A progress bar over bytes.
@@ -151,6 +155,9 @@ pub(crate) fn counter(what: &str) -> ProgressBar {
     bar(what, 0, "{msg} {bar:30} {pos}/{len} {eta}")
 }
 
+/// How often something moves.
+const SPINNER_STEP: Duration = Duration::from_millis(100);
+
 /// Columns that a bar takes, with its numbers and without its words.
 const BAR_COLUMNS: usize = 30 + 42;
 
@@ -160,8 +167,13 @@ fn bar(what: &str, of: u64, template: &str) -> ProgressBar {
     // A line that is longer than the terminal's would be drawn anew below itself.
     let fits = columns == 0 || what.len() + BAR_COLUMNS <= columns;
     let template = if fits { template } else { "{percent:>3}% {wide_msg}" };
+    styled(&bar, template);
+    bar.with_message(what.to_owned())
+}
+
+/// How it looks, which it has to know before anything is drawn: otherwise that is a bar over the whole line.
+fn styled(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    bar.with_message(what.to_owned())
 }

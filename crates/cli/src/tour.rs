@@ -14,9 +14,7 @@ mod ward;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
 use crate::arguments::{SystemName, Tour};
@@ -186,10 +184,7 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
 
 /// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.
 fn played(stop: &Stop, folder: &Path) -> Outcome<Chapter> {
-    let moving = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    moving.set_message(format!("{} at work", stop.system));
-    moving.set_style(output::spinner());
-    moving.enable_steady_tick(Duration::from_millis(100));
+    let moving = output::spinner(&format!("{} at work", stop.system));
     let chapter = (stop.play)(folder);
     moving.finish_and_clear();
     let chapter = chapter?;

@@ -247,6 +247,22 @@ fn the_pages_of_mounts_tell_of_fstab() {
     }
 }
 
+/// What moves while a chapter is at work fits the terminal, from the first line on that is drawn.
+#[test]
+fn a_tour_fits_a_narrow_terminal() {
+    let test = "a_tour_fits_a_narrow_terminal";
+    if skip_without(test, &["script", "stty"]) {
+        return;
+    }
+    let words = format!("stty rows 24 cols 60; exec '{TACITA}' tour fist");
+    let mut script = Command::new("script");
+    let output = script.args(["-qec", &words, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && drawn.contains("fist at work"), "{drawn}");
+    // The style of those that have none is a bar over the whole line.
+    assert!(!drawn.contains("0/0"), "{drawn}");
+}
+
 /// What mount(8) does with a line of /etc/fstab, its helper being there.
 const BY_FSTAB: &str = r#"
     mount --bind "$1" "$(readlink -f /sbin)"
