@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use serde_json::{Value, json};
 
@@ -21,7 +23,7 @@ use super::server::socket_name;
 use crate::runtime_folder::{folders_below, folders_of_all};
 use crate::{Error, Failure, Kind, Result, exit};
 
-/// How long a daemon has for its status while it is looked for.
+/// How long a daemon has to take a connection, and for its status while it is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often is looked whether a daemon that lets wait can answer at all.
@@ -94,7 +96,13 @@ impl Client {
     }
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
+        let wanted = SocketAddrUnix::new(socket)?;
+        let stream =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Who has been stopped takes nobody, and when as many wait as can, the next waits even for that.
+        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
+        connect(&stream, &wanted)?;
+        let stream = UnixStream::from(stream);
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { stream, daemon, pid })
@@ -369,6 +377,20 @@ fn other_views() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that is waited for would let everybody wait who looks for any daemon.
+    #[test]
+    fn who_takes_nobody_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let server =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&server, 1).unwrap();
+        let waiting: Vec<_> = (0..8).map_while(|_| Client::connect(&socket).ok()).collect();
+        assert!((1..8).contains(&waiting.len()), "{} were taken", waiting.len());
+    }
 
     #[test]
     fn a_mount_table_tells_who_has_mounted() {
