@@ -2,7 +2,7 @@
 //! never looked for.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -60,9 +60,17 @@ const BEGINNINGS: [(&[u8], Made); 7] = [
     (b"tacita oram trace", Made::TRACE),
 ];
 
-/// The file of a store's folder that holds its root, and how that begins.
-const STORE_ROOT: (&str, &[u8]) = ("root", b"TACITORM");
 const STORE: Made = Made::Other("folder of an oblivious store", "tacita oram serve FOLDER");
+const SPOOL: Made =
+    Made::Other("spool of purge, with what is still to be purged", "tacita purge mount LOWER DIR");
+
+/// Files by which folders are known, and how they begin. What waits to be purged is known by the folder that
+/// it lies in, too.
+const FOLDERS: [(&str, &[u8], Made); 3] = [
+    ("root", b"TACITORM", STORE),
+    ("records", b"TCTPURGE", SPOOL),
+    (".tacita-purge/records", b"TCTPURGE", SPOOL),
+];
 
 /// As many bytes as the longest beginning has.
 const LOOKED_AT: u64 = 32;
@@ -110,9 +118,19 @@ fn recognised(path: &Path) -> Outcome<Made> {
         return Ok(Made::Dnefs);
     }
     if path.is_dir() {
-        let (name, beginning) = STORE_ROOT;
-        let found = begins(&path.join(name)).is_ok_and(|bytes| bytes.starts_with(beginning));
-        return if found { Ok(STORE) } else { Err(unknown(path)) };
+        for (name, beginning, made) in FOLDERS {
+            let file = path.join(name);
+            // Nobody may ever write to a pipe.
+            let is_file = file.metadata().map(|there| there.is_file());
+            match is_file.and_then(|is| if is { begins(&file) } else { Ok(Vec::new()) }) {
+                Ok(bytes) if bytes.starts_with(beginning) => return Ok(made),
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                    return Err(output::of_file(path, e));
+                }
+                _ => {}
+            }
+        }
+        return Err(unknown(path));
     }
     // Nobody may ever write to a pipe, and opening some devices does something.
     if path.metadata().is_ok_and(|there| !there.is_file() && !there.file_type().is_block_device()) {
@@ -139,7 +157,7 @@ fn begins(path: &Path) -> std::io::Result<Vec<u8>> {
 fn unknown(path: &Path) -> Failure {
     let text = format!("{}: this is nothing that Tacita makes", path.display());
     Failure::new(exit::DEVICE, text).with_remedy(
-        "images, devices, volumes, stores, keys, anchors, traces and dumps are recognised; \
+        "images, devices, volumes, stores, keys, anchors, traces, dumps and spools are recognised; \
          what is mounted or served answers `tacita status`",
     )
 }
@@ -162,8 +180,13 @@ mod tests {
             assert_eq!(recognised(&path).unwrap_err().code, exit::DEVICE);
         }
         assert_eq!(recognised(folder.path()).unwrap_err().code, exit::DEVICE);
-        std::fs::write(folder.path().join("root"), b"TACITORM and more").unwrap();
-        assert_eq!(recognised(folder.path()).unwrap(), STORE);
+        for (name, beginning, made) in FOLDERS {
+            let file = folder.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, [beginning, b" and more"].concat()).unwrap();
+            assert_eq!(recognised(folder.path()).unwrap(), made);
+            std::fs::remove_file(&file).unwrap();
+        }
         assert_eq!(recognised(&folder.path().join("none")).unwrap_err().code, exit::DEVICE);
         let pipe = folder.path().join("pipe");
         let fifo = rustix::fs::FileType::Fifo;

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use tacita_testkit::kill_daemon;
 
-use crate::image::{Image, code, json, said, tacita};
+use crate::image::{Image, assert_refused, code, json, said, tacita};
 
 #[test]
 fn a_mount_purges_and_tells_its_status() {
@@ -124,4 +125,32 @@ fn places_that_cannot_be_mounted_are_refused() {
         let refused = tacita(&["purge", "mount", "/dev/shm", upper.to_str().unwrap()]);
         assert_eq!(code(&refused), 7, "{}", said(&refused));
     }
+}
+
+/// What waits to be purged is something that Tacita made: by its own folder, and by the one it lies in.
+#[test]
+fn what_a_mount_has_left_is_recognised() {
+    let Some(image) = Image::new("what_a_mount_has_left_is_recognised") else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    let spool = lower.join(".tacita-purge");
+    let [lower, spool] = [lower, spool].map(|path| path.to_str().unwrap().to_owned());
+    assert_eq!(code(&tacita(&["info", &lower])), 4, "there is none yet");
+    fs::write(image.lower().join("file"), "x".repeat(5000)).unwrap();
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let held = fs::File::open(upper.join("file")).unwrap();
+    fs::remove_file(upper.join("file")).unwrap();
+    kill_daemon(&tacita(&["status", upper.to_str().unwrap(), "--json"]).stdout);
+    drop(held);
+    assert_eq!(code(&image.umount()), 4);
+    for left in [&lower, &spool] {
+        let info = tacita(&["info", left, "--json"]);
+        assert_eq!(code(&info), 0, "{}", said(&info));
+        assert_eq!(json(&info)["read_by"], "tacita purge mount LOWER DIR", "{}", said(&info));
+        assert_refused(&tacita(&["check", left]), 2, "spool of purge", "tacita purge mount");
+    }
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    assert_eq!(code(&image.umount()), 0);
+    assert_eq!(code(&tacita(&["info", &lower])), 4, "nothing waits any more");
 }
