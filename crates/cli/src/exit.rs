@@ -23,14 +23,21 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         _ => DEVICE,
     };
     let failure = refused(code, tacita_daemon::with_causes(error), error);
-    if error.kind() == Kind::NotPermitted {
-        return failure.with_remedy(
+    match error.kind() {
+        Kind::NotPermitted => failure.with_remedy(
             "users other than root need a folder of their own to mount on, /dev/fuse open to them \
              (mode 0666), and for allow_other a line `user_allow_other` in /etc/fuse.conf",
-        );
+        ),
+        Kind::Unsupported => failure.with_remedy(INSTALL_FUSE),
+        Kind::Busy => failure.or_remedy("`tacita umount DIR` first, or name another folder"),
+        Kind::NotFound | Kind::NotDirectory => failure.or_remedy("name a folder that is there"),
+        Kind::Invalid => failure.or_remedy("`--help` of the command tells its options"),
+        _ => failure.or_remedy(MEDIUM),
     }
-    if code == NOT_HERE { failure.with_remedy(INSTALL_FUSE) } else { failure }
 }
+
+/// What can be done where something fails beneath.
+pub(crate) const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
 
 /// What makes mounting possible.
 const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
@@ -38,10 +45,20 @@ const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
 /// A failure with a mount that is there.
 pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
+    // What a daemon has said of its end has its own.
+    if std::error::Error::source(error).is_some_and(|source| source.is::<Failure>()) {
+        return failure;
+    }
     match error.kind() {
         tacita_vfs::Kind::NotPermitted => {
             failure.with_remedy("the user who has mounted it, and root, may do this")
         }
+        tacita_vfs::Kind::NotFound => failure
+            .with_remedy("check the path: `findmnt | grep fuse.tacita` lists what is mounted"),
+        tacita_vfs::Kind::Busy => failure.with_remedy(
+            "end the programs that use it (`fuser -vm DIR` names them), and do it again",
+        ),
+        tacita_vfs::Kind::Stale => failure.with_remedy("mount it again: what was synced is there"),
         _ => failure,
     }
 }
@@ -49,12 +66,12 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
 /// A failure of serving a mount to its end.
 pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
-    if failure.remedy.is_some() {
-        return failure;
+    match error.kind() {
+        tacita_vfs::Kind::Io if tacita_daemon::remedy_for(error).is_none() => failure.with_remedy(
+            "what the last sync without failure had is there; see to the cause, and mount again",
+        ),
+        _ => failure,
     }
-    failure.with_remedy(
-        "what the last sync without failure had is there; see to the cause, and mount again",
-    )
 }
 
 /// A failure, with what can be done where the system has refused something.
@@ -83,19 +100,21 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
     }
     let path = path.display();
     match error.kind() {
-        Kind::Geometry => Failure::usage(format!("{path}: {error}")),
+        Kind::Geometry => Failure::usage(format!("{path}: {error}"))
+            .with_remedy("`tacita hifs format --help` tells what is possible"),
         Kind::NotAnImage => Failure::new(DEVICE, format!("{path}: not a HIFS image: {error}"))
             .with_remedy("check the path; `tacita hifs format` makes an image"),
         Kind::Version => Failure::new(DEVICE, format!("{path}: {error}"))
             .with_remedy("use the version of tacita that made it"),
-        Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}")),
+        Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}"))
+            .with_remedy("delete files, or make a larger image"),
         Kind::Interrupted => Failure::new(DEVICE, format!("{path}: {error}")).with_remedy(
             "mount it once for writing, which finishes or erases that commit",
         ),
         Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
             "nothing has been changed; `tacita hifs check IMAGE` tells more; restore it from a backup",
         ),
-        _ => Failure::new(DEVICE, format!("{path}: {error}")),
+        _ => Failure::new(DEVICE, format!("{path}: {error}")).with_remedy(MEDIUM),
     }
 }
 
@@ -117,7 +136,9 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
         tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
-        _ => failure,
+        tacita_block::Kind::Unavailable => failure.or_remedy("name a file or a block device"),
+        tacita_block::Kind::NoSpace => failure.or_remedy("make room there"),
+        _ => failure.or_remedy(MEDIUM),
     }
 }
 
@@ -131,10 +152,10 @@ pub(crate) fn of_nbd(socket: &std::path::Path, error: &tacita_nbd::Error) -> Fai
         Kind::Busy => Failure::new(BUSY, text).with_remedy(
             "`tacita status SOCKET` says what listens there: close that first, or give another socket",
         ),
-        Kind::Invalid | Kind::Exists => Failure::usage(text),
+        Kind::Invalid | Kind::Exists => Failure::usage(text).with_remedy("give another socket"),
         Kind::Unavailable => Failure::usage(text)
             .with_remedy("give a socket in a folder that is there and that you may write"),
-        _ => refused(DEVICE, text, error),
+        _ => refused(DEVICE, text, error).or_remedy("see to the cause, or give another socket"),
     }
 }
 
@@ -188,21 +209,24 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
     }
     let text = format!("{}: {error}", path.display());
     match error.kind() {
-        Kind::Parameters => Failure::usage(text),
+        Kind::Parameters => Failure::usage(text)
+            .with_remedy("`tacita dnefs format --help` tells what is possible"),
         Kind::NotAVolume => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
-        Kind::WrongPassword => Failure::new(NO_VOLUME, text),
+        Kind::WrongPassword => Failure::new(NO_VOLUME, text)
+            .with_remedy("try again, or give another volume"),
         Kind::Memory => no_memory(text),
         Kind::Ephemeral => Failure::usage(text).with_remedy(
             "mount it with --ephemeral, or make a new one with `tacita dnefs format --force`",
         ),
-        Kind::NoSpace => Failure::new(NO_SPACE, text),
+        Kind::NoSpace => Failure::new(NO_SPACE, text)
+            .with_remedy("delete files, or make a larger volume"),
         Kind::NoKeys => Failure::new(NO_SPACE, text)
             .with_remedy("delete files, or make a volume with smaller nodes (`--node-size`), which has more keys"),
         Kind::Damaged => Failure::new(DEVICE, text).with_remedy(
             "nothing has been changed; `tacita dnefs check` tells more; restore it from a backup",
         ),
-        _ => Failure::new(DEVICE, text),
+        _ => Failure::new(DEVICE, text).with_remedy(MEDIUM),
     }
 }
 
@@ -215,7 +239,8 @@ pub(crate) fn no_device(path: &std::path::Path) -> Failure {
 
 /// Keys of a length that no cipher has.
 pub(crate) fn key_length(len_bytes: u32) -> Failure {
-    Failure::usage(format!("keys of {len_bytes} bytes: 16 and 32 are possible"))
+    Failure::usage(format!("no cipher has keys of {len_bytes} bytes"))
+        .with_remedy("give --key 16 or --key 32")
 }
 
 /// A failure of the flash under a volume.
@@ -231,10 +256,14 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
         Kind::ReadOnly => Failure::new(DEVICE, text)
             .with_remedy(format!("{MAKE_WRITABLE}, or mount it for reading: `-o ro`")),
-        Kind::OutOfRange => Failure::usage(text),
-        Kind::NoSpace => Failure::new(NO_SPACE, text),
+        Kind::OutOfRange => {
+            Failure::usage(text).with_remedy("`tacita dnefs format --help` tells what is possible")
+        }
+        Kind::NoSpace => Failure::new(NO_SPACE, text).with_remedy("make room there"),
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
-        _ => refused(DEVICE, text, error),
+        Kind::Unavailable => refused(DEVICE, text, error)
+            .or_remedy("name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y"),
+        _ => refused(DEVICE, text, error).or_remedy(MEDIUM),
     }
 }

@@ -75,11 +75,11 @@ fn of_fist(error: &Error) -> Failure {
         Kind::Check => exit::WRONG,
         _ => exit::USAGE,
     };
-    let failure = Failure::new(code, error.to_string());
-    match error.remedy() {
-        Some(remedy) => failure.with_remedy(remedy),
-        None => failure,
-    }
+    let remedy = error.remedy().unwrap_or(match error.kind() {
+        Kind::Io => "check the path, and that this user may read there",
+        _ => "a source is the folder of a file system in a kernel's source, or one file of C",
+    });
+    Failure::new(code, error.to_string()).with_remedy(remedy)
 }
 
 fn vectors(source: &Path, as_json: bool) -> Outcome<()> {

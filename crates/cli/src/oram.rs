@@ -44,7 +44,8 @@ fn init(command: &Command) -> Outcome<()> {
     };
     let geometry = geometry_of(shapes)?;
     if *store == Place::Memory {
-        return Err(Failure::usage("a store in memory ends with whoever makes it"));
+        return Err(Failure::usage("a store in memory ends with whoever makes it")
+            .with_remedy("name a folder, Redis or a bucket"));
     }
     let is_new = !key.exists();
     let own = if is_new {
@@ -87,7 +88,8 @@ fn passwd(key: &Path, from: &From, change: &passwords::Change) -> Outcome<()> {
 }
 
 fn read_key(path: &Path) -> Outcome<KeyFile> {
-    KeyFile::read(path).map_err(|e| failure(&e))
+    let remedy = "give --key the file that `tacita oram init` has made";
+    KeyFile::read(path).map_err(|e| failure(&e).with_remedy(remedy))
 }
 
 fn password_of(file: &KeyFile, from: &From) -> Outcome<Option<Password>> {
@@ -107,8 +109,7 @@ pub(crate) fn key_of(client: &OramClient) -> Outcome<Key> {
 
 fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
     let block_len = u32::try_from(shapes.block_size).unwrap_or(u32::MAX);
-    Geometry::new(block_len, shapes.period, shapes.growth, shapes.blocks)
-        .map_err(|e| Failure::usage(e.to_string()))
+    Geometry::new(block_len, shapes.period, shapes.growth, shapes.blocks).map_err(|e| failure(&e))
 }
 
 fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {
@@ -123,9 +124,8 @@ fn open_with(way: &Way, client: &OramClient, key: &Key, options: &Options) -> Ou
 pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
     if let Some(place) = &client.shared_anchor {
         if *place == Place::Memory {
-            let nobody =
-                "a shared anchor in memory is nobody else's: name a folder, Redis or a bucket";
-            return Err(Failure::usage(nobody.to_owned()));
+            return Err(Failure::usage("a shared anchor in memory is nobody else's")
+                .with_remedy("name a folder, Redis or a bucket"));
         }
         return Ok(AnchorAt::Shared(place.clone()));
     }
@@ -141,10 +141,12 @@ pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
 pub(crate) fn failure(error: &Error) -> Failure {
     let text = error.to_string();
     match error.kind() {
-        Kind::Parameters => Failure::usage(text),
+        Kind::Parameters => Failure::usage(text)
+            .with_remedy("`--help` of the command, and docs/cli.md, tell what is possible"),
         Kind::NotAStore => Failure::new(exit::DEVICE, text)
             .with_remedy("check the address; `tacita oram init` makes a store"),
-        Kind::WrongKey => Failure::new(exit::NO_VOLUME, text),
+        Kind::WrongKey => Failure::new(exit::NO_VOLUME, text)
+            .with_remedy("give the key of this store, and the password of the key"),
         Kind::Memory => exit::no_memory(text),
         Kind::RolledBack => Failure::new(exit::WRONG, text).with_remedy(
             "restore the store's newest state; what was written since is not on the server",
@@ -152,12 +154,16 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Kind::Hostile => Failure::new(exit::WRONG, text).with_remedy(
             "nothing was believed; `tacita oram check` tells more, if the store can be opened",
         ),
-        Kind::NoSpace => Failure::new(exit::NO_SPACE, text),
+        Kind::NoSpace => Failure::new(exit::NO_SPACE, text)
+            .with_remedy("free blocks, or make a store with more of them"),
         Kind::Busy => Failure::new(exit::BUSY, text)
             .with_remedy("one client writes at a time: close the other one, or --take-over from one that is gone; several write with \
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
-        _ => exit::refused(exit::DEVICE, text, error),
+        Kind::Storage => Failure::new(exit::DEVICE, text)
+            .with_remedy("see to what it is kept in: that it is there, and may be read and written"),
+        _ => Failure::new(exit::DEVICE, text)
+            .with_remedy("open it again; the server's log, or `tacita status` of it, may say more"),
     }
 }

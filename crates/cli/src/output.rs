@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tacita_block::{FileDevice, NewFile};
 pub(crate) use tacita_daemon::voice::{say, shown};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{self, Failure, Outcome};
 use crate::recognise::{self, Made};
 
 /// Prints text to stdout. A reader that has gone is no error.
@@ -132,8 +132,23 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
             format!("{}: it has come since this command began, and is as it was", path.display());
         return Failure::usage(text).with_remedy("name another file, or begin again");
     }
+    let remedy = match error.kind() {
+        ErrorKind::InvalidInput => "name a file",
+        _ => exit::MEDIUM,
+    };
     let failure = Failure::from(error);
-    Failure { cause: format!("{}: {}", path.display(), failure.cause), ..failure }
+    Failure { cause: format!("{}: {}", path.display(), failure.cause), ..failure }.or_remedy(remedy)
+}
+
+/// All that a file holds, or a pipe brings.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for a device that has no end, which would fill the memory.
+pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    if path.metadata()?.file_type().is_char_device() {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "a device that has no end"));
+    }
+    std::fs::read(path)
 }
 
 /// Something that moves while it is at work, nobody knows for how long.

@@ -104,5 +104,8 @@ pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
 /// Asks twice, so that a slip of the finger is noticed.
 pub(crate) fn ask_twice(prompt: &str) -> Outcome<Password> {
     let (first, second) = (ask(prompt)?, ask(&format!("{prompt}, again"))?);
-    if first == second { Ok(first) } else { Err(Failure::usage("the two passwords differ")) }
+    if first == second {
+        return Ok(first);
+    }
+    Err(Failure::usage("the two passwords differ").with_remedy("begin again: nothing has changed"))
 }

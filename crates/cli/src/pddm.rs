@@ -50,8 +50,10 @@ pub(crate) fn has_superblock(path: &Path) -> bool {
 pub(crate) fn info(path: &Path, json: bool) -> Outcome<()> {
     let device = open_device(path, Access::ReadOnly)?;
     let geometry = examine::geometry(&*device).map_err(|e| failure(path, &e))?;
-    let damaged =
-        || Failure::new(exit::DEVICE, format!("{}: no superblock is left", path.display()));
+    let damaged = || {
+        Failure::new(exit::DEVICE, format!("{}: no superblock is left", path.display()))
+            .with_remedy("restore it from a backup")
+    };
     let facts = control::shapes(&geometry.ok_or_else(damaged)?);
     output::facts(json, &facts, &output::lines(&facts))
 }
@@ -109,7 +111,7 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
     }
     let path = path.display();
     match error.kind() {
-        Kind::Geometry => Failure::usage(format!("{path}: {error}")),
+        Kind::Geometry => Failure::usage(format!("{path}: {error}")).with_remedy(POSSIBLE),
         // Not a word more: which of the three it is must not be told.
         Kind::NoVolume => Failure::new(exit::NO_VOLUME, format!("{path}: {error}"))
             .with_remedy("try again, or give another device"),
@@ -118,9 +120,14 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
         Kind::Memory => exit::no_memory(format!("{path}: {error}")),
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
-        _ => Failure::new(exit::DEVICE, format!("{path}: {error}")),
+        _ => Failure::new(exit::DEVICE, format!("{path}: {error}")).with_remedy(AGAIN),
     }
 }
+
+/// What can be done about shapes that no device can have.
+const POSSIBLE: &str = "`tacita pddm plan --help` tells what is possible";
+/// What can be done where the device fails.
+const AGAIN: &str = "see to the device, close it, and open it again";
 
 fn passwd(
     path: &Path,

@@ -78,7 +78,8 @@ fn whole(at: &At, quick: bool, clients: u16, json: bool) -> Outcome<()> {
     output::facts(json, &facts, &output::lines(&facts))?;
     match found.wrong.len() {
         0 => Ok(()),
-        count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))),
+        count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))
+            .with_remedy("restore what is damaged from a backup")),
     }
 }
 
@@ -114,12 +115,23 @@ fn failure(error: &Error) -> Failure {
     }
     let text = error.to_string();
     match error.kind() {
-        Kind::Parameters | Kind::Exists => Failure::usage(text),
-        Kind::NoSpace => Failure::new(exit::NO_SPACE, text),
-        Kind::Busy | Kind::Fenced => Failure::new(exit::BUSY, text),
+        Kind::Parameters => Failure::usage(text)
+            .with_remedy("`tacita oram init --help` tells which stores there are"),
+        Kind::Exists => Failure::usage(text)
+            .with_remedy("mount it, or make another store with `tacita oram init`"),
+        Kind::NoSpace => Failure::new(exit::NO_SPACE, text)
+            .with_remedy("delete files, or make a store with more blocks"),
+        Kind::Busy | Kind::Fenced => Failure::new(exit::BUSY, text)
+            .with_remedy("mount it again when fewer have it, or the others are closed"),
         Kind::Damaged => Failure::new(exit::WRONG, text).with_remedy(
             "`tacita privatefs check` tells more; restore what is damaged from a backup",
         ),
-        _ => Failure::new(exit::DEVICE, text),
+        Kind::NotFormatted => Failure::new(exit::DEVICE, text)
+            .with_remedy("check the address; `tacita privatefs format` makes a file system"),
+        Kind::Version => {
+            Failure::new(exit::DEVICE, text).with_remedy("use the version of tacita that made it")
+        }
+        _ => Failure::new(exit::DEVICE, text)
+            .with_remedy("see to the server; what was synced is there when it is mounted again"),
     }
 }

@@ -46,7 +46,9 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
         _ => exit::DEVICE,
     };
     done.map(|()| Value::Null).map_err(|e| {
-        Failure::new(code(&e), format!("not everything is on the medium: {}", with_causes(&e)))
+        let text = format!("not everything is on the medium: {}", with_causes(&e));
+        exit::refused(code(&e), text, &e)
+            .or_remedy("see to what it lies on; what the last sync without failure had is there")
     })
 }
 

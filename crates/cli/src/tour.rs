@@ -150,7 +150,7 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
     };
     let scratch;
     let folder: PathBuf = if let Some(keep) = &arguments.keep {
-        fs::create_dir_all(keep)?;
+        fs::create_dir_all(keep).map_err(|e| output::of_file(keep, e))?;
         keep.clone()
     } else {
         scratch = tempfile::Builder::new().prefix("tacita-tour-").tempdir()?;
@@ -179,7 +179,12 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
     if let Some(keep) = &arguments.keep {
         tell(&format!("Everything is kept in {}.\n", keep.display()))?;
     }
-    if holds { Ok(()) } else { Err(Failure::new(exit::WRONG, "the tour found a promise broken")) }
+    if holds {
+        return Ok(());
+    }
+    Err(Failure::new(exit::WRONG, "the tour found a promise broken").with_remedy(
+        "what is marked NO says which; `--keep DIR` keeps the files that show it, for a report",
+    ))
 }
 
 /// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.

@@ -62,7 +62,10 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         _ => {}
     }
     Some(match refusal.kind() {
-        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
+            "check the path"
+        }
+        io::ErrorKind::IsADirectory => "name a file, not a folder",
         io::ErrorKind::PermissionDenied => {
             "run it as root, or as a user who may read and write there"
         }
@@ -114,6 +117,13 @@ impl Failure {
         self
     }
 
+    /// The same with what can be done, if nothing is known yet.
+    #[must_use]
+    pub fn or_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy.get_or_insert_with(|| remedy.into());
+        self
+    }
+
     /// The text for stderr, without the program's name.
     pub fn text(&self) -> String {
         match &self.remedy {
@@ -152,7 +162,12 @@ impl From<crate::Error> for Failure {
             crate::Kind::Busy => exit::BUSY,
             _ => exit::DEVICE,
         };
-        Self::new(code, error.to_string())
+        let remedy = remedy_for(&error).unwrap_or(match error.kind() {
+            crate::Kind::Busy => "`tacita umount DIR` first, or name another place",
+            crate::Kind::NotServed => "as the user who started it, or root: is it there still?",
+            crate::Kind::Io => "see to the cause, and do it again",
+        });
+        Self::new(code, error.to_string()).with_remedy(remedy)
     }
 }
 
@@ -163,12 +178,22 @@ mod tests {
     #[test]
     fn a_refusal_of_the_system_has_a_remedy() {
         let refused = |kind: io::ErrorKind| Failure::from(io::Error::from(kind)).remedy;
-        assert_eq!(refused(io::ErrorKind::NotFound).as_deref(), Some("check the path"));
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory] {
+            assert_eq!(refused(kind).as_deref(), Some("check the path"));
+        }
+        assert!(refused(io::ErrorKind::IsADirectory).unwrap().contains("file"));
         assert!(refused(io::ErrorKind::PermissionDenied).unwrap().contains("root"));
         assert_eq!(refused(io::ErrorKind::UnexpectedEof), None);
         let deep = io::Error::other(io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(remedy_for(&deep), None);
         let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(remedy_for(&ours), Some("check the path"));
+        assert!(Failure::from(crate::Error::new(crate::Kind::Busy, "the lock")).remedy.is_some());
+    }
+
+    #[test]
+    fn a_remedy_that_is_known_stays() {
+        let failure = Failure::usage("x").or_remedy("first").or_remedy("second");
+        assert_eq!(failure.remedy.as_deref(), Some("first"));
     }
 }

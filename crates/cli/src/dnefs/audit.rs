@@ -18,7 +18,7 @@ pub(super) fn run(
     password_files: &[PathBuf],
     json: bool,
 ) -> Outcome<()> {
-    let read = |path: &Path| std::fs::read(path).map_err(|e| output::of_file(path, e));
+    let read = |path: &Path| output::read(path).map_err(|e| output::of_file(path, e));
     let passwords: Vec<_> =
         password_files.iter().map(|file| passwords::first_line(file)).collect::<Outcome<_>>()?;
     let (before, after) = (read(before)?, read(after)?);
@@ -41,17 +41,29 @@ pub(super) fn run(
     if report.holds() {
         return Ok(());
     }
-    Err(Failure::new(exit::WRONG, verdict(&report)))
+    Err(verdict(&report))
 }
 
-fn verdict(report: &Report) -> String {
-    match (&report.undecided, report.recoverable.len(), report.key_pages_sealed) {
-        (Some(why), ..) => format!("nothing can be said: {why}"),
-        (None, 0, sealed) => {
-            format!("{sealed} pages of keys are sealed under a key that is not known")
-        }
-        (None, count, _) => format!("{count} deleted nodes can still be decrypted"),
-    }
+fn verdict(report: &Report) -> Failure {
+    let (cause, remedy) = match (&report.undecided, report.recoverable.len()) {
+        (Some(why), _) => (
+            format!("nothing can be said: {why}"),
+            "give two dumps of one volume, made by `tacita dnefs dump` and not formatted between them",
+        ),
+        (None, 0) => (
+            format!(
+                "{} pages of keys are sealed under a key that is not known",
+                report.key_pages_sealed
+            ),
+            "give every password that the volume had, with --password-file each",
+        ),
+        (None, count) => (
+            format!("{count} deleted nodes can still be decrypted"),
+            "purge (`tacita dnefs purge DIR`), and dump again; what went bad meanwhile can be destroyed with \
+             the chip alone",
+        ),
+    };
+    Failure::new(exit::WRONG, cause).with_remedy(remedy)
 }
 
 fn tell(report: &Report, of_memory: bool, json: bool) -> Outcome<()> {

@@ -30,7 +30,8 @@ pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<
     output::facts(json, &facts, &output::lines(&facts))?;
     match found.wrong.len() {
         0 => Ok(()),
-        count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))),
+        count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))
+            .with_remedy("restore what is damaged from a backup")),
     }
 }
 

@@ -11,6 +11,9 @@ use crate::arguments::Dnefs as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 
+/// What can be done about a chip or a volume that cannot be.
+const POSSIBLE: &str = "`tacita dnefs plan --help` tells what is possible";
+
 /// Nodes of so many bytes, where none are asked for: those of volumes, and of the paper's Table 5.
 const NODES: [u64; 7] = [2 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 20, 8 << 20];
 
@@ -33,7 +36,8 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         ..EmulatorOptions::default()
     }
     .len_bytes(*size);
-    let geometry = chip.geometry().map_err(|e| Failure::usage(e.to_string()))?;
+    let geometry =
+        chip.geometry().map_err(|e| Failure::usage(e.to_string()).with_remedy(POSSIBLE))?;
     let shape =
         ChipShape { page_len_bytes: chip.page_len_bytes, pages_per_block: chip.pages_per_block };
     let nodes = if node_size.is_empty() { &NODES[..] } else { node_size };
@@ -53,10 +57,11 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 }
 
 fn row(geometry: Geometry, shape: ChipShape, node: u64, key: u32) -> Outcome<Row> {
-    let node_len_bytes = u32::try_from(node)
-        .ok()
-        .filter(|len| len.is_power_of_two())
-        .ok_or_else(|| Failure::usage(format!("nodes of {node} bytes: powers of two, below 4G")))?;
+    let node_len_bytes =
+        u32::try_from(node).ok().filter(|len| len.is_power_of_two()).ok_or_else(|| {
+            Failure::usage(format!("no nodes have {node} bytes"))
+                .with_remedy("give --node-size a power of two below 4G")
+        })?;
     let cipher = match key {
         32 => CipherChoice::Aes256Gcm,
         16 => CipherChoice::Aes128Gcm,
@@ -66,7 +71,7 @@ fn row(geometry: Geometry, shape: ChipShape, node: u64, key: u32) -> Outcome<Row
     let volume = match VolumeCost::of(geometry, &options) {
         Ok(cost) => Some(cost),
         Err(e) if e.kind() == Kind::Parameters => None,
-        Err(e) => return Err(Failure::new(exit::DEVICE, e.to_string())),
+        Err(e) => return Err(Failure::new(exit::DEVICE, e.to_string()).with_remedy(POSSIBLE)),
     };
     Ok(Row {
         node_len_bytes,

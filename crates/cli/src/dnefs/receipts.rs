@@ -29,7 +29,8 @@ pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bo
     };
     let receipts = receipts.as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(last) = receipts.last() else {
-        return Err(Failure::new(exit::WRONG, "there was no purge yet, so there is no receipt"));
+        return Err(Failure::new(exit::WRONG, "there was no purge yet, so there is no receipt")
+            .with_remedy("mount it: `tacita dnefs purge DIR` purges, and so does the unmount"));
     };
     if !all {
         return output::facts(json, last, &output::lines(last));

@@ -138,32 +138,22 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
 }
 
 pub(super) fn of_pack(error: &PackError) -> Failure {
-    let no_space =
-        error.source.downcast_ref::<tacita_vfs::Error>().is_some_and(|e| {
-            matches!(e.kind(), tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota)
-        }) || error
-            .source
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|e| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
-    if no_space {
-        return Failure::new(exit::NO_SPACE, error.to_string())
-            .with_remedy("choose a larger --size, or make room");
+    let text = error.to_string();
+    let in_image = error.source.downcast_ref::<tacita_vfs::Error>().map(tacita_vfs::Error::kind);
+    let outside = error.source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    let is_full = matches!(in_image, Some(tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota));
+    match outside {
+        _ if is_full => {}
+        Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
+        Some(ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Failure::usage(text).with_remedy("is the path right?");
+        }
+        Some(ErrorKind::DirectoryNotEmpty) => {
+            return Failure::usage(text).with_remedy("name a new or empty folder");
+        }
+        _ => return exit::refused(exit::DEVICE, text, &*error.source).or_remedy(exit::MEDIUM),
     }
-    let missing = error
-        .source
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
-    if missing {
-        return Failure::usage(error.to_string()).with_remedy("is the path right?");
-    }
-    let not_empty = error
-        .source
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|e| e.kind() == ErrorKind::DirectoryNotEmpty);
-    if not_empty {
-        return Failure::usage(error.to_string()).with_remedy("name a new or empty folder");
-    }
-    Failure::new(exit::DEVICE, error.to_string())
+    Failure::new(exit::NO_SPACE, text).with_remedy("choose a larger --size, or make room")
 }
 
 /// Makes an empty image, which has no name yet if it is a file.
@@ -177,7 +167,8 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         FileDevice::open(image, Access::ReadWrite, 4096).map_err(|e| refuse(&e))?
     } else {
         let size = size.ok_or_else(|| {
-            Failure::usage(format!("{}: --size is needed for an image file", image.display()))
+            Failure::usage(format!("{}: an image file needs a size", image.display()))
+                .with_remedy("give --size, as --size 256M")
         })?;
         let parameters = parameters(size, shape)?;
         Superblock::new(&parameters).map_err(|e| exit::of_image(image, &e))?;
@@ -251,8 +242,11 @@ fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
         Some(ProfileName::Web) => Some(24),
         Some(ProfileName::Small) | None => None,
     };
-    let bucket = bucket_len(shape)
-        .map(|bucket| u32::try_from(bucket).map_err(|_| Failure::usage("--bucket: at most 1M")));
+    let bucket = bucket_len(shape).map(|bucket| {
+        u32::try_from(bucket).map_err(|_| {
+            Failure::usage("no bucket is so long").with_remedy("give --bucket 1M at most")
+        })
+    });
     Ok(Parameters {
         len_bytes,
         layout: match shape.layout {
@@ -281,7 +275,10 @@ fn parameters(len_bytes: u64, shape: &Shape) -> Outcome<Parameters> {
 
 /// Up to 64 hexadecimal digits; what is missing is zero.
 fn seed_from_hex(text: &str) -> Outcome<[u8; 32]> {
-    let usage = || Failure::usage("--seed: an even number of hexadecimal digits, 64 at most");
+    let usage = || {
+        Failure::usage("--seed: not understood")
+            .with_remedy("an even number of hexadecimal digits, 64 at most")
+    };
     let digits = text.as_bytes();
     if digits.is_empty() || digits.len() > 64 || !digits.len().is_multiple_of(2) {
         return Err(usage());

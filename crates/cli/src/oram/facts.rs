@@ -29,7 +29,8 @@ pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outco
     output::facts(json, &facts, &output::lines(&facts))?;
     match checked.damage.len() {
         0 => Ok(()),
-        count => Err(Failure::new(exit::WRONG, format!("{count} objects are not what was sealed"))),
+        count => Err(Failure::new(exit::WRONG, format!("{count} objects are not what was sealed"))
+            .with_remedy("restore the store's newest state from a backup")),
     }
 }
 

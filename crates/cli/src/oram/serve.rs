@@ -33,7 +33,10 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let running = Running::start(store, &listening(reach)?, Limits::default());
     let mut running = running.map_err(|error| {
         let remedy = match error.kind() {
-            Kind::Unreachable => "does another server listen there already?",
+            Kind::Unreachable => {
+                "does another server listen there already? If not, name an address of this machine, or a \
+                 path where a socket can be made"
+            }
             Kind::Busy => {
                 "a store has one server: `tacita status FOLDER` or SOCKET says where it listens, \
                  `tacita oram close` with the same ends it"
@@ -85,12 +88,12 @@ fn listening(reach: &OramReach) -> Outcome<Listening> {
         }
         (None, None) if !has_tls => None,
         (None, None) => {
-            let text = "to listen at tls:HOST:PORT takes --tls-certificate and --tls-key";
-            return Err(Failure::usage(text));
+            let text = "to listen at tls:HOST:PORT takes a certificate and its key";
+            return Err(Failure::usage(text).with_remedy("give --tls-certificate and --tls-key"));
         }
         _ => {
             let text = "--tls-certificate and --tls-key are for --listen tls:HOST:PORT";
-            return Err(Failure::usage(text));
+            return Err(Failure::usage(text).with_remedy("give both of them and that, or none"));
         }
     };
     Ok(Listening { addresses: reach.listen.clone(), identity, metrics: reach.metrics })

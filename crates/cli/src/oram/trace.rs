@@ -2,7 +2,6 @@
 
 mod picture;
 
-use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +28,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome<()> {
         ([], Some(address), Some(listen)) => record(address, listen, arguments),
         ([one], ..) => one_of(one, arguments),
         ([one, two], ..) => two_of((one, two), arguments),
-        _ => Err(Failure::usage("one recording or two can be read, no more")),
+        _ => Err(Failure::usage("more than two recordings are given")
+            .with_remedy("give --from once, or twice to compare")),
     }
 }
 
@@ -156,13 +156,19 @@ fn two_of((one, two): (&Path, &Path), arguments: &Arguments) -> Outcome<()> {
     output::facts(arguments.json, &facts, &side_by_side(&traces, &compared))?;
     match compared.shape {
         None => Ok(()),
-        Some(_) => Err(Failure::new(exit::WRONG, "the traces have different shapes")),
+        Some(_) => Err(Failure::new(exit::WRONG, "the traces have different shapes").with_remedy(
+            "the first difference is told above; only recordings of as many queries, from the same \
+             place of the log on, can have one shape",
+        )),
     }
 }
 
 fn read(path: &Path) -> Outcome<Vec<Event>> {
-    let bytes = fs::read_to_string(path).map_err(|e| of_file(path, e))?;
-    text::parse(&bytes).map_err(|e| Failure::new(exit::DEVICE, format!("{}: {e}", path.display())))
+    let bytes = output::read(path).map_err(|e| of_file(path, e))?;
+    text::parse(&String::from_utf8_lossy(&bytes)).map_err(|e| {
+        Failure::new(exit::DEVICE, format!("{}: {e}", path.display()))
+            .with_remedy("name a recording that `tacita oram trace --out` has made")
+    })
 }
 
 fn of_totals(totals: &Totals) -> Value {

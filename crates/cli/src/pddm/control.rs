@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tacita_block::BlockDevice;
 use tacita_clock::System;
 use tacita_daemon::control::{Client, Reply, Request, Service};
+use tacita_daemon::with_causes;
 use tacita_pddm::{Geometry, Level, Session};
 
 use super::serving::Call;
 use super::sweep::{RateLimit, verdict};
-use super::{name_of, only_if_wanted};
+use super::{AGAIN, name_of, only_if_wanted};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
 use crate::status::{ask, daemon_of};
@@ -71,7 +72,7 @@ impl Service for Opened {
             // What is hidden keeps to its own flushes: this says and does the same whatever is open.
             "sync" => {
                 let public = self.session.volume(Level::PUBLIC).expect("it is always open");
-                let failed = |e: tacita_block::Error| Failure::new(exit::DEVICE, e.to_string());
+                let failed = |e: tacita_block::Error| of_session(&e);
                 reply.answer(public.flush().map(|()| Value::Null).map_err(failed));
             }
             "hidden" => reply.answer(Ok(hidden_facts(&self.session))),
@@ -102,8 +103,13 @@ fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Out
         limit.keep((done - *first.get_or_insert(done)) * unit_len);
         reply.progress(&json!({ "done": done * unit_len, "of": units * unit_len }))
     });
-    whole.map_err(|e| Failure::new(exit::DEVICE, e.to_string()))?;
+    whole.map_err(|e| of_session(&e))?;
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
+}
+
+/// A failure of an open device, the same whichever volumes are open.
+pub(super) fn of_session(error: &dyn std::error::Error) -> Failure {
+    Failure::new(exit::DEVICE, with_causes(error)).with_remedy(AGAIN)
 }
 
 /// What waits on hidden volumes and what they have lost, and how fast it leaves.

@@ -114,14 +114,13 @@ fn passwords(
     let mut seen = vec![&first];
     for password in &others {
         if seen.contains(&password) {
-            return Err(Failure::usage(
-                "two of the passwords are the same: every volume needs one of its own",
-            ));
+            return Err(Failure::usage("two of the passwords are the same")
+                .with_remedy("give every volume one of its own"));
         }
         seen.push(password);
     }
     if seen.iter().any(|password| password.is_empty()) {
-        return Err(Failure::usage("a password is empty"));
+        return Err(Failure::usage("a password is empty").with_remedy("give another one"));
     }
     Ok((first, others))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tacita_block::size;
 use tacita_pddm::{Geometry, Level, Parameters, Traffic, amplification, hidden_per_public};
 
-use super::{name_of, shape};
+use super::{POSSIBLE, name_of, shape};
 use crate::arguments::PddmShape;
 use crate::exit::{Failure, Outcome};
 use crate::output;
@@ -29,7 +29,7 @@ pub(super) fn run(size: u64, asked: &PddmShape, json: bool) -> Outcome<()> {
     let mut rows = Vec::new();
     for (name, parameters) in shapes {
         let geometry = Geometry::new(parameters, size / BLOCK_LEN)
-            .map_err(|e| Failure::usage(e.to_string()))?;
+            .map_err(|e| Failure::usage(e.to_string()).with_remedy(POSSIBLE))?;
         rows.push(row(name.as_deref(), &geometry));
     }
     let text = as_text(size, &rows);

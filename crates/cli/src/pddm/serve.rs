@@ -11,7 +11,7 @@ use tacita_daemon::control::{Control, Identity};
 use tacita_pddm::{Heartbeat, HiddenFlush, Level, Options, Session, Unlock};
 use tacita_secret::Password;
 
-use super::control::{Ending, Opened};
+use super::control::{Ending, Opened, of_session};
 use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
@@ -126,7 +126,7 @@ impl Open {
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();
         drop(heartbeat);
-        let failed = |e: tacita_pddm::Error| Failure::new(exit::DEVICE, e.to_string());
+        let failed = |e: tacita_pddm::Error| of_session(&e);
         let mut left = Value::Null;
         let ended = serving.stop(unmounted, |served| {
             let swept = if ending.wants_sweep() && !read_only {

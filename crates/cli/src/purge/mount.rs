@@ -1,6 +1,6 @@
 //! `tacita purge mount`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -63,6 +63,11 @@ fn unreachable_place(path: &Path, e: &std::io::Error) -> Failure {
     }
     let error = tacita_purge::Error::from_io(e, path.display().to_string());
     of_purge(&error)
+}
+
+/// A file that an option names, and that is of no use.
+fn of_option(path: &Path, error: &dyn std::fmt::Display, remedy: &str) -> Failure {
+    Failure::usage(format!("{}: {error}", path.display())).with_remedy(remedy)
 }
 
 fn run_until_purged(started: Started) -> Outcome<()> {
@@ -150,16 +155,20 @@ fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
     let rules = match &arguments.rules {
         None => Vec::new(),
         Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
-            parse_rules(&text).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?
+            let bytes = output::read(path)
+                .map_err(|e| of_option(path, &e, "give --rules a file that can be read"))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|e| of_option(path, &e, "write the rules in UTF-8"))?;
+            let remedy = "a rule is a line: PATTERN [MIN..MAX] METHOD, or `off` for a method";
+            parse_rules(&text).map_err(|e| of_option(path, &e, remedy))?
         }
     };
     let report = match &arguments.report {
         None => None,
         Some(path) => {
             let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-            Some(opened.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?)
+            let remedy = "give --report a file that can be written";
+            Some(opened.map_err(|e| of_option(path, &e, remedy))?)
         }
     };
     let policy = Policy {

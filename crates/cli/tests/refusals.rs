@@ -1,0 +1,184 @@
+//! What is given wrong: each refusal has the exit code of docs/cli.md, names a cause, and what can be done.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+
+/// A folder with things of all kinds, and the program run in it.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(bench.0.path().join("folder")).unwrap();
+        let noise: Vec<u8> = (0..50_000_u32).map(|n| (n * n / 7 % 251).to_le_bytes()[0]).collect();
+        for (name, content) in [
+            ("empty", &b""[..]),
+            ("noise", &noise),
+            ("pw", b"one\n"),
+            ("pw2", b"two\n"),
+            ("blank", b"\n"),
+        ] {
+            fs::write(bench.0.path().join(name), content).unwrap();
+        }
+        // It stays when its owner has gone.
+        drop(UnixListener::bind(bench.0.path().join("socket")).unwrap());
+        for line in [
+            "hifs format image --size 2M",
+            "dnefs format volume --size 8M --password-file pw",
+            "oram init store --key key --blocks 256",
+        ] {
+            assert_eq!(bench.run(line).0, Some(0), "{line}");
+        }
+        bench
+    }
+
+    /// The exit code, and what was said.
+    fn run(&self, line: &str) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        command.args(line.split(' ')).current_dir(self.0.path()).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn refused(&self, code: i32, line: &str) {
+        let (ended, said) = self.run(line);
+        assert_eq!(ended, Some(code), "tacita {line}: {said}");
+        let lines: Vec<&str> = said.lines().collect();
+        let cause = lines.iter().position(|line| line.starts_with("tacita: "));
+        let remedy = cause.and_then(|at| lines.get(at + 1));
+        assert!(remedy.is_some_and(|line| line.starts_with("  ")), "tacita {line}: {said}");
+        assert!(!said.contains("panicked"), "tacita {line}: {said}");
+    }
+}
+
+/// What can be read of nothing else than what it is for.
+const READ: [&str; 21] = [
+    "check @",
+    "info @",
+    "hifs check @",
+    "hifs info @",
+    "hifs map @",
+    "hifs unpack @ out",
+    "hifs mount @ folder -o ro",
+    "dnefs check @",
+    "dnefs info @",
+    "dnefs map @",
+    "dnefs dump @ out",
+    "dnefs passwd @ --new-password-file pw2",
+    "dnefs erase @ --force",
+    "dnefs mount @ folder",
+    "pddm open @ --nbd nbd --password-file pw",
+    "pddm passwd @ --password-file pw --new-password-file pw2",
+    "oram trace --from @",
+    "oram close @",
+    "pddm status @",
+    "pddm sweep @ --password-file pw --public-only",
+    "pddm check @ --password-file pw",
+];
+
+#[test]
+fn what_is_not_what_it_should_be() {
+    let bench = Bench::new();
+    for line in READ {
+        for place in [
+            "missing",
+            "missing/below",
+            "empty/below",
+            "/dev/zero",
+            "/dev/null",
+            "folder",
+            "socket",
+        ] {
+            bench.refused(4, &line.replace('@', place));
+        }
+        for place in ["empty", "noise"] {
+            // Whatever can be read is tried with the password.
+            let is_unlocked = line.starts_with("pddm") && line.contains("--password-file");
+            let code = if is_unlocked { 3 } else { 4 };
+            bench.refused(code, &line.replace('@', place));
+        }
+    }
+    for line in [
+        "oram status 127.0.0.1:1 --key @",
+        "oram export 127.0.0.1:1 --key @ --nbd nbd",
+        "privatefs format 127.0.0.1:1 --key @",
+        "privatefs mount 127.0.0.1:1 folder --key @",
+    ] {
+        for (code, place) in [(4, "missing"), (4, "folder"), (3, "noise"), (3, "/dev/zero")] {
+            bench.refused(code, &line.replace('@', place));
+        }
+    }
+    for place in ["missing", "empty/below", "folder"] {
+        bench.refused(2, &format!("umount {place}"));
+        bench.refused(2, &format!("status {place}"));
+        bench.refused(2, &format!("purge file {place}"));
+    }
+    for (code, line) in [
+        (4, "fist vectors missing"),
+        (4, "fist instrument missing trace --out out"),
+        (2, "fist vectors /dev/zero"),
+        (4, "dnefs audit --before /dev/zero --after noise"),
+        (1, "dnefs audit --before noise --after noise"),
+    ] {
+        bench.refused(code, line);
+    }
+}
+
+#[test]
+fn places_where_nothing_can_be_made() {
+    let bench = Bench::new();
+    for (code, line) in [
+        (4, "hifs format @ --size 2M"),
+        (4, "hifs map image --svg @"),
+        (2, "hifs mount image @"),
+        (4, "dnefs format @ --size 8M"),
+        (4, "pddm init @ --size 12M --password-file pw"),
+        (4, "oram init @ --key key --blocks 256"),
+        (4, "oram init other --key @ --blocks 256"),
+        (4, "oram serve @ --listen unix:here"),
+        (5, "oram serve store --listen unix:@"),
+        (4, "manual @"),
+        (4, "tour fist --keep @"),
+        (4, "tour fist --html @"),
+    ] {
+        bench.refused(code, &line.replace('@', "noise/below"));
+    }
+}
+
+#[test]
+fn words_and_numbers_that_make_no_sense() {
+    let bench = Bench::new();
+    for (code, line) in [
+        (3, "dnefs check volume --password-file pw2"),
+        (2, "dnefs check volume --password-file missing"),
+        (2, "dnefs format new --size 1K"),
+        (2, "dnefs format new --size 8M --node-size 1000"),
+        (2, "dnefs format new --size 8M --key 24"),
+        (2, "dnefs plan --size 0"),
+        (2, "dnefs plan --node-size 1000"),
+        (2, "dnefs plan --key 24"),
+        (2, "hifs format new"),
+        (2, "hifs format new --size 1K"),
+        (2, "hifs format new --size 8192T"),
+        (2, "hifs format new --size 2M --bucket 8G"),
+        (2, "hifs format new --size 2M --seed xyz"),
+        (2, "hifs mount image folder -o nonsense"),
+        (2, "hifs mount image folder -o umask=77777"),
+        (2, "pddm init new --size 4096 --password-file pw"),
+        (2, "pddm init new --size 12M --password-file blank"),
+        (2, "pddm init new --size 12M --password-file pw --hidden-password-file pw"),
+        (2, "pddm plan --size 0"),
+        (2, "oram plan --blocks 0"),
+        (2, "oram init memory: --key new --blocks 256"),
+        (2, "oram serve store --listen tls:127.0.0.1:0"),
+        (2, "oram serve store --listen unix:here --tls-key key --tls-certificate key"),
+        (2, "oram check 127.0.0.1:1 --key key --shared-anchor memory:"),
+        (2, "oram check 127.0.0.1:1 --key key --tls-root missing"),
+        (2, "oram trace --from noise --from noise --from noise"),
+    ] {
+        bench.refused(code, line);
+    }
+}
