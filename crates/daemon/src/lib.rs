@@ -1,7 +1,7 @@
 //! What every daemon of Tacita needs and no system should write again: going into the background
 //! ([`serve`]), a lock that tells who serves what and how it ended ([`ServingLock`]), signals
-//! ([`Interrupts`]), a voice that is heard without a terminal ([`voice`]), and one control channel
-//! ([`control`]).
+//! ([`Interrupts`]), a voice that is heard without a terminal ([`voice`]), one control channel
+//! ([`control`]), and the kernel's tables of what is mounted ([`mounts`]).
 //!
 //! Nothing here knows what is served.
 
@@ -13,6 +13,7 @@ mod error;
 mod failure;
 mod fork;
 mod interrupts;
+mod kernel_table;
 mod runtime_folder;
 mod serving_lock;
 pub mod voice;
@@ -21,4 +22,5 @@ pub use error::{Error, Kind, Result};
 pub use failure::{Failure, exit, remedy_for, with_causes};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
 pub use interrupts::{Interrupts, outlive_file_size_limit};
+pub use kernel_table::{Mount, mounts, unescaped};
 pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

@@ -9,13 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
+use tacita_daemon::mounts;
 
 use crate::error::During;
 use crate::ext4::Volume;
 use crate::ext4::journal::{self, Erased};
 use crate::faults::{Fault, planted};
 use crate::kernel::{self, Checkpoint};
-use crate::virtual_disk::is_virtual_disk;
+use crate::virtual_disk::{file_of_loop, is_virtual_disk};
 use crate::{Error, Kind, Result};
 
 /// Whether what is written over a file reaches the blocks that held it.
@@ -233,10 +234,9 @@ impl LowerFs {
             .find_map(|path| fs::read_to_string(folder.join(path)).ok());
         self.flash = rotates.is_some_and(|text| text.trim() == "0");
         self.on_virtual_disk = is_virtual_disk(&folder);
-        if let Ok(file) = fs::read_to_string(folder.join("loop/backing_file")) {
-            let file = Path::new(file.trim());
-            self.copies_beneath = copies(file);
-            self.disk_on = in_user_space(file);
+        if let Some(file) = file_of_loop(&folder) {
+            self.copies_beneath = copies(&file);
+            self.disk_on = in_user_space(&file);
             // What the kernel says of a loop device there, it does not know.
             self.flash &= self.disk_on.is_none();
         }
@@ -393,11 +393,9 @@ fn family_of(magic: u64) -> Option<&'static Family> {
 
 /// The type and the options of the file system that the mount table shows.
 fn in_mount_table(mount: u64) -> Option<(String, String)> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let wanted = mount.to_string();
-    let row = table.lines().find(|row| row.split(' ').next() == Some(&wanted))?;
-    let mut words = row.split_once(" - ")?.1.split(' ');
-    Some((words.next()?.to_owned(), words.nth(1).unwrap_or_default().to_owned()))
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let found = mounts(&table).find(|found| found.id == mount)?;
+    Some((found.kind, found.options_of_all))
 }
 
 /// The file system under a loop device's file, if it does not overwrite in place.
@@ -411,14 +409,9 @@ fn copies(backing: &Path) -> Option<String> {
 /// say anything about.
 fn in_user_space(backing: &Path) -> Option<String> {
     // Who is not its user may not look at the file; the mount table tells everybody.
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let rows = table.lines().filter_map(|row| {
-        let (before, after) = row.split_once(" - ")?;
-        let place = before.split(' ').nth(4)?.replace("\\040", " ");
-        let kind = after.split(' ').next()?;
-        backing.starts_with(&place).then(|| (place.len(), kind.to_owned()))
-    });
-    let (_, kind) = rows.max_by_key(|(len, _)| *len)?;
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let around = mounts(&table).filter(|mount| backing.starts_with(&mount.place));
+    let kind = around.max_by_key(|mount| mount.place.as_os_str().len())?.kind;
     (kind == "fuse" || kind.starts_with("fuse.")).then_some(kind)
 }
 

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxAttributes, makedev, statat};
+use tacita_daemon::unescaped;
 
 /// No swap file is shorter: ten pages, the first of which is its head.
 const SWAP_LEN_MIN_BYTES: u64 = 40 << 10;
@@ -37,45 +37,32 @@ pub(crate) fn is_swap(file: &Statx) -> bool {
     if kind != FileType::RegularFile || file.stx_size < SWAP_LEN_MIN_BYTES {
         return false;
     }
-    let Ok(table) = fs::read_to_string("/proc/swaps") else {
+    let Ok(table) = fs::read("/proc/swaps") else {
         return false;
     };
     let number = makedev(file.stx_dev_major, file.stx_dev_minor);
-    table.lines().skip(1).filter_map(|row| row.split_whitespace().next()).any(|path| {
-        statat(CWD, unescape(path), AtFlags::empty())
+    paths(&table).any(|path| {
+        statat(CWD, path, AtFlags::empty())
             .is_ok_and(|found| (found.st_dev, found.st_ino) == (number, file.stx_ino))
     })
 }
 
-/// A path as the kernel's tables write it: blanks and the like as three octal digits.
-fn unescape(text: &str) -> OsString {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let number = (*first == b'\\')
-            .then(|| after.get(..3))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(byte) = number {
-            bytes.push(byte);
-            rest = &after[3..];
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    OsString::from_vec(bytes)
+/// The paths of the kernel's table of swap, whose first line is its head.
+fn paths(table: &[u8]) -> impl Iterator<Item = OsString> {
+    let rows = table.split(|byte| *byte == b'\n').skip(1);
+    rows.filter_map(|row| row.split(|byte| b" \t".contains(byte)).next().map(unescaped))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
     fn paths_of_the_swap_table_are_read_back() {
-        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
-        assert_eq!(unescape("/plain\\"), "/plain\\");
-        assert_eq!(unescape("\\9x"), "\\9x");
+        let table = b"Filename\t\t\tType\n/a\\040b\\134c file 9 0 -2\n/d\xff\tfile 9 0 -3\n";
+        let read: Vec<OsString> = paths(table).collect();
+        assert_eq!(read[..2], ["/a b\\c".into(), OsString::from_vec(b"/d\xff".to_vec())]);
     }
 }

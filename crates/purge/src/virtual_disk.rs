@@ -1,7 +1,9 @@
 //! Disks of virtual machines: what is overwritten there is overwritten on what the host keeps as a disk,
 //! and whether the host keeps copies can only be seen on the host.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -45,12 +47,18 @@ fn says_so(disk: &Path) -> bool {
     })
 }
 
+/// The file of the loop device whose folder in /sys is `folder`.
+pub(crate) fn file_of_loop(folder: &Path) -> Option<PathBuf> {
+    let mut path = fs::read(folder.join("loop/backing_file")).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(OsString::from_vec(path).into())
+}
+
 /// The folders of what a device lies on: of a mapped one or an array its members, of a loop device the
 /// one that has its file.
 fn beneath(folder: &Path) -> Vec<PathBuf> {
     let members = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
-    let file = fs::read_to_string(folder.join("loop/backing_file"));
-    let file = file.ok().and_then(|file| fs::metadata(file.trim_end_matches('\n')).ok());
+    let file = file_of_loop(folder).and_then(|file| fs::metadata(file).ok());
     let below_file = file.map(|file| {
         let number = file.dev();
         PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))

@@ -107,7 +107,7 @@ fn swap(machine: &Machine) -> Finding {
     };
     let areas = table.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     let clear: Vec<&str> = areas
-        .filter(|area| !area.contains("zram") && machine.is_encrypted(area) != Some(true))
+        .filter(|area| !area.starts_with("/dev/zram") && machine.is_encrypted(area) != Some(true))
         .collect();
     if clear.is_empty() {
         return Finding::fine(WHAT, "there is none, or it is encrypted or in memory");
@@ -196,6 +196,7 @@ pub(super) mod tests {
         };
         assert_eq!(of("", &[]), Some(false));
         assert_eq!(of("/dev/zram0 partition 9 0 -2\n", &[]), Some(false));
+        assert_eq!(of("/swap.zram file 9 0 -2\n", &[]), Some(true));
         assert_eq!(of("/dev/dm-0 partition 9 0 -2\n", &[CRYPT]), Some(false));
         assert_eq!(of("/dev/dm-0 partition 9 0 -2\n/swapfile file 9 0 -2\n", &[CRYPT]), Some(true));
         let volume = [("/sys/class/block/dm-0/dm/uuid", "LVM-abc")];

@@ -1,18 +1,13 @@
 //! What the place keeps where a medium lies: the file system around it, and the disk below.
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use tacita_daemon::{Mount, mounts};
 
 use super::Finding;
 use super::machine::Machine;
-
-/// A line of the mount table.
-#[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    place: String,
-    kind: String,
-    source: String,
-    options: String,
-}
 
 /// File systems that write elsewhere and keep what was there.
 const COPYING: [&str; 6] = ["btrfs", "zfs", "bcachefs", "f2fs", "nilfs2", "overlay"];
@@ -24,12 +19,11 @@ pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
     if medium.starts_with("/dev") && !medium.starts_with("/dev/shm") {
         return vec![flash(machine, &medium.to_string_lossy())];
     }
-    let table = machine.read("/proc/self/mountinfo").unwrap_or_default();
-    let Some(mounted) = around(&table, medium) else {
+    let Some(mounted) = around(machine, medium) else {
         return vec![Finding::unknown("file system", "the mount table does not tell")];
     };
     vec![
-        flash(machine, &mounted.source),
+        flash(machine, &mounted.source.to_string_lossy()),
         file_system(&mounted),
         discards(machine, &mounted),
         journal(&mounted),
@@ -39,29 +33,20 @@ pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
 }
 
 /// The file system that a path is in: the longest place that is above it, the last of them.
-fn around(table: &str, path: &Path) -> Option<Mounted> {
-    let rows = table.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ').skip(4);
-        let place = unescaped(before.next()?);
-        let mut after = after.split(' ');
-        let (kind, source) = (after.next()?, unescaped(after.next()?));
-        let options = format!("{},{}", before.next()?, after.next().unwrap_or_default());
-        let mounted = Mounted { place, kind: kind.to_owned(), source, options };
-        path.starts_with(&mounted.place).then_some(mounted)
-    });
-    rows.max_by_key(|mounted| mounted.place.len())
+fn around(machine: &Machine, path: &Path) -> Option<Mount> {
+    let table = fs::read(machine.path("/proc/self/mountinfo")).ok()?;
+    let above = mounts(&table).filter(|mounted| path.starts_with(&mounted.place));
+    above.max_by_key(|mounted| mounted.place.as_os_str().len())
 }
 
 /// Where the file system is mounted that a path is in.
 pub(super) fn mount_point(machine: &Machine, path: &Path) -> Option<PathBuf> {
-    let table = machine.read("/proc/self/mountinfo")?;
-    Some(around(&table, path)?.place.into())
+    Some(around(machine, path)?.place)
 }
 
-/// A field of the mount table, in which blanks are three digits.
-fn unescaped(field: &str) -> String {
-    field.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+/// Those of the mount, and those of the file system.
+fn options(mounted: &Mount) -> impl Iterator<Item = &str> {
+    mounted.options.split(',').chain(mounted.options_of_all.split(','))
 }
 
 fn flash(machine: &Machine, device: &str) -> Finding {
@@ -81,7 +66,7 @@ fn flash(machine: &Machine, device: &str) -> Finding {
     }
 }
 
-fn file_system(mounted: &Mounted) -> Finding {
+fn file_system(mounted: &Mount) -> Finding {
     const WHAT: &str = "file system";
     let kind = &mounted.kind;
     if COPYING.contains(&&kind[..]) {
@@ -95,14 +80,14 @@ fn file_system(mounted: &Mounted) -> Finding {
     Finding::fine(WHAT, format!("{kind} overwrites in place"))
 }
 
-fn discards(machine: &Machine, mounted: &Mounted) -> Finding {
+fn discards(machine: &Machine, mounted: &Mount) -> Finding {
     const WHAT: &str = "discards";
     let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
     // btrfs has `discard=async` without being asked.
     let is_discard = |option: &str| option == "discard" || option.starts_with("discard=");
-    let by = if mounted.options.split(',').any(is_discard) {
+    let by = if options(mounted).any(is_discard) {
         "the mount option discard"
-    } else if mounted.source.starts_with('/') && timer.symlink_metadata().is_ok() {
+    } else if mounted.source.as_bytes().starts_with(b"/") && timer.symlink_metadata().is_ok() {
         "fstrim.timer"
     } else {
         return Finding::fine(WHAT, "none that tell which blocks are free");
@@ -114,9 +99,9 @@ fn discards(machine: &Machine, mounted: &Mounted) -> Finding {
     )
 }
 
-fn journal(mounted: &Mounted) -> Finding {
+fn journal(mounted: &Mount) -> Finding {
     const WHAT: &str = "journal";
-    if mounted.options.split(',').any(|option| option == "data=journal") {
+    if options(mounted).any(|option| option == "data=journal") {
         return Finding::leaks(
             WHAT,
             "data=journal: content passes through the journal, and stays there for a while",
@@ -126,9 +111,9 @@ fn journal(mounted: &Mounted) -> Finding {
     Finding::fine(WHAT, "content does not pass through it")
 }
 
-fn access_times(mounted: &Mounted) -> Finding {
+fn access_times(mounted: &Mount) -> Finding {
     const WHAT: &str = "access times";
-    if mounted.options.split(',').any(|option| option == "noatime") {
+    if options(mounted).any(|option| option == "noatime") {
         return Finding::fine(WHAT, "they are not kept");
     }
     Finding::leaks(WHAT, "they tell when it was read last", "mount the file system with noatime")
@@ -153,6 +138,8 @@ fn snapshots(medium: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::super::machine::tests::{leaks, machine};
     use super::*;
 
@@ -163,12 +150,29 @@ mod tests {
 
     #[test]
     fn the_nearest_file_system_counts() {
-        let of = |path: &str| around(TABLE, Path::new(path)).unwrap().source;
+        let (_root, found) = machine(&[("/proc/self/mountinfo", TABLE)]);
+        let of = |path: &str| around(&found, Path::new(path)).unwrap().source;
         assert_eq!(of("/a"), "/dev/vda");
         assert_eq!(of("/my disk/a"), "/dev/sda1");
         assert_eq!(of("/srvx"), "/dev/vda");
         assert_eq!(of("/srv/far/a"), "host:/x");
-        assert_eq!(around("", Path::new("/")), None);
+        let (_root, none) = machine(&[]);
+        assert_eq!(around(&none, Path::new("/")), None);
+    }
+
+    #[test]
+    fn the_place_of_a_file_system_may_have_any_name() {
+        let (_root, machine) = machine(&[]);
+        let table = machine.path("/proc/self/mountinfo");
+        fs::create_dir_all(table.parent().unwrap()).unwrap();
+        let rows = b"21 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            22 21 0:40 / /d\xff\\012 rw,noatime - btrfs /dev/sda1 rw\n";
+        fs::write(table, rows).unwrap();
+        let medium = Path::new(OsStr::from_bytes(b"/d\xff\n/image"));
+        let place = OsStr::from_bytes(b"/d\xff\n");
+        assert_eq!(mount_point(&machine, medium), Some(place.into()));
+        let found = findings(&machine, medium);
+        assert_eq!([1, 4].map(|at| leaks(&found[at])), [Some(true), Some(false)]);
     }
 
     #[test]

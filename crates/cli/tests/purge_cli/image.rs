@@ -1,5 +1,6 @@
 //! An image with a file system, and what is asked of the program.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -103,7 +104,7 @@ impl Drop for Image {
     }
 }
 
-pub(crate) fn system(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn system(program: &str, arguments: &[impl AsRef<OsStr>]) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let done = Command::new(program).args(arguments).env("PATH", path).output();
     done.is_ok_and(|output| output.status.success())

@@ -1,8 +1,10 @@
 //! Lower folders and files that are not as they should be: every refusal has a cause, a remedy and
 //! the exit code of docs/cli.md, and nothing is lost.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -337,6 +339,36 @@ fn flash_is_told_of_everywhere() {
     fs::write(&rotates, "1").unwrap();
     let suits = tacita(&["purge", "probe", text(&image.lower())]);
     assert_eq!(code(&suits), 0, "{}", said(&suits));
+}
+
+/// What lies beneath is found whatever its names are, and so it is if another mount has a name that is not
+/// UTF-8.
+#[test]
+fn a_disk_of_any_name_is_seen_through() {
+    let test = "a_disk_of_any_name_is_seen_through";
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper, below) = (image.lower(), image.upper(), image.folder.path().join("below"));
+    let made = tacita(&["hifs", "format", text(&below), "--size", "48M"]);
+    assert_eq!(code(&made), 0, "{}", said(&made));
+    let odd = OsStr::from_bytes(b"d\xffisk \n");
+    let (place, disk) = (image.folder.path().join(odd), upper.join(odd));
+    fs::create_dir(&place).unwrap();
+    let with = |words: &[&str], paths: &[&Path]| -> Vec<OsString> {
+        words.iter().map(OsString::from).chain(paths.iter().map(OsString::from)).collect()
+    };
+    let facts = || json(&tacita(&["purge", "probe", "--json", text(&lower)]));
+    assert!(system("mount", &with(&["-t", "tmpfs", "none"], &[&place])));
+    assert_eq!(facts()["file_system"], "ext4");
+    let mounted = tacita(&["hifs", "mount", text(&below), text(&upper)]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    fs::File::create(&disk).unwrap().set_len(32 << 20).unwrap();
+    assert!(system("mkfs.ext4", &with(&["-q", "-F"], &[&disk])));
+    assert!(system("mount", &with(&["-o", "loop"], &[&disk, &lower])));
+    let found = facts();
+    tacita_testkit::unmount(&place);
+    tacita_testkit::unmount(&lower);
+    assert!(found["keeps_copies"].as_str().unwrap().contains("fuse.tacita-hifs"), "{found}");
+    assert_eq!(code(&image.umount()), 0);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::socket_name;
 use crate::runtime_folder::{folders_below, folders_of_all};
-use crate::{Error, Failure, Kind, Result, exit};
+use crate::{Error, Failure, Kind, Mount, Result, exit, mounts};
 
 /// How long a daemon has to take a connection, and for its status while it is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -321,34 +320,13 @@ fn full_path(target: &Path) -> std::io::Result<PathBuf> {
 /// Who has mounted the file system in user space on `dir`, as the mount table says.
 fn mounted_by(dir: &Path) -> Option<u32> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    table
-        .split(|byte| *byte == b'\n')
-        .rev()
-        .find_map(|line| mounter(line, dir.as_os_str().as_bytes()))
+    mounts(&table).rev().filter(|mount| mount.place == dir).find_map(|mount| mounter(&mount))
 }
 
-/// The user of a line of the mount table, if it is of a file system in user space on `dir`.
-fn mounter(line: &[u8], dir: &[u8]) -> Option<u32> {
-    let at = line.split(|byte| *byte == b' ').nth(4)?;
-    if unescaped(at) != dir {
-        return None;
-    }
-    let options = std::str::from_utf8(line.rsplit(|byte| *byte == b' ').next()?).ok()?;
-    options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
-}
-
-/// A field of the mount table, where `\040` is a blank.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
-        let escaped = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &behind[3..] } else { behind };
-    }
-    bytes
+/// The user who has mounted it, if it is a file system in user space.
+fn mounter(mount: &Mount) -> Option<u32> {
+    let mut options = mount.options_of_all.split(',');
+    options.find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
 fn sockets_in(folder: &Path) -> Vec<PathBuf> {
@@ -394,13 +372,9 @@ mod tests {
 
     #[test]
     fn a_mount_table_tells_who_has_mounted() {
-        let line =
-            br"104 28 0:42 / /home/a\040b rw,nosuid - fuse.x /a\134b rw,user_id=1000,group_id=7";
-        assert_eq!(mounter(line, b"/home/a b"), Some(1000));
-        assert_eq!(mounter(line, b"/home/a"), None);
-        let other = b"28 1 8:1 / /home/a rw - ext4 /dev/sda1 rw";
-        assert_eq!(mounter(other, b"/home/a"), None);
-        assert_eq!(mounter(b"", b""), None);
-        assert_eq!(unescaped(br"\1\0400\"), br"\1 0\");
+        let of = |line: &[u8]| mounts(line).next().as_ref().and_then(mounter);
+        let line = br"104 28 0:42 / /home/a rw,nosuid - fuse.x /a rw,user_id=1000,group_id=7";
+        assert_eq!(of(line), Some(1000));
+        assert_eq!(of(b"28 1 8:1 / /home/a rw - ext4 /dev/sda1 rw"), None);
     }
 }
