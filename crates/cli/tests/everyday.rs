@@ -348,7 +348,8 @@ fn a_line_of_fstab() {
     }
 }
 
-/// A browser opens a page: all its pictures are drawn, so many.
+/// A browser with a narrow window opens a page: all its pictures are drawn, so many, as large as their
+/// letters need, and nothing else is wider than the window.
 fn opened(page: &str, pictures: usize) {
     let test = "a_tour_of_one_system_and_its_page, in a browser";
     if skip_without(test, &["chromium"]) {
@@ -356,12 +357,22 @@ fn opened(page: &str, pictures: usize) {
     }
     let folder = tempfile::tempdir().unwrap();
     let told = "<script>onload = () => document.title = 'drawn: ' + \
-                [...document.images].filter(image => image.naturalWidth > 100).length</script></body>";
+                [...document.images].filter(image => image.naturalWidth > 100 \
+                && image.clientWidth > 600 && image.clientHeight > 100).length \
+                + (document.documentElement.scrollWidth > innerWidth ? ', too wide' : '')\
+                </script></body>";
     let file = folder.path().join("page.html");
     fs::write(&file, page.replace("</body>", told)).unwrap();
     let profile = format!("--user-data-dir={}", text(&folder.path().join("profile")));
-    let words =
-        ["--headless", "--no-sandbox", "--disable-gpu", &profile, "--dump-dom", text(&file)];
+    let words = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=500,900",
+        &profile,
+        "--dump-dom",
+        text(&file),
+    ];
     let output = Command::new("chromium").args(words).stdin(Stdio::null()).output().unwrap();
     let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(drawn.contains(&format!("<title>drawn: {pictures}</title>")), "{drawn}");

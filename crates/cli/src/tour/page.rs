@@ -4,12 +4,20 @@ use std::fmt::Write;
 
 use super::{Chapter, Stop};
 
-const STYLE: &str = "body { font: 16px/1.5 sans-serif; color: #222; max-width: 52em; \
-     margin: 2em auto; padding: 0 1em } img { max-width: 100%; border: 1px solid #ddd } \
+// A picture has a white ground of its own. On a narrow screen its letters would be too small to read: it
+// keeps its size there, and scrolls.
+const STYLE: &str = ":root { color-scheme: light dark } \
+     body { font: 16px/1.5 sans-serif; color: #222; background: #fff; max-width: 52em; \
+     margin: 2em auto; padding: 0 1em } h2 { margin-top: 2em } a { color: #0645ad } \
+     .picture { overflow-x: auto } \
+     img { max-width: 100%; min-width: 40em; box-sizing: border-box; border: 1px solid #ddd } \
      pre { overflow-x: auto; background: #f6f6f6; padding: 0.5em } \
      td { vertical-align: top; padding: 0.2em 0.8em 0.2em 0; overflow-wrap: anywhere } \
      td:first-child { white-space: nowrap } .yes { color: #00734c } \
-     .no { color: #b2182b; font-weight: bold } .seen { color: #555 }";
+     .no { color: #b2182b; font-weight: bold } .seen { color: #555 } \
+     @media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } \
+     a { color: #8ab4f8 } pre { background: #262626 } img { border-color: #444 } \
+     .yes { color: #4cc38a } .no { color: #ff8080 } .seen { color: #aaa } }";
 
 /// The whole page.
 pub(super) fn page(chapters: &[(&Stop, Chapter)]) -> String {
@@ -30,6 +38,7 @@ pub(super) fn page(chapters: &[(&Stop, Chapter)]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Tacita: the evidence</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\
          <p>Made by <code>tacita tour</code>, version {version}.</p>\n</body>\n</html>\n"
     )
@@ -46,7 +55,7 @@ fn section(stop: &Stop, chapter: &Chapter) -> String {
         // As an image of its own, so that no picture's style gets into another.
         let _ = writeln!(
             text,
-            "<p><img alt=\"{name}\" src=\"data:image/svg+xml,{}\"></p>",
+            "<p class=\"picture\"><img alt=\"{name}\" src=\"data:image/svg+xml,{}\"></p>",
             percent_encoded(svg)
         );
     }
@@ -76,11 +85,24 @@ fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 5 / 4);
     for byte in text.bytes() {
         match byte {
-            b'%' | b'#' | b'"' | b'<' | b'>' | b'&' | b'\n' => {
+            b' ' | b'!' | b'$'..=b'~' if !b"%&<>".contains(&byte) => encoded.push(char::from(byte)),
+            _ => {
                 let _ = write!(encoded, "%{byte:02X}");
             }
-            _ => encoded.push(char::from(byte)),
         }
     }
     encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_what_it_was_in_an_address() {
+        assert_eq!(
+            percent_encoded("<a b=\"1\">#%&\n\u{e9}~</a>"),
+            "%3Ca b=%221%22%3E%23%25%26%0A%C3%A9~%3C/a%3E"
+        );
+    }
 }
