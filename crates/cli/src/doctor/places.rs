@@ -9,8 +9,33 @@ use tacita_daemon::{Mount, mounts};
 use super::Finding;
 use super::machine::Machine;
 
+/// File systems that overwrite in place, as far as nobody makes snapshots or copies by reference.
+const OVERWRITING: [&str; 12] = [
+    "ext2",
+    "ext3",
+    "ext4",
+    "xfs",
+    "jfs",
+    "vfat",
+    "msdos",
+    "exfat",
+    "ntfs3",
+    "tmpfs",
+    "ramfs",
+    "fuse.tacita-hifs",
+];
 /// File systems that write elsewhere and keep what was there.
-const COPYING: [&str; 6] = ["btrfs", "zfs", "bcachefs", "f2fs", "nilfs2", "overlay"];
+const COPYING: [&str; 9] = [
+    "btrfs",
+    "zfs",
+    "bcachefs",
+    "f2fs",
+    "nilfs2",
+    "overlay",
+    "ubifs",
+    "jffs2",
+    "fuse.tacita-dnefs",
+];
 /// File systems of others.
 const FAR: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse.sshfs"];
 
@@ -77,7 +102,10 @@ fn file_system(mounted: &Mount) -> Finding {
         let seen = format!("{kind} is kept by another machine, which may keep every version");
         return Finding::leaks(WHAT, seen, "put it on a disk of this machine");
     }
-    Finding::fine(WHAT, format!("{kind} overwrites in place"))
+    if OVERWRITING.contains(&&kind[..]) {
+        return Finding::fine(WHAT, format!("{kind} overwrites in place"));
+    }
+    Finding::unknown(WHAT, format!("whether {kind} overwrites in place is not known here"))
 }
 
 fn discards(machine: &Machine, mounted: &Mount) -> Finding {
@@ -146,7 +174,9 @@ mod tests {
     const TABLE: &str = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
         30 21 0:40 / /my\\040disk rw,noatime - btrfs /dev/sda1 rw,discard=async,space_cache\n\
         31 21 8:17 / /srv rw - ext4 /dev/sdb1 rw,data=journal\n\
-        32 21 0:41 / /srv/far rw - nfs4 host:/x rw\n";
+        32 21 0:41 / /srv/far rw - nfs4 host:/x rw\n\
+        33 21 0:42 / /srv/chip rw - fuse.tacita-dnefs /v rw\n\
+        34 21 0:43 / /srv/odd rw - fuse.other none rw\n";
 
     #[test]
     fn the_nearest_file_system_counts() {
@@ -193,6 +223,7 @@ mod tests {
         assert_eq!(of("/srv/a"), [no, no, no, yes, yes, no]);
         assert_eq!(of("/srv/far/a"), [None, yes, no, no, yes, no]);
         assert_eq!(of("/a"), [None, no, no, no, yes, no]);
+        assert_eq!([of("/srv/chip/a")[1], of("/srv/odd/a")[1]], [yes, None]);
         assert_eq!(of("/dev/sda1"), [yes]);
         let timer = machine.path("/etc/systemd/system/timers.target.wants/fstrim.timer");
         std::fs::create_dir_all(timer.parent().unwrap()).unwrap();
