@@ -46,7 +46,7 @@ const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
 pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
     // What a daemon has said of its end has its own.
-    if std::error::Error::source(error).is_some_and(|source| source.is::<Failure>()) {
+    if std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Failure>) {
         return failure;
     }
     match error.kind() {

@@ -293,8 +293,8 @@ fn the_end_of_a_daemon_that_fails_is_in_the_log() {
     expect(4, &["umount", text(bench.guard.path())]);
     recorded.wait();
     let sent = fs::read_to_string(sent).unwrap();
-    let said = sent.lines().filter(|line| line.contains("/dev/log"));
-    let end = said.last().unwrap_or_else(|| panic!("nothing is logged: {sent}"));
+    let mut said = sent.lines().filter(|line| line.contains("/dev/log"));
+    let end = said.next_back().unwrap_or_else(|| panic!("nothing is logged: {sent}"));
     assert!(end.contains("ended with exit code 4: "), "{end}");
     assert!(end.contains("File too large") && end.contains("what the last sync"), "{end}");
 }
