@@ -1,9 +1,11 @@
 //! A device that fails under an open session: its owner hears of it, alike in both worlds.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tacita_testkit::skip_without;
+use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
 
 use crate::bench::{Bench, expect, run, tacita};
 
@@ -54,6 +56,48 @@ fn a_device_that_cannot_be_written_is_told_of() {
         assert!(told[0].contains("nothing is written any more (File too large"), "{before}");
         let closed = tacita(&["pddm", "close", "--drop", &socket]);
         (told, expect(4, &closed).replace(&bench.path(""), ""))
+    });
+    assert_eq!(seen[0], seen[1]);
+}
+
+/// A folder whose end fails: whoever ends it hears of it, by whichever command; alike in both worlds.
+#[test]
+fn a_folder_whose_end_fails_is_told_who_ends_it() {
+    let test = "a_folder_whose_end_fails_is_told_who_ends_it";
+    if skip_without_fuse(test) || skip_without(test, &["prlimit"]) {
+        return;
+    }
+    let seen = [false, true].map(|hides| {
+        ["tacita umount", "tacita pddm close --drop", "umount"].map(|end| {
+            let bench = Bench::new(test);
+            let (own, hidden) =
+                if hides { ("hidden", &["hidden"][..]) } else { ("public", &[][..]) };
+            bench.init("16M", hidden, &["--heartbeat", "0"]);
+            let guard = MountGuard::new().unwrap();
+            let dir = guard.path().to_str().unwrap();
+            expect(0, &bench.open(own, &["--fuse", dir]));
+            let status = tacita(&["status", dir, "--json"]);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            run("prlimit", &["--fsize=4096", "--pid", &status["pid"].to_string()]);
+            let public = File::options().write(true).open(guard.join("public")).unwrap();
+            public.write_all_at(&[7; 1 << 16], 0).unwrap();
+            drop(public);
+            let ended = match end.split_once(' ') {
+                Some((_, words)) => {
+                    tacita(&[&words.split(' ').collect::<Vec<_>>()[..], &[dir]].concat())
+                }
+                None => {
+                    run("umount", &[dir]);
+                    tacita(&["umount", dir])
+                }
+            };
+            let told = expect(4, &ended).replace(dir, "").replace(&bench.path(""), "");
+            assert!(told.contains("File too large") && told.contains("\n  "), "{end}: {told}");
+            if end == "umount" {
+                expect(2, &tacita(&["umount", dir]));
+            }
+            told
+        })
     });
     assert_eq!(seen[0], seen[1]);
 }

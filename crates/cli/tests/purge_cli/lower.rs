@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount_remount};
 use serde_json::Value;
+use tacita_testkit::strace::{Watched, cannot_trace};
 
 use crate::image::{Image, assert_refused, code, json, said, system, tacita};
 
@@ -133,6 +134,41 @@ fn a_device_that_vanishes_costs_an_error_and_no_purge() {
         assert_eq!(code(&image.umount()), 0);
         assert_eq!(image.count(secret) + image.count("secret-"), 0, "{manner}");
     }
+}
+
+/// Each flush of the end of a mount fails, and all behind it: whoever unmounts is told, once, with what can be
+/// done, and the next mount finishes what is left.
+#[test]
+fn an_end_that_fails_is_told_who_unmounts() {
+    let test = "an_end_that_fails_is_told_who_unmounts";
+    if cannot_trace(test) {
+        return;
+    }
+    let mut failed = 0;
+    for time in 1.. {
+        let Some(image) = Image::new(test) else { return };
+        let secret = "purged by the next mount; ";
+        write(&image.lower().join("secret-file"), secret);
+        let mounted = image.purge_mount(&["--epoch=3600"]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        let upper = image.upper();
+        fs::remove_file(upper.join("secret-file")).unwrap();
+        let daemon = json(&tacita(&["status", text(&upper), "--json"]))["pid"].to_string();
+        let failing = Watched::attach(&daemon, "fsync", &format!("error=EIO:when={time}+"));
+        let ended = image.umount();
+        drop(failing);
+        if code(&ended) == 0 {
+            break;
+        }
+        failed += 1;
+        assert_refused(&ended, 4, "Input/output error", "");
+        assert_refused(&image.umount(), 2, "nothing is mounted here", "findmnt");
+        let mounted = image.purge_mount(&[]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        assert_eq!(code(&image.umount()), 0);
+        assert_eq!(image.count(secret) + image.count("secret-"), 0, "{time}");
+    }
+    assert!(failed > 0, "nothing is flushed at the end");
 }
 
 /// The image is truncated under the mounted file system, whose blocks then read as zeros or fail.
