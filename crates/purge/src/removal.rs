@@ -18,6 +18,7 @@ use rustix::fs::{
     StatxFlags, accessat, openat, openat2, renameat_with, statx,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use tacita_clock::Cancellation;
 
 use crate::erasure::{self, Erasure, Fate, Written};
@@ -368,6 +369,13 @@ impl Removal {
                  overwritten",
                 stat.stx_nlink
             );
+            return Err(Error::new(Kind::Unpurgeable, text));
+        }
+        // It would be overwritten up to the limit, and kept.
+        let end = stat.stx_size.next_multiple_of(stat.stx_blksize.max(1).into());
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| end > limit) {
+            let text = "it is longer than a limit lets this process write (`ulimit -f`); nothing \
+                        was overwritten";
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         let file = open_again(entry)?;

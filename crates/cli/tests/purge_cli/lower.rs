@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount_remount};
@@ -405,6 +406,27 @@ fn a_disk_of_any_name_is_seen_through() {
     tacita_testkit::unmount(&lower);
     assert!(found["keeps_copies"].as_str().unwrap().contains("fuse.tacita-hifs"), "{found}");
     assert_eq!(code(&image.umount()), 0);
+}
+
+/// What is longer than the process may write is left as it is: overwriting it would end in the middle.
+#[test]
+fn a_limit_of_lengths_harms_no_file() {
+    let Some(image) = Image::new("a_limit_of_lengths_harms_no_file") else { return };
+    let [long, short] = ["long", "short"].map(|name| image.lower().join(name));
+    let content = "all of it; ";
+    write(&long, &content.repeat(10));
+    fs::write(&short, content).unwrap();
+    let run = |path: &Path| {
+        let limited = r#"ulimit -f 40; exec "$0" purge file "$1""#;
+        let words = ["-c", limited, env!("CARGO_BIN_EXE_tacita"), text(path)];
+        Command::new("sh").args(words).output().unwrap()
+    };
+    let refused = run(&long);
+    assert_refused(&refused, 1, "1 of 1", "verdict");
+    assert!(said(&refused).contains("`ulimit -f`"), "{}", said(&refused));
+    assert_eq!(fs::read_to_string(&long).unwrap(), content.repeat(5000));
+    let done = run(&short);
+    assert_eq!(code(&done), 0, "{}", said(&done));
 }
 
 #[test]
