@@ -11,9 +11,7 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 /// A failure of mounting or unmounting.
 pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
     use tacita_vfs::Kind;
-    let source = std::error::Error::source(error);
-    // What a daemon has said of its end.
-    if let Some(told) = source.and_then(|source| source.downcast_ref::<Failure>()) {
+    if let Some(told) = told(error) {
         return told.clone();
     }
     let code = match error.kind() {
@@ -36,6 +34,11 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
     }
 }
 
+/// What is said already, with a remedy of its own: by a daemon of its end, or of what is refused.
+fn told(error: &tacita_vfs::Error) -> Option<&Failure> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
 /// What can be done where something fails beneath.
 pub(crate) const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
 
@@ -45,8 +48,7 @@ const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
 /// A failure with a mount that is there.
 pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
-    // What a daemon has said of its end has its own.
-    if std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Failure>) {
+    if told(error).is_some() {
         return failure;
     }
     match error.kind() {
