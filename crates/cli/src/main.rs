@@ -85,8 +85,8 @@ fn refused(error: &clap::Error, json: bool) -> u8 {
     match error.print() {
         _ if error.use_stderr() => exit::USAGE,
         // A closed pipe is nobody's business.
-        Err(unheard) if unheard.kind() != ErrorKind::BrokenPipe => {
-            let failure = Failure::from(unheard);
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let failure = output::unheard(error);
             output::failure(json, &failure);
             failure.code
         }

@@ -19,9 +19,14 @@ use crate::recognise::{self, Made};
 /// Prints text to stdout. A reader that has gone is no error.
 pub(crate) fn print(text: &str) -> Outcome<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unheard(error)),
         _ => Ok(()),
     }
+}
+
+/// Why stdout did not take what was said.
+pub(crate) fn unheard(error: std::io::Error) -> Failure {
+    of_file(Path::new("standard output"), error)
 }
 
 /// The version of what is said in JSON: it grows when a field changes its meaning or goes, and stays

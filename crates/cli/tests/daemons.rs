@@ -324,6 +324,8 @@ fn words_that_nobody_hears_end_nothing() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
         let output = command.args(asked).stdin(Stdio::null()).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(6), "{asked:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("standard output: No space left"), "{asked:?}: {said}");
     }
     assert_eq!(unheard(&["hifs", "info", "/nowhere", "--json"]), Some(4));
     assert_eq!(unheard(&["umount", text(bench.files.path())]), Some(2));
