@@ -298,6 +298,8 @@ fn the_end_of_a_daemon_that_fails_is_in_the_log() {
     let end = said.next_back().unwrap_or_else(|| panic!("nothing is logged: {sent}"));
     assert!(end.contains("ended with exit code 4: "), "{end}");
     assert!(end.contains("File too large") && end.contains("what the last sync"), "{end}");
+    // Neither which image it was nor where in it: logs last.
+    assert!(!end.contains("at byte") && !end.contains(text(bench.files.path())), "{end}");
 }
 
 #[test]

@@ -124,6 +124,16 @@ impl Failure {
         self
     }
 
+    /// What the system's log may hold of it, behind a code: how the system has refused, and what can be done.
+    /// The cause's own words may name files and places.
+    pub(crate) fn text_for_log(&self) -> String {
+        let (_, refusal) = self.cause.rsplit_once("(os error ").unwrap_or_default();
+        let number = refusal.split_once(')').and_then(|(number, _)| number.parse().ok());
+        let refusal = number.map(|number| io::Error::from_raw_os_error(number).to_string());
+        let parts = [refusal, self.remedy.clone()];
+        parts.into_iter().flatten().fold(String::new(), |text, part| text + ": " + &part)
+    }
+
     /// The text for stderr, without the program's name.
     pub fn text(&self) -> String {
         match &self.remedy {
@@ -189,6 +199,17 @@ mod tests {
         let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(remedy_for(&ours), Some("check the path"));
         assert!(Failure::from(crate::Error::new(crate::Kind::Busy, "the lock")).remedy.is_some());
+    }
+
+    #[test]
+    fn a_log_hears_of_no_file_and_no_place() {
+        let failure = Failure::usage("cannot write /a at byte 7: File too large (os error 27)");
+        let wanted = ": File too large (os error 27): give it another place";
+        let remedy = "give it another place";
+        assert_eq!(failure.with_remedy(remedy).text_for_log(), wanted);
+        let failure = Failure::usage("/a: 7 blocks are left (os error x)").with_remedy(remedy);
+        assert_eq!(failure.text_for_log(), ": give it another place");
+        assert_eq!(Failure::usage("/a: at byte 7").text_for_log(), "");
     }
 
     #[test]

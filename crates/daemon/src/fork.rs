@@ -81,7 +81,7 @@ pub fn serve<S>(
             reporter.serving()?;
             run(started).inspect_err(|failure| {
                 // Nobody may be there to unmount, and to hear of it.
-                log::error!("ended with exit code {}: {}", failure.code, failure.text());
+                log::error!("ended with exit code {}{}", failure.code, failure.text_for_log());
             })
         }
         Err(failure) => {
