@@ -131,6 +131,10 @@ fn keys_that_may_be_swapped_out_are_told_of() {
     if skip_without(test, &["prlimit", "setpriv"]) {
         return;
     }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can do without the capability");
+        return;
+    }
     let seen = [false, true].map(|hides| {
         let bench = Bench::new(test);
         let (own, hidden) = if hides { ("hidden", &["hidden"][..]) } else { ("public", &[][..]) };
