@@ -33,10 +33,7 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let running = Running::start(store, &listening(reach)?, Limits::default());
     let mut running = running.map_err(|error| {
         let remedy = match error.kind() {
-            Kind::Unreachable => {
-                "does another server listen there already? If not, name an address of this machine, or a \
-                 path where a socket can be made"
-            }
+            Kind::Unreachable => "does another server listen there already?",
             Kind::Busy => {
                 "a store has one server: `tacita status FOLDER` or SOCKET says where it listens, \
                  `tacita oram close` with the same ends it"
