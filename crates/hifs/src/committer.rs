@@ -14,7 +14,8 @@ pub(crate) struct Committer {
     medium: Medium,
     superblock: Superblock,
     in_flight: Arc<InFlight>,
-    /// What has been frozen and is not in the image yet: it was interrupted by a failure.
+    /// What has been frozen and is not in the image yet: nobody has come to it, or a failure has
+    /// interrupted it.
     waiting: Option<Waiting>,
     /// A commit that is durable, but whose journal is not erased yet.
     unfinished: Option<Arc<Sealed>>,
@@ -59,8 +60,14 @@ impl Committer {
         self.poisoned
     }
 
-    /// Finishes what an earlier failure has left, then brings what `freeze` gives into the image,
-    /// as far as `durability` asks for.
+    /// Whether something has been frozen that is not in the image yet.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Finishes what an earlier one has left, then brings what `freeze` gives into the image, as far
+    /// as `durability` asks for. For [`Durability::Room`] it is enough that it is frozen: whoever
+    /// comes next brings it there.
     ///
     /// # Errors
     /// [`Kind::Device`]: unless that poisons, the next call tries again. Those of `freeze`.
@@ -73,6 +80,9 @@ impl Committer {
         if let Some((plan, cost)) = freeze()? {
             self.cost.add(&cost);
             self.waiting = Some(Waiting::Planned(plan));
+            if durability == Durability::Room {
+                return Ok(());
+            }
             self.land()?;
         }
         match durability {

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use tacita_clock::Event;
 use tacita_vfs::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Kind, Link,
     NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
@@ -433,6 +434,15 @@ impl FileSystem for Hifs {
             Demand::Write | Demand::Resize if needs_room() => Wait::Device,
             _ => Wait::No,
         }
+    }
+
+    fn left_to_do(&self) -> Option<Event> {
+        Some(self.left())
+    }
+
+    fn catch_up(&self) {
+        // What fails stays, and is tried again by the next commit, which tells.
+        drop(self.commit_for(Durability::Room, &|_| false));
     }
 
     fn sync_node(&self, _: NodeId) -> Result<()> {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_block::{BlockDevice, BlockNo};
+use tacita_clock::Event;
 
 use crate::commit::{self, CommitCost};
 use crate::committer::{Committer, poisoned};
@@ -66,6 +67,8 @@ impl Default for OpenOptions {
 pub struct Hifs {
     state: RwLock<State>,
     committer: Mutex<Committer>,
+    /// Something has been frozen to make room and is not in the image yet.
+    left: Event,
     read_only: bool,
     /// A commit failed after it had become durable, or somebody panicked: memory and image
     /// disagree, and nothing goes on.
@@ -84,7 +87,7 @@ impl std::fmt::Debug for Hifs {
 /// Why a commit is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// What is pending makes room: it need not be durable.
+    /// What is pending makes room: it need not be in the image.
     Room,
     /// Everything is durable when the commit returns.
     Durable,
@@ -141,6 +144,7 @@ impl Hifs {
         let this = Self {
             state: RwLock::new(state),
             committer: Mutex::new(committer),
+            left: Event::default(),
             read_only,
             poisoned: AtomicBool::new(false),
             sync: options.sync,
@@ -239,7 +243,15 @@ impl Hifs {
         if committer.is_poisoned() {
             self.poisoned.store(true, Ordering::Release);
         }
+        if done.is_ok() && committer.is_behind() {
+            self.left.notify();
+        }
         done
+    }
+
+    /// What is notified when something has been frozen that is not in the image yet.
+    pub(crate) fn left(&self) -> Event {
+        self.left.clone()
     }
 
     /// What all commits since opening have cost.

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tacita_clock::Event;
+
 use crate::Result;
 
 /// A node's number in memory: stable while the node lives, never written to a medium, never shown.
@@ -542,6 +544,15 @@ pub trait FileSystem: Send + Sync + 'static {
     fn sync_content(&self, node: NodeId) -> Result<()> {
         self.sync_node(node)
     }
+
+    /// What tells that something is left to do that no request waits for; `None` where there never is.
+    /// Whoever serves requests then calls [`FileSystem::catch_up`] beside them.
+    fn left_to_do(&self) -> Option<Event> {
+        None
+    }
+
+    /// Does what is left to do. What fails is told to whoever needs it next, a sync at the latest.
+    fn catch_up(&self) {}
 
     /// Everything is on the medium and nothing is left to do (`sync`, unmount, timer).
     ///

@@ -11,6 +11,7 @@
 mod adapter;
 mod answers;
 mod backing;
+mod beside;
 mod changes;
 mod convert;
 mod entries;

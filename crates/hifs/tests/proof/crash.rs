@@ -165,6 +165,63 @@ fn large_overwrites_tear_into_content_alone() {
     }
 }
 
+/// What is frozen to make room is brought into the image beside programs, which go on. A cut keeps
+/// neither, or that alone, or what came after it as well.
+#[test]
+fn what_was_frozen_comes_before_what_came_after() {
+    for layout in LAYOUTS {
+        let parameters = Parameters { len_bytes: 2 << 20, groups: Some(2), ..parameters(layout) };
+        let device = fault_device(fresh(&parameters).snapshot());
+        let hifs = Hifs::open(device.clone(), options(1)).unwrap();
+        let (mut rng, new) = (Rng::new(9), new(FileType::File));
+        let (file, _) = hifs.create(hifs.root(), OsStr::new("old"), &new).unwrap();
+        hifs.write(file, 0, &rng.bytes(20_000), Stamps::NONE).unwrap();
+        hifs.sync().unwrap();
+        let mut states = vec![tree(&hifs)];
+        let left = hifs.left_to_do().unwrap();
+        let seen = left.seen();
+        device.restart_recording();
+        let (grows, _) = hifs.create(hifs.root(), OsStr::new("grows"), &new).unwrap();
+        let mut frozen = tree(&hifs);
+        for piece in 0.. {
+            hifs.write(grows, piece * 8192, &rng.bytes(8192), Stamps::NONE).unwrap();
+            if left.seen() != seen {
+                break;
+            }
+            frozen = tree(&hifs);
+        }
+        states.push(frozen);
+        assert!(device.recording().events().is_empty(), "nobody has come to it");
+        hifs.write(grows, 10, &rng.bytes(100), Stamps::NONE).unwrap();
+        hifs.write(file, 10, &rng.bytes(100), Stamps::NONE).unwrap();
+        hifs.create(hifs.root(), OsStr::new("new"), &new).unwrap();
+        states.push(tree(&hifs));
+        hifs.catch_up();
+        assert!(tree(&hifs) == states[2], "{layout:?}");
+        hifs.sync().unwrap();
+        let recording = device.recording();
+        let (mut shown, mut last) = (vec![0; states.len()], 0);
+        for cut in 0..=recording.events().len() {
+            for subset in 0..4 {
+                let image = match subset {
+                    0 => recording.prefix_image(cut),
+                    _ => recording.crash_image(cut, subset),
+                };
+                let hifs = open(memory_device(&recovered(&image).0));
+                let what = format!("{layout:?}, cut {cut}, subset {subset}");
+                assert!(hifs.check(&mut |_, _| {}).unwrap().is_canonical(), "{what}");
+                let state = states.iter().position(|state| *state == tree(&hifs)).expect(&what);
+                shown[state] += 1;
+                if subset == 0 {
+                    assert!(state >= last, "{what}: what was durable is gone");
+                    last = state;
+                }
+            }
+        }
+        assert!(last == 2 && shown.iter().all(|count| *count > 0), "{layout:?}: {shown:?}");
+    }
+}
+
 /// Two histories with the same committed pair of states give the same set of crash images.
 #[test]
 fn crash_images_do_not_tell_histories_apart() {

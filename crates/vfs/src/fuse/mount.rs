@@ -14,6 +14,7 @@ use tacita_clock::{Clock, System};
 use tacita_daemon::{Failure, Interrupts, ServingLock, exit, remedy_for, with_causes};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
+use super::beside::Beside;
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
 use super::mount_table::{
@@ -39,6 +40,7 @@ pub struct Mount {
     outcome: Arc<Outcome>,
     invalidator: Arc<Invalidator>,
     timer: Option<SyncTimer>,
+    beside: Option<Beside>,
     lock: Option<ServingLock>,
 }
 
@@ -87,10 +89,16 @@ pub fn mount<F: FileSystem>(
     let timer = if schedule.is_never() {
         None
     } else {
-        Some(SyncTimer::start(fs, schedule).map_err(cannot)?)
+        Some(SyncTimer::start(Arc::clone(&fs), schedule).map_err(cannot)?)
     };
+    let beside = fs.file_system().left_to_do().map(|left| {
+        let clock = Arc::clone(fs.clock());
+        Beside::start(left, clock, move || fs.file_system().catch_up())
+    });
+    let beside = beside.transpose().map_err(cannot)?;
     read_further_ahead(&dir);
-    Ok(Mount { dir, session: Some(session), outcome, invalidator, timer, lock: Some(lock) })
+    let (session, lock) = (Some(session), Some(lock));
+    Ok(Mount { dir, session, outcome, invalidator, timer, beside, lock })
 }
 
 /// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
@@ -301,6 +309,7 @@ impl Mount {
     fn end(&mut self) -> Result<()> {
         let served = self.session.take().map(|session| ended(session.join()));
         drop(self.timer.take());
+        drop(self.beside.take());
         self.invalidator.stop();
         match (served, self.outcome.take()) {
             (_, Some(Err(e))) => Err(Error::new(
