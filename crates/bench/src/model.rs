@@ -173,7 +173,10 @@ impl<'s> Run<'s> {
             Workload::RandOverwrite => self.at_random(self.amounts.overwrite_bytes, true)?,
             Workload::NewData => self.new_data()?,
             Workload::Delete => self.delete_new()?,
-            Workload::CreateSmall | Workload::DeleteSmall | Workload::ReadBeside => 0,
+            Workload::SeqOverwrite
+            | Workload::CreateSmall
+            | Workload::DeleteSmall
+            | Workload::ReadBeside => 0,
         };
         let elapsed_ns = self.system.elapsed_ns() - start_ns;
         if elapsed_ns == 0 {

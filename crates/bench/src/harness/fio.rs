@@ -23,6 +23,8 @@ pub(crate) const SEQ_READ: Job =
     Job { name: "seq-read.fio", text: include_str!("../../../../fio/seq-read.fio") };
 pub(crate) const RAND_READ: Job =
     Job { name: "rand-read.fio", text: include_str!("../../../../fio/rand-read.fio") };
+pub(crate) const SEQ_OVERWRITE: Job =
+    Job { name: "seq-overwrite.fio", text: include_str!("../../../../fio/seq-overwrite.fio") };
 pub(crate) const RAND_OVERWRITE: Job =
     Job { name: "rand-overwrite.fio", text: include_str!("../../../../fio/rand-overwrite.fio") };
 pub(crate) const NEW_DATA: Job =

@@ -282,8 +282,11 @@ fn retire(parts: &mut [Part], index: usize, error: &anyhow::Error) {
     }
 }
 
-/// Clears up after a failure; false if the file system does not even answer.
+/// Clears up after a failure; false if the file system does not even answer, or is no longer mounted.
 fn revive(contender: &Contender<'_>) -> bool {
-    Files::tidy(&contender.volume);
-    contender.volume.free_bytes().is_ok()
+    let there = contender.volume.answers();
+    if there {
+        Files::tidy(&contender.volume);
+    }
+    there
 }

@@ -17,7 +17,7 @@ struct Target {
     ratio_min: f64,
 }
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     Target {
         text: "sequential reads from a warm image",
         against: "ram",
@@ -28,7 +28,7 @@ const TARGETS: [Target; 7] = [
     Target {
         text: "reads and overwrites at every load",
         against: REFERENCE,
-        workloads: &["seq-read", "rand-read", "rand-overwrite"],
+        workloads: &["seq-read", "rand-read", "seq-overwrite", "rand-overwrite"],
         loads_percent: 0..=90,
         ratio_min: 1.0,
     },
@@ -38,6 +38,13 @@ const TARGETS: [Target; 7] = [
         workloads: &["seq-read"],
         loads_percent: 60..=60,
         ratio_min: 1.2,
+    },
+    Target {
+        text: "sequential overwrites at 60%",
+        against: REFERENCE,
+        workloads: &["seq-overwrite"],
+        loads_percent: 60..=60,
+        ratio_min: 1.5,
     },
     Target {
         text: "new data up to 60%",

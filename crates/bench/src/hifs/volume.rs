@@ -77,6 +77,13 @@ impl<'p> Volume<'p> {
         Ok(())
     }
 
+    /// Whether a file system answers at the mount point that is not the one below it.
+    pub(crate) fn answers(&self) -> bool {
+        let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
+        let below = self.dir.parent().map(device);
+        matches!((device(&self.dir), below), (Ok(here), Some(Ok(below))) if here != below)
+    }
+
     /// The image.
     pub(crate) fn image(&self) -> &Path {
         &self.image

@@ -18,6 +18,8 @@ const DB_FILES: u64 = 8;
 const DB_REQUEST_LEN_BYTES: u64 = 32 << 10;
 /// Size of a read or write at a random place in the paged profile.
 const PAGE_LEN_BYTES: u64 = 4 << 10;
+/// Size of a write in a row, where files are overwritten from start to end.
+const ROW_LEN_BYTES: u64 = 1 << 20;
 /// Size of a file of the web profile, as in the paper.
 const WEB_FILE_LEN_BYTES: u64 = 512 << 10;
 /// Files in a folder of the web profile.
@@ -62,6 +64,7 @@ impl Profile {
     pub(crate) fn request_len_bytes(self, workload: Workload) -> u64 {
         match (self, workload) {
             (Self::Paged, Workload::RandRead | Workload::RandOverwrite) => PAGE_LEN_BYTES,
+            (Self::Db | Self::Paged, Workload::SeqOverwrite) => ROW_LEN_BYTES,
             (Self::Db | Self::Paged, _) => DB_REQUEST_LEN_BYTES,
             (Self::Web, _) => WEB_FILE_LEN_BYTES,
         }
@@ -70,12 +73,18 @@ impl Profile {
     /// What is measured, in groups that belong together: what one makes, the next removes.
     pub(crate) fn groups(self) -> &'static [&'static [Workload]] {
         use Workload::{
-            CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, ReadBeside, SeqRead,
+            CreateSmall, Delete, DeleteSmall, NewData, RandOverwrite, RandRead, ReadBeside,
+            SeqOverwrite, SeqRead,
         };
         match self {
-            Self::Db => {
-                &[&[SeqRead], &[RandRead], &[ReadBeside], &[RandOverwrite], &[NewData, Delete]]
-            }
+            Self::Db => &[
+                &[SeqRead],
+                &[RandRead],
+                &[ReadBeside],
+                &[SeqOverwrite],
+                &[RandOverwrite],
+                &[NewData, Delete],
+            ],
             Self::Web | Self::Paged => &[
                 &[SeqRead],
                 &[RandRead],
@@ -96,6 +105,8 @@ pub(crate) enum Workload {
     RandRead,
     /// The same past the caches, while another program writes and syncs.
     ReadBeside,
+    /// Files from start to end, which keep their size, synced.
+    SeqOverwrite,
     /// Requests at random places of files that keep their size, synced.
     RandOverwrite,
     /// New large or web files, synced.
@@ -114,6 +125,7 @@ impl Workload {
             Self::SeqRead => "seq-read",
             Self::RandRead => "rand-read",
             Self::ReadBeside => "read-beside",
+            Self::SeqOverwrite => "seq-overwrite",
             Self::RandOverwrite => "rand-overwrite",
             Self::NewData => "new-data",
             Self::Delete => "delete",
@@ -124,7 +136,7 @@ impl Workload {
 
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Self::SeqRead | Self::NewData | Self::Delete => "MiB/s",
+            Self::SeqRead | Self::SeqOverwrite | Self::NewData | Self::Delete => "MiB/s",
             Self::RandRead | Self::ReadBeside | Self::RandOverwrite => "IOPS",
             Self::CreateSmall | Self::DeleteSmall => "files/s",
         }
@@ -141,6 +153,7 @@ impl Workload {
 pub(crate) struct Amounts {
     pub(crate) seq_read_bytes: u64,
     pub(crate) rand_read_bytes: u64,
+    pub(crate) seq_overwrite_bytes: u64,
     pub(crate) overwrite_bytes: u64,
     pub(crate) new_bytes: u64,
     pub(crate) small_files: u64,
@@ -152,6 +165,7 @@ impl Amounts {
         Self {
             seq_read_bytes: size_bytes / 2,
             rand_read_bytes: size_bytes / 16,
+            seq_overwrite_bytes: size_bytes / 4,
             overwrite_bytes: size_bytes / 16,
             new_bytes: size_bytes / 32,
             small_files: (size_bytes >> 20).saturating_mul(5).clamp(500, 5000),
@@ -253,6 +267,9 @@ impl Files {
             Workload::ReadBeside => {
                 let done = job(fio::READ_BESIDE, amounts.rand_read_bytes)?;
                 real(done.reads) * 1000.0 / real(done.runtime_ms)
+            }
+            Workload::SeqOverwrite => {
+                mib_per_s(job(fio::SEQ_OVERWRITE, amounts.seq_overwrite_bytes)?)
             }
             Workload::RandOverwrite => iops(job(fio::RAND_OVERWRITE, amounts.overwrite_bytes)?),
             Workload::NewData => {
