@@ -190,7 +190,7 @@ impl Plan {
             clears = self.clear(&mut moves, &mut out, whole);
         }
         out.fresh.sort_unstable_by_key(|(at, _)| *at);
-        let fills = join(std::mem::take(&mut out.fresh));
+        let fills = join(&std::mem::take(&mut out.fresh));
         let parking = u64::from(geometry.bucket_blocks);
         let pack = superblock.packs_content();
         let taken = parking + body_blocks(clears.len() + moves.len() + fills.len(), &out, pack);
@@ -233,7 +233,7 @@ impl Plan {
         debug_assert!(empty || bytes.len() as u64 == body * BLOCK_LEN as u64);
         let contents =
             if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
-        Ok(Sealed { bytes, contents, parked, fills, loose: join(out.loose) })
+        Ok(Sealed { bytes, contents, parked, fills, loose: join(&out.loose) })
     }
 
     /// The runs that become zero: of those that may be zero in part up to the last block that is not.
@@ -509,20 +509,14 @@ impl Differing {
 }
 
 /// Joins adjacent blocks into longer writes.
-fn join(blocks: Vec<(u64, Block)>) -> Vec<(u64, Vec<u8>)> {
-    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
-    for (at, block) in blocks {
-        match runs.last_mut() {
-            Some((start, run))
-                if *start + (run.len() / BLOCK_LEN) as u64 == at
-                    && run.len() < COMPARE_BLOCKS * BLOCK_LEN =>
-            {
-                run.extend_from_slice(&block[..]);
-            }
-            _ => runs.push((at, block.to_vec())),
-        }
-    }
-    runs
+fn join(blocks: &[(u64, Block)]) -> Vec<(u64, Vec<u8>)> {
+    let adjacent = blocks.chunk_by(|(at, _), (next, _)| at + 1 == *next);
+    let runs = adjacent.flat_map(|run| run.chunks(COMPARE_BLOCKS));
+    let joined = runs.map(|run| {
+        let bytes: Vec<&[u8]> = run.iter().map(|(_, block)| &block[..]).collect();
+        (run[0].0, bytes.concat())
+    });
+    joined.collect()
 }
 
 /// Blocks of a journal with so many records beside those of puts and zeros.

@@ -8,7 +8,7 @@ use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
 use super::walks::AHEAD_LEN;
 use super::{Name, Node, State};
-use crate::content::{Content, Growth, Source, to_bucket};
+use crate::content::{Block, Content, Growth, Source, to_bucket};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
 use crate::journal::SECTORS;
@@ -338,13 +338,15 @@ fn write_block(
         // Zeros into a hole: it stays one.
         return Ok(Growth::default());
     }
-    let whole = piece.len() == BLOCK_LEN;
-    let mut buffer = Arc::new([0; BLOCK_LEN]);
-    let bytes = Arc::make_mut(&mut buffer);
-    if !whole {
+    let buffer: Block = if piece.len() == BLOCK_LEN {
+        Arc::<[u8]>::from(piece).try_into().expect("a whole block")
+    } else {
+        let mut buffer = Arc::new([0; BLOCK_LEN]);
+        let bytes = Arc::make_mut(&mut buffer);
         content.read_blocks(source, block, &mut bytes[..])?;
-    }
-    bytes[within..within + piece.len()].copy_from_slice(piece);
+        bytes[within..within + piece.len()].copy_from_slice(piece);
+        buffer
+    };
     let pending = if is_zero(&buffer[..]) { None } else { Some(buffer) };
     Ok(content.set_block(source, block, pending))
 }
