@@ -38,6 +38,6 @@ pub use error::{Error, Kind, Result};
 pub use fault::{Event, Fault, FaultDevice, InFlight, Recording, SECTOR_LEN_BYTES, Sector};
 pub use file::{Access, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
-pub use new_file::{NewFile, rename_to_free_name};
+pub use new_file::{NewFile, name_beside, rename_to_free_name};
 pub use trace::{Request, RequestKind, Trace, TraceDevice};
 pub use zero::is_zero;

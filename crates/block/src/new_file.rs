@@ -12,6 +12,9 @@ use rustix::io::Errno;
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: u32 = 40;
 
+/// Characters of a name that a hidden one has, too: four bytes each at most, of 255.
+const KEPT_MAX: usize = 48;
+
 /// A regular file without a name, for its owner alone. [`NewFile::publish`] gives it its name;
 /// until then it goes with the process that makes it, however that ends, and what has the name stays.
 ///
@@ -32,12 +35,18 @@ impl NewFile {
     /// is not there yet.
     ///
     /// # Errors
-    /// If the folder is not there or cannot be written; [`io::ErrorKind::InvalidInput`] if what has the
-    /// name is no regular file: a device would be gone, and nobody would hear of what it was to get.
+    /// If the folder is not there or cannot be written; if nothing can have the name, as where it is too
+    /// long; [`io::ErrorKind::InvalidInput`] if what has it is no regular file: a device would be gone, and
+    /// nobody would hear of what it was to get.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = followed(path.as_ref());
-        if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        match fs::metadata(&path) {
+            Ok(there) if !there.is_file() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            // A name that nothing can have is no news after all the work.
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
         let held = (OFlags::PATH | OFlags::CLOEXEC).bits().cast_signed();
         let before = OpenOptions::new().read(true).custom_flags(held).open(&path).ok();
@@ -193,9 +202,14 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A hidden name beside `path` that nobody else has chosen.
-fn name_beside(path: &Path) -> io::Result<PathBuf> {
+/// A hidden name beside `path` that nobody else has chosen, and that begins like its name: a whole one may
+/// be as long as names can be.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] if `path` ends in no name.
+pub fn name_beside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let name: String = name.chars().take(KEPT_MAX).collect();
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let unique = format!(".{name}.{}-{}", std::process::id(), time.tv_nsec);
     Ok(path.with_file_name(unique))
@@ -294,6 +308,42 @@ mod tests {
             let refused = NewFile::create(there).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         }
+    }
+
+    #[test]
+    fn a_name_may_be_as_long_as_names_can_be() {
+        let folder = tempfile::tempdir().unwrap();
+        for longest in ["n".repeat(255), "\u{20ac}".repeat(85)] {
+            let path = folder.path().join(&longest);
+            for content in [b"first", b"other"] {
+                let new = NewFile::create(&path).unwrap();
+                new.file().write_all(content).unwrap();
+                new.publish().unwrap();
+                assert_eq!(fs::read(&path).unwrap(), content);
+            }
+            assert_eq!(names(folder.path()), [longest]);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// That is told before there is any work, and as it is.
+    #[test]
+    fn what_nothing_can_be_called_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        fs::write(at("file"), "stays").unwrap();
+        let too_long = "n".repeat(256);
+        for (name, errno) in [
+            ("loop", Errno::LOOP),
+            ("file/", Errno::NOTDIR),
+            ("file/below", Errno::NOTDIR),
+            (&too_long, Errno::NAMETOOLONG),
+        ] {
+            let refused = NewFile::create(at(name)).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(errno.raw_os_error()), "{name}: {refused}");
+        }
+        assert_eq!(fs::read(at("file")).unwrap(), b"stays");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use tacita_block::rename_to_free_name;
+use tacita_block::{name_beside, rename_to_free_name};
 use tacita_daemon::Interrupts;
 
 use crate::{exit, output};
@@ -29,19 +29,15 @@ impl NewFolder {
     /// [`ErrorKind::DirectoryNotEmpty`] if it is not empty; if what is above it is not there or
     /// cannot be written.
     pub(crate) fn prepare(folder: &Path) -> io::Result<Self> {
-        let unique = format!(".tacita-{}", std::process::id());
         let (hidden, is_within) = match fs::read_dir(folder) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
                     return Err(ErrorKind::DirectoryNotEmpty.into());
                 }
                 // It may be a mount point or belong to somebody, so it stays the folder it is.
-                (folder.join(unique), true)
+                (folder.join(format!(".tacita-{}", std::process::id())), true)
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let name = folder.file_name().ok_or(ErrorKind::InvalidInput)?;
-                (folder.with_file_name(format!(".{}{unique}", name.to_string_lossy())), false)
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => (name_beside(folder)?, false),
             Err(error) => return Err(error),
         };
         let parent = hidden.parent().filter(|parent| *parent != Path::new(""));

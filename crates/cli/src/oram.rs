@@ -47,7 +47,7 @@ fn init(command: &Command) -> Outcome<()> {
         return Err(Failure::usage("a store in memory ends with whoever makes it")
             .with_remedy("name a folder, Redis or a bucket"));
     }
-    let is_new = !key.exists();
+    let is_new = !key.try_exists().map_err(|e| output::of_file(key, e))?;
     let own = if is_new {
         let is_sealed = *seal || from.is_given();
         let password =

@@ -148,6 +148,26 @@ fn places_where_nothing_can_be_made() {
     ] {
         bench.refused(code, &line.replace('@', "noise/below"));
     }
+    // What nothing can be called is known before the work, and told as it is.
+    std::os::unix::fs::symlink("loop", bench.0.path().join("loop")).unwrap();
+    let too_long = "n".repeat(256);
+    for (place, why) in [
+        ("loop", "Too many levels of symbolic links"),
+        ("noise/", "Not a directory"),
+        (too_long.as_str(), "File name too long"),
+    ] {
+        for line in [
+            "dnefs format @ --size 8M --force",
+            "pddm init @ --size 12M --password-file pw",
+            "oram init other --key @ --blocks 256",
+            "tour fist --html @",
+        ] {
+            let line = line.replace('@', place);
+            bench.refused(4, &line);
+            let said = bench.run(&line).1;
+            assert!(said.contains(why) && said.contains("check the path"), "{line}: {said}");
+        }
+    }
 }
 
 #[test]

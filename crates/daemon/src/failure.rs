@@ -48,11 +48,12 @@ pub fn with_causes(error: &dyn Error) -> String {
 
 /// What can be done where the system refuses, if that follows from how it does.
 fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
-    // Neither of these has a kind of its own.
+    // None of these has a kind of its own.
     match refusal.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
             return Some("raise the limit of open files (`ulimit -n`, LimitNOFILE= of a service)");
         }
+        Some(Errno::LOOP) => return Some("check the path"),
         Some(Errno::AGAIN) => {
             return Some(
                 "end other programs, or raise the limit of processes (`ulimit -u`, TasksMax= or \
@@ -191,6 +192,8 @@ mod tests {
         for kind in [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory] {
             assert_eq!(refused(kind).as_deref(), Some("check the path"));
         }
+        let links = io::Error::from_raw_os_error(Errno::LOOP.raw_os_error());
+        assert_eq!(Failure::from(links).remedy.as_deref(), Some("check the path"));
         assert!(refused(io::ErrorKind::IsADirectory).unwrap().contains("file"));
         assert!(refused(io::ErrorKind::PermissionDenied).unwrap().contains("root"));
         assert_eq!(refused(io::ErrorKind::UnexpectedEof), None);

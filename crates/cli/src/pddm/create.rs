@@ -37,7 +37,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     };
     let parameters = Parameters { heartbeat_ms: heartbeat_ms(*heartbeat)?, ..shape::of(shape)? };
     // Absurd parameters are refused before anything is touched.
-    let is_new = !path.exists();
+    let is_new = !path.try_exists().map_err(|e| output::of_file(path, e))?;
     if is_new {
         let size = size.ok_or_else(|| {
             Failure::usage(format!("{}: there is no such file", path.display()))
