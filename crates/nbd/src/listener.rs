@@ -19,6 +19,9 @@ use crate::{Error, Kind, Result};
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
+/// Longest path that every client can name.
+const PATH_LEN_MAX_BYTES: usize = 107;
+
 /// Permissions of a socket file: its owner alone may connect.
 const SOCKET_MODE: u32 = 0o600;
 
@@ -51,10 +54,15 @@ impl Listener {
             let shown = path.display().to_string();
             move |e: io::Error| Error::from_io(format!("{shown}: {what}"), e)
         };
-        let address = SocketAddrUnix::new(&path).map_err(|_| {
+        let too_long = || {
             let text = "a socket's path has at most 107 bytes; choose a shorter one";
             Error::new(Kind::Invalid, format!("{}: {text}", path.display()))
-        })?;
+        };
+        let address = SocketAddrUnix::new(&path).map_err(|_| too_long())?;
+        // The system takes a byte more, without the zero behind it that clients put there.
+        if path.as_os_str().len() > PATH_LEN_MAX_BYTES {
+            return Err(too_long());
+        }
         let folder = path.parent().unwrap_or(Path::new("/"));
         let folder = File::open(folder).map_err(failed("cannot open the folder"))?;
         // From looking whether somebody listens to listening nobody else may do the same. Released

@@ -70,8 +70,15 @@ fn what_is_no_socket_stays() {
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     let missing = folder.path().join("none/s");
     assert_eq!(Listener::unix(missing).unwrap_err().kind(), Kind::Unavailable);
-    let long = folder.path().join("x".repeat(120));
-    assert_eq!(Listener::unix(long).unwrap_err().kind(), Kind::Invalid);
+    let of_length = |len: usize| {
+        let before = folder.path().as_os_str().len() + 1;
+        folder.path().join("x".repeat(len - before))
+    };
+    for len in [108, 109, 255] {
+        assert_eq!(Listener::unix(of_length(len)).unwrap_err().kind(), Kind::Invalid, "{len}");
+    }
+    let _longest = Listener::unix(of_length(107)).unwrap();
+    std::os::unix::net::UnixStream::connect(of_length(107)).unwrap();
 }
 
 #[test]
