@@ -1,6 +1,8 @@
 //! `tacita status`, and asking daemons in general.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -30,7 +32,7 @@ pub(crate) fn looked_at(folder: &Path) -> Outcome<()> {
 
 /// A socket as its clients name it, `unix:PATH`, is the path.
 fn at(target: &Path) -> &Path {
-    let path = target.to_str().and_then(|text| text.strip_prefix("unix:"));
+    let path = target.as_os_str().as_bytes().strip_prefix(b"unix:").map(OsStr::from_bytes);
     path.filter(|_| !target.exists()).map_or(target, Path::new)
 }
 

@@ -71,7 +71,7 @@ impl Serving {
             (None, Some(dir)) => {
                 let files = DeviceFiles::new(named.map(|(name, device)| (name.into(), device)));
                 let serving = files.and_then(|files| Self::mount(files, dir, read_only, caller));
-                Ok((serving.map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?, dir.clone()))
+                serving.map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))
             }
             (None, None) => unreachable!("one of them is given"),
         }
@@ -82,7 +82,7 @@ impl Serving {
         dir: &Path,
         read_only: bool,
         caller: &Sender<Call>,
-    ) -> tacita_vfs::Result<Self> {
+    ) -> tacita_vfs::Result<(Self, PathBuf)> {
         let mount_options = MountOptions {
             read_only,
             fs_name: "tacita-pddm".to_owned(),
@@ -95,7 +95,9 @@ impl Serving {
         let caller = caller.clone();
         // Nobody listens any more where it ends otherwise.
         mount.when_ended(move || _ = caller.send(Call::Unmounted))?;
-        Ok(Self::Fuse { mount, files, public })
+        // The path that was given may lead through the folder, where other files are now.
+        let dir = mount.dir().to_owned();
+        Ok((Self::Fuse { mount, files, public }, dir))
     }
 
     /// The number of the mounted file system, if this is one.

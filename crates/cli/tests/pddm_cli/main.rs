@@ -9,7 +9,9 @@ mod commands;
 mod failing;
 mod protected;
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -63,6 +65,32 @@ fn absurd_requests_are_usage_errors() {
         let said = expect(2, &tacita(&words.collect::<Vec<_>>()));
         assert!(said.contains("not served"), "{how:?}: {said}");
     }
+}
+
+/// A folder by a path that leads through itself, and a socket whose name is no text.
+#[test]
+fn endpoints_by_any_path() {
+    let test = "endpoints_by_any_path";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let (bench, guard) = (Bench::new(test), MountGuard::new().unwrap());
+    bench.init("12M", &[], &["--heartbeat", "0"]);
+    let dir = guard.path().to_str().unwrap();
+    fs::create_dir(guard.path().join("below")).unwrap();
+    expect(0, &bench.open("public", &["--fuse", &format!("{dir}/below/..")]));
+    assert!(guard.path().join("public").exists());
+    expect(0, &tacita(&["pddm", "close", "--drop", dir]));
+    let with = |words: &[&str], more: &[u8]| {
+        let name = [bench.path("s").as_bytes(), b"\xff"].concat();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        command.args(words).arg(OsString::from_vec([more, &name].concat()));
+        expect(0, &command.stdin(std::process::Stdio::null()).output().unwrap())
+    };
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    with(&["pddm", "open", &device, "--password-file", &public, "--nbd"], b"");
+    assert!(with(&["status"], b"unix:").contains("pddm"));
+    with(&["pddm", "close", "--drop"], b"unix:");
 }
 
 /// What is said and shown while a hidden volume is open, and while none is, or none is there.
