@@ -84,11 +84,18 @@ pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     };
     let mut line = Vec::with_capacity(128);
     let file = File::open(path).map_err(failed)?;
-    BufReader::new(file.take(LEN_MAX)).read_until(b'\n', &mut line).map_err(failed)?;
+    BufReader::new(file.take(LEN_MAX + 1)).read_until(b'\n', &mut line).map_err(failed)?;
     if line.ends_with(b"\n") {
         line.pop();
     }
-    Ok(Password::new(line))
+    let is_too_long = line.len() as u64 > LEN_MAX;
+    let password = Password::new(line);
+    if is_too_long {
+        // Whatever begins like it would do as well.
+        let text = format!("{}: a first line of more than {LEN_MAX} bytes", path.display());
+        return Err(Failure::usage(text).with_remedy("give a password that is shorter"));
+    }
+    Ok(password)
 }
 
 /// Asks on the terminal.
@@ -108,4 +115,23 @@ pub(crate) fn ask_twice(prompt: &str) -> Outcome<Password> {
         return Ok(first);
     }
     Err(Failure::usage("the two passwords differ").with_remedy("begin again: nothing has changed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginning of a longer one would open what it opens.
+    #[test]
+    fn a_password_is_whole_or_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let long = vec![b'p'; 4097];
+        for end in ["", "\nsecond line"] {
+            std::fs::write(file.path(), [&long, end.as_bytes()].concat()).unwrap();
+            assert_eq!(first_line(file.path()).unwrap_err().code, crate::exit::USAGE);
+            std::fs::write(file.path(), [&long[1..], end.as_bytes()].concat()).unwrap();
+            assert!(first_line(file.path()).unwrap() == Password::new(long[1..].to_vec()));
+        }
+        assert_eq!(first_line(Path::new("/dev/zero")).unwrap_err().code, crate::exit::USAGE);
+    }
 }
