@@ -18,6 +18,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::Unsupported | Kind::NotPermitted => NOT_HERE,
         Kind::Busy => BUSY,
         Kind::NotFound | Kind::NotDirectory | Kind::Invalid => USAGE,
+        Kind::NoSpace => NO_SPACE,
         _ => DEVICE,
     };
     let failure = refused(code, tacita_daemon::with_causes(error), error);
@@ -69,9 +70,13 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
 pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
     match error.kind() {
-        tacita_vfs::Kind::Io if tacita_daemon::remedy_for(error).is_none() => failure.with_remedy(
-            "what the last sync without failure had is there; see to the cause, and mount again",
-        ),
+        tacita_vfs::Kind::Io | tacita_vfs::Kind::NoSpace
+            if tacita_daemon::remedy_for(error).is_none() =>
+        {
+            failure.with_remedy(
+                "what the last sync without failure had is there; see to the cause, and mount again",
+            )
+        }
         _ => failure,
     }
 }

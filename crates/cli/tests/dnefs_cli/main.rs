@@ -263,7 +263,7 @@ fn a_full_disk_below_is_told_and_loses_nothing() {
     assert!(fs::read(guard.join("synced")).unwrap() == noise);
     let said = failing::told_once(dir, "No space left on device");
     assert!(said.contains("make room") && said.contains("mount again"), "{said}");
-    let said = fail(4, &["umount", dir]);
+    let said = fail(6, &["umount", dir]);
     assert!(said.contains("make room there, unmount, and mount again"), "{said}");
     fs::remove_file(&filler).unwrap();
     succeed(&["dnefs", "mount", &volume, dir]);

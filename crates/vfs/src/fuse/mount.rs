@@ -312,11 +312,12 @@ impl Mount {
         drop(self.beside.take());
         self.invalidator.stop();
         match (served, self.outcome.take()) {
-            (_, Some(Err(e))) => Err(Error::new(
-                Kind::Io,
-                format!("{}: the final sync failed: {e}", self.dir.display()),
-            )
-            .because(e)),
+            (_, Some(Err(e))) => {
+                // No room is something to be done about.
+                let kind = if e.kind() == Kind::NoSpace { Kind::NoSpace } else { Kind::Io };
+                let text = format!("{}: the final sync failed: {e}", self.dir.display());
+                Err(Error::new(kind, text).because(e))
+            }
             (Some(Err(e)), _) => {
                 Err(Error::new(Kind::Io, format!("{}: serving failed: {e}", self.dir.display()))
                     .because(e))
