@@ -29,9 +29,12 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
             is_outside(out, source)?;
             let patch = diff.as_deref().map(|file| begin_patch(file, source, extension));
             let patch = patch.transpose()?;
+            if let Some((file, new)) = &patch {
+                output::fill(file, new, &difference(&made.0, &made.1.files))?;
+            }
             write(&made.1, out)?;
             if let Some((file, new)) = patch {
-                output::written(file, new, &difference(&made.0, &made.1.files))?;
+                output::name(file, new)?;
             }
             tell(&made.1, out, *json)
         }
@@ -190,6 +193,17 @@ fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
     new.publish().map_err(failed)
 }
 
+/// A folder as a shell has to be given it from anywhere: `make` goes elsewhere before it looks for it.
+fn for_shell(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let whole = whole.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if whole.chars().all(is_plain) {
+        return whole;
+    }
+    format!("'{}'", whole.replace('\'', r"'\''"))
+}
+
 fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
     let report = &made.report;
     let facts: Value = json!({
@@ -201,7 +215,7 @@ fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
         "handlers_wrapped": report.wrappers - report.additions,
         "entries_added": report.additions,
         "files_changed": report.changed,
-        "build": format!("make -C /lib/modules/$(uname -r)/build M={} modules", out.display()),
+        "build": format!("make -C /lib/modules/$(uname -r)/build M={} modules", for_shell(out)),
     });
     output::facts(json, &facts, &output::lines(&facts))
 }

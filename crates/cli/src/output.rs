@@ -111,12 +111,24 @@ pub(crate) fn new_file(path: &Path, text: &str) -> Outcome<()> {
 
 /// Writes a file that was begun before.
 pub(crate) fn written(path: &Path, new: NewFile, text: &str) -> Outcome<()> {
+    fill(path, &new, text)?;
+    name(path, new)
+}
+
+/// Writes what will be in a file that was begun before.
+pub(crate) fn fill(path: &Path, new: &NewFile, text: &str) -> Outcome<()> {
     let write = || -> std::io::Result<()> {
         new.file().write_all(text.as_bytes())?;
         new.file().set_permissions(Permissions::from_mode(0o644))?;
-        new.publish()
+        // What has no room is heard of here, and not when it gets its name.
+        new.file().sync_all()
     };
     write().map_err(|e| of_file(path, e))
+}
+
+/// Gives a file that was filled its name.
+pub(crate) fn name(path: &Path, new: NewFile) -> Outcome<()> {
+    new.publish().map_err(|e| of_file(path, e))
 }
 
 /// Gives a new image its name, and overwrites what it replaces.

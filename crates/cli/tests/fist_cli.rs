@@ -63,6 +63,23 @@ fn a_new_file_system_and_its_patch_are_written() {
     assert!(patch.starts_with("--- ") && patch.contains("\n+++ b/returns.c\n"), "{patch}");
     let again = instrument("returns.c", "trace", &out, &[]);
     assert_eq!(again.status.code(), Some(2), "the folder is there already");
+    // What is said of building is for a shell anywhere.
+    let headers = samples().join("kernel");
+    fs::copy(samples().join("pitfalls/returns.c"), work.path().join("returns.c")).unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(["fist", "instrument", "returns.c", "trace", "--out", "it's new", "--json"])
+        .args(["--headers", text(&headers)])
+        .current_dir(work.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let facts: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let shown =
+        format!("for word in {}; do echo \"$word\"; done", facts["build"].as_str().unwrap());
+    let shown = Command::new("sh").args(["-c", &shown]).current_dir("/").output().unwrap();
+    let folder = work.path().canonicalize().unwrap().join("it's new");
+    let words = String::from_utf8(shown.stdout).unwrap();
+    assert!(words.lines().any(|word| word == format!("M={}", text(&folder))), "{words}");
 }
 
 /// What is made is put neither in place of what it is made from nor within it, and not at all if the patch

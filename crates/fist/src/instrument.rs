@@ -116,7 +116,7 @@ impl Instrumenter<'_> {
             .count();
         let outside = self.folder.outside.iter();
         files.extend(outside.map(|(path, bytes)| (includes::place(path), bytes.clone())));
-        self.add_files(&mut files);
+        self.add_files(&mut files)?;
         let file_systems = self.names.file_systems.iter().map(|old| self.names.of(old)).collect();
         Ok(Instrumented { files, file_systems, report: self.report.clone() })
     }
@@ -193,7 +193,7 @@ impl Instrumenter<'_> {
         Ok(())
     }
 
-    fn add_files(&self, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    fn add_files(&self, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
         let sources = &self.folder.sources;
         let has_code = generated::has_code(self.extension, sources);
         let folder = self.folder.name();
@@ -219,7 +219,8 @@ impl Instrumenter<'_> {
             };
             let own: Vec<String> =
                 files.keys().filter(is_own).map(|path| path.display().to_string()).collect();
-            files.insert("Makefile".into(), makefile::plain(&module, &own, has_code).into_bytes());
+            let text = makefile::plain(&module, &own, has_code)?;
+            files.insert("Makefile".into(), text.into_bytes());
         }
         files.insert(generated::HEADER.into(), generated::header(self.extension).into_bytes());
         let names = generated::names(&self.names, &folder, self.extension);
@@ -228,6 +229,7 @@ impl Instrumenter<'_> {
             let code = generated::code(self.extension, &self.names, sources, many);
             files.insert(generated::EXTENSION.into(), code.into_bytes());
         }
+        Ok(())
     }
 }
 

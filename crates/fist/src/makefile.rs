@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use crate::error::{Error, Kind, Result};
 use crate::naming::Names;
 
 /// How the new folder is built, for people who open the file.
@@ -10,12 +11,25 @@ const HEAD: &str = "# Made by `tacita fist instrument` for building outside of t
                     #   make -C /lib/modules/$(uname -r)/build M=$PWD modules\n";
 
 /// The Makefile of a folder without one: one module of all its files.
-pub(crate) fn plain(module: &str, files: &[String], extension_file: bool) -> String {
+///
+/// # Errors
+/// [`Kind::Source`] if `make` would take a name for something else.
+pub(crate) fn plain(module: &str, files: &[String], extension_file: bool) -> Result<String> {
+    for name in files.iter().map(String::as_str).chain([module]) {
+        if let Some(other) =
+            name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_-.,".contains(*c))
+        {
+            let text = format!("{name:?}: {other:?} cannot be in what a Makefile names");
+            let remedy = "rename the file or folder: letters, digits, _, -, dots and commas can be";
+            return Err(Error::new(Kind::Source, text).with_remedy(remedy));
+        }
+    }
     let mut objects: Vec<String> = files.iter().map(|file| file.replace(".c", ".o")).collect();
     if extension_file {
         objects.push(EXTENSION.to_owned());
     }
-    format!("{HEAD}\nobj-m := {module}.o\n{module}-y := {}\n{}", objects.join(" "), flags())
+    let objects = objects.join(" ");
+    Ok(format!("{HEAD}\nobj-m := {module}.o\n{module}-y := {objects}\n{}", flags()))
 }
 
 /// The object of the extension's own code.

@@ -114,6 +114,30 @@ fn what_is_no_file_system_is_refused() {
     }
 }
 
+/// In a Makefile that is made for it a name may be no other than it is.
+#[test]
+fn names_that_make_cannot_take_are_refused() {
+    let make = |folder: &str, file: &str, name: Option<&str>| {
+        let files = [(PathBuf::from(file), PLAIN.as_bytes().to_vec())].into();
+        let folder = Folder::of(Path::new(folder), files).unwrap();
+        let extension = Extension::parse(Path::new("e.fist"), TRACE.as_bytes().to_vec()).unwrap();
+        instrument(&folder, &extension, &kernel(), name)
+    };
+    for (folder, file, other) in [
+        ("a", "b c.c", "' '"),
+        ("a", "b\nall: c.c", "'\\n'"),
+        ("a", "$(x).c", "'$'"),
+        ("a", "#.c", "'#'"),
+        ("a b", "a.c", "' '"),
+        ("a:b", "a.c", "':'"),
+    ] {
+        let error = make(folder, file, None).unwrap_err();
+        assert!(error.to_string().contains(other) && error.remedy().is_some(), "{error}");
+        assert_eq!(error.kind(), Kind::Source);
+    }
+    make("a", "b-1,c.d_e.c", None).unwrap();
+}
+
 #[test]
 fn extensions_that_do_not_fit_are_refused_at_their_place() {
     for (extension, cause) in [
