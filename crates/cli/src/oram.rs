@@ -7,6 +7,7 @@ mod facts;
 mod serve;
 pub(crate) mod trace;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -161,8 +162,15 @@ pub(crate) fn failure(error: &Error) -> Failure {
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
-        Kind::Storage => Failure::new(exit::DEVICE, text)
-            .with_remedy("see to what it is kept in: that it is there, and may be read and written"),
+        Kind::Storage => {
+            let code = match error.refusal().map(std::io::Error::kind) {
+                Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => exit::NO_SPACE,
+                _ => exit::DEVICE,
+            };
+            exit::refused(code, text, error).or_remedy(
+                "see to what it is kept in: that it is there, and may be read and written",
+            )
+        }
         _ => Failure::new(exit::DEVICE, text)
             .with_remedy("open it again; the server's log, or `tacita status` of it, may say more"),
     }

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A folder with things of all kinds, and the program run in it.
@@ -47,7 +48,8 @@ impl Bench {
         let (ended, said) = self.run(line);
         assert_eq!(ended, Some(code), "tacita {line}: {said}");
         let lines: Vec<&str> = said.lines().collect();
-        let cause = lines.iter().position(|line| line.starts_with("tacita: "));
+        // What a device has to say of itself may come before.
+        let cause = lines.iter().rposition(|line| line.starts_with("tacita: "));
         let remedy = cause.and_then(|at| lines.get(at + 1));
         assert!(remedy.is_some_and(|line| line.starts_with("  ")), "tacita {line}: {said}");
         assert!(!said.contains("panicked"), "tacita {line}: {said}");
@@ -168,6 +170,67 @@ fn places_where_nothing_can_be_made() {
             assert!(said.contains(why) && said.contains("check the path"), "{line}: {said}");
         }
     }
+}
+
+/// A disk of two megabytes that is full but for a few kilobytes, gone when dropped.
+struct FullDisk(PathBuf);
+
+impl FullDisk {
+    fn mount(at: PathBuf) -> Option<Self> {
+        fs::create_dir(&at).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=2M", "tmpfs"];
+        let mounted = Command::new("mount").args(options).arg(&at).stderr(Stdio::null()).status();
+        mounted.is_ok_and(|status| status.success()).then(|| Self(at))
+    }
+
+    /// Leaves no room.
+    fn fill(&self) {
+        fs::write(self.0.join("filler"), vec![1; 4 << 20]).unwrap_err();
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_without_room() {
+    let bench = Bench::new();
+    let Some(disk) = FullDisk::mount(bench.0.path().join("disk")) else {
+        eprintln!("SKIPPED: a_disk_without_room: no mount of a tmpfs");
+        return;
+    };
+    fs::copy(bench.0.path().join("key"), disk.0.join("key")).unwrap();
+    disk.fill();
+    let names = || {
+        let found = fs::read_dir(&disk.0).unwrap();
+        let mut names: Vec<_> = found.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (before, fist) = (names(), concat!(env!("CARGO_MANIFEST_DIR"), "/../fist/tests"));
+    let instrument =
+        format!("fist instrument {fist}/pitfalls/returns.c trace --headers {fist}/kernel");
+    for line in [
+        "hifs format disk/new --size 2M",
+        "hifs pack folder disk/new --size 2M",
+        "hifs map image --svg disk/new",
+        "dnefs format disk/new --size 8M",
+        "dnefs dump volume disk/new",
+        "pddm init disk/new --size 12M --password-file pw",
+        "oram init other --key disk/new --blocks 256",
+        "oram passwd disk/key --new-password-file pw",
+        "tour fist --html disk/new",
+        &format!("{instrument} --out disk/new"),
+        &format!("{instrument} --out new --diff disk/new"),
+    ] {
+        bench.refused(6, line);
+        assert_eq!(names(), before, "{line}");
+    }
+    // What is made beside the patch is not there without it.
+    assert!(!bench.0.path().join("new").exists());
 }
 
 #[test]

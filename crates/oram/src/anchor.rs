@@ -86,7 +86,8 @@ impl FileAnchor {
     /// # Errors
     /// [`Kind::Busy`] if another process has it; [`Kind::Storage`].
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |e: std::io::Error| storage(&format!("anchor {}", path.display()), &e);
+        let failed =
+            |e: std::io::Error| Error::of_storage(format_args!("anchor {}", path.display()), e);
         // Whole from the beginning: what is torn later leaves the other place.
         let none = Mark { store_id: [0; 16], sequence: 0, head: [0; 32] };
         match durable::create(path, &encode(0, &none)) {
@@ -114,7 +115,7 @@ impl FileAnchor {
         match File::open(path) {
             Ok(file) => Ok(newest(&file)?.1),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(storage(&format!("anchor {}", path.display()), &e)),
+            Err(e) => Err(Error::of_storage(format_args!("anchor {}", path.display()), e)),
         }
     }
 }
@@ -123,7 +124,7 @@ impl Places {
     fn store(&self, mark: &Mark) -> Result<()> {
         let mut turns = self.turns.lock().expect("nobody panics with it");
         let turn = *turns + 1;
-        let failed = |e: std::io::Error| storage("writing the anchor", &e);
+        let failed = |e: std::io::Error| Error::of_storage("writing the anchor", e);
         let place = (turn % 2) * PLACE_LEN as u64;
         self.file.write_all_at(&encode(turn, mark), place).map_err(failed)?;
         self.file.sync_data().map_err(failed)?;
@@ -151,7 +152,7 @@ fn newest(file: &File) -> Result<(u64, Option<Mark>)> {
     let mut len = 0;
     while len < bytes.len() {
         let count = file.read_at(&mut bytes[len..], len as u64);
-        match count.map_err(|e| storage("reading the anchor", &e))? {
+        match count.map_err(|e| Error::of_storage("reading the anchor", e))? {
             0 => break,
             count => len += count,
         }
@@ -184,10 +185,6 @@ fn decode(bytes: &[u8]) -> Option<(u64, Mark)> {
     };
     let turn = number(8);
     (encode(turn, &mark) == bytes).then_some((turn, mark))
-}
-
-fn storage(what: &str, error: &std::io::Error) -> Error {
-    Error::new(Kind::Storage, format!("{what}: {error}"))
 }
 
 #[cfg(test)]

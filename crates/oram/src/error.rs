@@ -1,6 +1,8 @@
 //! The one error of the oblivious store.
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::{error, fmt, io};
 
 /// Result of an operation on the oblivious store.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -36,21 +38,44 @@ pub enum Kind {
 }
 
 /// Kind, what was being done and where, and what lies beneath.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{context}")]
+#[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
+    refusal: Option<Arc<io::Error>>,
 }
 
 impl Error {
     /// An error of `kind`; `context` names the operation and the cause.
     pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, context: context.into() }
+        Self { kind, context: context.into(), refusal: None }
+    }
+
+    /// [`Kind::Storage`], where the system has refused what `context` names.
+    pub(crate) fn of_storage(context: impl fmt::Display, refusal: io::Error) -> Self {
+        let text = format!("{context}: {refusal}");
+        Self { refusal: Some(Arc::new(refusal)), ..Self::new(Kind::Storage, text) }
     }
 
     /// What went wrong, for `match`.
     pub const fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// How the system has refused, if this machine's is the cause.
+    pub fn refusal(&self) -> Option<&io::Error> {
+        self.refusal.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.refusal().map(|refusal| refusal as _)
     }
 }

@@ -42,7 +42,7 @@ impl KeyFile {
     /// # Errors
     /// [`Kind::WrongKey`] if it is no key file; [`Kind::Storage`] if it cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let failed = |e: std::io::Error| storage(path, &e);
+        let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
         let mut text = [0; FILE_LEN_MAX + 1];
         let mut file = std::fs::File::open(path).map_err(failed)?;
         let mut len = 0;
@@ -100,7 +100,7 @@ impl KeyFile {
 /// # Errors
 /// [`Kind::Storage`], also if there is such a file: it is as it was; [`Kind::Memory`].
 pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
-    let failed = |e: std::io::Error| storage(path, &e);
+    let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
     let key = Key::random().map_err(failed)?;
     let text = encode(path, &key, password)?;
     durable::create(path, text.as_bytes()).map_err(failed)?;
@@ -112,7 +112,7 @@ pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
 /// # Errors
 /// As [`KeyFile::read`] and [`KeyFile::open`]; the file is as it was then.
 pub fn set_password(path: &Path, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
-    let failed = |e: std::io::Error| storage(path, &e);
+    let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
     let key = KeyFile::read(path)?.open(old)?;
     let text = encode(path, &key, new)?;
     durable::replace(path, text.as_bytes()).map_err(failed)
@@ -125,7 +125,7 @@ fn encode(path: &Path, key: &Key, password: Option<&Password>) -> Result<String>
         push(&mut text, PLAIN, &[key.expose()]);
         return Ok(text);
     };
-    let salt: [u8; SALT_LEN] = random().map_err(|e| storage(path, &e))?;
+    let salt: [u8; SALT_LEN] = random().map_err(|e| Error::of_storage(path.display(), e))?;
     let stretched = password.stretch(&salt).map_err(no_memory)?;
     let mut bytes = *key.expose();
     let mut sealing = Sealing::under(&stretched, SEALING, &[]);
@@ -159,10 +159,6 @@ fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
 
 fn no_memory(error: NoMemory) -> Error {
     Error::new(Kind::Memory, error.to_string())
-}
-
-fn storage(path: &Path, error: &std::io::Error) -> Error {
-    Error::new(Kind::Storage, format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

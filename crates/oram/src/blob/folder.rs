@@ -57,7 +57,7 @@ impl FolderStore {
         // Whoever serves it may go to another folder.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
         let store = Self { folder: Arc::new(folder) };
-        store.open_now().map_err(|e| store.failed("open", "", &e))?;
+        store.open_now().map_err(|e| store.failed("open", "", e))?;
         Ok(store)
     }
 
@@ -98,7 +98,7 @@ impl FolderStore {
                 let what = format!("{}: another server serves it", self.folder.display());
                 return Error::new(Kind::Busy, what);
             }
-            self.failed("lock", SERVED_LOCK, &e)
+            self.failed("lock", SERVED_LOCK, e)
         })
     }
 
@@ -106,9 +106,8 @@ impl FolderStore {
         self.folder.join(object.to_string())
     }
 
-    fn failed(&self, operation: &str, name: &str, error: &io::Error) -> Error {
-        let place = self.folder.join(name);
-        Error::new(Kind::Storage, format!("{operation} {}: {error}", place.display()))
+    fn failed(&self, operation: &str, name: &str, error: io::Error) -> Error {
+        Error::of_storage(format_args!("{operation} {}", self.folder.join(name).display()), error)
     }
 
     /// Does what may wait for a disk on a thread that may wait.
@@ -120,7 +119,7 @@ impl FolderStore {
     ) -> Result<T> {
         let store = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            work(&store).map_err(|e| store.failed(operation, &name, &e))
+            work(&store).map_err(|e| store.failed(operation, &name, e))
         });
         done.await.unwrap_or_else(|e| {
             Err(Error::new(Kind::Storage, format!("{operation}: the runtime ends: {e}")))
@@ -208,7 +207,7 @@ impl FolderStore {
 #[async_trait]
 impl BlobStore for FolderStore {
     async fn get(&self, object: Object, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>> {
-        let fail = |e: io::Error| self.failed("read", &object.to_string(), &e);
+        let fail = |e: io::Error| self.failed("read", &object.to_string(), e);
         let Some(file) = found(File::open(self.path(object))).map_err(fail)? else {
             return Ok(None);
         };
@@ -242,7 +241,7 @@ impl BlobStore for FolderStore {
 
     async fn len(&self, object: Object) -> Result<Option<u64>> {
         let found = found(fs::metadata(self.path(object)));
-        let found = found.map_err(|e| self.failed("look at", &object.to_string(), &e))?;
+        let found = found.map_err(|e| self.failed("look at", &object.to_string(), e))?;
         Ok(found.map(|metadata| metadata.len()))
     }
 
@@ -272,7 +271,7 @@ impl BlobStore for FolderStore {
     }
 
     async fn root(&self) -> Result<Option<Bytes>> {
-        self.root_now().map_err(|e| self.failed("read", ROOT, &e))
+        self.root_now().map_err(|e| self.failed("read", ROOT, e))
     }
 
     async fn swap_root(&self, expected: Option<Bytes>, new: Bytes) -> Result<Swap> {
