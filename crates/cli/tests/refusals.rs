@@ -233,6 +233,33 @@ fn a_disk_without_room() {
     assert!(!bench.0.path().join("new").exists());
 }
 
+/// The device is a sparse file, and there is no room for all of it: whoever comes after the first hears why,
+/// too.
+#[test]
+fn an_open_device_without_room() {
+    let bench = Bench::new();
+    let Some(disk) = FullDisk::mount(bench.0.path().join("disk")) else {
+        eprintln!("SKIPPED: an_open_device_without_room: no mount of a tmpfs");
+        return;
+    };
+    assert_eq!(bench.run("pddm init disk/device --size 12M --password-file pw").0, Some(0));
+    disk.fill();
+    let open = "pddm open disk/device --nbd nbd --password-file pw";
+    assert_eq!(bench.run(open).0, Some(0));
+    for line in [
+        "pddm sweep nbd --public-only",
+        "pddm sweep nbd --public-only",
+        "sync nbd",
+        "pddm close --sweep nbd",
+    ] {
+        bench.refused(6, line);
+    }
+    assert_eq!(bench.run(&format!("{open} --read-only")).0, Some(0));
+    bench.refused(4, "pddm sweep nbd --public-only");
+    assert!(bench.run("pddm sweep nbd --public-only").1.contains("without `--read-only`"));
+    assert_eq!(bench.run("pddm close --drop nbd").0, Some(0));
+}
+
 #[test]
 fn words_and_numbers_that_make_no_sense() {
     let bench = Bench::new();

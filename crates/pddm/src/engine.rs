@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Level, Seq};
-use crate::in_flight::write_failed;
+use crate::in_flight::Failed;
 use crate::open_log::OpenLog;
 use crate::sequencer::{EmitUntil, Sequencer};
 use crate::writer::Writer;
@@ -48,7 +48,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::writable`].
     pub(crate) fn head(&self) -> Result<MutexGuard<'_, Sequencer>> {
-        self.lock()?.lock().map_err(|_| write_failed())
+        self.lock()?.lock().map_err(|_| Failed::default().error())
     }
 
     /// The head, unless somebody else has it.
@@ -59,7 +59,7 @@ impl Engine {
         match self.lock()?.try_lock() {
             Ok(head) => Ok(Some(head)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Poisoned(_)) => Err(write_failed()),
+            Err(TryLockError::Poisoned(_)) => Err(Failed::default().error()),
         }
     }
 

@@ -59,6 +59,22 @@ impl From<tacita_block::Error> for Error {
     }
 }
 
+/// For those who use a volume as a device: the kind of what lies beneath, where that is the cause.
+impl From<&Error> for tacita_block::Error {
+    fn from(error: &Error) -> Self {
+        let kind = match (error.device(), error.kind()) {
+            (Some(source), _) => source.kind(),
+            (None, Kind::ReadOnly) => tacita_block::Kind::ReadOnly,
+            (None, _) => tacita_block::Kind::Io,
+        };
+        let cause = error.device().and_then(std::error::Error::source);
+        Self::new(
+            kind,
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+        )
+    }
+}
+
 impl From<tacita_secret::NoMemory> for Error {
     fn from(error: tacita_secret::NoMemory) -> Self {
         Self::new(Kind::Memory, error.to_string())

@@ -1,6 +1,7 @@
 //! Runs of units that are on their way to the device. They can be read here until they are there.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tacita_block::BlockNo;
@@ -27,8 +28,8 @@ struct Queue {
     runs: VecDeque<(u32, Arc<Run>)>,
     /// How many of them may be written: one more is announced only.
     ready: usize,
-    failed: bool,
-    /// Why, for the first who asks.
+    failed: Option<Failed>,
+    /// Why, in its own words, for the first who asks.
     cause: Option<tacita_block::Error>,
     closing: bool,
 }
@@ -37,8 +38,7 @@ impl Queue {
     fn outcome(&mut self) -> Result<()> {
         match self.cause.take() {
             Some(cause) => Err(cause.into()),
-            None if self.failed => Err(write_failed()),
-            None => Ok(()),
+            None => self.failed.as_ref().map_or(Ok(()), |failed| Err(failed.error())),
         }
     }
 }
@@ -80,7 +80,7 @@ impl InFlight {
         let mut queue = self.lock();
         queue.ready += 1;
         self.changed.notify_all();
-        while queue.runs.len() >= IN_FLIGHT_MAX && !queue.failed {
+        while queue.runs.len() >= IN_FLIGHT_MAX && queue.failed.is_none() {
             queue = self.wait(queue);
         }
         queue.outcome()
@@ -92,7 +92,7 @@ impl InFlight {
     /// A write has failed.
     pub(crate) fn drain(&self) -> Result<()> {
         let mut queue = self.lock();
-        while !queue.runs.is_empty() && !queue.failed {
+        while !queue.runs.is_empty() && queue.failed.is_none() {
             queue = self.wait(queue);
         }
         queue.outcome()
@@ -122,7 +122,7 @@ impl InFlight {
         while queue.ready == 0 && !queue.closing {
             queue = self.wait(queue);
         }
-        if queue.ready == 0 || queue.failed {
+        if queue.ready == 0 || queue.failed.is_some() {
             return None;
         }
         Some(Arc::clone(&queue.runs.front().expect("what is ready is there").1))
@@ -136,7 +136,7 @@ impl InFlight {
             Ok(()) => drop(queue.runs.pop_front()),
             Err(cause) => {
                 // What is on its way stays readable; it never gets to the device.
-                queue.failed = true;
+                queue.failed = Some(Failed::by(Some(&cause)));
                 queue.cause = Some(cause);
             }
         }
@@ -150,7 +150,34 @@ impl InFlight {
     }
 }
 
-pub(crate) fn write_failed() -> Error {
-    let text = "an earlier write failed; nothing can be written until the device is opened again";
-    Error::new(Kind::Device, text)
+/// Why nothing is written any more, for all who ask later. It names no place.
+#[derive(Debug, Default)]
+pub(crate) struct Failed {
+    cause: Option<(tacita_block::Kind, Option<String>)>,
+}
+
+impl Failed {
+    /// After this failure of the device, if it was one.
+    pub(crate) fn by(cause: Option<&tacita_block::Error>) -> Self {
+        // The words of the system: the device's own would name the place.
+        let words = |cause: &tacita_block::Error| cause.source().map(ToString::to_string);
+        Self { cause: cause.map(|cause| (cause.kind(), words(cause))) }
+    }
+
+    /// The words of the system, or others.
+    pub(crate) fn why(&self) -> &str {
+        let words = self.cause.as_ref().and_then(|(_, words)| words.as_deref());
+        words.unwrap_or("the device failed")
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let why = self.why();
+        let text = format!(
+            "an earlier write failed ({why}); nothing can be written until the device is opened again"
+        );
+        match self.cause {
+            Some((kind, _)) => tacita_block::Error::new(kind, text).into(),
+            None => Error::new(Kind::Device, text),
+        }
+    }
 }

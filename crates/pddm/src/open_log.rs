@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tacita_clock::Clock;
@@ -13,7 +13,7 @@ use tacita_clock::Clock;
 use crate::buffers::Buffers;
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Geometry, Level, Seq};
-use crate::in_flight::{InFlight, write_failed};
+use crate::in_flight::{Failed, InFlight};
 use crate::level::OpenLevel;
 use crate::log::Log;
 use crate::stage::Stage;
@@ -33,7 +33,7 @@ pub(crate) struct OpenLog {
     pub(crate) run_units: usize,
     pub(crate) buffers: Buffers,
     pub(crate) in_flight: InFlight,
-    failed: Once,
+    failed: OnceLock<Failed>,
     progress: Mutex<Progress>,
     progressed: Condvar,
     /// Number of the unit to be written next.
@@ -81,7 +81,7 @@ impl OpenLog {
             run_units: (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4),
             buffers: Buffers::default(),
             in_flight: InFlight::new(&log.geometry),
-            failed: Once::new(),
+            failed: OnceLock::new(),
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next.0),
@@ -109,18 +109,18 @@ impl OpenLog {
     /// # Errors
     /// [`Kind::Device`] after a failed write.
     pub(crate) fn not_failed(&self) -> Result<()> {
-        if self.failed.is_completed() { Err(write_failed()) } else { Ok(()) }
+        self.failed.get().map_or(Ok(()), |failed| Err(failed.error()))
     }
 
     /// What has been promised can be kept no more: nothing is written from now on. That is told once,
     /// whether anything hidden is open or not: units are written alike.
     pub(crate) fn poison(&self, cause: Option<&tacita_block::Error>) {
-        self.failed.call_once(|| {
-            // The cause's own words would name the place.
-            let cause = cause.and_then(std::error::Error::source);
-            let cause = cause.map_or_else(|| "the device failed".to_owned(), ToString::to_string);
-            log::error!("nothing is written any more ({cause}): mend that, close, and open again");
-        });
+        if self.failed.set(Failed::by(cause)).is_ok()
+            && let Some(failed) = self.failed.get()
+        {
+            let why = failed.why();
+            log::error!("nothing is written any more ({why}): mend that, close, and open again");
+        }
         self.progressed.notify_all();
     }
 

@@ -7,7 +7,7 @@ use tacita_block::{
 };
 
 use crate::engine::Engine;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::faults::{Fault, discard_looks_at, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
 use crate::level::OpenLevel;
@@ -297,16 +297,6 @@ impl Volume {
     }
 }
 
-/// The device's own kind where it is the cause.
-fn to_block(error: &Error) -> block::Error {
-    let kind = match (error.device(), error.kind()) {
-        (Some(source), _) => source.kind(),
-        (None, Kind::ReadOnly) => block::Kind::ReadOnly,
-        (None, _) => block::Kind::Io,
-    };
-    block::Error::new(kind, error.to_string())
-}
-
 impl BlockDevice for Volume {
     fn geometry(&self) -> Shape {
         let blocks = self.shared().geometry().volume_blocks(self.level).into();
@@ -315,19 +305,19 @@ impl BlockDevice for Volume {
 
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> block::Result<()> {
         let first = self.first_id(at, buf.len())?;
-        self.read_blocks(first, buf).map_err(|e| to_block(&e))
+        self.read_blocks(first, buf).map_err(|e| (&e).into())
     }
 
     fn write(&self, at: BlockNo, buf: &[u8]) -> block::Result<()> {
         let first = self.first_id(at, buf.len())?;
-        self.write_blocks(first, buf).map_err(|e| to_block(&e))
+        self.write_blocks(first, buf).map_err(|e| (&e).into())
     }
 
     fn flush(&self) -> block::Result<()> {
         match self.flush_volume() {
             // What is only read has nothing to flush.
             Err(error) if error.kind() == Kind::ReadOnly => Ok(()),
-            done => done.map_err(|e| to_block(&e)),
+            done => done.map_err(|e| (&e).into()),
         }
     }
 
@@ -358,6 +348,6 @@ impl BlockDevice for Volume {
         self.geometry().byte_range_of(range)?;
         let start = u32::try_from(range.start.0).expect("within the volume");
         let count = u32::try_from(range.count).expect("within the volume");
-        self.drop_blocks(start..start + count).map_err(|e| to_block(&e))
+        self.drop_blocks(start..start + count).map_err(|e| (&e).into())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use tacita_block::BlockDevice;
+use tacita_block::{BlockDevice, Kind};
 use tacita_clock::System;
 use tacita_daemon::control::{Client, Reply, Request, Service};
 use tacita_daemon::with_causes;
@@ -103,13 +103,18 @@ fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Out
         limit.keep((done - *first.get_or_insert(done)) * unit_len);
         reply.progress(&json!({ "done": done * unit_len, "of": units * unit_len }))
     });
-    whole.map_err(|e| of_session(&e))?;
+    whole.map_err(|e| of_session(&(&e).into()))?;
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
 }
 
 /// A failure of an open device, the same whichever volumes are open.
-pub(super) fn of_session(error: &dyn std::error::Error) -> Failure {
-    Failure::new(exit::DEVICE, with_causes(error)).with_remedy(AGAIN)
+pub(super) fn of_session(error: &tacita_block::Error) -> Failure {
+    let (code, remedy) = match error.kind() {
+        Kind::NoSpace => (exit::NO_SPACE, "make room there, close the device, and open it again"),
+        Kind::ReadOnly => (exit::DEVICE, "close it, and open it without `--read-only`"),
+        _ => (exit::DEVICE, AGAIN),
+    };
+    Failure::new(code, with_causes(error)).with_remedy(remedy)
 }
 
 /// What waits on hidden volumes and what they have lost, and how fast it leaves.

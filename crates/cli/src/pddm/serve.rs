@@ -126,7 +126,7 @@ impl Open {
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();
         drop(heartbeat);
-        let failed = |e: tacita_pddm::Error| of_session(&e);
+        let failed = |e: tacita_pddm::Error| of_session(&(&e).into());
         let mut left = Value::Null;
         let ended = serving.stop(unmounted, |served| {
             let swept = if ending.wants_sweep() && !read_only {
