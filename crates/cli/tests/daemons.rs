@@ -128,6 +128,26 @@ fn a_daemon_is_found_from_another_mount_namespace() {
     assert_eq!(pids, [pid.clone(), pid]);
 }
 
+/// What is read-only where a daemon keeps what tells of it is none of the places that were given.
+#[test]
+fn a_daemon_that_can_be_kept_nowhere_says_where() {
+    let test = "a_daemon_that_can_be_kept_nowhere_says_where";
+    let Some(bench) = Bench::for_root(test) else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    fs::create_dir(bench.files.path().join("dir")).unwrap();
+    // The program and the files may lie in what is covered.
+    let script = r#"exec 9< "$0" && mount -t tmpfs -o ro none /run && mount --bind "$1" /mnt &&
+        mount -t tmpfs -o ro none /tmp && cd /mnt && exec /proc/self/fd/9 hifs mount image dir"#;
+    let said = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), text(bench.files.path())])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(4), "{told}");
+    assert!(told.contains("/tmp/tacita-0: Read-only file system"), "{told}");
+}
+
 /// As between a container and the machine around it.
 #[test]
 fn neither_needs_to_see_the_process_of_the_other() {

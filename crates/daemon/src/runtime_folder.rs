@@ -63,7 +63,10 @@ pub(crate) fn private_folder() -> io::Result<PathBuf> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders_of(uid) {
         match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => failure = e,
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                let text = format!("{}: {e}", folder.display());
+                failure = io::Error::new(e.kind(), text);
+            }
             _ => {
                 if is_private(&folder, uid) {
                     return Ok(folder);
