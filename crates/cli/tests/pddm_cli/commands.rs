@@ -252,6 +252,10 @@ fn a_lost_superblock_is_named_and_written_again() {
         let last = file.metadata().unwrap().len() - 4096;
         let good = block(0);
         assert!(good == block(last));
+        // As the page about backups says.
+        let kept = (0..=last).step_by(4096).filter(|at| block(*at) == good).count();
+        let page = include_str!("../../../../docs/backup.md");
+        assert!(kept == 2 && page.contains("The superblock is kept twice, at both ends"), "{kept}");
         let check = ["pddm", "check", &path, "--password-file", &password];
         for (at, mend) in [(0, "sweep"), (last, "check")] {
             file.write_all_at(&[0x55; 4096], at).unwrap();
