@@ -201,13 +201,6 @@ const IN_USE: &str = "is it mounted? `tacita umount DIR`, or `tacita pddm close 
 const MAKE_WRITABLE: &str = "make it writable (by its mode, `chattr -i`, `mount -o remount,rw` of what it \
                              lies on, or a device by `blockdev --setrw`)";
 
-/// A password takes more memory than there is: `text` says how much.
-pub(crate) fn no_memory(text: String) -> Failure {
-    Failure::new(NOT_HERE, text).with_remedy(
-        "raise the limit (`ulimit -v`, MemoryMax= or LimitAS= of a service), or end other programs",
-    )
-}
-
 /// A failure with a DNEFS volume; `path` names it.
 pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> Failure {
     use tacita_dnefs::Kind;
@@ -222,7 +215,7 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::WrongPassword => Failure::new(NO_VOLUME, text)
             .with_remedy("try again, or give another volume"),
-        Kind::Memory => no_memory(text),
+        Kind::Memory => Failure::no_memory(text),
         Kind::Ephemeral => Failure::usage(text).with_remedy(
             "mount it with --ephemeral, or make a new one with `tacita dnefs format --force`",
         ),

@@ -148,7 +148,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
             .with_remedy("check the address; `tacita oram init` makes a store"),
         Kind::WrongKey => Failure::new(exit::NO_VOLUME, text)
             .with_remedy("give the key of this store, and the password of the key"),
-        Kind::Memory => exit::no_memory(text),
+        Kind::Memory => Failure::no_memory(text),
         Kind::RolledBack => Failure::new(exit::WRONG, text).with_remedy(
             "restore the store's newest state; what was written since is not on the server",
         ),

@@ -117,7 +117,7 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
             .with_remedy("try again, or give another device"),
         Kind::Password => Failure::usage(format!("{path}: {error}"))
             .with_remedy("every volume needs a password of its own; choose another"),
-        Kind::Memory => exit::no_memory(format!("{path}: {error}")),
+        Kind::Memory => Failure::no_memory(format!("{path}: {error}")),
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
         _ => Failure::new(exit::DEVICE, format!("{path}: {error}")).with_remedy(AGAIN),

@@ -429,3 +429,48 @@ fn a_daemon_that_was_stopped_is_told() {
     expect(0, &["hifs", "unpack", text(&image), text(&out)]);
     assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "kept");
 }
+
+/// Who is told that a mount is ready has one: what its threads need and cannot have is told at once.
+#[test]
+fn a_mount_that_lacks_memory_or_descriptors_is_refused() {
+    let test = "a_mount_that_lacks_memory_or_descriptors_is_refused";
+    let Some(bench) = Bench::new(test) else { return };
+    let at = |name: &str| text(&bench.files.path().join(name)).to_owned();
+    let (image, volume, password) = (at("image"), at("volume"), at("password"));
+    fs::write(&password, "none\n").unwrap();
+    let with = ["--password-file", &password];
+    expect(0, &["hifs", "format", &image, "--size", "16M"]);
+    expect(0, &[&["dnefs", "format", &volume, "--size", "16M"][..], &with].concat());
+    let dir = text(bench.guard.path());
+    let hifs = vec!["hifs", "mount", &image, dir];
+    let dnefs = [&["dnefs", "mount", &volume, dir][..], &with].concat();
+    let descriptors = (8..=18).flat_map(|count| [(&hifs, 'n', count), (&dnefs, 'n', count)]);
+    // In KiB.
+    let memory = (128_000..=512_000).step_by(12_000).map(|space| (&hifs, 'v', space));
+    let (mut refused, mut ready) = (Vec::new(), Vec::new());
+    for (mount, limit, value) in descriptors.chain(memory) {
+        let script = format!("ulimit -{limit} {value}; exec \"$0\" \"$@\"");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &script, env!("CARGO_BIN_EXE_tacita")]).args(mount);
+        let output = limited.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let which = format!("{} with `ulimit -{limit} {value}`: {said}", mount[0]);
+        if output.status.success() {
+            assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "{which}");
+            expect(0, &["umount", dir]);
+            ready.push((mount[0], limit));
+            continue;
+        }
+        let code = if limit == 'n' { 4 } else { 7 };
+        assert_eq!(output.status.code(), Some(code), "{which}");
+        assert!(said.contains(&format!("`ulimit -{limit}`")), "{which}");
+        assert_eq!(said.matches("tacita: ").count(), 1, "once: {which}");
+        assert!(expect(2, &["umount", dir]).contains("nothing is mounted"), "{which}");
+        refused.push((mount[0], limit));
+    }
+    for seen in [("hifs", 'n'), ("dnefs", 'n')] {
+        assert!(refused.contains(&seen) && ready.contains(&seen), "{seen:?}");
+    }
+    // How much memory a mount takes is the machine's to say: the number of its processors.
+    assert!(refused.contains(&("hifs", 'v')), "{refused:?}");
+}

@@ -46,6 +46,10 @@ pub fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// What makes memory, as far as that can be said.
+const MEMORY: &str =
+    "raise the limit (`ulimit -v`, MemoryMax= or LimitAS= of a service), or end other programs";
+
 /// What can be done where the system refuses, if that follows from how it does.
 fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
     // None of these has a kind of its own.
@@ -57,7 +61,7 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         Some(Errno::AGAIN) => {
             return Some(
                 "end other programs, or raise the limit of processes (`ulimit -u`, TasksMax= or \
-                 LimitNPROC= of a service)",
+                 LimitNPROC= of a service) or of memory (`ulimit -v`, LimitAS=)",
             );
         }
         _ => {}
@@ -72,6 +76,7 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         }
         io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::OutOfMemory => MEMORY,
         _ => return None,
     })
 }
@@ -109,6 +114,11 @@ impl Failure {
     /// A command or request that makes no sense.
     pub fn usage(cause: impl Into<String>) -> Self {
         Self::new(exit::USAGE, cause)
+    }
+
+    /// There is less memory than is needed.
+    pub fn no_memory(cause: impl Into<String>) -> Self {
+        Self::new(exit::NOT_HERE, cause).with_remedy(MEMORY)
     }
 
     /// The same with what can be done.
@@ -160,6 +170,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let code = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit::NO_SPACE,
+            io::ErrorKind::OutOfMemory => exit::NOT_HERE,
             _ => exit::DEVICE,
         };
         let remedy = remedy_of(&error).map(str::to_owned);

@@ -30,12 +30,11 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// It serves: leaves the working folder, the terminal and whatever files it was started with, and
-    /// lets the parent go.
+    /// Leaves the working folder, the terminal and whatever files it was started with.
     ///
     /// # Errors
-    /// [`Kind::Io`]; the parent then reports a failure.
-    pub fn serving(mut self) -> Result<()> {
+    /// [`Kind::Io`].
+    pub fn leave(&mut self) -> Result<()> {
         let mut leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
             let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -46,7 +45,14 @@ impl Reporter {
             self.inherited.drain(..).for_each(Inherited::close);
             Ok(())
         };
-        leave().map_err(cannot)?;
+        leave().map_err(cannot)
+    }
+
+    /// It serves: lets the parent go.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]; the parent then reports a failure.
+    pub fn serving(mut self) -> Result<()> {
         self.pipe.write_all(SERVING).map_err(cannot)
     }
 
@@ -72,11 +78,15 @@ pub fn serve<S>(
     if foreground {
         return run(start()?);
     }
-    let reporter = match daemonise()? {
+    let mut reporter = match daemonise()? {
         Daemonised::Parent(done) => return done,
         Daemonised::Child(reporter) => reporter,
     };
-    match start() {
+    let begun = start().and_then(|started| {
+        reporter.leave()?;
+        Ok(started)
+    });
+    match begun {
         Ok(started) => {
             reporter.serving()?;
             run(started).inspect_err(|failure| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::{Builder, JoinHandle};
 
 use signal_hook::flag;
 use signal_hook::iterator::{Handle, Signals};
@@ -73,9 +74,41 @@ impl Interrupts {
         self.signals.forever().next()
     }
 
+    /// Calls `heed` at each of them, from a thread of its own, until what this returns is dropped.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`] if there is no thread to be had.
+    pub fn heed(mut self, mut heed: impl FnMut() + Send + 'static) -> Result<Heeding> {
+        let handle = self.handle();
+        let thread = Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+            while self.wait() {
+                heed();
+            }
+        });
+        let thread = thread.map_err(|e| Error::from_io("cannot watch for signals", e))?;
+        Ok(Heeding { handle, thread: Some(thread) })
+    }
+
     /// What ends [`Interrupts::wait`] from another thread, by `close`.
     pub fn handle(&self) -> Handle {
         self.signals.handle()
+    }
+}
+
+/// As long as it lives something is done at each signal.
+#[derive(Debug)]
+pub struct Heeding {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Heeding {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
     }
 }
 

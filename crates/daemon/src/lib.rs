@@ -21,6 +21,6 @@ pub mod voice;
 pub use error::{Error, Kind, Result};
 pub use failure::{Failure, exit, remedy_for, with_causes};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
-pub use interrupts::{Interrupts, outlive_file_size_limit};
+pub use interrupts::{Heeding, Interrupts, outlive_file_size_limit};
 pub use kernel_table::{Mount, mounts, unescaped};
 pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

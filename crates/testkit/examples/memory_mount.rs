@@ -9,7 +9,7 @@ use tacita_clock::System;
 use tacita_daemon::{Failure, Interrupts};
 use tacita_testkit::{InoScheme, MemoryFs};
 use tacita_vfs::Posix;
-use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::posix::{Caller, SetAttr};
 
 struct Arguments {
@@ -69,15 +69,16 @@ fn failure(e: &tacita_vfs::Error) -> Failure {
     Failure::new(tacita_daemon::exit::NOT_HERE, e.to_string())
 }
 
-fn start(arguments: &Arguments) -> std::result::Result<(Mount, Interrupts), Failure> {
+fn start(arguments: &Arguments) -> std::result::Result<Mount, Failure> {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
     fs.slow_syncs(arguments.sync_ms);
     let posix = Arc::new(Posix::new(fs, Arc::new(System)));
     let interrupts = Interrupts::watch()?;
     give_root_to_caller(&posix).map_err(|e| failure(&e))?;
-    let mount = mount(posix, &arguments.dir, &arguments.options).map_err(|e| failure(&e))?;
-    Ok((mount, interrupts))
+    let mut mount = mount(posix, &arguments.dir, &arguments.options).map_err(|e| failure(&e))?;
+    mount.heed(interrupts).map_err(|e| failure(&e))?;
+    Ok(mount)
 }
 
 fn main() -> ExitCode {
@@ -87,8 +88,8 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    let run = |(mount, interrupts)| {
-        run_until_unmounted(mount, interrupts, |served| {
+    let run = |mount: Mount| {
+        mount.wait_for_good(|served| {
             served.map_err(|e| Failure::new(tacita_daemon::exit::WRONG, e.to_string()))
         })
     };

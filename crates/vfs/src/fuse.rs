@@ -25,10 +25,11 @@ mod mount_table;
 mod node_table;
 mod remount;
 mod requests;
+mod session_threads;
 mod sync_timer;
 mod unmount;
 
-pub use mount::{Mount, can_mount, mount, run_until_unmounted};
+pub use mount::{Mount, can_mount, mount};
 pub use mount_options::MountOptions;
 pub use remount::remount;
 pub use unmount::{unmount, unmount_telling, unmount_within};

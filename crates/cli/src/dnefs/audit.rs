@@ -35,7 +35,7 @@ pub(super) fn run(
     let report = audited.map_err(|e| match e {
         Closed::WrongPassword => Failure::new(exit::NO_VOLUME, e.to_string())
             .with_remedy("give every password that the volume had, with --password-file each"),
-        Closed::NoMemory(_) => exit::no_memory(e.to_string()),
+        Closed::NoMemory(_) => Failure::no_memory(e.to_string()),
     })?;
     tell(&report, memory.is_some(), json)?;
     if report.holds() {

@@ -14,7 +14,7 @@ use tacita_dnefs::{
 };
 use tacita_flash::Volume;
 use tacita_vfs::Posix;
-use tacita_vfs::fuse::{Mount, MountOptions, can_mount, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, can_mount, mount};
 
 use super::chip::Chip;
 use super::receipts;
@@ -30,7 +30,6 @@ const SYNC_EVERY: Duration = Duration::from_secs(5);
 struct Serving {
     posix: Arc<Posix<Dnefs>>,
     mount: Mount,
-    interrupts: Interrupts,
     /// None where nothing is written.
     purger: Option<Purger>,
     _control: Control,
@@ -44,8 +43,8 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         *foreground,
         || start(command),
         |serving: Serving| {
-            let Serving { posix, mount, interrupts, purger, _control } = serving;
-            run_until_unmounted(mount, interrupts, |served| {
+            let Serving { posix, mount, purger, _control } = serving;
+            mount.wait_for_good(|served| {
                 let served = served.map_err(|e| exit::of_serving(&e));
                 drop(purger);
                 let fs = posix.file_system();
@@ -174,7 +173,9 @@ fn start(command: &Command) -> Outcome<Serving> {
     }
     let due = dnefs.due_by(&policy);
     let posix = Arc::new(Posix::new(dnefs, Arc::new(System)));
-    let mounted = mount(Arc::clone(&posix), dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
+    let mut mounted =
+        mount(Arc::clone(&posix), dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
+    mounted.heed(interrupts).map_err(|e| exit::of_mount(&e))?;
     let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), scope });
     let identity = Identity {
         system: "dnefs",
@@ -187,7 +188,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope))
     });
     let control = Control::start(identity, service)?;
-    Ok(Serving { posix, mount: mounted, interrupts, purger, _control: control })
+    Ok(Serving { posix, mount: mounted, purger, _control: control })
 }
 
 /// Begins a file system whose keys are in memory.

@@ -10,7 +10,7 @@ use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_hifs::{Hifs, OpenOptions, Recovery, Sync};
-use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::{FileSystem, Posix};
 
 use crate::arguments::SyncName;
@@ -32,8 +32,8 @@ pub(super) fn run(
     options: &[String],
 ) -> Outcome<()> {
     let start = || start(image, dir, sync, options);
-    tacita_daemon::serve(foreground, start, |(mount, interrupts, _control)| {
-        run_until_unmounted(mount, interrupts, |served| served.map_err(|e| exit::of_serving(&e)))
+    tacita_daemon::serve(foreground, start, |(mount, _control)| {
+        mount.wait_for_good(|served| served.map_err(|e| exit::of_serving(&e)))
     })
 }
 
@@ -70,7 +70,7 @@ fn start(
     dir: &Path,
     sync: (SyncName, Duration),
     options: &[String],
-) -> Outcome<(Mount, Interrupts, Control)> {
+) -> Outcome<(Mount, Control)> {
     let given = |name: &str| options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
     let read_only = given("ro");
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -101,8 +101,9 @@ fn start(
     };
     let posix = Arc::new(Posix::new(hifs, Arc::new(System)));
     let service = Arc::new(Mounted(Arc::downgrade(&posix)));
-    let mount =
+    let mut mount =
         mount(posix, dir, &mount_options).map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
+    mount.heed(interrupts).map_err(|e| exit::of_mount(&e))?;
     let identity = Identity {
         system: "hifs",
         at: mount.dir().to_owned(),
@@ -110,5 +111,5 @@ fn start(
         source: image.canonicalize().ok(),
     };
     let control = Control::start(identity, service)?;
-    Ok((mount, interrupts, control))
+    Ok((mount, control))
 }

@@ -42,7 +42,7 @@ pub(super) enum Call {
 /// What serves.
 pub(super) enum Serving {
     Nbd(Server),
-    Fuse { mount: Mount, files: Arc<Posix<DeviceFiles>>, public: NodeId },
+    Fuse { mount: Box<Mount>, files: Arc<Posix<DeviceFiles>>, public: NodeId },
 }
 
 impl Serving {
@@ -97,7 +97,7 @@ impl Serving {
         mount.when_ended(move || _ = caller.send(Call::Unmounted))?;
         // The path that was given may lead through the folder, where other files are now.
         let dir = mount.dir().to_owned();
-        Ok((Self::Fuse { mount, files, public }, dir))
+        Ok((Self::Fuse { mount: Box::new(mount), files, public }, dir))
     }
 
     /// The number of the mounted file system, if this is one.

@@ -10,7 +10,7 @@ use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
-use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
 
 use super::{failure, is_shared, open};
 use crate::arguments::PrivateFsMount as Command;
@@ -25,7 +25,6 @@ const THREADS: std::ops::RangeInclusive<usize> = 4..=64;
 struct Serving {
     fs: PrivateFs,
     mount: Mount,
-    interrupts: Interrupts,
     background: Background,
     _control: Control,
 }
@@ -35,8 +34,8 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         command.foreground,
         || start(command),
         |serving: Serving| {
-            let Serving { fs, mount, interrupts, background, _control } = serving;
-            run_until_unmounted(mount, interrupts, |served| {
+            let Serving { fs, mount, background, _control } = serving;
+            mount.wait_for_good(|served| {
                 let served = served.map_err(|e| exit::of_serving(&e));
                 let is_durable = served.is_ok() && fs.waiting() == 0;
                 let closed = match fs.close() {
@@ -117,7 +116,11 @@ fn start(command: &Command) -> Outcome<Serving> {
         mount_options.ttl = Duration::ZERO;
     }
     let posix = Arc::new(Posix::new(fs.clone(), Arc::new(System)));
-    let mounted = match mount(Arc::clone(&posix), dir, &mount_options) {
+    let mounted = mount(Arc::clone(&posix), dir, &mount_options).and_then(|mut mounted| {
+        mounted.heed(interrupts)?;
+        Ok(mounted)
+    });
+    let mounted = match mounted {
         Ok(mounted) => mounted,
         Err(e) => {
             // Nobody is to wait for a mount that never was.
@@ -133,5 +136,5 @@ fn start(command: &Command) -> Outcome<Serving> {
         source: None,
     };
     let control = Control::start(identity, service)?;
-    Ok(Serving { fs, mount: mounted, interrupts, background, _control: control })
+    Ok(Serving { fs, mount: mounted, background, _control: control })
 }

@@ -13,7 +13,7 @@ use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
 use tacita_vfs::Posix;
-use tacita_vfs::fuse::{Mount, MountOptions, mount, run_until_unmounted};
+use tacita_vfs::fuse::{Mount, MountOptions, mount};
 
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
@@ -27,7 +27,6 @@ const WITHOUT_FUSE: &str = "without FUSE, `tacita purge file PATH` purges single
 /// What a running mount consists of.
 struct Started {
     mount: Mount,
-    interrupts: Interrupts,
     posix: Arc<Posix<Overlay>>,
     control: Control,
 }
@@ -71,8 +70,8 @@ fn of_option(path: &Path, error: &dyn std::fmt::Display, remedy: &str) -> Failur
 }
 
 fn run_until_purged(started: Started) -> Outcome<()> {
-    let Started { mount, interrupts, posix, control } = started;
-    run_until_unmounted(mount, interrupts, |served| {
+    let Started { mount, posix, control } = started;
+    mount.wait_for_good(|served| {
         drop(control);
         let served = served.map_err(|e| exit::of_serving(&e));
         // A file that was closed in the last moment.
@@ -138,8 +137,9 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         ..MountOptions::default()
     };
     let posix = Arc::new(Posix::new(overlay, Arc::new(System)));
-    let mount = mount(Arc::clone(&posix), &arguments.dir, &mount_options)
+    let mut mount = mount(Arc::clone(&posix), &arguments.dir, &mount_options)
         .map_err(|e| exit::of_mounting(&e, WITHOUT_FUSE))?;
+    mount.heed(interrupts).map_err(|e| exit::of_mount(&e))?;
     let identity = Identity {
         system: "purge",
         at: mount.dir().to_owned(),
@@ -148,7 +148,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         source: lower.ok().filter(|lower| lower != mount.dir()),
     };
     let control = Control::start(identity, Arc::new(Mounted(Arc::downgrade(&posix))))?;
-    Ok(Started { mount, interrupts, posix, control })
+    Ok(Started { mount, posix, control })
 }
 
 fn open(arguments: &PurgeMount) -> Outcome<Overlay> {

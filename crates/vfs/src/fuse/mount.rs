@@ -11,7 +11,7 @@ use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::mount::mount_remount;
 use tacita_clock::{Clock, System};
-use tacita_daemon::{Failure, Interrupts, ServingLock, exit, remedy_for, with_causes};
+use tacita_daemon::{Failure, Heeding, Interrupts, ServingLock, exit, remedy_for, with_causes};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::beside::Beside;
@@ -20,6 +20,7 @@ use super::mount_options::{MountOptions, refused};
 use super::mount_table::{
     detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy, unmount_patiently,
 };
+use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{Schedule, SyncTimer};
 use crate::{Error, FileSystem, Kind, Posix, Result};
 
@@ -41,15 +42,17 @@ pub struct Mount {
     invalidator: Arc<Invalidator>,
     timer: Option<SyncTimer>,
     beside: Option<Beside>,
+    heeding: Option<Heeding>,
     lock: Option<ServingLock>,
 }
 
-/// Mounts a file system on `dir` and serves it from threads of its own.
+/// Mounts a file system on `dir` and serves it from threads of its own, all of which are there then.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] without FUSE or the helper that ordinary users need; [`Kind::NotFound`]
 /// and [`Kind::NotDirectory`] for `dir`; [`Kind::Busy`] if it is mounted already;
-/// [`Kind::Invalid`] for an option; [`Kind::NotPermitted`] where the system forbids it.
+/// [`Kind::Invalid`] for an option; [`Kind::NotPermitted`] where the system forbids it;
+/// [`Kind::Io`] if there is no memory, thread or descriptor to be had.
 pub fn mount<F: FileSystem>(
     fs: Arc<Posix<F>>,
     dir: impl AsRef<Path>,
@@ -57,6 +60,7 @@ pub fn mount<F: FileSystem>(
 ) -> Result<Mount> {
     let dir = mount_point(dir.as_ref())?;
     let config = options.config()?;
+    let threads = config.n_threads.unwrap_or(1);
     let lock = ServingLock::take(&dir)?;
     let adapter = Adapter::new(
         Arc::clone(&fs),
@@ -68,7 +72,7 @@ pub fn mount<F: FileSystem>(
             background_max: options.background_max,
             shown: options.shown()?,
         },
-        config.n_threads.unwrap_or(1),
+        threads,
         lock.leaving()?,
     );
     let outcome = adapter.outcome();
@@ -79,12 +83,9 @@ pub fn mount<F: FileSystem>(
         let remedy = "leave it out, or mount as root";
         return Err(refused("nosymfollow", "only root can mount so", remedy));
     }
+    can_be_had(threads).map_err(cannot)?;
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
-    let session = session.spawn().map_err(cannot)?;
-    if let Some(flags) = afterwards {
-        mount_remount(&dir, flags, c"").map_err(|errno| cannot(errno.into()))?;
-    }
     let schedule = Schedule { interval: options.sync_interval, quiet: options.sync_when_quiet };
     let timer = if schedule.is_never() {
         None
@@ -96,9 +97,21 @@ pub fn mount<F: FileSystem>(
         Beside::start(left, clock, move || fs.file_system().catch_up())
     });
     let beside = beside.transpose().map_err(cannot)?;
+    let session = session.spawn().map_err(cannot)?;
+    if let Some(flags) = afterwards {
+        mount_remount(&dir, flags, c"").map_err(|errno| cannot(errno.into()))?;
+    }
+    await_all(&session, threads).map_err(cannot)?;
+    let session = if session.guard.is_finished() {
+        ended(session.join()).map_err(cannot)?;
+        // Somebody has unmounted it already.
+        None
+    } else {
+        Some(session)
+    };
     read_further_ahead(&dir);
-    let (session, lock) = (Some(session), Some(lock));
-    Ok(Mount { dir, session, outcome, invalidator, timer, beside, lock })
+    let (heeding, lock) = (None, Some(lock));
+    Ok(Mount { dir, session, outcome, invalidator, timer, beside, heeding, lock })
 }
 
 /// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
@@ -126,7 +139,12 @@ fn cannot_mount(dir: &Path, e: io::Error) -> Error {
     // The helper and the library hand on the system's refusal in words only.
     const REFUSALS: [&str; 3] = ["not permitted", "ermission denied", "no write access"];
     let text = e.to_string();
+    let context = format!("{}: cannot mount: {}", dir.display(), text.trim());
     let kind = match e.kind() {
+        io::ErrorKind::OutOfMemory => {
+            let failure = Failure::no_memory(context);
+            return Error::new(Kind::Io, failure.cause.clone()).because(failure);
+        }
         io::ErrorKind::PermissionDenied => Kind::NotPermitted,
         io::ErrorKind::InvalidInput => Kind::Invalid,
         // The folder was there a moment ago: what is missing is the device or the helper.
@@ -134,7 +152,6 @@ fn cannot_mount(dir: &Path, e: io::Error) -> Error {
         _ if REFUSALS.iter().any(|refusal| text.contains(refusal)) => Kind::NotPermitted,
         _ => Kind::Io,
     };
-    let context = format!("{}: cannot mount: {}", dir.display(), text.trim());
     Error::new(kind, context).because(e)
 }
 
@@ -253,6 +270,25 @@ impl Mount {
         closed
     }
 
+    /// Has the first signal unmount it unless it is in use, and the second put it out of sight, to end
+    /// with its last user.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if there is no thread to be had.
+    pub fn heed(&mut self, interrupts: Interrupts) -> Result<()> {
+        let dir = self.dir.clone();
+        let mut is_first = true;
+        self.heeding = Some(interrupts.heed(move || {
+            log::info!("a signal: unmounting");
+            let done = if is_first { unmount_patiently(&dir, None) } else { detach(&dir) };
+            if let Err(e) = done {
+                log::warn!("not unmounted ({}); another signal detaches it", e.kind());
+            }
+            is_first = false;
+        })?);
+        Ok(())
+    }
+
     /// Calls `ended` once the session has ended, be it by `umount`.
     ///
     /// # Errors
@@ -368,48 +404,6 @@ impl Drop for Mount {
 fn failure_of(e: &Error) -> Failure {
     let remedy = remedy_for(e).map(str::to_owned);
     Failure { remedy, ..Failure::new(exit::DEVICE, with_causes(e)) }
-}
-
-/// Serves until unmounted. The first signal unmounts unless in use, the second puts the mount out
-/// of sight, to end with its last user. Then `close` does what is left to do: see
-/// [`Mount::wait_for_good`].
-///
-/// # Errors
-/// Those of `close`, which hears of [`Kind::Io`] if serving or the final sync failed.
-pub fn run_until_unmounted(
-    mount: Mount,
-    interrupts: Interrupts,
-    close: impl FnOnce(Result<()>) -> Closed,
-) -> Closed {
-    let mut interrupts = interrupts;
-    let watch = interrupts.handle();
-    let dir = mount.dir.clone();
-    let watcher = std::thread::Builder::new()
-        .name("tacita-signals".to_owned())
-        .spawn(move || {
-            let mut is_first = true;
-            while interrupts.wait() {
-                log::info!("a signal: unmounting");
-                let done = if is_first { unmount_patiently(&dir, None) } else { detach(&dir) };
-                if let Err(e) = done {
-                    log::warn!("not unmounted ({}); another signal detaches it", e.kind());
-                }
-                is_first = false;
-            }
-        })
-        .map_err(|e| Error::new(Kind::Io, "cannot watch for signals").because(e));
-    let watcher = match watcher {
-        Ok(watcher) => watcher,
-        Err(e) => {
-            drop(mount);
-            return close(Err(e));
-        }
-    };
-    let closed = mount.wait_for_good(close);
-    watch.close();
-    // A panic there has been printed already.
-    let _ = watcher.join();
-    closed
 }
 
 #[cfg(test)]
