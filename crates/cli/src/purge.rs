@@ -100,7 +100,13 @@ fn probe(path: &Path, json: bool) -> Outcome<()> {
 }
 
 fn of_purge(error: &tacita_purge::Error) -> Failure {
-    of_kind(error.kind(), error.to_string())
+    let failure = of_kind(error.kind(), error.to_string());
+    // What the other kinds say is nearer to the cause.
+    let refusal = error.errno().filter(|_| error.kind() == Kind::Io).map(std::io::Error::from);
+    match refusal.as_ref().and_then(|refusal| tacita_daemon::remedy_for(refusal)) {
+        Some(remedy) => failure.with_remedy(remedy),
+        None => failure,
+    }
 }
 
 fn of_kind(kind: Kind, cause: String) -> Failure {

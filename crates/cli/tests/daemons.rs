@@ -443,8 +443,12 @@ fn a_mount_that_lacks_memory_or_descriptors_is_refused() {
     expect(0, &[&["dnefs", "format", &volume, "--size", "16M"][..], &with].concat());
     let dir = text(bench.guard.path());
     let hifs = vec!["hifs", "mount", &image, dir];
+    let lower = at("lower");
+    fs::create_dir(&lower).unwrap();
+    let purge = vec!["purge", "mount", &lower, dir, "--anyway"];
     let dnefs = [&["dnefs", "mount", &volume, dir][..], &with].concat();
-    let descriptors = (8..=18).flat_map(|count| [(&hifs, 'n', count), (&dnefs, 'n', count)]);
+    let descriptors =
+        (8..=20).flat_map(|count| [&hifs, &dnefs, &purge].map(|mount| (mount, 'n', count)));
     // In KiB.
     let memory = (128_000..=512_000).step_by(12_000).map(|space| (&hifs, 'v', space));
     let (mut refused, mut ready) = (Vec::new(), Vec::new());
@@ -464,11 +468,11 @@ fn a_mount_that_lacks_memory_or_descriptors_is_refused() {
         let code = if limit == 'n' { 4 } else { 7 };
         assert_eq!(output.status.code(), Some(code), "{which}");
         assert!(said.contains(&format!("`ulimit -{limit}`")), "{which}");
-        assert_eq!(said.matches("tacita: ").count(), 1, "once: {which}");
+        assert_eq!(said.matches("ulimit").count(), 1, "once: {which}");
         assert!(expect(2, &["umount", dir]).contains("nothing is mounted"), "{which}");
         refused.push((mount[0], limit));
     }
-    for seen in [("hifs", 'n'), ("dnefs", 'n')] {
+    for seen in [("hifs", 'n'), ("dnefs", 'n'), ("purge", 'n')] {
         assert!(refused.contains(&seen) && ready.contains(&seen), "{seen:?}");
     }
     // How much memory a mount takes is the machine's to say: the number of its processors.
