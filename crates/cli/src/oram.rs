@@ -162,6 +162,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
+        Kind::Address => Failure::usage(text).with_remedy(
+            "name an address of this machine and a port that you may have, or a socket in a folder that \
+             is there and that you may write",
+        ),
         Kind::Storage => {
             let code = match error.refusal().map(std::io::Error::kind) {
                 Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => exit::NO_SPACE,

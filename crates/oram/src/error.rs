@@ -27,8 +27,10 @@ pub enum Kind {
     Busy,
     /// The store's bytes cannot be read or written, for now or for good.
     Storage,
-    /// The server cannot be reached, or did not answer in time.
+    /// The server cannot be reached, or did not answer in time; or somebody else has its address.
     Unreachable,
+    /// Nobody can be served at this address from here.
+    Address,
     /// What came is not what the protocol allows.
     Protocol,
     /// A password takes more memory than there is.

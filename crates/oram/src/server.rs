@@ -82,6 +82,11 @@ impl Drop for Task {
 }
 
 impl Server {
+    /// What has failed last of what the store is kept in.
+    pub(crate) fn storage_failure(&self) -> Option<crate::Error> {
+        self.core.store.failure()
+    }
+
     /// Opens the store, which may be empty.
     ///
     /// Must be called within a tokio runtime.

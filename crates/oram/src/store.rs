@@ -102,7 +102,13 @@ impl OpenPlace {
     pub fn init(self, key: &Key, geometry: Geometry) -> Result<()> {
         let store_id = tacita_secret::random()
             .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
-        self.runtime.block_on(client::init(&Within(self.server), key, geometry, store_id))
+        let within = Within(self.server.clone());
+        let made = self.runtime.block_on(client::init(&within, key, geometry, store_id));
+        made.map_err(|error| match self.server.storage_failure() {
+            // Clients are told only that it fails.
+            Some(failure) if error.kind() == Kind::Storage => failure,
+            _ => error,
+        })
     }
 }
 

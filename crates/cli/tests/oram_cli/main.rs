@@ -316,6 +316,10 @@ fn addresses_that_cannot_be_listened_at_have_a_remedy() {
         let said = refused(&format!("engine SERVER --key KEY --listen {address}"), 2);
         assert!(said.contains(&address) && said.contains("address of this machine"), "{said}");
     }
+    // The remedy is told once, and is no part of the cause.
+    let said = refused(&format!("serve {store} --listen unix:{missing}"), 2);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0].ends_with("(os error 2)"), "{said}");
     assert!(refused(&format!("serve {store} --listen SERVER"), 5).contains("another server"));
     let said = refused(&format!("export SERVER --key KEY --nbd {missing}"), 2);
     assert!(said.contains("nowhere/socket") && said.contains("a folder that is there"), "{said}");
@@ -324,6 +328,33 @@ fn addresses_that_cannot_be_listened_at_have_a_remedy() {
     bench.ends("export SERVER --key KEY --nbd DISK", 0);
     bench.ends("close DISK", 0);
     assert!(refused("close DISK", 2).contains("not served"));
+}
+
+/// A full disk below a store, or below its key, is no other failure of what they are kept in.
+#[test]
+fn a_full_disk_is_told() {
+    let (bench, full) = (Bench::new(), tempfile::tempdir().unwrap());
+    let mount = ["-t", "tmpfs", "-o", "size=1M", "none", text(full.path())];
+    let mounted = Command::new("mount").args(mount).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: a_full_disk_is_told: no tmpfs can be mounted here");
+        return;
+    }
+    let filled = std::fs::write(full.path().join("filler"), vec![7; 2 << 20]);
+    let (store, key) = (text(&full.path().join("store")).to_owned(), full.path().join("key"));
+    let refused = |line: String| {
+        let output = bench.oram(&line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said.contains("No space left") && said.contains("make room there"))
+    };
+    let below_store = refused(format!("init {store} --key KEY --blocks 600"));
+    let line = format!("init {} --key {} --blocks 600", bench.path("store-3"), text(&key));
+    let below_key = refused(line);
+    let is_left = key.exists();
+    run("umount", &[text(full.path())]);
+    assert!(filled.is_err(), "it is not full");
+    assert_eq!((below_store, below_key), ((Some(6), true), (Some(6), true)));
+    assert!(!is_left, "a key without content");
 }
 
 /// Where no store can be made, no key is left behind, and one that was there stays.

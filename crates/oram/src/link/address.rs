@@ -65,8 +65,8 @@ impl Address {
     /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Parameters`] if it is not to be had, if something
-    /// else than a socket has its path, and for TLS without identity.
+    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Address`] if it is not to be had;
+    /// [`Kind::Parameters`] if something else than a socket has its path, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
         let cannot = |e| cannot_listen(self, &e);
         let bound = async |place: &str| TcpListener::bind(place).await.map_err(cannot);
@@ -112,9 +112,7 @@ pub(crate) fn cannot_listen(at: &impl std::fmt::Display, error: &std::io::Error)
     if error.kind() == std::io::ErrorKind::AddrInUse {
         return Error::new(Kind::Unreachable, format!("{at}: {error}"));
     }
-    let remedy = "name an address of this machine and a port that you may have, or a socket in a folder \
-                  that is there and that you may write";
-    Error::new(Kind::Parameters, format!("{at}: cannot be listened at: {error}: {remedy}"))
+    Error::new(Kind::Address, format!("{at}: cannot be listened at: {error}"))
 }
 
 impl Remote {

@@ -14,6 +14,7 @@ const SILENCE: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     said: BTreeMap<&'static str, Said>,
+    last: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -24,6 +25,11 @@ struct Said {
 }
 
 impl Complaints {
+    /// What has failed last.
+    pub(super) fn last(&self) -> Option<Error> {
+        self.last.clone()
+    }
+
     /// What is to be said of a failure, if anything.
     pub(super) fn of(
         &mut self,
@@ -31,6 +37,7 @@ impl Complaints {
         error: &Error,
         now: Instant,
     ) -> Option<String> {
+        self.last = Some(error.clone());
         let unsaid = match self.said.get_mut(operation) {
             Some(said) if now - said.at < SILENCE => {
                 said.unsaid += 1;

@@ -1,7 +1,7 @@
 //! The store, with what it takes counted, and what fails told.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::complaints::Complaints;
 use super::metrics::{Latency, Metrics};
 use crate::blob::{BlobStore, Put, Swap};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::object::Object;
 
 /// A store whose operations are counted and timed.
@@ -25,6 +25,15 @@ impl Timed {
         Self { store, metrics, complaints: Mutex::default() }
     }
 
+    /// What has failed last.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.complaints().last()
+    }
+
+    fn complaints(&self) -> MutexGuard<'_, Complaints> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn time<T>(
         &self,
         of: &Latency,
@@ -36,8 +45,7 @@ impl Timed {
         of.add(begun.elapsed());
         if let Err(error) = &result {
             self.metrics.storage_failures.add(1);
-            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(complaint) = complaints.of(operation, error, Instant::now()) {
+            if let Some(complaint) = self.complaints().of(operation, error, Instant::now()) {
                 ::log::error!("{complaint}");
             }
         }
