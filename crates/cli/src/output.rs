@@ -173,6 +173,8 @@ pub(crate) fn spinner(what: &str) -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let spinner = spinner.with_message(what.to_owned());
     styled(&spinner, "   {spinner} {msg}, {elapsed}");
+    // What is done before the thread that moves it has begun was at work, too.
+    spinner.tick();
     spinner.enable_steady_tick(SPINNER_STEP);
     spinner
 }
