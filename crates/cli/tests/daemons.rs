@@ -397,6 +397,33 @@ fn a_limit_on_files_is_an_error_and_no_end() {
     assert_eq!(daemon.wait().unwrap().code(), Some(4));
 }
 
+/// Connects to where a stopped daemon is asked until nobody else can.
+fn fill_queue_of(daemon: rustix::process::Pid) {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.as_raw_nonzero())).unwrap();
+    let open = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let open: Vec<String> = open.map(|path| path.to_string_lossy().into_owned()).collect();
+    let table = fs::read_to_string("/proc/net/unix").unwrap();
+    let socket = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (inode, path) = (fields.get(6)?, fields.get(7)?);
+        (path.ends_with(".control") && open.contains(&format!("socket:[{inode}]"))).then_some(*path)
+    });
+    let address = SocketAddrUnix::new(socket.unwrap()).unwrap();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        // What has been queued stays there when it is closed.
+        let client = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        match connect(&client, &address) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN) => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
 /// A daemon that does not run cannot answer: that is said at once, and not waited for.
 #[test]
 fn a_daemon_that_was_stopped_is_told() {
@@ -423,8 +450,19 @@ fn a_daemon_that_was_stopped_is_told() {
     // By its image, too, which can be seen from outside.
     let image = bench.files.path().join("image");
     assert!(expect(5, &["status", text(&image)]).contains(&goes_on));
+    // Nor when so many wait for it that it can take no more.
+    fill_queue_of(pid);
+    for command in [&["status"][..], &["sync"], &["umount"]] {
+        let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
+        assert!(said.contains(&goes_on), "{command:?}: {said}");
+    }
+    assert!(expect(5, &["status", text(&image)]).contains(&goes_on));
     kill_process(pid, Signal::CONT).unwrap();
-    expect(0, &["umount", text(bench.guard.path())]);
+    // It has all of them to turn away first.
+    let mut ends = std::iter::repeat_with(|| tacita(&["umount", text(bench.guard.path())]));
+    let is_busy = |end: &Output| String::from_utf8_lossy(&end.stderr).contains("try again");
+    let end = ends.find(|end| !is_busy(end)).unwrap();
+    assert_eq!(end.status.code(), Some(0), "{end:?}");
     let out = bench.files.path().join("out");
     expect(0, &["hifs", "unpack", text(&image), text(&out)]);
     assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "kept");

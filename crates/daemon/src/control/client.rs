@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often is looked whether a daemon that lets wait can answer at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The flags of a socket that listens, in the kernel's table.
+const LISTENING: &str = "00010000";
 
 /// What a daemon has said last.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,8 +104,15 @@ impl Client {
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // Who has been stopped takes nobody, and when as many wait as can, the next waits even for that.
         set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
-        connect(&stream, &wanted)?;
+        let taken = connect(&stream, &wanted);
         let stream = UnixStream::from(stream);
+        if taken == Err(Errno::AGAIN)
+            && let Some(pid) = listener(socket).filter(|pid| is_stopped(*pid))
+        {
+            // Nothing can be said to it, but who it is.
+            return Ok(Self { stream, daemon: None, pid: Some(pid) });
+        }
+        taken?;
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { stream, daemon, pid })
@@ -136,6 +147,9 @@ impl Client {
         request: &Request,
         progress: &mut dyn FnMut(&Value),
     ) -> std::result::Result<Answer, Failure> {
+        if let Some(stopped) = self.stopped() {
+            return Err(stopped);
+        }
         let pid = self.pid;
         let no_answer = |error| match error {
             NoAnswer::Stopped(pid) => has_been_stopped(pid),
@@ -230,6 +244,30 @@ impl Answer {
     }
 }
 
+/// The process that listens at a socket, as far as this user may see.
+fn listener(socket: &Path) -> Option<Pid> {
+    let table = fs::read_to_string("/proc/net/unix").ok()?;
+    let socket = socket.to_str()?;
+    // Connections that wait to be taken have its name as well.
+    let inode = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = fields.get(3) == Some(&LISTENING) && line.ends_with(&format!(" {socket}"));
+        fields.get(6).filter(|_| is_it).map(ToString::to_string)
+    });
+    let open = PathBuf::from(format!("socket:[{}]", inode?));
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids =
+        processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.find(|pid| has_open(*pid, &open))
+}
+
+/// Whether a process has it open, by this name. Nothing of the process is waited for: to look at a file
+/// itself might be.
+fn has_open(pid: Pid, name: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten();
+    open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).any(|path| path == name)
+}
+
 /// Whether a process has been stopped, by a signal or a debugger, so that it does nothing before
 /// somebody lets it go on.
 fn is_stopped(pid: Pid) -> bool {
@@ -279,22 +317,15 @@ impl Wanted {
         sockets.filter(|socket| is_new(socket)).find_map(|socket| {
             let client = Client::connect(&socket).ok()?;
             if client.stopped().is_some() {
-                return client.pid.is_some_and(|pid| self.is_open_in(pid)).then_some(client);
+                return client
+                    .pid
+                    .zip(self.path.as_ref())
+                    .is_some_and(|(pid, path)| has_open(pid, path))
+                    .then_some(client);
             }
             let status = client.status().ok()?;
             if self.is(&status) { Client::connect(&socket).ok() } else { None }
         })
-    }
-
-    /// Whether a process has it open, by this name. Nothing of the process is waited for: to look at a
-    /// file itself might be.
-    fn is_open_in(&self, pid: Pid) -> bool {
-        let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()))
-            .into_iter()
-            .flatten()
-            .flatten();
-        open.filter_map(|entry| fs::read_link(entry.path()).ok())
-            .any(|path| Some(path) == self.path)
     }
 
     fn is(&self, status: &Value) -> bool {
