@@ -307,6 +307,11 @@ const KINDS: [Kind; 11] = [
 ];
 
 fn code_of(kind: Kind) -> u8 {
+    let kind = match kind {
+        // What only who starts an engine meets has no code of its own.
+        Kind::Memory | Kind::Address => Kind::Storage,
+        kind => kind,
+    };
     let code = KINDS.iter().position(|known| *known == kind).expect("all are there");
     u8::try_from(code).expect("a few")
 }
@@ -328,6 +333,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn every_kind_has_a_code() {
+        for kind in KINDS {
+            assert_eq!(kind_of(code_of(kind)), Some(kind));
+        }
+        for kind in [Kind::Memory, Kind::Address] {
+            assert_eq!(kind_of(code_of(kind)), Some(Kind::Storage));
+        }
+    }
 
     fn geometry() -> Geometry {
         Geometry::new(512, 16, 2, 100).unwrap()
