@@ -18,8 +18,8 @@ use tacita_clock::{Clock, System};
 const BUFFER_LEN_BYTES: usize = (16 << 20) + 4096;
 
 /// Threads that come with those that serve: the library's that waits for them, the one that speaks to the
-/// kernel of caches, and the one that syncs.
-const BESIDE: usize = 3;
+/// kernel of caches, the one that syncs, and the one that catches up.
+const BESIDE: usize = 4;
 
 /// How long it takes to look again.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
