@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tacita_daemon::control::{Client, path_of_json, path_to_json};
 
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use machine::Machine;
 
 /// What was looked at, and what was found.
@@ -76,7 +76,7 @@ pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
             std::io::ErrorKind::PermissionDenied => tacita_daemon::remedy_for(&e),
             _ => None,
         };
-        Failure::usage(format!("{}: {e}", target.display())).with_remedy(
+        Failure::usage(format!("{}: {e}", shown_name(target))).with_remedy(
             remedy.unwrap_or("give the image or device, or the folder where it is mounted"),
         )
     })?;
@@ -101,7 +101,7 @@ pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
     if leaks == 0 {
         return Ok(());
     }
-    let text = format!("{}: {leaks} leaks around it", given.display());
+    let text = format!("{}: {leaks} leaks around it", shown_name(&given));
     Err(Failure::new(exit::WRONG, text).with_remedy("docs/threats.md says what each of them means"))
 }
 

@@ -2,6 +2,7 @@
 
 use tacita_hifs::Kind;
 
+use crate::output::shown_name;
 pub(crate) use tacita_daemon::Failure;
 pub(crate) use tacita_daemon::exit::*;
 
@@ -21,7 +22,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::NoSpace => NO_SPACE,
         _ => DEVICE,
     };
-    let failure = refused(code, tacita_daemon::with_causes(error), error);
+    let failure = refused(code, shown_name(tacita_daemon::with_causes(error)), error);
     match error.kind() {
         Kind::NotPermitted => failure.with_remedy(
             "users other than root need a folder of their own to mount on, /dev/fuse open to them \
@@ -105,7 +106,7 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
     if let Some(device) = error.device() {
         return of_device(path, device);
     }
-    let path = path.display();
+    let path = shown_name(path);
     match error.kind() {
         Kind::Geometry => Failure::usage(format!("{path}: {error}"))
             .with_remedy("`tacita hifs format --help` tells what is possible"),
@@ -125,6 +126,13 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
     }
 }
 
+/// What an error says, naming the path once.
+fn naming(path: &std::path::Path, error: &dyn std::error::Error) -> String {
+    let text = shown_name(tacita_daemon::with_causes(error));
+    let (named, name) = (shown_name(path.display().to_string()), shown_name(path));
+    if text.contains(&named) { text.replace(&named, &name) } else { format!("{name}: {text}") }
+}
+
 /// A failure of the device or file under an image.
 pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> Failure {
     let code = match error.kind() {
@@ -133,9 +141,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::Exists => USAGE,
         _ => DEVICE,
     };
-    let text = tacita_daemon::with_causes(error);
-    let name = path.display().to_string();
-    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    let text = naming(path, error);
     let failure = refused(code, text, error);
     match error.kind() {
         tacita_block::Kind::Busy => failure.with_remedy(IN_USE),
@@ -152,9 +158,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
 /// A failure of serving NBD clients at a socket.
 pub(crate) fn of_nbd(socket: &std::path::Path, error: &tacita_nbd::Error) -> Failure {
     use tacita_nbd::Kind;
-    let text = tacita_daemon::with_causes(error);
-    let name = socket.display().to_string();
-    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    let text = naming(socket, error);
     match error.kind() {
         Kind::Busy => Failure::new(BUSY, text).with_remedy(
             "`tacita status SOCKET` says what listens there: close that first, or give another socket",
@@ -207,7 +211,7 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
     if let Some(flash) = error.device() {
         return of_flash(path, flash);
     }
-    let text = format!("{}: {error}", path.display());
+    let text = format!("{}: {error}", shown_name(path));
     match error.kind() {
         Kind::Parameters => Failure::usage(text)
             .with_remedy("`tacita dnefs format --help` tells what is possible"),
@@ -232,7 +236,7 @@ pub(crate) fn of_dnefs(path: &std::path::Path, error: &tacita_dnefs::Error) -> F
 
 /// A device that is not there.
 pub(crate) fn no_device(path: &std::path::Path) -> Failure {
-    Failure::new(DEVICE, format!("{}: there is no such device", path.display())).with_remedy(
+    Failure::new(DEVICE, format!("{}: there is no such device", shown_name(path))).with_remedy(
         "attach the chip to UBI with `ubiattach -p /dev/mtdN` and make a volume with `ubimkvol`",
     )
 }
@@ -249,9 +253,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     if error.kind() == Kind::Unavailable && path.starts_with("/dev") && !path.exists() {
         return no_device(path);
     }
-    let text = tacita_daemon::with_causes(error);
-    let name = path.display().to_string();
-    let text = if text.contains(&name) { text } else { format!("{name}: {text}") };
+    let text = naming(path, error);
     match error.kind() {
         Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
         Kind::ReadOnly => Failure::new(DEVICE, text)

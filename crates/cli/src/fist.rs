@@ -13,7 +13,7 @@ use tacita_fist::{Error, Extension, Folder, Instrumented, Kernel, Kind, Owner, d
 use crate::arguments::Fist as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::new_folder::NewFolder;
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// Bytes of an extension at most: it is a page.
 const EXTENSION_LEN_MAX: u64 = 1 << 20;
@@ -47,7 +47,7 @@ fn is_outside(out: &Path, source: &Path) -> Outcome<()> {
     let above = out.ancestors().find_map(|above| above.canonicalize().ok());
     let source = source.canonicalize()?;
     if source.is_dir() && above.is_some_and(|above| above.starts_with(&source)) {
-        return Err(Failure::usage(format!("{}: lies in the source", out.display()))
+        return Err(Failure::usage(format!("{}: lies in the source", shown_name(&out)))
             .with_remedy("name a folder outside of it"));
     }
     Ok(())
@@ -64,7 +64,7 @@ fn begin_patch<'a>(
             .iter()
             .any(|read| read.canonicalize().is_ok_and(|read| there.starts_with(read)))
     {
-        return Err(Failure::usage(format!("{}: the patch would replace it", file.display()))
+        return Err(Failure::usage(format!("{}: the patch would replace it", shown_name(file)))
             .with_remedy("give --diff a new file, not one of the source or the extension"));
     }
     Ok((file, output::beginning(file, None)?))
@@ -96,7 +96,7 @@ fn vectors(source: &Path, as_json: bool) -> Outcome<()> {
     let mut text = String::new();
     let mut facts = Vec::new();
     for vector in &vectors {
-        let place = format!("{}:{}", vector.file.display(), vector.line);
+        let place = format!("{}:{}", shown_name(&vector.file), vector.line);
         let _ = writeln!(text, "{} {}  {place}", vector.type_name, vector.name);
         let mut entries = Vec::new();
         for (entry, handler, of) in &vector.entries {
@@ -136,7 +136,7 @@ pub(crate) fn make(
     let extension = read_extension(extension)?;
     let folder = Folder::read(source).map_err(|e| of_fist(&e))?;
     let headers = headers.map(Path::to_owned).or_else(|| Kernel::around(source)).ok_or_else(|| {
-        Failure::new(exit::NOT_HERE, format!("{}: lies in no kernel's source", source.display()))
+        Failure::new(exit::NOT_HERE, format!("{}: lies in no kernel's source", shown_name(source)))
             .with_remedy("name the headers of its kernel with --headers /usr/src/linux-headers-VERSION-common")
     })?;
     let kernel = Kernel::read(&headers).map_err(|e| of_fist(&e))?;
@@ -157,7 +157,7 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
         (Err(_), Some(text)) => text.as_bytes().to_vec(),
         (Err(error), None) => {
             let known: Vec<&str> = tacita_fist::SHIPPED.iter().map(|(name, _)| *name).collect();
-            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", file.display()))
+            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", shown_name(file)))
                 .with_remedy(format!(
                     "name a file, or an extension of the program: {}",
                     known.join(", ")
@@ -165,7 +165,7 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
         }
     };
     if bytes.len() as u64 > EXTENSION_LEN_MAX {
-        let text = format!("{}: longer than {EXTENSION_LEN_MAX} bytes", file.display());
+        let text = format!("{}: longer than {EXTENSION_LEN_MAX} bytes", shown_name(file));
         return Err(Failure::usage(text).with_remedy("an extension is a page or two of text"));
     }
     Extension::parse(file, bytes).map_err(|e| of_fist(&e))
@@ -174,7 +174,7 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
 /// Writes all files, which are there when all of them are.
 fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
     let failed = |error: std::io::Error| {
-        let text = format!("{}: {error}", out.display());
+        let text = format!("{}: {error}", shown_name(out));
         match error.kind() {
             std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotADirectory => {
                 Failure::usage(text).with_remedy("name a folder that does not exist yet")

@@ -20,7 +20,7 @@ use tacita_hifs::{Hifs, OpenOptions, Superblock};
 use crate::arguments::Hifs as Command;
 use crate::exit::{self, Outcome};
 use crate::new_folder::NewFolder;
-use crate::output;
+use crate::output::{self, shown_name};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
@@ -64,7 +64,7 @@ fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) ->
         output::say(&format!(
             "tacita: {}: damaged: {warning}\n  opened read-only; copy the files off with `tacita hifs \
              unpack` and make a new image",
-            image.display()
+            shown_name(image)
         ));
     }
     Ok(hifs)
@@ -90,5 +90,5 @@ fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
         tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress).map_err(|e| failed(&e))?;
     new.publish().map_err(at)?;
     bar.finish_and_clear();
-    create::report_carried(json, carried, &format!("unpacked into {}", folder.display()))
+    create::report_carried(json, carried, &format!("unpacked into {}", shown_name(folder)))
 }

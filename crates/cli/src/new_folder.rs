@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use tacita_block::{name_beside, rename_to_free_name};
 use tacita_daemon::Interrupts;
 
+use crate::output::shown_name;
 use crate::{exit, output};
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
@@ -115,7 +116,10 @@ impl Drop for NewFolder {
         if self.hidden.exists()
             && let Err(error) = fs::remove_dir_all(&self.hidden)
         {
-            output::say(&format!("tacita: {}: cannot be removed: {error}", self.hidden.display()));
+            output::say(&format!(
+                "tacita: {}: cannot be removed: {error}",
+                shown_name(&self.hidden)
+            ));
         }
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
 
 /// A failure with a store.
 pub(crate) fn failure(error: &Error) -> Failure {
-    let text = error.to_string();
+    let text = output::shown_name(error.to_string());
     match error.kind() {
         Kind::Parameters => Failure::usage(text)
             .with_remedy("`--help` of the command, and docs/cli.md, tell what is possible"),

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use tacita_block::{FileDevice, NewFile};
-pub(crate) use tacita_daemon::voice::{say, shown};
+pub(crate) use tacita_daemon::voice::{say, shown, shown_name};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::recognise::{self, Made};
@@ -71,7 +71,7 @@ pub(crate) fn lines(facts: &Value) -> String {
             let part = part
                 .as_str()
                 .or_else(|| part["shown"].as_str())
-                .map_or_else(|| part.to_string(), str::to_owned);
+                .map_or_else(|| part.to_string(), shown_name);
             let _ = writeln!(text, "{:18} {part}", name.replace('_', " "));
         }
     }
@@ -89,7 +89,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// not even by force: `again` is what the same command has put out before, if that is known by how it
 /// begins.
 pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
-    let name = path.display();
+    let name = shown_name(path);
     if path.exists() && !path.is_file() {
         return Err(
             Failure::usage(format!("{name}: not a regular file")).with_remedy("name a new file")
@@ -146,7 +146,7 @@ pub(crate) fn publish(image: &FileDevice) -> tacita_block::Result<()> {
 pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
     if error.kind() == ErrorKind::AlreadyExists {
         let text =
-            format!("{}: it has come since this command began, and is as it was", path.display());
+            format!("{}: it has come since this command began, and is as it was", shown_name(path));
         return Failure::usage(text).with_remedy("name another file, or begin again");
     }
     let remedy = match error.kind() {
@@ -154,7 +154,8 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
         _ => exit::MEDIUM,
     };
     let failure = Failure::from(error);
-    Failure { cause: format!("{}: {}", path.display(), failure.cause), ..failure }.or_remedy(remedy)
+    Failure { cause: format!("{}: {}", shown_name(path), failure.cause), ..failure }
+        .or_remedy(remedy)
 }
 
 /// All that a file holds, or a pipe brings.

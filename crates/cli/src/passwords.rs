@@ -8,6 +8,7 @@ use clap::Args;
 use tacita_secret::Password;
 
 use crate::exit::{Failure, Outcome};
+use crate::output::shown_name;
 
 /// Longest password in bytes.
 const LEN_MAX: u64 = 4096;
@@ -79,7 +80,7 @@ pub(crate) fn not_empty(password: Password) -> Outcome<Password> {
 /// The first line of a file, without its end.
 pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let failed = |e: std::io::Error| {
-        Failure::usage(format!("cannot read a password from {}: {e}", path.display()))
+        Failure::usage(format!("cannot read a password from {}: {e}", shown_name(path)))
             .with_remedy("give a readable file whose first line is the password")
     };
     let mut line = Vec::with_capacity(128);
@@ -92,7 +93,7 @@ pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let password = Password::new(line);
     if is_too_long {
         // Whatever begins like it would do as well.
-        let text = format!("{}: a first line of more than {LEN_MAX} bytes", path.display());
+        let text = format!("{}: a first line of more than {LEN_MAX} bytes", shown_name(path));
         return Err(Failure::usage(text).with_remedy("give a password that is shorter"));
     }
     Ok(password)

@@ -23,6 +23,7 @@ use tacita_pddm::{
 
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::{output, passwords, status};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
@@ -51,7 +52,7 @@ pub(crate) fn info(path: &Path, json: bool) -> Outcome<()> {
     let device = open_device(path, Access::ReadOnly)?;
     let geometry = examine::geometry(&*device).map_err(|e| failure(path, &e))?;
     let damaged = || {
-        Failure::new(exit::DEVICE, format!("{}: no superblock is left", path.display()))
+        Failure::new(exit::DEVICE, format!("{}: no superblock is left", shown_name(path)))
             .with_remedy("restore it from a backup")
     };
     let facts = control::shapes(&geometry.ok_or_else(damaged)?);
@@ -109,7 +110,7 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
     if let Some(device) = error.device() {
         return exit::of_device(path, device);
     }
-    let path = path.display();
+    let path = shown_name(path);
     match error.kind() {
         Kind::Geometry => Failure::usage(format!("{path}: {error}")).with_remedy(POSSIBLE),
         // Not a word more: which of the three it is must not be told.

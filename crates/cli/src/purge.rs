@@ -13,7 +13,7 @@ use tacita_purge::{Kind, Removal, RemovalOptions, Suitability, Watcher};
 
 use crate::arguments::Purge as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// What can be done where overwriting does not help.
 const ELSEWHERE: &str = "encrypt what is stored there and destroy the keys; --anyway overwrites all \
@@ -94,13 +94,15 @@ fn probe(path: &Path, json: bool) -> Outcome<()> {
     output::facts(json, &found.json(), &found.text())?;
     match found.reason() {
         None => Ok(()),
-        Some(reason) => Err(Failure::new(exit::NOT_HERE, format!("{}: {reason}", path.display()))
-            .with_remedy(ELSEWHERE)),
+        Some(reason) => {
+            Err(Failure::new(exit::NOT_HERE, format!("{}: {reason}", shown_name(path)))
+                .with_remedy(ELSEWHERE))
+        }
     }
 }
 
 fn of_purge(error: &tacita_purge::Error) -> Failure {
-    let failure = of_kind(error.kind(), error.to_string());
+    let failure = of_kind(error.kind(), shown_name(error.to_string()));
     // What the other kinds say is nearer to the cause.
     let refusal = error.errno().filter(|_| error.kind() == Kind::Io).map(std::io::Error::from);
     match refusal.as_ref().and_then(|refusal| tacita_daemon::remedy_for(refusal)) {

@@ -11,6 +11,7 @@ use tacita_daemon::control::Client;
 
 use crate::arguments::{Dnefs, Hifs, Pddm};
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::{dnefs, hifs, output, passwords, pddm, status};
 
 /// What a file, device or folder is.
@@ -87,7 +88,7 @@ pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome
             public_only: false,
             json,
         }),
-        Made::Other(what, by) => Err(Failure::usage(format!("{}: {what}", file.display()))
+        Made::Other(what, by) => Err(Failure::usage(format!("{}: {what}", shown_name(&file)))
             .with_remedy(format!("it is read by `{by}`"))),
     }
 }
@@ -155,7 +156,7 @@ fn begins(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn unknown(path: &Path) -> Failure {
-    let text = format!("{}: this is nothing that Tacita makes", path.display());
+    let text = format!("{}: this is nothing that Tacita makes", shown_name(path));
     Failure::new(exit::DEVICE, text).with_remedy(
         "images, devices, volumes, stores, keys, anchors, traces, dumps and spools are recognised; \
          what is mounted or served answers `tacita status`",

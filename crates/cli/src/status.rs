@@ -12,7 +12,7 @@ use tacita_daemon::with_causes;
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// The daemon of a mount, socket, image or device.
 pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
@@ -68,7 +68,7 @@ pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<(
 }
 
 fn text(status: &Value) -> String {
-    let path = |key: &str| path_of_json(&status[key]).map(|path| path.display().to_string());
+    let path = |key: &str| path_of_json(&status[key]).map(|path| shown_name(&path));
     let word = |key: &str| path(key).unwrap_or_else(|| "-".to_owned());
     let mut text = String::new();
     let _ = writeln!(text, "{} on {}", word("system"), word("at"));
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn all_that_is_told_is_shown() {
         let status = json!({
-            "system": "hifs", "at": "/mnt", "source": "/x.img", "pid": 7, "since": 0,
+            "system": "hifs", "at": "/mnt", "source": "/x\n.img", "pid": 7, "since": 0,
             "facts": { "blocks_free": 9, "read_only": false },
             "messages": [{ "at": 0, "level": "error", "text": "write: it broke", "count": 3 }],
         });
         let text = text(&status);
         for wanted in
-            ["hifs on /mnt", "/x.img", "blocks free        9", "write: it broke (3 times)"]
+            ["hifs on /mnt", "/x\\u{a}.img", "blocks free        9", "write: it broke (3 times)"]
         {
             assert!(text.contains(wanted), "{wanted} is missing in {text}");
         }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// What a system shows.
 struct Stop {
@@ -174,10 +174,10 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
     }
     if let Some((path, new)) = page {
         output::written(path, new, &page::page(&chapters))?;
-        tell(&format!("The page is {}.\n", path.display()))?;
+        tell(&format!("The page is {}.\n", shown_name(path)))?;
     }
     if let Some(keep) = &arguments.keep {
-        tell(&format!("Everything is kept in {}.\n", keep.display()))?;
+        tell(&format!("Everything is kept in {}.\n", shown_name(keep)))?;
     }
     if holds {
         return Ok(());

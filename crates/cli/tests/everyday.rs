@@ -235,6 +235,40 @@ fn names_that_are_no_text_are_kept() {
     expect(0, &["umount", text(guard.path())]);
 }
 
+/// A line that a name makes would be taken for the program's own.
+#[test]
+fn a_name_stays_in_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    let (line, shown) = ("a\n/etc/shadow: overwritten in place\u{1b}[A", "a\\u{a}/etc/shadow: ");
+    fs::create_dir_all(Path::new(&at(line)).parent().unwrap()).unwrap();
+    fs::write(at("password"), "open\n").unwrap();
+    let (name, password) = (at(line), at("password"));
+    for (code, words) in [
+        (Some(0), &["hifs", "format", &name, "--size", "4M"][..]),
+        (Some(0), &["info", &name]),
+        (Some(0), &["check", &name]),
+        (Some(2), &["hifs", "format", &name, "--size", "4M"]),
+        (Some(2), &["status", &name]),
+        (Some(2), &["purge", "status", &name]),
+        (Some(4), &["dnefs", "check", &name]),
+        (Some(4), &["oram", "trace", "--from", &name]),
+        (None, &["purge", "file", "--anyway", &name]),
+        (Some(4), &["hifs", "info", &name]),
+        (Some(4), &["dnefs", "info", &name]),
+        (Some(4), &["pddm", "check", &name, "--password-file", &password]),
+        (Some(2), &["pddm", "check", &password, "--password-file", &name]),
+    ] {
+        let output = tacita(words);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        // What a purge reaches depends on the file system.
+        assert!(code.is_none() || code == output.status.code(), "{words:?}: {said}");
+        assert!(said.contains(shown), "{words:?}: {said}");
+        assert!(!said.contains("\n/etc/shadow"), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn the_pages_of_mounts_tell_of_fstab() {
     let folder = tempfile::tempdir().unwrap();

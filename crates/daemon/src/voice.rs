@@ -9,7 +9,10 @@ mod messages;
 mod system_log;
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -62,6 +65,27 @@ pub fn shown(text: &str) -> Cow<'_, str> {
         if is_obeyed(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
     }
     Cow::Owned(shown)
+}
+
+/// A name, as it is shown in all text: it stays within its line, and means nothing else to a terminal. A
+/// control character or another end of a line is `\u{a}`, a byte that is not UTF-8 `\xff`.
+///
+/// Nor has it what XML does not allow (1.0, section 2.2): characters below U+0020, U+FFFE and U+FFFF.
+pub fn shown_name(name: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for chunk in name.as_ref().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') {
+                text.extend(c.escape_unicode());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 /// Says a line on standard error. A reader that has gone is no error, and no reason to end: whoever
@@ -130,6 +154,15 @@ pub(crate) fn word(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_stays_in_its_line_and_a_terminal_obeys_nothing_of_it() {
+        let shown = |bytes: &[u8]| shown_name(OsStr::from_bytes(bytes));
+        assert_eq!(shown("/a/\u{e4} b".as_bytes()), "/a/\u{e4} b");
+        assert_eq!(shown(b"/\x1b[2J\n\t\x7f"), "/\\u{1b}[2J\\u{a}\\u{9}\\u{7f}");
+        assert_eq!(shown("/\u{9b}\u{2028}\u{ffff}".as_bytes()), "/\\u{9b}\\u{2028}\\u{ffff}");
+        assert_eq!(shown(b"/\xff\xc3\xa4\xc3"), "/\\xff\u{e4}\\xc3");
+    }
 
     #[test]
     fn a_terminal_obeys_nothing_that_is_shown() {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tacita_daemon::control::path_to_json;
+use tacita_daemon::voice::shown_name;
 
 use crate::ext4::folder::Left;
 use crate::ext4::journal::Erased;
@@ -136,7 +137,7 @@ impl Verdict {
     /// One line for people.
     pub fn text(&self) -> String {
         let mut text = match (&self.path, self.inode) {
-            (Some(path), _) => format!("{}: ", path.display()),
+            (Some(path), _) => format!("{}: ", shown_name(path)),
             (None, Some(inode)) => format!("inode {inode}: "),
             (None, None) => String::new(),
         };

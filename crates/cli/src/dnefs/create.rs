@@ -18,6 +18,7 @@ use tacita_secret::Password;
 use super::chip::{Chip, is_device};
 use crate::arguments::{CipherName, CompressionName, Dnefs as Command};
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::{output, passwords};
 
 /// What is made when nothing else is said.
@@ -58,7 +59,7 @@ impl Made {
     fn text(&self, path: &Path) -> String {
         format!(
             "{}: {} for nodes of up to {}, {} keys\n",
-            path.display(),
+            shown_name(path),
             size::show(self.main_bytes()),
             size::show(u64::from(self.parameters.node_len_bytes)),
             self.layout.keys()
@@ -73,7 +74,7 @@ fn format_device(command: &Command) -> Outcome<Made> {
         unreachable!("called for format");
     };
     if size.is_some() || page_size.is_some() || pages_per_block.is_some() {
-        return Err(Failure::usage(format!("{}: a device has its own size", path.display()))
+        return Err(Failure::usage(format!("{}: a device has its own size", shown_name(path)))
             .with_remedy("leave out --size, --page-size and --pages-per-block"));
     }
     let options = options(command)?;
@@ -81,7 +82,7 @@ fn format_device(command: &Command) -> Outcome<Made> {
     // Absurd parameters are refused before anything is touched.
     plan(volume.geometry(), &options).map_err(|e| exit::of_dnefs(path, &e))?;
     if !force && is_in_use(&*volume).map_err(|e| exit::of_flash(path, &e))? {
-        return Err(Failure::usage(format!("{}: there is something in it", path.display()))
+        return Err(Failure::usage(format!("{}: there is something in it", shown_name(path)))
             .with_remedy("give --force to overwrite it"));
     }
     fill(path, &volume, &options, password(command)?.as_ref())
@@ -107,7 +108,7 @@ fn format_file(command: &Command) -> Outcome<Made> {
         return Err(exit::no_device(path));
     }
     let Some(size) = *size else {
-        return Err(Failure::usage(format!("{}: a file needs a size", path.display()))
+        return Err(Failure::usage(format!("{}: a file needs a size", shown_name(path)))
             .with_remedy("give --size, as --size 256M"));
     };
     let options = options(command)?;
@@ -145,11 +146,11 @@ fn format_file(command: &Command) -> Outcome<Made> {
 /// Looks whether a new file may have this name: when it is begun, and again when it is made.
 fn refuse_what_is_there(path: &Path, force: bool) -> Outcome<()> {
     if path.exists() && !path.is_file() {
-        let text = format!("{}: neither a file nor a volume of UBI", path.display());
+        let text = format!("{}: neither a file nor a volume of UBI", shown_name(path));
         return Err(Failure::usage(text).with_remedy("name a new file"));
     }
     if path.exists() && !force {
-        return Err(Failure::usage(format!("{}: it exists already", path.display()))
+        return Err(Failure::usage(format!("{}: it exists already", shown_name(path)))
             .with_remedy("give --force to overwrite it"));
     }
     Ok(())
@@ -226,8 +227,11 @@ pub(super) fn passwd(
 pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {
     let volume = Chip::open(path)?.volume();
     if !force {
-        return Err(Failure::usage(format!("{}: this destroys all that is in it", path.display()))
-            .with_remedy("give --force to do it"));
+        return Err(Failure::usage(format!(
+            "{}: this destroys all that is in it",
+            shown_name(path)
+        ))
+        .with_remedy("give --force to do it"));
     }
     told(path, tacita_dnefs::erase(&*volume))
 }
@@ -240,7 +244,7 @@ pub(super) fn told(path: &Path, report: tacita_dnefs::Result<EraseReport>) -> Ou
             exit::WRONG,
             format!(
                 "{}: a block went bad while it was erased: its content may be left",
-                path.display()
+                shown_name(path)
             ),
         )
         .with_remedy("look for it with `tacita dnefs dump`; only the end of the chip is sure"));

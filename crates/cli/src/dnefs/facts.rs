@@ -7,6 +7,7 @@ use tacita_dnefs::{CipherChoice, Protection, read_superblock};
 
 use super::chip::Chip;
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::recognise::Made;
 use crate::{output, passwords};
 
@@ -87,7 +88,9 @@ pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
         return Ok(());
     }
     let bytes: u64 = unread.iter().map(|range| range.end - range.start).sum();
-    let text = format!("{}: {bytes} bytes could not be read", path.display());
-    Err(Failure::new(exit::DEVICE, text)
-        .with_remedy(format!("{} holds all others; what is missing can hide keys", out.display())))
+    let text = format!("{}: {bytes} bytes could not be read", shown_name(path));
+    Err(Failure::new(exit::DEVICE, text).with_remedy(format!(
+        "{} holds all others; what is missing can hide keys",
+        shown_name(out)
+    )))
 }

@@ -12,6 +12,7 @@ use tacita_flash::emulator::BlockWear;
 
 use super::chip::Chip;
 use crate::exit::{self, Outcome};
+use crate::output::shown_name;
 use crate::{output, passwords};
 
 /// Erase blocks in a row of the text.
@@ -43,7 +44,7 @@ pub(super) fn run(
     }
     match (json, svg) {
         (true, _) => output::facts(true, &view.as_json(), ""),
-        (false, Some(svg)) => output::print(&format!("{}\n", svg.display())),
+        (false, Some(svg)) => output::print(&format!("{}\n", shown_name(svg))),
         (false, None) => output::print(&view.as_text()),
     }
 }

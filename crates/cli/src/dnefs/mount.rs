@@ -21,6 +21,7 @@ use super::receipts;
 use crate::arguments::{Dnefs as Command, PurgeScopeName};
 use crate::exit::{self, Failure, Outcome};
 use crate::keys::warn_of_swap;
+use crate::output::shown_name;
 use crate::status;
 
 /// Everything is on the medium after so long.
@@ -167,7 +168,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     if dnefs.lost_nodes() > 0 {
         log::error!(
             "{}: {} nodes written shortly before a crash are lost, for their keys are damaged",
-            path.display(),
+            shown_name(path),
             dnefs.lost_nodes()
         );
     }
@@ -196,7 +197,7 @@ fn begin(path: &Path, volume: Arc<dyn Volume>, force: bool) -> Outcome<Dnefs> {
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
     if read_superblock(&*volume).map_err(of)?.protection != Protection::Memory {
         if !force {
-            let text = format!("{}: --ephemeral destroys what the volume holds", path.display());
+            let text = format!("{}: --ephemeral destroys what the volume holds", shown_name(path));
             return Err(Failure::usage(text).with_remedy("give --force with it if that is wanted"));
         }
         super::create::told(path, make_ephemeral(&*volume))?;

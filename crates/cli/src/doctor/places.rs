@@ -8,6 +8,7 @@ use tacita_daemon::{Mount, mounts};
 
 use super::Finding;
 use super::machine::Machine;
+use crate::output::shown_name;
 
 /// File systems that overwrite in place, as far as nobody makes snapshots or copies by reference.
 const OVERWRITING: [&str; 12] = [
@@ -153,7 +154,7 @@ fn snapshots(medium: &Path) -> Finding {
     const NAMES: [&str; 4] = [".snapshots", ".zfs", ".snapshot", "timeshift"];
     let all = medium.ancestors().flat_map(|above| NAMES.map(|name| above.join(name)));
     let found: Vec<String> =
-        all.filter(|path| path.is_dir()).map(|path| path.display().to_string()).collect();
+        all.filter(|path| path.is_dir()).map(|path| shown_name(&path)).collect();
     if found.is_empty() {
         return Finding::fine(WHAT, "no folder of them above");
     }

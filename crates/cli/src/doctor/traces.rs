@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Finding;
 use super::machine::Machine;
 use super::places::mount_point;
+use crate::output::shown_name;
 
 pub(super) fn findings(machine: &Machine, given: &Path) -> Vec<Finding> {
     vec![
@@ -43,11 +44,8 @@ fn trash(machine: &Machine, given: &Path) -> Finding {
         }
     }
     folders.extend(machine.home.as_ref().map(|home| home.join(".local/share/Trash/files")));
-    let full: Vec<String> = folders
-        .iter()
-        .filter(|folder| entries(folder) > 0)
-        .map(|folder| folder.display().to_string())
-        .collect();
+    let full: Vec<String> =
+        folders.iter().filter(|folder| entries(folder) > 0).map(shown_name).collect();
     if full.is_empty() {
         return Finding::fine(WHAT, "nothing is in it");
     }
@@ -69,7 +67,7 @@ fn thumbnails(machine: &Machine) -> Finding {
     }
     Finding::leaks(
         WHAT,
-        format!("{}: {count} small pictures of files that were looked at", folder.display()),
+        format!("{}: {count} small pictures of files that were looked at", shown_name(&folder)),
         "delete the folder, and turn previews off in the file manager",
     )
 }
@@ -102,7 +100,7 @@ fn name_index(machine: &Machine, given: &Path) -> Finding {
         .collect();
     if let Some(home) = &machine.home {
         let indexes = [".cache/tracker3", ".local/share/baloo"].map(|folder| home.join(folder));
-        found.extend(indexes.iter().filter(|p| p.exists()).map(|p| p.display().to_string()));
+        found.extend(indexes.iter().filter(|p| p.exists()).map(shown_name));
     }
     if found.is_empty() {
         return Finding::fine(WHAT, "none that has it");

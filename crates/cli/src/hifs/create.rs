@@ -18,7 +18,7 @@ use tacita_hifs::{Hifs, OpenOptions, RootOwner, Superblock};
 
 use crate::arguments::{IdsName, LayoutName, ProfileName, Shape, TimesName};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// What a name and an inode are counted as when an image is made for them: more than they take, for
 /// a sixteenth of an image, at most, holds them.
@@ -44,7 +44,7 @@ pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool)
     });
     let text = format!(
         "{}: {} image, layout {}, {} groups, {} buckets of {}\n",
-        image.display(),
+        shown_name(image),
         size::show(parameters.len_bytes),
         super::facts::layout_name(parameters.layout),
         geometry.buckets.groups,
@@ -75,7 +75,7 @@ pub(super) fn pack(
     hifs.publish().map_err(failed)?;
     bar.finish_and_clear();
     publish(&device, image, shape)?;
-    report_carried(json, carried, &format!("packed into {}", image.display()))
+    report_carried(json, carried, &format!("packed into {}", shown_name(image)))
 }
 
 /// An image within the folder would hold what it held before, deleted files among it.
@@ -90,7 +90,7 @@ fn refuse_within(folder: &Path, image: &Path) -> Outcome<()> {
     if !parent.starts_with(folder) {
         return Ok(());
     }
-    let text = format!("{}: lies in the folder that is to be packed", image.display());
+    let text = format!("{}: lies in the folder that is to be packed", shown_name(image));
     Err(Failure::usage(text).with_remedy("name a place outside of it"))
 }
 
@@ -138,7 +138,7 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
 }
 
 pub(super) fn of_pack(error: &PackError) -> Failure {
-    let text = error.to_string();
+    let text = shown_name(error.to_string());
     let in_image = error.source.downcast_ref::<tacita_vfs::Error>().map(tacita_vfs::Error::kind);
     let outside = error.source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     let is_full = matches!(in_image, Some(tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota));
@@ -167,7 +167,7 @@ fn make(image: &Path, size: Option<u64>, shape: &Shape) -> Outcome<(Parameters, 
         FileDevice::open(image, Access::ReadWrite, 4096).map_err(|e| refuse(&e))?
     } else {
         let size = size.ok_or_else(|| {
-            Failure::usage(format!("{}: an image file needs a size", image.display()))
+            Failure::usage(format!("{}: an image file needs a size", shown_name(image)))
                 .with_remedy("give --size, as --size 256M")
         })?;
         let parameters = parameters(size, shape)?;
@@ -208,7 +208,7 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     let mut head = Vec::new();
     let meta = fs::metadata(image).map(|meta| meta.file_type());
     if meta.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device()) {
-        let text = format!("{}: neither a file nor a block device", image.display());
+        let text = format!("{}: neither a file nor a block device", shown_name(image));
         return Err(Failure::usage(text).with_remedy("name a new file"));
     }
     match File::open(image) {
@@ -220,7 +220,7 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
         Err(error) => return Err(output::of_file(image, error)),
     }
     if head.iter().any(|&byte| byte != 0) {
-        return Err(Failure::usage(format!("{}: holds data already", image.display()))
+        return Err(Failure::usage(format!("{}: holds data already", shown_name(image)))
             .with_remedy("--force overwrites it"));
     }
     Ok(())

@@ -10,7 +10,7 @@ use tacita_hifs::geometry::{Ids, Layout, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, Superblock, Survey};
 
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 pub(super) const fn layout_name(layout: Layout) -> &'static str {
     match layout {
@@ -52,7 +52,7 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
         let text = format!(
             "{}: canonical: all {blocks} blocks are what its files alone make them\n\
              (content has no checksum: a changed byte within a file is not seen)\n",
-            image.display()
+            shown_name(image)
         );
         return output::facts(json, &value, &text);
     }
@@ -62,7 +62,7 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
     output::facts(json, &value, &(findings.join("\n") + "\n"))?;
     Err(Failure::new(
         exit::WRONG,
-        format!("{}: not the canonical image of its files", image.display()),
+        format!("{}: not the canonical image of its files", shown_name(image)),
     )
     .with_remedy(
         "after a crash, mounting it once finishes or erases what was interrupted; \
@@ -127,7 +127,7 @@ fn as_text(image: &Path, superblock: &Superblock, survey: &Survey) -> String {
     let geometry = superblock.geometry;
     let percent = |used, all| ratio(used, all) * 100.0;
     let rows = [
-        ("image", format!("{}, {}", image.display(), size::show(geometry.image_blocks << 12))),
+        ("image", format!("{}, {}", shown_name(image), size::show(geometry.image_blocks << 12))),
         (
             "layout",
             format!(

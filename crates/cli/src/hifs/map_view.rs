@@ -1,7 +1,6 @@
 //! `tacita hifs map`: who lies where, as text, JSON or picture.
 
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use tacita_daemon::control::path_to_json;
 use tacita_hifs::{GroupMap, Occupant};
 
 use crate::exit::Outcome;
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// Letters for files in the text form; they are used again when there are more files.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -26,7 +25,7 @@ pub(super) fn run(image: &Path, svg: Option<&Path>, json: bool) -> Outcome<()> {
     if let Some(path) = svg {
         output::new_file(path, &picture(&groups))?;
         if !json {
-            return output::print(&format!("{}\n", path.display()));
+            return output::print(&format!("{}\n", shown_name(path)));
         }
     }
     let value = if json { as_json(&groups) } else { Value::Null };
@@ -78,7 +77,7 @@ fn legend(groups: &[GroupMap]) -> String {
     let occupants = occupants(groups);
     let mut text = String::new();
     for occupant in occupants.iter().take(LEGEND_MAX) {
-        let _ = writeln!(text, "{} {}", letter(Some(occupant)), shown(&occupant.name));
+        let _ = writeln!(text, "{} {}", letter(Some(occupant)), shown_name(&occupant.name));
     }
     if occupants.len() > LEGEND_MAX {
         let _ = writeln!(text, "  ... and {} more", occupants.len() - LEGEND_MAX);
@@ -145,48 +144,11 @@ fn draw_cell(body: &mut String, index: usize, y: usize, occupant: &Occupant) {
         y + index / COLUMNS * CELL,
         CELL - 1,
         CELL - 1,
-        escape(&shown(&occupant.name)),
+        escape(&shown_name(&occupant.name)),
         occupant.bucket
     );
 }
 
-/// A name as text that means nothing else to a terminal, and that XML allows: `\u{1b}` for a control
-/// character, `\xff` for a byte that is not UTF-8.
-///
-/// XML 1.0, section 2.2: no characters below U+0020 but tab and line ends, nor U+FFFE and U+FFFF.
-fn shown(name: &Path) -> String {
-    let mut text = String::new();
-    for chunk in name.as_os_str().as_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') {
-                text.extend(c.escape_unicode());
-            } else {
-                text.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
-}
-
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsStr;
-
-    use super::*;
-
-    #[test]
-    fn names_are_shown_without_what_a_terminal_obeys() {
-        let shown = |bytes: &[u8]| shown(Path::new(OsStr::from_bytes(bytes)));
-        assert_eq!(shown("/a/\u{e4} b".as_bytes()), "/a/\u{e4} b");
-        assert_eq!(shown(b"/\x1b[2J\n\t\x7f"), "/\\u{1b}[2J\\u{a}\\u{9}\\u{7f}");
-        assert_eq!(shown("/\u{9b}\u{ffff}".as_bytes()), "/\\u{9b}\\u{ffff}");
-        assert_eq!(shown(b"/\xff\xc3\xa4\xc3"), "/\\xff\u{e4}\\xc3");
-    }
 }

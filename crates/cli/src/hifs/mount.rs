@@ -15,7 +15,7 @@ use tacita_vfs::{FileSystem, Posix};
 
 use crate::arguments::SyncName;
 use crate::exit::{self, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use crate::status;
 
 /// What can be done where nothing can be mounted.
@@ -88,7 +88,10 @@ fn start(
             Recovery::Finished => "finished",
             _ => "erased",
         };
-        output::say(&format!("tacita: {}: an interrupted commit has been {what}", image.display()));
+        output::say(&format!(
+            "tacita: {}: an interrupted commit has been {what}",
+            shown_name(image)
+        ));
     }
     let mount_options = MountOptions {
         read_only: hifs.is_read_only(),

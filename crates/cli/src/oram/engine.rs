@@ -14,7 +14,7 @@ use super::{anchor_of, failure, key_of, open_with};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::keys::warn_of_swap;
-use crate::output;
+use crate::output::{self, shown_name};
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Engine { foreground, .. } = command else {
@@ -56,7 +56,8 @@ fn start(command: &Command) -> Outcome<Running> {
     let asked = Asked { store: Arc::clone(&store), ends: caller };
     let control = Control::start(identity, Arc::new(asked))?;
     for hosted in &hosted {
-        output::say(&format!("tacita: users are served at engine:{}", hosted.address()));
+        let address = shown_name(hosted.address().to_string());
+        output::say(&format!("tacita: users are served at engine:{address}"));
     }
     Ok(Running { hosted, store, control, ends })
 }

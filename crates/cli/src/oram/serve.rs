@@ -14,7 +14,7 @@ use tacita_oram::server::{Limits, Listening, Place, Running};
 use super::failure;
 use crate::arguments::OramReach;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use crate::status::daemon_of;
 
 /// What is served, and who can ask about it.
@@ -68,6 +68,8 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     let control = control.transpose()?;
     // Said when it can be asked.
     for address in running.addresses() {
+        let (store, address) = (store.to_string(), address.to_string());
+        let [store, address] = [store, address].map(shown_name);
         output::say(&format!("tacita: {store} is served at {address}"));
     }
     if let Some(at) = running.metrics_at() {

@@ -15,6 +15,7 @@ use super::failure;
 use super::serve::{End, when_to_end};
 use crate::arguments::OramTrace as Arguments;
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::output::{self, of_file};
 use crate::recognise::Made;
 
@@ -106,7 +107,8 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
         }
     });
     let recorder = recorder.map_err(|e| failure(&e))?;
-    output::say(&format!("tacita: {address} is recorded at {}", recorder.address()));
+    let [from, at] = [address, recorder.address()].map(|address| shown_name(address.to_string()));
+    output::say(&format!("tacita: {from} is recorded at {at}"));
     let _ = ends.recv();
     drop(recorder);
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +126,7 @@ fn one_of(path: &Path, arguments: &Arguments) -> Outcome<()> {
     let events = read(path)?;
     let totals = Totals::of(&events);
     if let Some(svg) = &arguments.svg {
-        let name = path.display().to_string();
+        let name = shown_name(path);
         output::new_file(svg, &draw(&[Trace { name, events: &events, totals }], None))?;
     }
     let facts = of_totals(&totals);
@@ -137,11 +139,7 @@ fn two_of((one, two): (&Path, &Path), arguments: &Arguments) -> Outcome<()> {
     let traces: Vec<Trace> = [one, two]
         .iter()
         .zip(&events)
-        .map(|(path, events)| Trace {
-            name: path.display().to_string(),
-            events,
-            totals: Totals::of(events),
-        })
+        .map(|(path, events)| Trace { name: shown_name(path), events, totals: Totals::of(events) })
         .collect();
     if let Some(svg) = &arguments.svg {
         output::new_file(svg, &draw(&traces, Some(&compared)))?;
@@ -166,7 +164,7 @@ fn two_of((one, two): (&Path, &Path), arguments: &Arguments) -> Outcome<()> {
 fn read(path: &Path) -> Outcome<Vec<Event>> {
     let bytes = output::read(path).map_err(|e| of_file(path, e))?;
     text::parse(&String::from_utf8_lossy(&bytes)).map_err(|e| {
-        Failure::new(exit::DEVICE, format!("{}: {e}", path.display()))
+        Failure::new(exit::DEVICE, format!("{}: {e}", shown_name(path)))
             .with_remedy("name a recording that `tacita oram trace --out` has made")
     })
 }

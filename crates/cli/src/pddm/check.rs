@@ -12,7 +12,7 @@ use tacita_secret::Password;
 use super::{failure, name_of, only_if_wanted, open_device_or};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Check { device: path, password, repair, public_only, json } = command else {
@@ -47,23 +47,23 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     });
     let mut text = String::new();
     for at in &superblocks {
-        let _ = writeln!(text, "{}: the superblock at byte {at} is damaged", path.display());
+        let _ = writeln!(text, "{}: the superblock at byte {at} is damaged", shown_name(path));
     }
     for unit in &damaged {
         let _ =
-            writeln!(text, "{}: unit {unit} at byte {} is damaged", path.display(), place(unit));
+            writeln!(text, "{}: unit {unit} at byte {} is damaged", shown_name(path), place(unit));
     }
     for (name, count) in &lost {
-        let _ = writeln!(text, "{}: {name}: {count} blocks are lost", path.display());
+        let _ = writeln!(text, "{}: {name}: {count} blocks are lost", shown_name(path));
     }
     if whole {
-        text = format!("{}: intact: {} units written so far\n", path.display(), written);
+        text = format!("{}: intact: {} units written so far\n", shown_name(path), written);
     }
     output::facts(*json, &value, &text)?;
     if whole {
         return Ok(());
     }
-    let (path, superblocks) = (path.display(), superblocks.len());
+    let (path, superblocks) = (shown_name(path), superblocks.len());
     if damaged.is_empty() && lost.is_empty() {
         let text = format!("{path}: {superblocks} damaged superblocks");
         let remedy = "another copy is whole, and no content is lost; `--repair` or a sweep writes \

@@ -12,6 +12,7 @@ use tacita_secret::Password;
 use super::{failure, name_of, shape};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 use crate::{output, passwords};
 
 /// So much at the beginning of a device says whether it holds something.
@@ -40,7 +41,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let is_new = !path.try_exists().map_err(|e| output::of_file(path, e))?;
     if is_new {
         let size = size.ok_or_else(|| {
-            Failure::usage(format!("{}: there is no such file", path.display()))
+            Failure::usage(format!("{}: there is no such file", shown_name(path)))
                 .with_remedy("give --size to make it")
         })?;
         Geometry::new(parameters, size / 4096).map_err(|e| failure(path, &e))?;
@@ -70,7 +71,7 @@ fn report(path: &Path, geometry: &Geometry, json: bool) -> Outcome<()> {
     };
     let text = format!(
         "{}: {} device{unused}, {} units of {}; room for {}\n",
-        path.display(),
+        shown_name(path),
         size::show(device_len),
         geometry.units(),
         size::show(u64::from(geometry.unit_blocks()) * 4096),
@@ -138,13 +139,13 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
     if let Some(size) = size
         && size != here.len_bytes()
     {
-        let text = format!("{} has {}", path.display(), size::show(here.len_bytes()));
+        let text = format!("{} has {}", shown_name(path), size::show(here.len_bytes()));
         return Err(Failure::usage(text).with_remedy("leave --size out, or remove the file"));
     }
     let mut head = vec![0; LOOK_LEN.min(usize::try_from(here.len_bytes()).unwrap_or(LOOK_LEN))];
     device.read(BlockNo(0), &mut head).map_err(failed)?;
     if !force && head.iter().any(|byte| *byte != 0) {
-        let text = format!("{}: it is not empty", path.display());
+        let text = format!("{}: it is not empty", shown_name(path));
         return Err(Failure::usage(text).with_remedy("--force overwrites it"));
     }
     Ok(Arc::new(device))

@@ -17,7 +17,7 @@ use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
 use crate::exit::{self, Failure, Outcome};
 use crate::keys::warn_of_swap;
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// Said whenever no hidden volume is opened, and there may be one or not.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
@@ -118,7 +118,7 @@ impl Open {
                 break;
             }
             let public = endpoint.join(name_of(Level::PUBLIC));
-            let why = Failure::new(exit::BUSY, format!("{}: in use", public.display()));
+            let why = Failure::new(exit::BUSY, format!("{}: in use", shown_name(&public)));
             ending.refuse(
                 &why.with_remedy("nothing has been changed; close the programs that use it first"),
             );

@@ -12,7 +12,7 @@ use tacita_pddm::{Level, Options, Session, Unlock};
 use super::{control, failure, only_if_wanted, open_device};
 use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 /// Keeps to a number of bytes a second.
 pub(super) struct RateLimit {
@@ -75,7 +75,7 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
     bar.finish_and_clear();
     session.close().map_err(|e| failure(path, &e))?;
     if !whole {
-        let text = format!("{}: interrupted; nothing is lost", path.display());
+        let text = format!("{}: interrupted; nothing is lost", shown_name(path));
         return Err(Failure::new(exit::WRONG, text)
             .with_remedy("the next `tacita pddm sweep` continues where this one stopped"));
     }

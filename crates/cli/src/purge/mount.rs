@@ -18,7 +18,7 @@ use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use super::of_purge;
 use crate::arguments::{OnFailureName, PurgeMount};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use crate::status;
 
 /// What can be done where nothing can be mounted.
@@ -41,12 +41,13 @@ fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
     let real = |path: &Path| path.canonicalize().map_err(|e| unreachable_place(path, &e));
     let (lower_real, dir_real) = (real(lower)?, real(dir)?);
     if !lower_real.is_dir() {
-        return Err(Failure::usage(format!("{}: not a folder", lower.display()))
+        return Err(Failure::usage(format!("{}: not a folder", shown_name(lower)))
             .with_remedy("`tacita purge file PATH` purges a single file"));
     }
     let nested = lower_real.starts_with(&dir_real) || dir_real.starts_with(&lower_real);
     if nested && lower_real != dir_real {
-        let cause = format!("{} and {}: one contains the other", lower.display(), dir.display());
+        let cause =
+            format!("{} and {}: one contains the other", shown_name(lower), shown_name(dir));
         return Err(Failure::usage(cause).with_remedy(
             "mount it beside, or on the folder itself: `tacita purge mount DIR DIR`",
         ));
@@ -57,16 +58,16 @@ fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
 /// Why a folder cannot be reached.
 fn unreachable_place(path: &Path, e: &std::io::Error) -> Failure {
     if e.kind() == std::io::ErrorKind::NotConnected {
-        let cause = format!("{}: a mount whose daemon has died", path.display());
+        let cause = format!("{}: a mount whose daemon has died", shown_name(path));
         return Failure::new(exit::BUSY, cause).with_remedy("`tacita umount DIR` clears it");
     }
-    let error = tacita_purge::Error::from_io(e, path.display().to_string());
+    let error = tacita_purge::Error::from_io(e, shown_name(path));
     of_purge(&error)
 }
 
 /// A file that an option names, and that is of no use.
 fn of_option(path: &Path, error: &dyn std::fmt::Display, remedy: &str) -> Failure {
-    Failure::usage(format!("{}: {error}", path.display())).with_remedy(remedy)
+    Failure::usage(format!("{}: {error}", shown_name(path))).with_remedy(remedy)
 }
 
 fn run_until_purged(started: Started) -> Outcome<()> {
@@ -113,7 +114,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         output::say(&format!(
             "tacita: {}: {} files that an earlier mount has left are not purged yet\n  see `tacita \
              purge status DIR` for the reasons",
-            arguments.lower.display(),
+            shown_name(&arguments.lower),
             overlay.pending()
         ));
     }
@@ -121,7 +122,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
         output::say(&format!(
             "tacita: {}: {keeper} of what is overwritten\n  what must not be found there needs \
              encryption, and keys that are destroyed",
-            arguments.lower.display()
+            shown_name(&arguments.lower)
         ));
     }
     let given = |name: &str| arguments.options.iter().flat_map(|o| o.split(',')).any(|o| o == name);
@@ -201,6 +202,6 @@ fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
     .map_err(|e| unreachable_place(&arguments.lower, &e.into()))?;
     Overlay::open_root(path_only, options).map_err(|e| {
         let failure = of_purge(&e);
-        Failure { cause: format!("{}: {}", arguments.lower.display(), failure.cause), ..failure }
+        Failure { cause: format!("{}: {}", shown_name(&arguments.lower), failure.cause), ..failure }
     })
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tacita_block::size;
 
 use crate::exit::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use crate::status::{ask, daemon_of};
 
 pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
@@ -15,7 +15,7 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
     let facts = || -> Outcome<Value> {
         let mut status = ask(daemon()?, "status", Value::Null)?;
         if status["system"] != "purge" {
-            return Err(Failure::usage(format!("{}: not a purge mount", dir.display()))
+            return Err(Failure::usage(format!("{}: not a purge mount", shown_name(dir)))
                 .with_remedy("`findmnt -t fuse.tacita-purge` lists the mounts of purge"));
         }
         Ok(status["facts"].take())

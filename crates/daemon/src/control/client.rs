@@ -21,6 +21,7 @@ use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::socket_name;
 use crate::runtime_folder::{folders_below, folders_of_all};
+use crate::voice::shown_name;
 use crate::{Error, Failure, Kind, Mount, Result, exit, mounts};
 
 /// How long a daemon has to take a connection, and for its status while it is looked for.
@@ -57,7 +58,7 @@ impl Client {
     /// [`Kind::NotServed`] if there is none, or none that this user may ask.
     pub fn find(target: &Path) -> Result<Self> {
         let full = full_path(target)
-            .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", target.display())))?;
+            .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", shown_name(target))))?;
         // Whoever looks at the folder itself waits for a daemon that may not answer.
         if let Some(client) = Self::by_name(&full, None) {
             return Ok(client);
@@ -70,7 +71,7 @@ impl Client {
         Wanted::of(&full).find(owner).ok_or_else(|| {
             Error::new(
                 Kind::NotServed,
-                format!("{}: not served by a daemon of this user", target.display()),
+                format!("{}: not served by a daemon of this user", shown_name(target)),
             )
         })
     }
