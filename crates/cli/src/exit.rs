@@ -1,5 +1,7 @@
 //! Exit codes, and what is said with them: the cause, then the remedy. The table is docs/cli.md's.
 
+use std::os::unix::fs::FileTypeExt;
+
 use tacita_hifs::Kind;
 
 use crate::output::shown_name;
@@ -133,8 +135,27 @@ fn naming(path: &std::path::Path, error: &dyn std::error::Error) -> String {
     if text.contains(&named) { text.replace(&named, &name) } else { format!("{name}: {text}") }
 }
 
+/// What is at a path that holds no image, whatever is tried.
+pub(crate) fn odd_at(path: &std::path::Path) -> Option<&'static str> {
+    let kind = path.metadata().ok()?.file_type();
+    [
+        (kind.is_dir(), "a folder"),
+        (kind.is_socket(), "a socket"),
+        (kind.is_fifo(), "a pipe"),
+        (kind.is_char_device(), "a character device"),
+    ]
+    .into_iter()
+    .find_map(|(is_it, what)| is_it.then_some(what))
+}
+
 /// A failure of the device or file under an image.
 pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> Failure {
+    if let tacita_block::Kind::Unavailable | tacita_block::Kind::Io = error.kind()
+        && let Some(odd) = odd_at(path)
+    {
+        return Failure::new(DEVICE, format!("{}: this is {odd}", shown_name(path)))
+            .with_remedy(FILE_OR_DEVICE);
+    }
     let code = match error.kind() {
         tacita_block::Kind::Busy => BUSY,
         tacita_block::Kind::NoSpace => NO_SPACE,
@@ -149,11 +170,14 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
         tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
-        tacita_block::Kind::Unavailable => failure.or_remedy("name a file or a block device"),
+        tacita_block::Kind::Unavailable => failure.or_remedy(FILE_OR_DEVICE),
         tacita_block::Kind::NoSpace => failure.or_remedy("make room there"),
         _ => failure.or_remedy(MEDIUM),
     }
 }
+
+/// What an image can be.
+const FILE_OR_DEVICE: &str = "name a file or a block device";
 
 /// A failure of serving NBD clients at a socket.
 pub(crate) fn of_nbd(socket: &std::path::Path, error: &tacita_nbd::Error) -> Failure {
@@ -253,6 +277,12 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     if error.kind() == Kind::Unavailable && path.starts_with("/dev") && !path.exists() {
         return no_device(path);
     }
+    if let Kind::Unavailable | Kind::Io = error.kind()
+        && let Some(odd) = odd_at(path).filter(|_| !crate::dnefs::is_device(path))
+    {
+        return Failure::new(DEVICE, format!("{}: this is {odd}", shown_name(path)))
+            .with_remedy(FILE_OR_UBI);
+    }
     let text = naming(path, error);
     match error.kind() {
         Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
@@ -264,8 +294,11 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::NoSpace => Failure::new(NO_SPACE, text).with_remedy("make room there"),
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
-        Kind::Unavailable => refused(DEVICE, text, error)
-            .or_remedy("name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y"),
+        Kind::Unavailable => refused(DEVICE, text, error).or_remedy(FILE_OR_UBI),
         _ => refused(DEVICE, text, error).or_remedy(MEDIUM),
     }
 }
+
+/// What a volume can be.
+const FILE_OR_UBI: &str =
+    "name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -148,6 +148,10 @@ pub(crate) fn make(
 /// An extension from a file; without one of this name, the one that comes with the program.
 fn read_extension(file: &Path) -> Outcome<Extension> {
     let read = || {
+        // Nobody may ever write to a pipe.
+        if !fs::metadata(file)?.is_file() {
+            return Err(std::io::Error::new(ErrorKind::InvalidInput, "no regular file"));
+        }
         let mut bytes = Vec::new();
         fs::File::open(file)?.take(EXTENSION_LEN_MAX + 1).read_to_end(&mut bytes)?;
         std::io::Result::Ok(bytes)
@@ -157,11 +161,13 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
         (Err(_), Some(text)) => text.as_bytes().to_vec(),
         (Err(error), None) => {
             let known: Vec<&str> = tacita_fist::SHIPPED.iter().map(|(name, _)| *name).collect();
-            return Err(Failure::new(exit::DEVICE, format!("{}: {error}", shown_name(file)))
-                .with_remedy(format!(
-                    "name a file, or an extension of the program: {}",
-                    known.join(", ")
-                )));
+            let code = match error.kind() {
+                ErrorKind::InvalidInput => exit::USAGE,
+                _ => exit::DEVICE,
+            };
+            return Err(Failure::new(code, format!("{}: {error}", shown_name(file))).with_remedy(
+                format!("name a file, or an extension of the program: {}", known.join(", ")),
+            ));
         }
     };
     if bytes.len() as u64 > EXTENSION_LEN_MAX {
@@ -176,7 +182,7 @@ fn write(made: &Instrumented, out: &Path) -> Outcome<()> {
     let failed = |error: std::io::Error| {
         let text = format!("{}: {error}", shown_name(out));
         match error.kind() {
-            std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotADirectory => {
+            ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory => {
                 Failure::usage(text).with_remedy("name a folder that does not exist yet")
             }
             _ => Failure { cause: text, ..Failure::from(error) },

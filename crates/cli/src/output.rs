@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use tacita_block::{FileDevice, NewFile};
@@ -148,6 +149,12 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
         let text =
             format!("{}: it has come since this command began, and is as it was", shown_name(path));
         return Failure::usage(text).with_remedy("name another file, or begin again");
+    }
+    if error.raw_os_error() == Some(Errno::NXIO.raw_os_error())
+        && let Some(odd) = exit::odd_at(path)
+    {
+        return Failure::new(exit::DEVICE, format!("{}: this is {odd}", shown_name(path)))
+            .with_remedy("name a file");
     }
     let remedy = match error.kind() {
         ErrorKind::InvalidInput => "name a file",

@@ -138,9 +138,13 @@ fn read_below(root: &Path, below: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>)
     Ok(())
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>> {
+/// All that a file holds.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Error::io(path, &error);
-    // What is no file, such as a pipe, tells no length before it is read.
+    // Nobody may ever write to a pipe, and a device may have no end.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::new(Kind::Source, format!("{}: no regular file", path.display())));
+    }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(LEN_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;

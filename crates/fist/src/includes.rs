@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use crate::edits::Edits;
+use crate::folder::read_file;
 use crate::source::Source;
 
 /// Where they are put in the new folder.
@@ -46,7 +47,7 @@ fn from_folder(source: &Path, name: &str) -> Option<PathBuf> {
 /// Reads those that are there; what is not is left to the compiler, which may find it elsewhere.
 pub(crate) fn read(folder: &Path, sources: &[Source]) -> Outside {
     let paths = sources.iter().flat_map(named).map(|(_, path)| path);
-    paths.filter_map(|path| Some((path.clone(), std::fs::read(folder.join(path)).ok()?))).collect()
+    paths.filter_map(|path| Some((path.clone(), read_file(&folder.join(path)).ok()?))).collect()
 }
 
 /// Where a header from outside is in the new folder.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind, Result};
+use crate::folder::read_file;
 use crate::initialiser::VECTORS;
 use crate::lexer::{self, Token, closing, tokens};
 use crate::source::{Parameter, type_text};
@@ -46,9 +47,8 @@ impl Kernel {
         let header = folder.join(HEADER);
         let remedy = "name the folder of the headers of the source's own kernel with --headers, such as \
                       /usr/src/linux-headers-VERSION-common";
-        let bytes = std::fs::read(&header).map_err(|error| {
-            Error::new(Kind::Headers, format!("{}: {error}", header.display())).with_remedy(remedy)
-        })?;
+        let bytes = read_file(&header)
+            .map_err(|error| Error::new(Kind::Headers, error.cause()).with_remedy(remedy))?;
         let this = Self::parse(header, &bytes);
         match VECTORS.iter().find(|name| this.types.get(**name).is_none_or(Vec::is_empty)) {
             None => Ok(this),
