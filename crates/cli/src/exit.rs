@@ -286,8 +286,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     let text = naming(path, error);
     match error.kind() {
         Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
-        Kind::ReadOnly => Failure::new(DEVICE, text)
-            .with_remedy(format!("{MAKE_WRITABLE}, or mount it for reading: `-o ro`")),
+        Kind::ReadOnly => Failure::new(DEVICE, text).with_remedy(MAKE_WRITABLE),
         Kind::OutOfRange => {
             Failure::usage(text).with_remedy("`tacita dnefs format --help` tells what is possible")
         }
@@ -302,3 +301,16 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
 /// What a volume can be.
 const FILE_OR_UBI: &str =
     "name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y";
+
+/// The same where a volume that can only be read has a use: `reading` says which.
+pub(crate) fn of_opening_flash(
+    path: &std::path::Path,
+    error: &tacita_flash::Error,
+    reading: &str,
+) -> Failure {
+    let failure = of_flash(path, error);
+    if error.kind() != tacita_flash::Kind::ReadOnly {
+        return failure;
+    }
+    failure.with_remedy(format!("{MAKE_WRITABLE}, or {reading}"))
+}

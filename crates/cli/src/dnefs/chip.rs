@@ -25,12 +25,20 @@ pub(crate) fn is_device(path: &Path) -> bool {
 impl Chip {
     /// Opens it for this process alone.
     pub(super) fn open(path: &Path) -> Outcome<Self> {
-        let opened = if is_device(path) {
-            UbiVolume::open(path).map(|volume| Self::Ubi(Arc::new(volume)))
+        Self::opened(path).map_err(|e| exit::of_flash(path, &e))
+    }
+
+    /// The same where one that can only be read has a use: `reading` says which.
+    pub(super) fn open_or(path: &Path, reading: &str) -> Outcome<Self> {
+        Self::opened(path).map_err(|e| exit::of_opening_flash(path, &e, reading))
+    }
+
+    fn opened(path: &Path) -> Result<Self> {
+        Ok(if is_device(path) {
+            Self::Ubi(Arc::new(UbiVolume::open(path)?))
         } else {
-            Emulator::open(path, Behaviour::default()).map(|chip| Self::Emulated(Arc::new(chip)))
-        };
-        opened.map_err(|e| exit::of_flash(path, &e))
+            Self::Emulated(Arc::new(Emulator::open(path, Behaviour::default())?))
+        })
     }
 
     /// Opens it for reading, beside others who do: nothing of it changes.

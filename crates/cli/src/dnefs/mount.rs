@@ -145,8 +145,14 @@ fn start(command: &Command) -> Outcome<Serving> {
         )
         .with_remedy("leave out one of them"));
     }
-    let open = if read_only { Chip::open_read_only } else { Chip::open };
-    let volume = open(path)?.volume();
+    let chip = if read_only {
+        Chip::open_read_only(path)?
+    } else if *ephemeral {
+        Chip::open(path)?
+    } else {
+        Chip::open_or(path, "mount it for reading: `-o ro`")?
+    };
+    let volume = chip.volume();
     let mount_options = MountOptions {
         read_only,
         fs_name: MountOptions::source(&std::path::absolute(path)?, "tacita-dnefs"),

@@ -196,10 +196,17 @@ fn what_is_write_protected_is_read_and_not_mounted_for_writing() {
         succeed(&["dnefs", command, &there]);
     }
     succeed(&["dnefs", "dump", &there, &bench.text("dump")]);
-    for writer in [&["mount", &there, &dir][..], &["passwd", &there, "--remove"]] {
+    for (reads, writer) in [
+        (true, &["mount", &there, &dir][..]),
+        (false, &["mount", &there, &dir, "--ephemeral", "--force"]),
+        (false, &["passwd", &there, "--remove"]),
+        (false, &["erase", &there, "--force"]),
+    ] {
         let said = fail(4, &[&["dnefs"], writer].concat());
-        let wanted = ["for writing", "Read-only file system", "`-o ro`"];
+        let wanted = ["for writing", "Read-only file system", "remount,rw"];
         assert!(wanted.iter().all(|part| said.contains(part)), "{said}");
+        // Only a mount has a use for what can be read.
+        assert_eq!(said.contains("`-o ro`"), reads, "{said}");
     }
     succeed(&["dnefs", "mount", &there, &dir, "-o", "ro"]);
     assert_eq!(fs::read(guard.join("file")).unwrap(), b"content");
