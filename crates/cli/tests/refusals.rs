@@ -272,6 +272,14 @@ fn an_open_device_without_room() {
     };
     assert_eq!(bench.run("pddm init disk/device --size 12M --password-file pw").0, Some(0));
     disk.fill();
+    for line in [
+        "pddm init disk/new --size 12M --password-file pw",
+        "pddm passwd disk/device --password-file pw --new-password-file pw2",
+        "pddm sweep disk/device --password-file pw --public-only",
+    ] {
+        let said = bench.refused(6, line);
+        assert_eq!(said.lines().count(), 2, "{line}: {said}");
+    }
     let open = "pddm open disk/device --nbd nbd --password-file pw";
     assert_eq!(bench.run(open).0, Some(0));
     for line in [

@@ -62,7 +62,7 @@ pub fn init(
     }
     let log = Log { device: Arc::clone(device), geometry, public: master };
     let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?))).collect();
-    let shared = Arc::new(OpenLog::new(log, Seq(0), levels, usize::MAX, Arc::new(System)));
+    let shared = Arc::new(OpenLog::new(log, Seq(0), levels, usize::MAX, Arc::new(System), None));
     let head = Sequencer::new(Arc::clone(&shared), &Start::default(), heads, entropy)?;
     // Units are written in every world, so that there is a place for cells; two, so that one of them
     // may be damaged.

@@ -34,6 +34,8 @@ pub(crate) struct OpenLog {
     pub(crate) buffers: Buffers,
     pub(crate) in_flight: InFlight,
     failed: OnceLock<Failed>,
+    /// Who hears of that.
+    told: Option<fn(&str)>,
     progress: Mutex<Progress>,
     progressed: Condvar,
     /// Number of the unit to be written next.
@@ -73,6 +75,7 @@ impl OpenLog {
         levels: Vec<Option<OpenLevel>>,
         queue_max: usize,
         clock: Arc<dyn Clock>,
+        told: Option<fn(&str)>,
     ) -> Self {
         let gap = log.geometry.gap() as usize;
         let progress = Progress { complete: VecDeque::new(), durable: vec![0; levels.len()] };
@@ -82,6 +85,7 @@ impl OpenLog {
             buffers: Buffers::default(),
             in_flight: InFlight::new(&log.geometry),
             failed: OnceLock::new(),
+            told,
             progress: Mutex::new(progress),
             progressed: Condvar::new(),
             emitted: AtomicU64::new(next.0),
@@ -116,10 +120,9 @@ impl OpenLog {
     /// whether anything hidden is open or not: units are written alike.
     pub(crate) fn poison(&self, cause: Option<&tacita_block::Error>) {
         if self.failed.set(Failed::by(cause)).is_ok()
-            && let Some(failed) = self.failed.get()
+            && let Some((failed, told)) = self.failed.get().zip(self.told)
         {
-            let why = failed.why();
-            log::error!("nothing is written any more ({why}): mend that, close, and open again");
+            told(failed.why());
         }
         self.progressed.notify_all();
     }

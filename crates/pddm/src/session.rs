@@ -42,6 +42,8 @@ pub struct Options {
     pub entropy: Entropy,
     /// Tells the time, for the heartbeat and for the pace of the log.
     pub clock: Arc<dyn Clock>,
+    /// Hears, once, why nothing is written any more, for whoever serves others and may be asked later.
+    pub failed: Option<fn(&str)>,
 }
 
 impl Default for Options {
@@ -54,6 +56,7 @@ impl Default for Options {
             queue_bytes: 64 << 20,
             entropy: Entropy::default(),
             clock: Arc::new(System),
+            failed: None,
         }
     }
 }
@@ -130,7 +133,8 @@ impl Session {
         let room = hidden.map(|open| geometry.round_room(open.level)).min();
         let queue = usize::try_from(options.queue_bytes / BLOCK_LEN as u64).unwrap_or(usize::MAX);
         let queue_max = queue.min(room.unwrap_or(usize::MAX)).max(1);
-        let shared = Arc::new(OpenLog::new(log, end.next, levels, queue_max, options.clock));
+        let shared =
+            Arc::new(OpenLog::new(log, end.next, levels, queue_max, options.clock, options.failed));
         let start = Start {
             next: end.next,
             durable: end.durable,

@@ -71,6 +71,9 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
             HiddenFlushName::Durable => HiddenFlush::Durable,
         },
         queue_bytes: *queue,
+        failed: Some(|why| {
+            log::error!("nothing is written any more ({why}): mend that, close, and open again");
+        }),
         ..Options::default()
     };
     let (caller, calls) = channel();
