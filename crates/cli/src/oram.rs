@@ -57,13 +57,8 @@ fn init(command: &Command) -> Outcome<()> {
     } else {
         open_key(key, from)?
     };
-    let place = OpenPlace::open(store);
-    let is_place_open = place.is_ok();
-    let made = place.and_then(|place| place.init(&own, geometry));
-    if let Err(error) = made {
-        // A key that opens nothing is of no use to anybody. After a failure of the storage the store may be
-        // there all the same.
-        if is_new && (!is_place_open || error.kind() != Kind::Storage) {
+    if let Err((error, is_none)) = make(store, &own, geometry) {
+        if is_new && is_none {
             let _ = std::fs::remove_file(key);
         }
         if error.kind() == Kind::Busy {
@@ -80,6 +75,16 @@ fn init(command: &Command) -> Outcome<()> {
         "levels": geometry.levels(),
     });
     output::facts(*json, &facts, &output::lines(&facts))
+}
+
+/// Makes a store. If it fails, also tells whether there surely is none: a key that opens nothing is of no use
+/// to anybody.
+fn make(store: &Place, key: &Key, geometry: Geometry) -> Result<(), (Error, bool)> {
+    let place = OpenPlace::open(store).map_err(|error| (error, true))?;
+    place.init(key, geometry).map_err(|error| {
+        let is_none = place.take_back() || error.kind() != Kind::Storage;
+        (error, is_none)
+    })
 }
 
 fn passwd(key: &Path, from: &From, change: &passwords::Change) -> Outcome<()> {

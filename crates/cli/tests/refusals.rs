@@ -215,6 +215,13 @@ impl FullDisk {
     fn fill(&self) {
         fs::write(self.0.join("filler"), vec![1; 4 << 20]).unwrap_err();
     }
+
+    /// Leaves so much room.
+    fn leave(&self, len: u64) {
+        self.fill();
+        let filler = fs::File::options().write(true).open(self.0.join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len() - len).unwrap();
+    }
 }
 
 impl Drop for FullDisk {
@@ -248,6 +255,7 @@ fn a_disk_without_room() {
         "dnefs format disk/new --size 8M",
         "dnefs dump volume disk/new",
         "pddm init disk/new --size 12M --password-file pw",
+        "oram init disk/new --key new --blocks 256",
         "oram init other --key disk/new --blocks 256",
         "oram passwd disk/key --new-password-file pw",
         "tour fist --html disk/new",
@@ -257,8 +265,18 @@ fn a_disk_without_room() {
         bench.refused(6, line);
         assert_eq!(names(), before, "{line}");
     }
-    // What is made beside the patch is not there without it.
+    // What is made beside the patch is not there without it, nor the key of a store that is none.
     assert!(!bench.0.path().join("new").exists());
+    // There is room for the first part alone.
+    disk.leave(4096);
+    bench.refused(6, "oram init disk/new/store --key new --blocks 256");
+    assert_eq!(names(), before);
+    assert!(!bench.0.path().join("new").exists());
+    disk.leave(32768);
+    bench.refused(6, "manual disk/new");
+    let pages = fs::read_dir(disk.0.join("new")).unwrap();
+    let lens: Vec<u64> = pages.map(|page| page.unwrap().metadata().unwrap().len()).collect();
+    assert!(!lens.is_empty() && !lens.contains(&0), "{lens:?}");
 }
 
 /// The device is a sparse file, and there is no room for all of it: whoever comes after the first hears why,

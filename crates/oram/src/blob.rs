@@ -13,6 +13,7 @@ mod s3;
 
 #[cfg(any(test, feature = "faults"))]
 pub use faulty::{FaultyStore, Mishap, Plan};
+pub(crate) use folder::Beginning;
 pub use folder::FolderStore;
 pub use leased::{Lease, Leased, Process};
 pub use memory::{Held, MemoryStore};

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::anchor::{FileAnchor, MemoryAnchor};
+use crate::blob::Beginning;
 use crate::client::{
     self, Access, Anchorage, Checked, Client, Connect, Patience, Status, Surroundings,
 };
@@ -81,25 +82,37 @@ impl Display for Way {
 pub struct OpenPlace {
     server: Server,
     runtime: Runtime,
+    beginning: Option<Beginning>,
 }
 
 impl OpenPlace {
-    /// Opens a place that nobody serves meanwhile. If it fails, no store has been made there.
+    /// Opens a place that nobody serves meanwhile. If it fails, nothing has been made there.
     ///
     /// # Errors
     /// [`Kind::Storage`], [`Kind::Parameters`].
     pub fn open(place: &Place) -> Result<Self> {
         let runtime = runtime()?;
-        let server = runtime
-            .block_on(async { Server::open(place.open().await?, Limits::default()).await })?;
-        Ok(Self { server, runtime })
+        let beginning = match place {
+            Place::Folder(folder) => Some(Beginning::of(folder)),
+            Place::Redis(..) | Place::S3(_) | Place::Memory => None,
+        };
+        let opened =
+            runtime.block_on(async { Server::open(place.open().await?, Limits::default()).await });
+        match opened {
+            Ok(server) => Ok(Self { server, runtime, beginning }),
+            Err(error) => {
+                beginning.as_ref().map(Beginning::take_back);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a store of these shapes there.
     ///
     /// # Errors
-    /// As [`Store::init`]. After [`Kind::Storage`] it may be there all the same.
-    pub fn init(self, key: &Key, geometry: Geometry) -> Result<()> {
+    /// As [`Store::init`]. After [`Kind::Storage`] it may be there all the same: see
+    /// [`OpenPlace::take_back`].
+    pub fn init(&self, key: &Key, geometry: Geometry) -> Result<()> {
         let store_id = tacita_secret::random()
             .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
         let within = Within(self.server.clone());
@@ -109,6 +122,12 @@ impl OpenPlace {
             Some(failure) if error.kind() == Kind::Storage => failure,
             _ => error,
         })
+    }
+
+    /// Takes back what an init has begun that has failed, as far as that is known to be no store; whether
+    /// it is.
+    pub fn take_back(self) -> bool {
+        self.beginning.is_some_and(|beginning| beginning.take_back())
     }
 }
 

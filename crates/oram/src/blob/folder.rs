@@ -135,9 +135,14 @@ impl FolderStore {
             fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         drop(lock);
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok((path, file))
+        match file.write_all(bytes).and_then(|()| file.sync_all()) {
+            Ok(()) => Ok((path, file)),
+            Err(e) => {
+                // Half of it would keep the room that is lacking.
+                let _ = remove(&path);
+                Err(e)
+            }
+        }
     }
 
     fn put_now(&self, object: Object, bytes: &[u8]) -> io::Result<Put> {
@@ -280,6 +285,49 @@ impl BlobStore for FolderStore {
     }
 }
 
+/// A folder in which a store is to be made, as it is before.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    folder: PathBuf,
+    /// What is not there, of it and the folders above, the deepest first.
+    missing: Vec<PathBuf>,
+}
+
+impl Beginning {
+    /// To be called before the folder is opened.
+    pub(crate) fn of(folder: &Path) -> Self {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        let missing = folder.ancestors().take_while(|above| !above.exists());
+        Self { missing: missing.map(Path::to_owned).collect(), folder }
+    }
+
+    /// Takes back what has been begun there, unless it has become a store; whether it has not. Folders
+    /// with anything else in them stay.
+    pub(crate) fn take_back(&self) -> bool {
+        let store = FolderStore { folder: Arc::new(self.folder.clone()) };
+        // Nobody makes it a store meanwhile. Where there is no room for a lock, nobody can.
+        let _lock = store.lock(LOCK, FlockOperation::LockExclusive);
+        if !matches!(store.root_now(), Ok(None)) {
+            return false;
+        }
+        let served = store.serve_alone();
+        if served.is_err_and(|e| e.kind() == Kind::Busy) {
+            // It is the folder of whoever serves it.
+            return true;
+        }
+        let manifest = store.path(Object::Manifest { period: 0 });
+        let locks = [LOCK, NEW_LOCK, SERVED_LOCK].map(|name| self.folder.join(name));
+        for file in locks.iter().chain([&manifest]) {
+            let _ = remove(file);
+        }
+        let within = [manifest.parent().expect("names have folders"), &self.folder.join(NEW)];
+        for folder in within.into_iter().chain(self.missing.iter().map(PathBuf::as_path)) {
+            let _ = fs::remove_dir(folder);
+        }
+        true
+    }
+}
+
 /// Reads what is in the machine's memory; `false` if some of it would have to be waited for.
 fn read_now(file: &File, part: &mut [u8], at: u64) -> bool {
     let len = part.len();
@@ -357,6 +405,30 @@ mod tests {
             fs::write(folder.path().join(name), b"").unwrap();
         }
         assert_eq!(store.list("").await.unwrap(), []);
+    }
+
+    /// Somebody else's files stay, and so does what has become a store.
+    #[tokio::test]
+    async fn what_was_begun_is_taken_back() {
+        let above = tempfile::tempdir().unwrap();
+        let (strange, folder) = (above.path().join("strange"), above.path().join("a/b"));
+        fs::write(&strange, b"").unwrap();
+        let names = || fs::read_dir(above.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let first = Object::Manifest { period: 0 };
+        for folder in [above.path(), &folder] {
+            let beginning = Beginning::of(folder);
+            let store = FolderStore::open(folder).unwrap();
+            store.put_if_absent(first, Bytes::from_static(b"first")).await.unwrap();
+            assert!(beginning.take_back());
+            assert_eq!(names().collect::<Vec<_>>(), ["strange"]);
+        }
+        let beginning = Beginning::of(&folder);
+        let store = FolderStore::open(&folder).unwrap();
+        store.put_if_absent(first, Bytes::from_static(b"first")).await.unwrap();
+        store.swap_root(None, Bytes::from_static(b"root")).await.unwrap();
+        assert!(!beginning.take_back());
+        assert_eq!(store.list("").await.unwrap(), [first]);
+        assert!(store.root().await.unwrap().is_some());
     }
 
     #[test]
