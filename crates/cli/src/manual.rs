@@ -3,31 +3,55 @@
 mod formats;
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use clap::{ArgGroup, Command, CommandFactory};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
+use clap_mangen::Man;
 
 use crate::arguments::Arguments;
 use crate::exit::Outcome;
 use crate::output;
 
-/// Writes a man page for every command, and completions for every shell, into `dir`.
+/// Writes a man page for every command, and completions for every shell, into `dir`: each is there when it
+/// is whole.
 pub(crate) fn write(dir: &Path) -> Outcome<()> {
-    written(dir).map_err(|e| output::of_file(dir, e))
+    let is_new = !dir.exists();
+    fs::create_dir_all(dir).map_err(|e| output::of_file(dir, e))?;
+    write_all(dir).inspect_err(|_| {
+        if is_new {
+            // As long as nothing is in it.
+            let _ = fs::remove_dir(dir);
+        }
+    })
 }
 
-fn written(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    let command = Arguments::command();
+fn write_all(dir: &Path) -> Outcome<()> {
+    let mut command = Arguments::command();
     let mut shown = without_hidden(&command);
-    clap_mangen::generate_to(command, dir)?;
-    fs::write(dir.join("tacita-formats.5"), formats::page())?;
+    command = command.disable_help_subcommand(true);
+    command.build();
+    write_pages(command, dir)?;
+    output::new_file(&dir.join("tacita-formats.5"), &formats::page())?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut shown, "tacita", dir)?;
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut shown, "tacita", &mut text);
+        write_text(&dir.join(shell.file_name("tacita")), text)?;
     }
     Ok(())
+}
+
+fn write_pages(command: Command, dir: &Path) -> Outcome<()> {
+    for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        write_pages(below.clone(), dir)?;
+    }
+    let (page, mut text) = (Man::new(command), Vec::new());
+    page.render(&mut text)?;
+    write_text(&dir.join(page.get_filename()), text)
+}
+
+fn write_text(path: &Path, text: Vec<u8>) -> Outcome<()> {
+    output::new_file(path, &String::from_utf8(text).expect("it is generated as text"))
 }
 
 /// What a command shows of itself: completions would offer the rest, too.

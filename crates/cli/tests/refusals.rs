@@ -257,6 +257,7 @@ fn a_disk_without_room() {
         "pddm init disk/new --size 12M --password-file pw",
         "oram init disk/new --key new --blocks 256",
         "oram init other --key disk/new --blocks 256",
+        "manual disk/new",
         "oram passwd disk/key --new-password-file pw",
         "tour fist --html disk/new",
         &format!("{instrument} --out disk/new"),
