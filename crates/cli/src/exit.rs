@@ -17,6 +17,11 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
     if let Some(told) = told(error) {
         return told.clone();
     }
+    if let Some(daemon) = std::error::Error::source(error).and_then(|e| e.downcast_ref())
+        && let tacita_daemon::Kind::NoPlace = tacita_daemon::Error::kind(daemon)
+    {
+        return Failure::from(daemon);
+    }
     let code = match error.kind() {
         Kind::Unsupported | Kind::NotPermitted => NOT_HERE,
         Kind::Busy => BUSY,
@@ -84,14 +89,14 @@ pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
     }
 }
 
-/// A failure, with what can be done where the system has refused something.
+/// A failure, with the code and what can be done where the system has refused something that tells.
 pub(crate) fn refused(
     code: u8,
     text: String,
     error: &(dyn std::error::Error + 'static),
 ) -> Failure {
     let remedy = tacita_daemon::remedy_for(error).map(str::to_owned);
-    Failure { remedy, ..Failure::new(code, text) }
+    Failure { remedy, ..Failure::new(tacita_daemon::code_for(error).unwrap_or(code), text) }
 }
 
 /// A failure of mounting; `instead` says what does without FUSE.

@@ -7,7 +7,6 @@ mod facts;
 mod serve;
 pub(crate) mod trace;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -171,15 +170,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
             "name an address of this machine and a port that you may have, or a socket in a folder that \
              is there and that you may write",
         ),
-        Kind::Storage => {
-            let code = match error.refusal().map(std::io::Error::kind) {
-                Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => exit::NO_SPACE,
-                _ => exit::DEVICE,
-            };
-            exit::refused(code, text, error).or_remedy(
-                "see to what it is kept in: that it is there, and may be read and written",
-            )
-        }
+        Kind::Storage => exit::refused(exit::DEVICE, text, error)
+            .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
         _ => Failure::new(exit::DEVICE, text)
             .with_remedy("open it again; the server's log, or `tacita status` of it, may say more"),
     }

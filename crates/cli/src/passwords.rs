@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tacita_secret::Password;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{self, Failure, Outcome};
 use crate::output::shown_name;
 
 /// Longest password in bytes.
@@ -80,8 +80,12 @@ pub(crate) fn not_empty(password: Password) -> Outcome<Password> {
 /// The first line of a file, without its end.
 pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let failed = |e: std::io::Error| {
-        Failure::usage(format!("cannot read a password from {}: {e}", shown_name(path)))
-            .with_remedy("give a readable file whose first line is the password")
+        let text = format!("cannot read a password from {}: {e}", shown_name(path));
+        let failure = exit::refused(exit::USAGE, text, &e);
+        if failure.code != exit::USAGE {
+            return failure;
+        }
+        failure.with_remedy("give a readable file whose first line is the password")
     };
     let mut line = Vec::with_capacity(128);
     let file = File::open(path).map_err(failed)?;
@@ -129,10 +133,10 @@ mod tests {
         let long = vec![b'p'; 4097];
         for end in ["", "\nsecond line"] {
             std::fs::write(file.path(), [&long, end.as_bytes()].concat()).unwrap();
-            assert_eq!(first_line(file.path()).unwrap_err().code, crate::exit::USAGE);
+            assert_eq!(first_line(file.path()).unwrap_err().code, exit::USAGE);
             std::fs::write(file.path(), [&long[1..], end.as_bytes()].concat()).unwrap();
             assert!(first_line(file.path()).unwrap() == Password::new(long[1..].to_vec()));
         }
-        assert_eq!(first_line(Path::new("/dev/zero")).unwrap_err().code, crate::exit::USAGE);
+        assert_eq!(first_line(Path::new("/dev/zero")).unwrap_err().code, exit::USAGE);
     }
 }

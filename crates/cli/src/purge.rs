@@ -105,7 +105,10 @@ fn of_purge(error: &tacita_purge::Error) -> Failure {
     let failure = of_kind(error.kind(), shown_name(error.to_string()));
     // What the other kinds say is nearer to the cause.
     let refusal = error.errno().filter(|_| error.kind() == Kind::Io).map(std::io::Error::from);
-    match refusal.as_ref().and_then(|refusal| tacita_daemon::remedy_for(refusal)) {
+    let Some(refusal) = refusal else { return failure };
+    let failure =
+        Failure { code: tacita_daemon::code_for(&refusal).unwrap_or(failure.code), ..failure };
+    match tacita_daemon::remedy_for(&refusal) {
         Some(remedy) => failure.with_remedy(remedy),
         None => failure,
     }

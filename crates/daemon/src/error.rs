@@ -14,6 +14,8 @@ pub enum Kind {
     Busy,
     /// Nobody serves it, or nobody of whom this user may ask.
     NotServed,
+    /// What tells of a daemon can be kept nowhere: this user has no private folder that can be written.
+    NoPlace,
     /// The system failed.
     Io,
 }
@@ -37,6 +39,18 @@ impl Error {
         let source = source.into();
         let context = format!("{}: {source}", context.as_ref());
         Self { kind: Kind::Io, context: context.into(), source: Some(source) }
+    }
+
+    /// A failure with what lies in the private folder, or with that.
+    pub(crate) fn of_private(context: impl AsRef<str>, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory => Kind::NoPlace,
+            _ => Kind::Io,
+        };
+        Self { kind, ..Self::from_io(context, source) }
     }
 
     /// What went wrong, for `match`.

@@ -7,6 +7,8 @@ use std::io;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use crate::voice::shown_name;
+
 /// Exit codes. The table is docs/cli.md's.
 pub mod exit {
     /// Done.
@@ -50,6 +52,11 @@ pub fn with_causes(error: &dyn Error) -> String {
 const MEMORY: &str =
     "raise the limit (`ulimit -v`, MemoryMax= or LimitAS= of a service), or end other programs";
 
+/// What makes a place for what tells of a daemon.
+const PRIVATE_FOLDERS: &str = "a daemon is recorded in /run/tacita (root's), /run/user/UID/tacita or \
+                               /tmp/tacita-UID: let one of them be made and written by this user, and by \
+                               nobody else";
+
 /// What can be done where the system refuses, if that follows from how it does.
 fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
     // None of these has a kind of its own.
@@ -81,16 +88,40 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// What can be done about the refusal of the system that an error is or comes from.
-pub fn remedy_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+/// The exit code that a refusal has, whatever was asked for.
+fn code_of(refusal: &io::Error) -> Option<u8> {
+    let errno = refusal.raw_os_error().map(Errno::from_raw_os_error);
+    if let Some(Errno::MFILE | Errno::NFILE) = errno {
+        return Some(exit::NOT_HERE);
+    }
+    match refusal.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(exit::NO_SPACE),
+        io::ErrorKind::OutOfMemory => Some(exit::NOT_HERE),
+        _ => None,
+    }
+}
+
+/// The refusal of the system that an error is or comes from.
+fn refusal_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(refusal) = error.downcast_ref::<io::Error>() {
-            return remedy_of(refusal);
+        if let Some(refusal) = error.downcast_ref() {
+            return Some(refusal);
         }
         next = error.source();
     }
     None
+}
+
+/// What can be done about the refusal of the system that an error is or comes from.
+pub fn remedy_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    remedy_of(refusal_of(error)?)
+}
+
+/// The exit code of the refusal of the system that an error is or comes from, if that follows from how it
+/// refuses: no room, no memory, no more open files.
+pub fn code_for(error: &(dyn Error + 'static)) -> Option<u8> {
+    code_of(refusal_of(error)?)
 }
 
 /// Why something was not done.
@@ -168,11 +199,7 @@ impl Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        let code = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => exit::NO_SPACE,
-            io::ErrorKind::OutOfMemory => exit::NOT_HERE,
-            _ => exit::DEVICE,
-        };
+        let code = code_of(&error).unwrap_or(exit::DEVICE);
         let remedy = remedy_of(&error).map(str::to_owned);
         Self { remedy, ..Self::new(code, error.to_string()) }
     }
@@ -180,16 +207,27 @@ impl From<io::Error> for Failure {
 
 impl From<crate::Error> for Failure {
     fn from(error: crate::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&crate::Error> for Failure {
+    fn from(error: &crate::Error) -> Self {
         let code = match error.kind() {
             crate::Kind::Busy => exit::BUSY,
-            _ => exit::DEVICE,
+            crate::Kind::NoPlace => exit::NOT_HERE,
+            crate::Kind::NotServed | crate::Kind::Io => exit::DEVICE,
         };
-        let remedy = remedy_for(&error).unwrap_or(match error.kind() {
+        let remedy = match error.kind() {
             crate::Kind::Busy => "`tacita umount DIR` first, or name another place",
             crate::Kind::NotServed => "as the user who started it, or root: is it there still?",
+            crate::Kind::NoPlace => PRIVATE_FOLDERS,
             crate::Kind::Io => "see to the cause, and do it again",
-        });
-        Self::new(code, error.to_string()).with_remedy(remedy)
+        };
+        let remedy =
+            remedy_for(error).filter(|_| error.kind() != crate::Kind::NoPlace).unwrap_or(remedy);
+        let cause = shown_name(error.to_string());
+        Self::new(code_for(error).unwrap_or(code), cause).with_remedy(remedy)
     }
 }
 
@@ -213,6 +251,20 @@ mod tests {
         let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(remedy_for(&ours), Some("check the path"));
         assert!(Failure::from(crate::Error::new(crate::Kind::Busy, "the lock")).remedy.is_some());
+    }
+
+    #[test]
+    fn what_a_process_may_not_have_is_not_possible_here() {
+        let code = |errno: Errno| {
+            let refusal = || io::Error::from_raw_os_error(errno.raw_os_error());
+            let ours = Failure::from(crate::Error::from_io("the lock", refusal()));
+            assert_eq!(ours.code, Failure::from(refusal()).code);
+            ours.code
+        };
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert_eq!(code(errno), exit::NOT_HERE);
+        }
+        assert_eq!((code(Errno::NOSPC), code(Errno::IO)), (exit::NO_SPACE, exit::DEVICE));
     }
 
     #[test]

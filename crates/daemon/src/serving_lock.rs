@@ -54,9 +54,9 @@ impl ServingLock {
     /// Takes the lock for `dir`, a canonical path.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if somebody holds it; [`Kind::Io`].
+    /// [`Kind::Busy`] if somebody holds it; [`Kind::NoPlace`]; [`Kind::Io`].
     pub fn take(dir: &Path) -> Result<Self> {
-        let cannot = |e: io::Error| Error::from_io("cannot record who serves", e);
+        let cannot = |e: io::Error| Error::of_private("cannot record who serves", e);
         let path = private_folder().map_err(cannot)?.join(file_name(dir));
         for _ in 0..TRY_COUNT {
             let mut file = OpenOptions::new()

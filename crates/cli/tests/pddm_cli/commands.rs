@@ -120,7 +120,7 @@ fn a_socket_that_cannot_be_served_at_has_a_remedy() {
         return;
     }
     let open = ["pddm", "open", &device, "--password-file", &public, "--nbd"];
-    let said = expect(4, &limited("--nofile=8", &[&open[..], &[&bench.path("socket")]].concat()));
+    let said = expect(7, &limited("--nofile=8", &[&open[..], &[&bench.path("socket")]].concat()));
     assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
 }
 

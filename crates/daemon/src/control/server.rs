@@ -97,9 +97,9 @@ impl Control {
     /// dead, and taken over.
     ///
     /// # Errors
-    /// [`crate::Kind::Io`].
+    /// [`crate::Kind::NoPlace`]; [`crate::Kind::Io`].
     pub fn start(identity: Identity, service: Arc<dyn Service>) -> Result<Self> {
-        let cannot = |e: std::io::Error| Error::from_io("cannot open the control channel", e);
+        let cannot = |e: std::io::Error| Error::of_private("cannot open the control channel", e);
         let path = private_folder().map_err(cannot)?.join(socket_name(&identity.at));
         match fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(e)),
