@@ -241,6 +241,46 @@ fn what_it_was_started_with_is_closed() {
     expect(0, &["pddm", "close", "--drop", folder]);
 }
 
+/// A path through a descriptor leads nowhere when that is closed, and what was made there is still taken away.
+#[test]
+fn a_socket_in_a_folder_by_descriptor_goes_with_its_daemon() {
+    let test = "a_socket_in_a_folder_by_descriptor_goes_with_its_daemon";
+    let Some(bench) = Bench::new(test) else { return };
+    let at = |name: &str| text(&bench.files.path().join(name)).to_owned();
+    let (password, device, store, key) = (at("password"), at("device"), at("store"), at("key"));
+    fs::write(&password, "of the public volume\n").unwrap();
+    let with = ["--password-file", &password];
+    expect(0, &[&["pddm", "init", &device, "--size", "16M"][..], &with].concat());
+    expect(0, &["oram", "init", &store, "--key", &key, "--blocks", "256"]);
+    fs::create_dir(at("sockets")).unwrap();
+    let (plain, there) = (format!("unix:{}", at("plain")), "/proc/self/fd/7/socket");
+    expect(0, &["oram", "serve", &store, "--listen", &plain]);
+    let address = format!("unix:{there}");
+    let export = ["oram", "export", &plain, "--key", &key, "--nbd", there];
+    let engine = ["oram", "engine", &plain, "--key", &key, "--listen", &address];
+    let open = [&["pddm", "open", &device, "--nbd", there][..], &with].concat();
+    let other = at("other");
+    expect(0, &["oram", "init", &other, "--key", &key, "--blocks", "256"]);
+    let serve = ["oram", "serve", &other, "--listen", &address];
+    for (words, close) in [
+        (&open[..], &["pddm", "close", "--drop"][..]),
+        (&export, &["oram", "close"]),
+        (&engine, &["oram", "close"]),
+        (&serve, &["oram", "close"]),
+    ] {
+        let script = r#"exec 7< "$0"; exec "$@""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, &at("sockets"), env!("CARGO_BIN_EXE_tacita")]).args(words);
+        let opened = command.stdin(Stdio::null()).output().unwrap();
+        assert!(opened.status.success(), "{words:?}: {opened:?}");
+        let socket = at("sockets/socket");
+        assert!(Path::new(&socket).exists(), "{words:?}");
+        expect(0, &[close, &[&socket]].concat());
+        assert!(!Path::new(&socket).exists(), "{words:?}");
+    }
+    expect(0, &["oram", "close", &at("plain")]);
+}
+
 /// Another user's mount is not in use: it is not theirs to end.
 #[test]
 fn the_mount_of_another_user_is_not_ended() {

@@ -34,7 +34,12 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Place {
-    Unix { path: PathBuf, identity: (u64, u64) },
+    /// The path does without links, which may lead elsewhere by the time the file is taken away: a descriptor
+    /// in `/proc/self/fd` does when this process has let go of what it was started with.
+    Unix {
+        path: PathBuf,
+        identity: (u64, u64),
+    },
     Tcp(SocketAddr),
 }
 
@@ -63,8 +68,8 @@ impl Listener {
         if path.as_os_str().len() > PATH_LEN_MAX_BYTES {
             return Err(too_long());
         }
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        let folder = File::open(folder).map_err(failed("cannot open the folder"))?;
+        let folder_path = path.parent().unwrap_or(Path::new("/"));
+        let folder = File::open(folder_path).map_err(failed("cannot open the folder"))?;
         // From looking whether somebody listens to listening nobody else may do the same. Released
         // when `folder` is closed.
         rustix::fs::flock(&folder, FlockOperation::LockExclusive)
@@ -83,6 +88,8 @@ impl Listener {
         let fd = listening().map_err(|e| cannot(e.into()))?;
         let metadata = fs::symlink_metadata(&path).map_err(failed("cannot be examined"))?;
         let identity = (metadata.dev(), metadata.ino());
+        let folder_path = folder_path.canonicalize().map_err(failed("cannot be examined"))?;
+        let path = folder_path.join(path.file_name().unwrap_or_default());
         Ok(Self { fd, place: Place::Unix { path, identity } })
     }
 

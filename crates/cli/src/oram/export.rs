@@ -1,6 +1,5 @@
 //! `tacita oram export`: a store as a block device.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -32,7 +31,6 @@ struct Exported {
     server: Server,
     control: Control,
     ends: Receiver<End>,
-    socket: PathBuf,
 }
 
 fn start(command: &Command) -> Outcome<Exported> {
@@ -47,10 +45,9 @@ fn start(command: &Command) -> Outcome<Exported> {
     let listener = Listener::unix(nbd).map_err(of_nbd)?;
     let server = Server::start(vec![NbdExport::new("oram", device)], vec![listener]);
     let server = server.map_err(of_nbd)?;
-    let socket = nbd.canonicalize()?;
-    let identity = Identity { system: "oram", at: socket.clone(), device: None, source: None };
+    let identity = Identity { system: "oram", at: nbd.canonicalize()?, device: None, source: None };
     let control = Control::start(identity, Arc::new(Asked { store, ends: caller }))?;
-    Ok(Exported { server, control, ends, socket })
+    Ok(Exported { server, control, ends })
 }
 
 impl Exported {
@@ -58,8 +55,6 @@ impl Exported {
         let end = End::of(&self.ends);
         self.server.stop(PATIENCE);
         drop(self.control);
-        // The server of NBD has removed it, as far as it is its own.
-        let _ = std::fs::remove_file(self.socket);
         end.told()
     }
 }

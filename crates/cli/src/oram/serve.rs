@@ -55,12 +55,9 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
         Place::Folder(folder) => Some(folder.canonicalize()?),
         Place::Redis(..) | Place::S3(_) | Place::Memory => None,
     };
-    let socket = running.addresses().iter().find_map(|address| match address {
-        Address::Unix(path) => Some(path.canonicalize()),
-        Address::Tcp(_) | Address::Tls(_) => None,
-    });
+    let socket = running.addresses().iter().find_map(Address::socket_file);
     // It is asked by its socket or its folder; who has neither is asked for its metrics.
-    let at: Option<PathBuf> = socket.transpose()?.or_else(|| source.clone());
+    let at: Option<PathBuf> = socket.or_else(|| source.clone());
     let control = at.map(|at| {
         let identity = Identity { system: "oram", at, device: None, source };
         Control::start(identity, Arc::new(Served { running: Arc::downgrade(&running), caller }))

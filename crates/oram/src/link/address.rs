@@ -99,6 +99,15 @@ impl Address {
         }
     }
 
+    /// The socket file that is listened at, by a path without links, which may lead elsewhere later: a
+    /// descriptor in `/proc/self/fd` does when this process has let go of what it was started with.
+    pub fn socket_file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Unix(path) => path.canonicalize().ok(),
+            Self::Tcp(_) | Self::Tls(_) => None,
+        }
+    }
+
     fn unreachable(&self, error: &std::io::Error) -> Error {
         // Such as the path of a socket that is longer than they can be.
         let is_none = error.kind() == std::io::ErrorKind::InvalidInput;

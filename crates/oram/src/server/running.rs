@@ -65,6 +65,7 @@ pub struct Running {
     background: Background,
     server: Server,
     listening: Vec<Address>,
+    sockets: Vec<PathBuf>,
     metrics_at: Option<SocketAddr>,
 }
 
@@ -129,7 +130,8 @@ impl Running {
             }
             Ok::<_, Error>((server, listening, metrics_at))
         })?;
-        Ok(Self { background, server, listening, metrics_at })
+        let sockets = listening.iter().filter_map(Address::socket_file).collect();
+        Ok(Self { background, server, listening, sockets, metrics_at })
     }
 
     /// Does `then` if another server takes the store over, which happens to one that could not say for
@@ -166,11 +168,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for address in &self.listening {
-            if let Address::Unix(path) = address {
-                // Whoever takes the address next replaces it if it stays.
-                let _ = std::fs::remove_file(path);
-            }
+        for socket in &self.sockets {
+            // Whoever takes the address next replaces it if it stays.
+            let _ = std::fs::remove_file(socket);
         }
     }
 }
