@@ -100,20 +100,29 @@ impl Client {
     }
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
+        Self::connect_within(PATIENCE, socket)
+    }
+
+    /// When as many wait to be taken as can, the next waits even for that: so long for a daemon that is
+    /// busy, and not at all for one that has been stopped, which takes nobody.
+    fn connect_within(patience: Duration, socket: &Path) -> std::io::Result<Self> {
         let wanted = SocketAddrUnix::new(socket)?;
         let stream =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // Who has been stopped takes nobody, and when as many wait as can, the next waits even for that.
-        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
-        let taken = connect(&stream, &wanted);
+        set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
         let stream = UnixStream::from(stream);
-        if taken == Err(Errno::AGAIN)
-            && let Some(pid) = listener(socket).filter(|pid| is_stopped(*pid))
-        {
-            // Nothing can be said to it, but who it is.
-            return Ok(Self { stream, daemon: None, pid: Some(pid) });
+        stream.set_nonblocking(true)?;
+        let taken = connect(&stream, &wanted);
+        stream.set_nonblocking(false)?;
+        if taken == Err(Errno::AGAIN) {
+            if let Some(pid) = listener(socket).filter(|pid| is_stopped(*pid)) {
+                // Nothing can be said to it, but who it is.
+                return Ok(Self { stream, daemon: None, pid: Some(pid) });
+            }
+            connect(&stream, &wanted)?;
+        } else {
+            taken?;
         }
-        taken?;
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { stream, daemon, pid })
@@ -386,6 +395,11 @@ fn other_views() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+
+    use rustix::process::Signal;
+
     use super::*;
 
     /// One that is waited for would let everybody wait who looks for any daemon.
@@ -400,6 +414,34 @@ mod tests {
         rustix::net::listen(&server, 1).unwrap();
         let waiting: Vec<_> = (0..8).map_while(|_| Client::connect(&socket).ok()).collect();
         assert!((1..8).contains(&waiting.len()), "{} were taken", waiting.len());
+    }
+
+    /// Each search for any daemon would wait for it.
+    #[test]
+    fn who_has_been_stopped_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let server =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+        rustix::net::listen(&server, 0).unwrap();
+        let mut child = Command::new("sleep").arg("600").stdin(server).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        while !is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        let (told, heard) = channel();
+        std::thread::spawn(move || {
+            let connect = || Client::connect_within(Duration::from_hours(1), &socket);
+            let clients: Vec<_> = (0..8).map(|_| connect().unwrap()).collect();
+            told.send(clients.last().unwrap().stopped()).unwrap();
+        });
+        let stopped = heard.recv_timeout(Duration::from_mins(2));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(stopped.expect("it is waited for"), Some(has_been_stopped(pid)));
     }
 
     #[test]
