@@ -174,20 +174,28 @@ impl Watch {
     pub fn open(dir: &Path, owner: Option<u32>) -> Result<Option<Self>> {
         let name = file_name(dir);
         for folder in folders_of_all(owner) {
-            let path = folder.join(&name);
-            let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
-            match opened {
-                Ok(file) => {
-                    let mut watch = Self { file, path, process: None };
-                    watch.process = watch.find_process();
-                    return Ok(Some(watch));
-                }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-                Err(e) => return Err(Error::from_io(path.display().to_string(), e)),
+            if let Some(watch) = Self::of(folder.join(&name))? {
+                return Ok(Some(watch));
             }
         }
         Ok(None)
+    }
+
+    /// Opens the file at `path`; `None` if there is none, or none that may be read.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(crate) fn of(path: PathBuf) -> Result<Option<Self>> {
+        match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path) {
+            Ok(file) => {
+                let mut watch = Self { file, path, process: None };
+                watch.process = watch.find_process();
+                Ok(Some(watch))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            Err(e) => Err(Error::from_io(path.display().to_string(), e)),
+        }
     }
 
     /// The process that holds the lock, by the number that it has recorded.

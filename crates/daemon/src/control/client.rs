@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use super::paths::path_of_json;
 use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
-use super::server::socket_name;
+use super::server::{record_of, socket_name};
 use crate::runtime_folder::{folders_below, folders_of_all};
 use crate::voice::shown_name;
-use crate::{Error, Failure, Kind, Mount, Result, exit, mounts};
+use crate::{Error, Failure, Kind, Mount, Result, Watch, exit, mounts};
 
 /// How long a daemon has to take a connection, and for its status while it is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -48,6 +48,7 @@ pub struct Client {
     stream: UnixStream,
     daemon: Option<OwnedFd>,
     pid: Option<Pid>,
+    socket: PathBuf,
 }
 
 impl Client {
@@ -110,14 +111,14 @@ impl Client {
         let stream =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
-        let stream = UnixStream::from(stream);
+        let (stream, socket) = (UnixStream::from(stream), socket.to_owned());
         stream.set_nonblocking(true)?;
         let taken = connect(&stream, &wanted);
         stream.set_nonblocking(false)?;
         if taken == Err(Errno::AGAIN) {
-            if let Some(pid) = listener(socket).filter(|pid| is_stopped(*pid)) {
+            if let Some(pid) = listener(&socket).filter(|pid| is_stopped(*pid)) {
                 // Nothing can be said to it, but who it is.
-                return Ok(Self { stream, daemon: None, pid: Some(pid) });
+                return Ok(Self { stream, daemon: None, pid: Some(pid), socket });
             }
             connect(&stream, &wanted)?;
         } else {
@@ -125,7 +126,7 @@ impl Client {
         }
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { stream, daemon, pid })
+        Ok(Self { stream, daemon, pid, socket })
     }
 
     /// That it cannot answer, if it has been stopped by a signal: [`exit::BUSY`].
@@ -180,17 +181,21 @@ impl Client {
         self.exchange(request, progress, &late).map_err(no_answer)
     }
 
-    /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy.
+    /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy. The
+    /// failure that it ends with is then told, and no more on record.
     ///
     /// # Errors
     /// As [`Client::ask`].
     pub fn ask_to_stop(mut self, request: &Request) -> std::result::Result<Answer, Failure> {
-        let daemon = self.daemon.take();
+        let (daemon, socket) = (self.daemon.take(), self.socket.clone());
         let answer = self.ask(request, &mut |_| ())?;
         let goes_on = answer.failure.as_ref().is_some_and(|f| f.code == exit::BUSY);
         if let Some(daemon) = daemon.filter(|_| !goes_on) {
             // Its last words come a moment before what it served is free.
             let _ = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], None);
+            if let Ok(Some(watch)) = Watch::of(record_of(&socket)) {
+                let _ = watch.ending();
+            }
         }
         Ok(answer)
     }

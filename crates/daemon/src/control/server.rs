@@ -139,6 +139,11 @@ pub(super) fn socket_name(at: &Path) -> String {
     format!("{}.control", file_name(at))
 }
 
+/// The record, beside its socket, of who serves the same.
+pub(super) fn record_of(socket: &Path) -> PathBuf {
+    socket.with_extension("")
+}
+
 struct Daemon {
     identity: Identity,
     service: Arc<dyn Service>,
