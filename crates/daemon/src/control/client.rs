@@ -15,6 +15,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use serde_json::{Value, json};
+use tacita_clock::{Clock, System};
 
 use super::paths::path_of_json;
 use super::peer::Peer;
@@ -29,6 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often is looked whether a daemon that lets wait can answer at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A process that is traced counts as stopped if it has not gone on for so many looks.
+const TRACED_LOOKS: u32 = 20;
+
+/// Pause between those.
+const TRACED_STEP: Duration = Duration::from_millis(10);
 
 /// The flags of a socket that listens, in the kernel's table.
 const LISTENING: &str = "00010000";
@@ -284,12 +291,23 @@ fn has_open(pid: Pid, name: &Path) -> bool {
 }
 
 /// Whether a process has been stopped, by a signal or a debugger, so that it does nothing before
-/// somebody lets it go on.
+/// somebody lets it go on. Whoever traces it (`strace`) stops it for a moment at each of its calls.
 fn is_stopped(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    match state_of(pid) {
+        Some('T') => true,
+        Some('t') => (0..TRACED_LOOKS).all(|_| {
+            System.wait(TRACED_STEP);
+            matches!(state_of(pid), Some('T' | 't'))
+        }),
+        _ => false,
+    }
+}
+
+/// The state of a process, as the kernel writes it.
+fn state_of(pid: Pid) -> Option<char> {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     // The name before the state is in parentheses, and may hold any.
-    let state = status.ok().and_then(|text| text.rsplit_once(") ")?.1.chars().next());
-    matches!(state, Some('T' | 't'))
+    status.rsplit_once(") ")?.1.chars().next()
 }
 
 fn has_been_stopped(pid: Pid) -> Failure {
