@@ -58,6 +58,9 @@ fn check_refusals(device: &dyn BlockDevice) {
         let mut buf = bytes(3, len_bytes);
         let write = device.write(BlockNo(at), &buf).map_err(|e| e.kind());
         assert_eq!(write, Err(Kind::OutOfRange), "write {len_bytes} at {at}");
+        let parts: Vec<&[u8]> = buf.chunks(block).collect();
+        let gathered = device.write_gathered(BlockNo(at), &parts).map_err(|e| e.kind());
+        assert_eq!(gathered, Err(Kind::OutOfRange), "write {len_bytes} at {at} from parts");
         let read = device.read(BlockNo(at), &mut buf).map_err(|e| e.kind());
         assert_eq!(read, Err(Kind::OutOfRange), "read {len_bytes} at {at}");
     }
@@ -110,7 +113,12 @@ fn check_walk(device: &dyn BlockDevice) {
             }
             4..7 => {
                 let data = bytes(u64::from(step), size);
-                device.write(BlockNo(start), &data).expect("write");
+                if step % 2 == 0 {
+                    device.write(BlockNo(start), &data).expect("write");
+                } else {
+                    let parts: Vec<&[u8]> = data.chunks(len(1, geometry)).collect();
+                    device.write_gathered(BlockNo(start), &parts).expect("write from parts");
+                }
                 model[part].copy_from_slice(&data);
             }
             _ => {

@@ -148,6 +148,14 @@ pub trait BlockDevice: Send + Sync {
     /// [`crate::Kind::NoSpace`], [`crate::Kind::ReadOnly`].
     fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()>;
 
+    /// The same with content that lies in several buffers, of whole blocks each.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write`].
+    fn write_gathered(&self, at: BlockNo, bufs: &[&[u8]]) -> Result<()> {
+        self.write(at, &bufs.concat())
+    }
+
     /// Returns when every write before it is on the medium.
     ///
     /// # Errors
@@ -253,6 +261,10 @@ macro_rules! forward {
 
             fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
                 (**self).write(at, buf)
+            }
+
+            fn write_gathered(&self, at: BlockNo, bufs: &[&[u8]]) -> Result<()> {
+                (**self).write_gathered(at, bufs)
             }
 
             fn flush(&self) -> Result<()> {

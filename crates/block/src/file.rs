@@ -1,6 +1,7 @@
 //! A regular file or a raw device of the machine.
 
 use std::fs::{File, OpenOptions};
+use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -412,6 +413,26 @@ impl FileDevice {
             _ => self.file.write_all_at(buf, offset),
         }
     }
+
+    fn write_all_gathered_at(&self, bufs: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+        let mut rest = &mut slices[..];
+        // Drops those that are empty.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            // Of many buffers it takes as many as the kernel does.
+            match rustix::io::pwritev(&self.file, rest, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    offset += done as u64;
+                    IoSlice::advance_slices(&mut rest, done);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl BlockDevice for FileDevice {
@@ -452,6 +473,16 @@ impl BlockDevice for FileDevice {
         let offset = self.geometry.byte_range(at, buf.len())?.start;
         self.check_writable()?;
         self.write_at(buf, offset).map_err(|e| self.failed("write", offset, e))
+    }
+
+    fn write_gathered(&self, at: BlockNo, bufs: &[&[u8]]) -> Result<()> {
+        if self.bounce.is_some() {
+            // Who goes past the page cache copies anyway.
+            return self.write(at, &bufs.concat());
+        }
+        let offset = self.geometry.byte_range(at, bufs.iter().map(|buf| buf.len()).sum())?.start;
+        self.check_writable()?;
+        self.write_all_gathered_at(bufs, offset).map_err(|e| self.failed("write", offset, e))
     }
 
     fn will_read(&self, range: BlockRange) {

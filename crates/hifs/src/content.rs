@@ -151,8 +151,12 @@ impl Content {
 
     /// Whether the file has this bucket: it waits with content, or the base holds it.
     pub(crate) fn has_bucket(&self, source: Source<'_>, bucket: u32) -> bool {
-        self.pending_blocks(source.geometry, bucket).any(|(_, pending)| pending.is_some())
-            || self.in_base(source.engine, bucket)
+        self.waits(source.geometry, bucket) || self.in_base(source.engine, bucket)
+    }
+
+    /// Whether any block of it waits with content.
+    fn waits(&self, geometry: &Geometry, bucket: u32) -> bool {
+        self.pending_blocks(geometry, bucket).any(|(_, pending)| pending.is_some())
     }
 
     /// Whether the bucket will be stored: whether any byte of it is not zero.
@@ -282,21 +286,22 @@ impl Content {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let bucket = to_bucket(block / per_bucket);
         let first = block - block % per_bucket;
-        let untouched = self.overlay().range(first..first + per_bucket).next().is_none();
-        let stored = self.in_base(source.engine, bucket);
-        if content.is_some() && !stored && !self.has_bucket(source, bucket) {
+        let is_held = content.is_some();
+        if self.in_base(source.engine, bucket) {
+            let untouched = self.overlay().range(first..first + per_bucket).next().is_none();
+            let before = self.waiting_mut().overlay.insert(block, content).flatten();
+            let held = u64::from(is_held && before.is_none());
+            let blocks = if untouched { per_bucket } else { 0 };
+            return Growth { blocks, sectors: blocks * SECTORS, held };
+        }
+        if is_held && !self.waits(source.geometry, bucket) {
             self.buckets += 1;
         }
         let len = |pending: &Pending| pending.as_ref().map_or(0, |block| sectors(block));
-        let (new, is_held) = (len(&content), content.is_some());
+        let new = len(&content);
         let before = self.waiting_mut().overlay.insert(block, content).flatten();
         let held = u64::from(is_held && before.is_none());
-        let (blocks, sectors) = match stored {
-            true if untouched => (per_bucket, per_bucket * SECTORS),
-            true => (0, 0),
-            false => (held, new.saturating_sub(len(&before))),
-        };
-        Growth { blocks, sectors, held }
+        Growth { blocks: held, sectors: new.saturating_sub(len(&before)), held }
     }
 
     /// Writes a piece of a block that waits; `None` if it does not.
@@ -307,6 +312,7 @@ impl Content {
         within: usize,
         piece: &[u8],
     ) -> Option<Growth> {
+        self.overlay().get(&block)?.as_ref()?;
         let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
         let stored = self.in_base(source.engine, bucket);
         let pending =

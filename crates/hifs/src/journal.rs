@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, HashMap};
 use tacita_block::{BlockNo, is_zero};
 use tacita_secret::digest;
 
+use crate::content::Block;
 use crate::error::{Result, damaged};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
@@ -88,10 +89,10 @@ pub(crate) struct Sealed {
     contents: Contents,
     /// Blocks behind it where cells are parked.
     parked: u64,
-    /// New content of cells that were free or are cleared, first block and bytes of each run.
-    fills: Vec<(u64, Vec<u8>)>,
-    /// Overwritten content, first block and bytes of each run.
-    loose: Vec<(u64, Vec<u8>)>,
+    /// New content of cells that were free or are cleared, by where each run begins.
+    fills: Vec<(u64, Vec<Block>)>,
+    /// Overwritten content, by where each run begins.
+    loose: Vec<(u64, Vec<Block>)>,
 }
 
 /// What recovery found.

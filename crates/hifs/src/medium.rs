@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, BlockRange};
 
+use crate::content::Block;
 use crate::error::{Error, Kind, Result};
 use crate::geometry::BLOCK_LEN;
 
@@ -100,14 +101,15 @@ impl Medium {
         Ok(self.device.write(BlockNo(at.0 * self.scale), buf)?)
     }
 
-    /// The same, where a flush comes when the rest is written: the medium can begin with it.
+    /// The same with blocks that lie anywhere, where a flush comes when the rest is written: the medium
+    /// can begin with it.
     ///
     /// # Errors
     /// [`Kind::Device`].
-    pub(crate) fn write_before_flush(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
-        self.write(at, buf)?;
-        let (start, count) =
-            (BlockNo(at.0 * self.scale), (buf.len() / BLOCK_LEN) as u64 * self.scale);
+    pub(crate) fn write_before_flush(&self, at: BlockNo, blocks: &[Block]) -> Result<()> {
+        let bufs: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+        let (start, count) = (BlockNo(at.0 * self.scale), blocks.len() as u64 * self.scale);
+        self.device.write_gathered(start, &bufs)?;
         self.device.will_flush(BlockRange { start, count });
         Ok(())
     }

@@ -29,6 +29,21 @@ fn conforms_directly_and_with_discards() {
 }
 
 #[test]
+fn more_buffers_than_the_kernel_takes_at_once_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes 1,024.
+    let blocks = 2049;
+    let device = FileDevice::create(folder.path().join("image"), 2049 * 512, 512).unwrap();
+    let content: Vec<u8> = (0..251).cycle().take(blocks).flat_map(|n| [n; 512]).collect();
+    let mut parts: Vec<&[u8]> = content.chunks(512).collect();
+    parts.insert(1, &[]);
+    device.write_gathered(BlockNo(0), &parts).unwrap();
+    let mut back = vec![0; content.len()];
+    device.read(BlockNo(0), &mut back).unwrap();
+    assert!(back == content);
+}
+
+#[test]
 fn keeps_what_was_flushed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");

@@ -103,10 +103,10 @@ impl InFlight {
     pub(crate) fn seal(&self, sealed: &Arc<Sealed>) {
         let mut written = BTreeMap::new();
         for (index, (at, run)) in sealed.fills.iter().enumerate() {
-            written.insert(*at, ((run.len() / BLOCK_LEN) as u64, Memory::Fill { index }));
+            written.insert(*at, (run.len() as u64, Memory::Fill { index }));
         }
         for (index, (at, run)) in sealed.loose.iter().enumerate() {
-            written.insert(*at, ((run.len() / BLOCK_LEN) as u64, Memory::Loose { index }));
+            written.insert(*at, (run.len() as u64, Memory::Loose { index }));
         }
         let contents = &sealed.contents;
         for (index, (at, run)) in contents.puts.iter().enumerate() {
@@ -179,16 +179,21 @@ impl Stage {
                 if let Some((start, (blocks, memory))) = written.range(..=block).next_back()
                     && block - start < *blocks
                 {
-                    let skip = usize::try_from(block - start).expect("in memory") * BLOCK_LEN;
-                    let place = match *memory {
+                    let skip = usize::try_from(block - start).expect("in memory");
+                    let until = wanted.min(start + blocks - block);
+                    return match *memory {
                         Memory::Put { index } => {
-                            Place::Memory(&sealed.contents.puts[index].1[skip..])
+                            let (_, bytes) = &sealed.contents.puts[index];
+                            (Place::Memory(&bytes[skip * BLOCK_LEN..]), until)
                         }
-                        Memory::Fill { index } => Place::Memory(&sealed.fills[index].1[skip..]),
-                        Memory::Loose { index } => Place::Memory(&sealed.loose[index].1[skip..]),
-                        Memory::Zero => Place::Zero,
+                        Memory::Fill { index } => {
+                            (Place::Memory(&sealed.fills[index].1[skip][..]), 1)
+                        }
+                        Memory::Loose { index } => {
+                            (Place::Memory(&sealed.loose[index].1[skip][..]), 1)
+                        }
+                        Memory::Zero => (Place::Zero, until),
                     };
-                    return (place, wanted.min(start + blocks - block));
                 }
                 let until = next_key(written, block, wanted);
                 if let Some((start, route)) = routes.range(..=block).next_back()

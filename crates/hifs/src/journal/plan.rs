@@ -32,8 +32,8 @@ use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::medium::Medium;
 use crate::superblock::{Superblock, u64_at};
 
-/// Blocks compared with the image, or written loosely, at once.
-const COMPARE_BLOCKS: usize = 256;
+/// Blocks compared with the image, or written beside the journal, at once.
+const RUN_BLOCKS_MAX: usize = 256;
 /// Up to so many blocks of overwritten content go through the journal with the rest of a commit, and
 /// up to so many of new content in cells that were free.
 const WHOLE_BLOCKS_MAX: u64 = 256;
@@ -190,7 +190,7 @@ impl Plan {
             clears = self.clear(&mut moves, &mut out, whole);
         }
         out.fresh.sort_unstable_by_key(|(at, _)| *at);
-        let fills = join(&std::mem::take(&mut out.fresh));
+        let fills = runs(std::mem::take(&mut out.fresh));
         let parking = u64::from(geometry.bucket_blocks);
         let pack = superblock.packs_content();
         let taken = parking + body_blocks(clears.len() + moves.len() + fills.len(), &out, pack);
@@ -233,7 +233,7 @@ impl Plan {
         debug_assert!(empty || bytes.len() as u64 == body * BLOCK_LEN as u64);
         let contents =
             if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
-        Ok(Sealed { bytes, contents, parked, fills, loose: join(&out.loose) })
+        Ok(Sealed { bytes, contents, parked, fills, loose: runs(out.loose) })
     }
 
     /// The runs that become zero: of those that may be zero in part up to the last block that is not.
@@ -456,7 +456,7 @@ impl Differing {
         while let Some(first) = rest.next() {
             let start = first.0;
             let mut run = vec![first];
-            while run.len() < COMPARE_BLOCKS
+            while run.len() < RUN_BLOCKS_MAX
                 && let Some(next) = rest.next_if(|(at, _)| *at == start + run.len() as u64)
             {
                 run.push(next);
@@ -508,15 +508,18 @@ impl Differing {
     }
 }
 
-/// Joins adjacent blocks into longer writes.
-fn join(blocks: &[(u64, Block)]) -> Vec<(u64, Vec<u8>)> {
-    let adjacent = blocks.chunk_by(|(at, _), (next, _)| at + 1 == *next);
-    let runs = adjacent.flat_map(|run| run.chunks(COMPARE_BLOCKS));
-    let joined = runs.map(|run| {
-        let bytes: Vec<&[u8]> = run.iter().map(|(_, block)| &block[..]).collect();
-        (run[0].0, bytes.concat())
-    });
-    joined.collect()
+/// Runs of adjacent blocks, each of which is written at once.
+fn runs(blocks: Vec<(u64, Block)>) -> Vec<(u64, Vec<Block>)> {
+    let mut runs: Vec<(u64, Vec<Block>)> = Vec::new();
+    for (at, block) in blocks {
+        match runs.last_mut() {
+            Some((first, run)) if run.len() < RUN_BLOCKS_MAX && *first + run.len() as u64 == at => {
+                run.push(block);
+            }
+            _ => runs.push((at, vec![block])),
+        }
+    }
+    runs
 }
 
 /// Blocks of a journal with so many records beside those of puts and zeros.

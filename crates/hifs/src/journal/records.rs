@@ -1,14 +1,16 @@
 //! The records of a journal and its bytes. Layout: docs/spec/hifs.md.
 
-use tacita_secret::digest;
+use tacita_secret::{digest, digest_of};
 
 use super::layers::Way;
 use super::packed;
 use super::plan::{Differing, Moves};
 use super::{
-    HASH_AT, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, MAGIC, RECORD_LEN, Run, tag_of,
+    HASH_AT, KIND_FILL, KIND_MOVE, KIND_PARK, KIND_PUT, KIND_ZERO, MAGIC, RECORD_LEN, Run,
 };
+use crate::content::Block;
 use crate::geometry::BLOCK_LEN;
+use crate::superblock::u64_at;
 
 /// One record, as it is written.
 pub(super) struct Record {
@@ -56,7 +58,7 @@ pub(super) fn records_of(
 pub(super) fn encode(
     mut records: Vec<Record>,
     out: &Differing,
-    fills: &[(u64, Vec<u8>)],
+    fills: &[(u64, Vec<Block>)],
     pack: bool,
 ) -> Vec<u8> {
     let mut content = Vec::new();
@@ -72,9 +74,10 @@ pub(super) fn encode(
         records.push(record);
     }
     records.extend(out.zero_runs().into_iter().map(|run| Record::of_run(KIND_ZERO, run)));
-    records.extend(fills.iter().map(|(at, content)| {
-        let count = u32::try_from(content.len() / BLOCK_LEN).expect("joined to 1 MiB at most");
-        Record { tag: tag_of(content), ..Record::of_run(KIND_FILL, Run { at: *at, count }) }
+    records.extend(fills.iter().map(|(at, blocks)| {
+        let count = u32::try_from(blocks.len()).expect("1 MiB at most");
+        let tag = u64_at(&digest_of(blocks.iter().map(|block| &block[..])), 0);
+        Record { tag, ..Record::of_run(KIND_FILL, Run { at: *at, count }) }
     }));
     let head = BLOCK_LEN + (records.len() * RECORD_LEN).next_multiple_of(BLOCK_LEN);
     let mut bytes = vec![0; head + content.len().next_multiple_of(BLOCK_LEN)];
