@@ -73,12 +73,13 @@ pub(crate) enum Command {
         /// Where it is mounted, or its socket
         target: PathBuf,
     },
-    /// Show what a daemon serves, since when, what is pending, and its last messages
+    /// Show what a daemon serves, since when, what is pending, and its last messages; without TARGET
+    /// what all of them serve
     Status {
         /// Where it is mounted, its socket, or the image or device that is open
-        target: PathBuf,
+        target: Option<PathBuf>,
         /// Log messages of this level and above from now on
-        #[arg(long, value_name = "LEVEL")]
+        #[arg(long, value_name = "LEVEL", requires = "target")]
         log: Option<LogLevel>,
         /// Print as JSON
         #[arg(long)]

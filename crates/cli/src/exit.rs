@@ -65,7 +65,7 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
             failure.with_remedy("the user who has mounted it, and root, may do this")
         }
         tacita_vfs::Kind::NotFound => failure
-            .with_remedy("check the path: `findmnt | grep fuse.tacita` lists what is mounted"),
+            .with_remedy("check the path: `tacita status` lists what is mounted"),
         tacita_vfs::Kind::Busy => failure.with_remedy(
             "end the programs that use it (`fuser -vm DIR` names them), and do it again",
         ),

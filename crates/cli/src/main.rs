@@ -111,7 +111,8 @@ fn run(arguments: Arguments) -> Outcome<()> {
             Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_mounted(&e))?)
         }
         Command::Sync { target } => status::sync(&target),
-        Command::Status { target, log, json } => status::run(&target, log, json),
+        Command::Status { target: Some(target), log, json } => status::run(&target, log, json),
+        Command::Status { target: None, json, .. } => status::all(json),
         Command::Check { file, from, json } => recognise::check(file, from, json),
         Command::Info { file, json } => recognise::info(file, json),
         Command::Doctor { target, json } => doctor::run(&target, json),

@@ -19,7 +19,7 @@ pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
     Client::find(at(target)).map_err(|e| {
         Failure::usage(e.to_string()).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
-             `findmnt | grep fuse.tacita` lists mounts",
+             `tacita status` lists what is served",
         )
     })
 }
@@ -67,9 +67,42 @@ pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<(
     output::facts(json, &status, &text(&status))
 }
 
+/// `tacita status` of nothing: what all daemons serve, the oldest first.
+pub(crate) fn all(json: bool) -> Outcome<()> {
+    let (mut daemons, mut stopped) = (Vec::new(), Vec::new());
+    for client in Client::all() {
+        if client.stopped().is_some() {
+            stopped.extend(client.process());
+        } else {
+            // One that has ended meanwhile serves nothing.
+            daemons.extend(client.status().ok().filter(Value::is_object));
+        }
+    }
+    daemons.sort_by_key(|status| (status["since"].as_u64(), status["pid"].as_u64()));
+    let text = text_of_all(&daemons, &stopped);
+    output::facts(json, &json!({ "daemons": daemons, "stopped": stopped }), &text)
+}
+
+fn text_of_all(daemons: &[Value], stopped: &[i32]) -> String {
+    let mut text = String::new();
+    for status in daemons {
+        let [system, at, source] = ["system", "at", "source"].map(|key| word(status, key));
+        let since = ago(status["since"].as_u64().unwrap_or(0));
+        let _ = writeln!(text, "{system} on {at}, of {source}: process {}, {since}", status["pid"]);
+    }
+    for pid in stopped {
+        let _ = writeln!(text, "stopped, so that it cannot say: `kill -CONT {pid}`");
+    }
+    if text.is_empty() { "nothing is served by a daemon of this user\n".to_owned() } else { text }
+}
+
+/// A word or path of what a daemon says.
+fn word(status: &Value, key: &str) -> String {
+    path_of_json(&status[key]).map_or_else(|| "-".to_owned(), |path| shown_name(&path))
+}
+
 fn text(status: &Value) -> String {
-    let path = |key: &str| path_of_json(&status[key]).map(|path| shown_name(&path));
-    let word = |key: &str| path(key).unwrap_or_else(|| "-".to_owned());
+    let word = |key: &str| word(status, key);
     let mut text = String::new();
     let _ = writeln!(text, "{} on {}", word("system"), word("at"));
     let _ = writeln!(text, "{:18} {}", "source", word("source"));

@@ -106,6 +106,57 @@ fn a_daemon_is_asked_by_its_folder_and_by_its_image() {
     expect(2, &["status", "/nowhere/at/all"]);
 }
 
+/// What all daemons say, those of other tests among them.
+fn listed() -> (Vec<Value>, String) {
+    let answer: Value = serde_json::from_str(&expect(0, &["status", "--json"])).unwrap();
+    (answer["daemons"].as_array().unwrap().clone(), expect(0, &["status"]))
+}
+
+#[test]
+fn all_daemons_are_listed() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(bench) = Bench::new("all_daemons_are_listed") else { return };
+    let image = bench.mounted_hifs().canonicalize().unwrap();
+    let (password, device) = (bench.files.path().join("password"), bench.files.path().join("dev"));
+    let socket = bench.files.path().join("socket");
+    fs::write(&password, "a password").unwrap();
+    let given = ["--password-file", text(&password)];
+    expect(0, &[&["pddm", "init", text(&device), "--size", "64M"][..], &given].concat());
+    expect(0, &[&["pddm", "open", text(&device), "--nbd", text(&socket)][..], &given].concat());
+    let (mounted, served) = (status(bench.guard.path()), status(&socket));
+    let here = |daemons: &[Value]| -> Vec<Value> {
+        let both = [&mounted["pid"], &served["pid"]];
+        daemons.iter().filter(|status| both.contains(&&status["pid"])).cloned().collect()
+    };
+    let (daemons, said) = listed();
+    let found = here(&daemons);
+    assert_eq!(found.len(), 2, "each once: {daemons:?}");
+    for alone in [&mounted, &served] {
+        let same = found.iter().find(|status| status["pid"] == alone["pid"]).unwrap();
+        assert_eq!((&same["at"], &same["source"]), (&alone["at"], &alone["source"]));
+    }
+    assert!(daemons.is_sorted_by_key(|status| status["since"].as_u64()), "the oldest first");
+    let at = fs::canonicalize(bench.guard.path()).unwrap();
+    assert!(
+        said.contains(&format!("hifs on {}, of {}: ", at.display(), image.display())),
+        "{said}"
+    );
+    assert!(said.contains("pddm on "), "{said}");
+    // One that has been stopped is not waited for, and not passed over.
+    let pid = Pid::from_raw(i32::try_from(mounted["pid"].as_i64().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let answer: Value = serde_json::from_str(&expect(0, &["status", "--json"])).unwrap();
+    let said = expect(0, &["status"]);
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(answer["stopped"].as_array().unwrap().contains(&mounted["pid"]), "{answer}");
+    assert!(said.contains(&format!("`kill -CONT {}`", mounted["pid"])), "{said}");
+    expect(0, &["umount", text(bench.guard.path())]);
+    expect(0, &["pddm", "close", text(&socket), "--drop"]);
+    assert!(here(&listed().0).is_empty());
+    // A level is one daemon's.
+    expect(2, &["status", "--log", "info"]);
+}
+
 #[test]
 fn a_daemon_is_found_from_another_mount_namespace() {
     let test = "a_daemon_is_found_from_another_mount_namespace";
@@ -210,7 +261,9 @@ fn root_asks_daemons_of_other_users() {
     let mounted = theirs(&["hifs", "mount", text(&image), text(dir)]).unwrap();
     assert!(mounted.status.success(), "{mounted:?}");
     assert!(fs::metadata(dir).is_err(), "else this shows nothing");
-    assert_eq!(status(dir)["system"], "hifs");
+    let answer = status(dir);
+    assert_eq!(answer["system"], "hifs");
+    assert!(listed().0.iter().any(|status| status["pid"] == answer["pid"]));
     expect(0, &["sync", text(dir)]);
     expect(0, &["umount", text(dir)]);
 }

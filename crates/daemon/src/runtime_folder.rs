@@ -29,16 +29,16 @@ fn folders_of(uid: u32) -> [PathBuf; 2] {
     [in_memory, PathBuf::from(format!("/tmp/tacita-{uid}"))]
 }
 
-/// Where a daemon's files can be: with its owner, with whoever asks, or with root.
+/// Where a daemon's files can be: with its owners, with whoever asks, or with root.
 /// Folders that their user has not made are not looked at.
-pub(crate) fn folders_of_all(owner: Option<u32>) -> Vec<PathBuf> {
-    folders_below(Path::new("/"), owner)
+pub(crate) fn folders_of_all(owners: &[u32]) -> Vec<PathBuf> {
+    folders_below(Path::new("/"), owners)
 }
 
 /// The same in another view of the file system, such as `/proc/1/root`.
-pub(crate) fn folders_below(root: &Path, owner: Option<u32>) -> Vec<PathBuf> {
+pub(crate) fn folders_below(root: &Path, owners: &[u32]) -> Vec<PathBuf> {
     let mut uids = vec![geteuid().as_raw(), 0];
-    uids.extend(owner);
+    uids.extend(owners);
     uids.sort_unstable();
     uids.dedup();
     let folders = uids.iter().flat_map(|uid| folders_of(*uid).map(|folder| (*uid, folder)));
@@ -46,6 +46,15 @@ pub(crate) fn folders_below(root: &Path, owner: Option<u32>) -> Vec<PathBuf> {
         (uid, root.join(folder.strip_prefix("/").expect("all of them are absolute")))
     });
     folders.filter(|(uid, folder)| is_private(folder, *uid)).map(|(_, folder)| folder).collect()
+}
+
+/// The users who may have daemons, as far as it can be seen from the names of folders.
+pub(crate) fn users() -> Vec<u32> {
+    let names = |folder| fs::read_dir(folder).into_iter().flatten().flatten();
+    let text = |entry: fs::DirEntry| entry.file_name().into_string().ok();
+    let in_memory = names("/run/user").filter_map(text).filter_map(|name| name.parse().ok());
+    let others = names("/tmp").filter_map(text);
+    in_memory.chain(others.filter_map(|name| name.strip_prefix("tacita-")?.parse().ok())).collect()
 }
 
 fn is_private(folder: &Path, uid: u32) -> bool {

@@ -173,7 +173,7 @@ impl Watch {
     /// [`Kind::Io`].
     pub fn open(dir: &Path, owner: Option<u32>) -> Result<Option<Self>> {
         let name = file_name(dir);
-        for folder in folders_of_all(owner) {
+        for folder in folders_of_all(owner.as_slice()) {
             if let Some(watch) = Self::of(folder.join(&name))? {
                 return Ok(Some(watch));
             }

@@ -48,6 +48,7 @@ ask_in_vain info public
 ask doctor -- folder
 run hifs mount image mnt
 ask status -- mnt
+ask status --
 ask_in_vain hifs check image
 run umount mnt
 cp packed damaged

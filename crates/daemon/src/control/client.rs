@@ -21,7 +21,7 @@ use super::paths::path_of_json;
 use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::{record_of, socket_name};
-use crate::runtime_folder::{folders_below, folders_of_all};
+use crate::runtime_folder::{folders_below, folders_of_all, users};
 use crate::voice::shown_name;
 use crate::{Error, Failure, Kind, Mount, Result, Watch, exit, mounts};
 
@@ -84,6 +84,12 @@ impl Client {
         })
     }
 
+    /// All daemons that this user may ask, each once: for root those of all users.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let users = if geteuid().is_root() { users() } else { Vec::new() };
+        sockets_of_all(&users).into_iter().filter_map(|socket| Self::connect(&socket).ok())
+    }
+
     /// The daemon that serves at that folder or socket, if it is this user's, without a look at the
     /// folder.
     pub fn serving_at(target: &Path) -> Option<Self> {
@@ -92,7 +98,8 @@ impl Client {
 
     fn by_name(full: &Path, owner: Option<u32>) -> Option<Self> {
         let name = socket_name(full);
-        let mut sockets = folders_of_all(owner).into_iter().map(|folder| folder.join(&name));
+        let mut sockets =
+            folders_of_all(owner.as_slice()).into_iter().map(|folder| folder.join(&name));
         sockets.find_map(|socket| Self::connect(&socket).ok())
     }
 
@@ -134,6 +141,11 @@ impl Client {
         let pid = Peer::of(&stream)?.pid;
         let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { stream, daemon, pid, socket })
+    }
+
+    /// The number of its process, where that can be seen.
+    pub fn process(&self) -> Option<i32> {
+        self.pid.map(Pid::as_raw_pid)
     }
 
     /// That it cannot answer, if it has been stopped by a signal: [`exit::BUSY`].
@@ -340,14 +352,7 @@ impl Wanted {
     /// Asks all daemons that can be reached what they serve, each once. Those that have been stopped
     /// cannot say, but what they have open can be seen.
     fn find(&self, owner: Option<u32>) -> Option<Client> {
-        let mut seen = HashSet::new();
-        let mut is_new = |socket: &Path| {
-            fs::metadata(socket).is_ok_and(|found| seen.insert((found.dev(), found.ino())))
-        };
-        let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owner));
-        let folders = folders_of_all(owner).into_iter().chain(elsewhere);
-        let sockets = folders.flat_map(|folder| sockets_in(&folder));
-        sockets.filter(|socket| is_new(socket)).find_map(|socket| {
+        sockets_of_all(owner.as_slice()).into_iter().find_map(|socket| {
             let client = Client::connect(&socket).ok()?;
             if client.stopped().is_some() {
                 return client
@@ -391,6 +396,17 @@ fn mounted_by(dir: &Path) -> Option<u32> {
 fn mounter(mount: &Mount) -> Option<u32> {
     let mut options = mount.options_of_all.split(',');
     options.find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
+}
+
+/// Where daemons that can be reached are asked, each once, in this view of the file system first.
+fn sockets_of_all(owners: &[u32]) -> Vec<PathBuf> {
+    let mut seen = HashSet::new();
+    let mut is_new = |socket: &PathBuf| {
+        fs::metadata(socket).is_ok_and(|found| seen.insert((found.dev(), found.ino())))
+    };
+    let elsewhere = other_views().into_iter().flat_map(|root| folders_below(&root, owners));
+    let folders = folders_of_all(owners).into_iter().chain(elsewhere);
+    folders.flat_map(|folder| sockets_in(&folder)).filter(|socket| is_new(socket)).collect()
 }
 
 fn sockets_in(folder: &Path) -> Vec<PathBuf> {
