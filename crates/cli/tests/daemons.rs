@@ -564,8 +564,8 @@ fn a_daemon_that_was_stopped_is_told() {
 
 /// Who is told that a mount is ready has one: what its threads need and cannot have is told at once.
 #[test]
-fn a_mount_that_lacks_descriptors_is_refused() {
-    let test = "a_mount_that_lacks_descriptors_is_refused";
+fn a_mount_that_lacks_memory_or_descriptors_is_refused() {
+    let test = "a_mount_that_lacks_memory_or_descriptors_is_refused";
     let Some(bench) = Bench::new(test) else { return };
     let at = |name: &str| text(&bench.files.path().join(name)).to_owned();
     let (image, volume, password) = (at("image"), at("volume"), at("password"));
@@ -581,8 +581,14 @@ fn a_mount_that_lacks_descriptors_is_refused() {
     let dnefs = [&["dnefs", "mount", &volume, dir][..], &with].concat();
     let descriptors =
         (4..=20).flat_map(|count| [&hifs, &dnefs, &purge].map(|mount| (mount, 'n', count)));
+    // In KiB: from where the program is loaded and little more.
+    let memory = (64_000..=512_000)
+        .step_by(12_000)
+        .flat_map(|space| [&hifs, &purge].map(|mount| (mount, 'v', space)));
+    let file = bench.guard.path().join("file");
+    let content = vec![7; 1 << 20];
     let (mut refused, mut ready) = (Vec::new(), Vec::new());
-    for (mount, limit, value) in descriptors {
+    for (mount, limit, value) in descriptors.chain(memory) {
         let script = format!("ulimit -{limit} {value}; exec \"$0\" \"$@\"");
         let mut limited = Command::new("sh");
         limited.args(["-c", &script, env!("CARGO_BIN_EXE_tacita")]).args(mount);
@@ -590,6 +596,12 @@ fn a_mount_that_lacks_descriptors_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let which = format!("{} with `ulimit -{limit} {value}`: {said}", mount[0]);
         if output.status.success() {
+            if limit == 'v' {
+                fs::write(&file, &content).expect(&which);
+                expect(0, &["sync", dir]);
+                assert!(fs::read(&file).expect(&which) == content, "{which}");
+                fs::remove_file(&file).expect(&which);
+            }
             assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "{which}");
             expect(0, &["umount", dir]);
             ready.push((mount[0], limit));
@@ -603,5 +615,9 @@ fn a_mount_that_lacks_descriptors_is_refused() {
     }
     for seen in [("hifs", 'n'), ("dnefs", 'n'), ("purge", 'n')] {
         assert!(refused.contains(&seen) && ready.contains(&seen), "{seen:?}");
+    }
+    // How much memory a mount takes is the machine's to say: the number of its processors.
+    for seen in [("hifs", 'v'), ("purge", 'v')] {
+        assert!(refused.contains(&seen), "{seen:?}");
     }
 }

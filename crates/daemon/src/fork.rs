@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::{Error, Failure, Kind, Result, exit, voice};
+use crate::{Error, Failure, Kind, Result, exit, heap, voice};
 
 /// What the child sends when it serves.
 const SERVING: &[u8] = b"serving";
@@ -75,6 +75,7 @@ pub fn serve<S>(
     start: impl FnOnce() -> std::result::Result<S, Failure>,
     run: impl FnOnce(S) -> std::result::Result<(), Failure>,
 ) -> std::result::Result<(), Failure> {
+    heap::make_ready()?;
     if foreground {
         return run(start()?);
     }

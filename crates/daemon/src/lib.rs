@@ -12,6 +12,7 @@ pub mod control;
 mod error;
 mod failure;
 mod fork;
+mod heap;
 mod interrupts;
 mod kernel_table;
 mod runtime_folder;
