@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 
 use crate::{Error, Failure, Kind, Result, exit, heap, voice};
 
@@ -22,7 +23,8 @@ pub enum Daemonised {
     Child(Reporter),
 }
 
-/// Tells the parent how it went. Dropped without a word it reports a failure.
+/// Tells the parent how it went. Of one that is dropped without a word the parent reports a failure when the
+/// process has ended.
 #[derive(Debug)]
 pub struct Reporter {
     pipe: File,
@@ -126,12 +128,13 @@ pub fn daemonise() -> Result<Daemonised> {
     match child {
         0 => {
             drop(reader);
-            rustix::process::setsid().map_err(|e| cannot(e.into()))?;
+            setsid().map_err(|e| cannot(e.into()))?;
             Ok(Daemonised::Child(Reporter { pipe: File::from(writer), inherited }))
         }
         pid if pid > 0 => {
             drop(writer);
-            Ok(Daemonised::Parent(listen(File::from(reader))))
+            let child = Pid::from_raw(pid).expect("it is above zero");
+            Ok(Daemonised::Parent(listen(File::from(reader), child)))
         }
         _ => Err(cannot(io::Error::last_os_error())),
     }
@@ -181,7 +184,7 @@ impl Inherited {
     }
 }
 
-fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
+fn listen(mut pipe: File, child: Pid) -> std::result::Result<(), Failure> {
     let mut message = Vec::new();
     let heard = pipe.read_to_end(&mut message);
     if message == SERVING {
@@ -193,11 +196,55 @@ fn listen(mut pipe: File) -> std::result::Result<(), Failure> {
             Ok(_) => "the process in the background ended before it was ready".to_owned(),
             Err(e) => format!("the process in the background does not answer: {e}"),
         };
+        if heap::is_limited() && has_aborted(child) {
+            return Failure::no_memory(format!("{text}: out of memory"));
+        }
         Failure::new(exit::DEVICE, text)
             .with_remedy("the system's log may say more; `--foreground` shows what it says itself")
     }))
 }
 
+/// Whether a process that has let go of its pipe ends by SIGABRT, as who asks for memory and gets none does.
+fn has_aborted(child: Pid) -> bool {
+    let ended = waitpid(Some(child), WaitOptions::empty());
+    let signal = ended.ok().flatten().and_then(|(_, status)| status.terminating_signal());
+    signal == Some(libc::SIGABRT)
+}
+
 fn cannot(e: io::Error) -> Error {
     Error::from_io("cannot go into the background", e)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[test]
+    fn of_one_that_aborts_where_addresses_are_limited_memory_is_named() {
+        let now = getrlimit(Resource::As);
+        // More than there is to be had.
+        let limit = Rlimit { current: now.current.or(Some(1 << 46)), ..now };
+        setrlimit(Resource::As, limit).unwrap();
+        let told = |end: &str| {
+            let mut child = Command::new("sh");
+            child.args(["-c", &format!("ulimit -c 0; {end}")]).stdout(Stdio::piped());
+            let mut child = child.spawn().unwrap();
+            let pipe = OwnedFd::from(child.stdout.take().unwrap());
+            let failure = listen(File::from(pipe), Pid::from_child(&child)).unwrap_err();
+            // It has been waited for.
+            assert!(child.wait().is_err());
+            failure
+        };
+        let aborted = told("kill -ABRT $$");
+        assert_eq!(aborted.code, exit::NOT_HERE);
+        assert!(aborted.remedy.unwrap().contains("`ulimit -v`"));
+        for end in ["exit 3", "kill -KILL $$"] {
+            assert_eq!(told(end).code, exit::DEVICE, "{end}");
+        }
+    }
 }
