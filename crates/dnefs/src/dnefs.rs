@@ -18,7 +18,7 @@ use crate::faults::{Fault, planted};
 use crate::format::unlock;
 use crate::inodes::{Inodes, missing, time_of};
 use crate::load::{self, Loaded};
-use crate::purger::Policy;
+use crate::policy::Policy;
 use crate::store::Store;
 
 /// What the master key is used for besides sealing keys: the hash of names.

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tacita_clock::{Cancellation, Clock};
+use tacita_clock::{Clock, Event, Worker};
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::Operation;
 use tacita_secret::Key;
@@ -503,10 +502,7 @@ impl Usage {
 
 /// Threads that look whose turn it is, and free what has no name any more, until this is dropped.
 #[derive(Debug)]
-pub struct Background {
-    cancelled: Arc<Cancellation>,
-    threads: Vec<JoinHandle<()>>,
-}
+pub struct Background(#[expect(dead_code, reason = "held until dropped")] Vec<Worker>);
 
 /// How often it is looked whether anything is to be freed.
 const REAP_EVERY: Duration = Duration::from_secs(1);
@@ -517,43 +513,27 @@ impl Background {
     /// # Errors
     /// As the system has them.
     pub fn start(fs: &PrivateFs) -> std::io::Result<Self> {
-        let cancelled = Arc::new(Cancellation::default());
-        let mut threads = Vec::new();
-        let mut start = |name: &str, every: Duration, work: fn(&Core) -> Result<()>| {
-            let (core, cancelled) = (Arc::clone(&fs.core), Arc::clone(&cancelled));
-            let work = move || {
-                let mut told = false;
-                while !core.clock.wait_or(&cancelled, every) {
-                    match work(&core) {
-                        Ok(()) => told = false,
-                        // Once, until it is better.
-                        Err(e) if !told => {
-                            log::error!("{e}");
-                            told = true;
-                        }
-                        Err(_) => {}
-                    }
+        let start = |name: &str, every: Duration, work: fn(&Core) -> Result<()>| {
+            let core = Arc::clone(&fs.core);
+            let mut told = false;
+            let work = move || match work(&core) {
+                Ok(()) => told = false,
+                // Once, until it is better.
+                Err(e) if !told => {
+                    log::error!("{e}");
+                    told = true;
                 }
+                Err(_) => {}
             };
-            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
-            Ok::<(), std::io::Error>(())
+            Worker::start(name, Arc::clone(&fs.core.clock), Event::default(), Some(every), work)
         };
+        let mut workers = Vec::new();
         if fs.core.options.shared {
-            start("pfs-turn", fs.core.options.poll, Core::tick)?;
+            workers.push(start("pfs-turn", fs.core.options.poll, Core::tick)?);
         }
         if fs.core.options.frees_by_itself {
-            start("pfs-reap", REAP_EVERY, Core::reap_if_any)?;
+            workers.push(start("pfs-reap", REAP_EVERY, Core::reap_if_any)?);
         }
-        Ok(Self { cancelled, threads })
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.cancelled.cancel();
-        for thread in self.threads.drain(..) {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+        Ok(Self(workers))
     }
 }

@@ -11,7 +11,6 @@
 mod adapter;
 mod answers;
 mod backing;
-mod beside;
 mod changes;
 mod convert;
 mod entries;

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use rustix::process::{getgid, getuid};
 use serde_json::{Value, json};
-use tacita_clock::System;
+use tacita_clock::{System, Worker};
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_dnefs::{
-    Dnefs, Kind, Policy, Protection, PurgeScope, Purger, make_ephemeral, read_superblock,
-};
+use tacita_dnefs::{Dnefs, Kind, Policy, Protection, PurgeScope, make_ephemeral, read_superblock};
 use tacita_flash::Volume;
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, can_mount, mount};
@@ -32,7 +30,7 @@ struct Serving {
     posix: Arc<Posix<Dnefs>>,
     mount: Mount,
     /// None where nothing is written.
-    purger: Option<Purger>,
+    purger: Option<Worker>,
     _control: Control,
 }
 
@@ -191,9 +189,10 @@ fn start(command: &Command) -> Outcome<Serving> {
         source: path.canonicalize().ok(),
     };
     let weak = Arc::downgrade(&posix);
-    let purger = (!read_only).then(|| {
-        Purger::start(Arc::new(System), policy, due, move || purge_by_policy(&weak, scope))
-    });
+    let purge = move || purge_by_policy(&weak, scope);
+    let purger = (!read_only)
+        .then(|| Worker::start("dnefs-purge", Arc::new(System), due, policy.every, purge))
+        .transpose()?;
     let control = Control::start(identity, service)?;
     Ok(Serving { posix, mount: mounted, purger, _control: control })
 }

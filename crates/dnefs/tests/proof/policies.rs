@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, UNIX_EPOCH};
 
-use tacita_clock::{Clock, Simulated, System};
-use tacita_dnefs::{Dnefs, Policy, PurgeScope, Purger, Receipt};
+use tacita_clock::{Clock, Simulated, System, Worker};
+use tacita_dnefs::{Dnefs, Policy, PurgeScope, Receipt};
 use tacita_vfs::{FileSystem, NodeId, Stamps};
 
 use crate::deletion::make;
@@ -14,19 +14,20 @@ use crate::volumes::{fresh, open};
 /// Longer than any purge takes on any machine.
 const LONG: Duration = Duration::from_mins(2);
 
-fn start(clock: Arc<dyn Clock>, policy: Policy) -> (Arc<Dnefs>, NodeId, Purger, Receiver<Receipt>) {
+fn start(clock: Arc<dyn Clock>, policy: Policy) -> (Arc<Dnefs>, NodeId, Worker, Receiver<Receipt>) {
     let chip = fresh(200, 0);
     let fs = Arc::new(open(&chip));
     let node = make(&fs, "file", &[1; 4096]);
     fs.purge(PurgeScope::Deleted).unwrap();
     let (sender, receiver) = channel();
     let of = Arc::clone(&fs);
-    let purger = Purger::start(clock, policy, fs.due_by(&policy), move || {
+    let purge = move || {
         if of.keys_waiting() > 0 {
             sender.send(of.purge(PurgeScope::Deleted).unwrap()).unwrap();
         }
-    });
-    (fs, node, purger, receiver)
+    };
+    let purger = Worker::start("purge", clock, fs.due_by(&policy), policy.every, purge);
+    (fs, node, purger.unwrap(), receiver)
 }
 
 fn overwrite(fs: &Dnefs, node: NodeId, times: u32) {

@@ -10,18 +10,17 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::mount::mount_remount;
-use tacita_clock::{Clock, System};
+use tacita_clock::{Clock, System, Worker};
 use tacita_daemon::{Failure, Heeding, Interrupts, ServingLock, exit, remedy_for, with_causes};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
-use super::beside::Beside;
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
 use super::mount_table::{
     detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy, unmount_patiently,
 };
 use super::session_threads::{await_all, can_be_had};
-use super::sync_timer::{Schedule, SyncTimer};
+use super::sync_timer::{self, Schedule};
 use crate::{Error, FileSystem, Kind, Posix, Result};
 
 /// The device that FUSE speaks through.
@@ -40,8 +39,8 @@ pub struct Mount {
     session: Option<BackgroundSession>,
     outcome: Arc<Outcome>,
     invalidator: Arc<Invalidator>,
-    timer: Option<SyncTimer>,
-    beside: Option<Beside>,
+    timer: Option<Worker>,
+    beside: Option<Worker>,
     heeding: Option<Heeding>,
     lock: Option<ServingLock>,
 }
@@ -90,11 +89,11 @@ pub fn mount<F: FileSystem>(
     let timer = if schedule.is_never() {
         None
     } else {
-        Some(SyncTimer::start(Arc::clone(&fs), schedule).map_err(cannot)?)
+        Some(sync_timer::start(Arc::clone(&fs), schedule).map_err(cannot)?)
     };
     let beside = fs.file_system().left_to_do().map(|left| {
         let clock = Arc::clone(fs.clock());
-        Beside::start(left, clock, move || fs.file_system().catch_up())
+        Worker::start("tacita-beside", clock, left, None, move || fs.file_system().catch_up())
     });
     let beside = beside.transpose().map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;

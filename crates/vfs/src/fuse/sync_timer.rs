@@ -1,19 +1,12 @@
 //! Puts everything on the medium from time to time, and when programs have been quiet.
 
+use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tacita_clock::{Cancellation, Clock};
+use tacita_clock::{Clock, Event, Worker};
 
 use crate::{FileSystem, Posix};
-
-/// A thread that syncs until dropped.
-#[derive(Debug)]
-pub(super) struct SyncTimer {
-    stop: Cancellation,
-    thread: Option<JoinHandle<()>>,
-}
 
 /// When it syncs.
 #[derive(Debug, Clone, Copy)]
@@ -39,51 +32,36 @@ impl Schedule {
     }
 }
 
-impl SyncTimer {
-    pub(super) fn start<F: FileSystem>(
-        posix: Arc<Posix<F>>,
-        schedule: Schedule,
-    ) -> std::io::Result<Self> {
-        let stop = Cancellation::default();
-        let stopped = stop.clone();
-        let thread =
-            std::thread::Builder::new().name("tacita-sync".to_owned()).spawn(move || {
-                let sync = || {
-                    // Not lost: the final sync meets the same failure and reports it.
-                    if let Err(e) = posix.sync() {
-                        log::error!("not everything is on the medium: {}", e.kind());
-                    }
-                };
-                run(&**posix.clock(), &stopped, schedule, &|| posix.changes(), &sync);
-            })?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
+/// A thread that syncs when it is due, until dropped.
+///
+/// # Errors
+/// There is none to be had.
+pub(super) fn start<F: FileSystem>(posix: Arc<Posix<F>>, schedule: Schedule) -> io::Result<Worker> {
+    let (clock, changing) = (Arc::clone(posix.clock()), Arc::clone(&posix));
+    let sync = move || {
+        // Not lost: the final sync meets the same failure and reports it.
+        if let Err(e) = posix.sync() {
+            log::error!("not everything is on the medium: {}", e.kind());
+        }
+    };
+    sync_when_due(clock, schedule, move || changing.changes(), sync)
 }
 
-/// Syncs when it is due, until stopped.
-fn run(
-    clock: &dyn Clock,
-    stopped: &Cancellation,
+/// Calls `sync` when it is due by what `changes` says.
+fn sync_when_due(
+    clock: Arc<dyn Clock>,
     schedule: Schedule,
-    changes: &dyn Fn() -> u64,
-    sync: &dyn Fn(),
-) {
+    changes: impl Fn() -> u64 + Send + 'static,
+    sync: impl Fn() + Send + 'static,
+) -> io::Result<Worker> {
     let mut due = Due::new(schedule, clock.monotonic());
-    while !clock.wait_or(stopped, schedule.step()) {
-        if due.now(changes(), clock.monotonic()) {
+    let time = Arc::clone(&clock);
+    let look = move || {
+        if due.now(changes(), time.monotonic()) {
             sync();
         }
-    }
-}
-
-impl Drop for SyncTimer {
-    fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
-    }
+    };
+    Worker::start("tacita-sync", clock, Event::default(), Some(schedule.step()), look)
 }
 
 /// Says when a sync is due.
@@ -120,8 +98,8 @@ impl Due {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::channel;
     use std::time::SystemTime;
 
     use tacita_clock::Simulated;
@@ -132,22 +110,20 @@ mod tests {
     fn syncs_when_it_is_due() {
         let schedule =
             Schedule { interval: Duration::from_secs(5), quiet: Some(Duration::from_millis(500)) };
-        let (clock, stop) = (Simulated::at(SystemTime::UNIX_EPOCH), Cancellation::default());
-        let (changes, synced) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let sync = || synced.lock().unwrap().push(clock.monotonic().as_millis());
-                run(&clock, &stop, schedule, &|| changes.load(Ordering::SeqCst), &sync);
-            });
-            let pass = |ms| clock.advance_among(1, Duration::from_millis(ms));
-            pass(1000);
-            changes.store(1, Ordering::SeqCst);
-            // Seen at 1250, quiet until 1750; then every five seconds.
-            pass(10_800);
-            clock.await_waiters(1);
-            stop.cancel();
-        });
-        assert_eq!(synced.into_inner().unwrap(), [1750, 6750, 11_750]);
+        let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+        let (changes, (tell, synced)) = (Arc::new(AtomicU64::new(0)), channel());
+        let (seen, time) = (Arc::clone(&changes), Arc::clone(&clock));
+        let sync = move || tell.send(time.monotonic().as_millis()).unwrap();
+        let see = move || seen.load(Ordering::SeqCst);
+        let timer = sync_when_due(clock.clone(), schedule, see, sync).unwrap();
+        let pass = |ms| clock.advance_among(1, Duration::from_millis(ms));
+        pass(1000);
+        changes.store(1, Ordering::SeqCst);
+        // Seen at 1250, quiet until 1750; then every five seconds.
+        pass(10_800);
+        clock.await_waiters(1);
+        drop(timer);
+        assert_eq!(synced.iter().collect::<Vec<_>>(), [1750, 6750, 11_750]);
     }
 
     #[test]
