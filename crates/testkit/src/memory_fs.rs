@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use tacita_clock::{Clock, System};
+use tacita_clock::{Clock, Event, System};
 use tacita_vfs::{
     Attr, Change, Cookie, Entry, Error, Exchange, FileSystem, FileType, FsStats, Kind, Link,
     NewNode, NodeId, Opened, Reserve, Result, Seek, Stamps, Target, Timestamp, XattrMode,
@@ -52,6 +52,8 @@ pub struct MemoryFs {
     sync_ms: AtomicU64,
     read_count: AtomicU64,
     backing: Mutex<Option<Arc<File>>>,
+    left: Event,
+    caught_up: Event,
 }
 
 const ROOT: NodeId = NodeId(1);
@@ -81,6 +83,8 @@ impl MemoryFs {
             sync_ms: AtomicU64::new(0),
             read_count: AtomicU64::new(0),
             backing: Mutex::new(None),
+            left: Event::default(),
+            caught_up: Event::default(),
         }
     }
 
@@ -97,6 +101,16 @@ impl MemoryFs {
     /// Lets every file that is opened from now on be read and written in a lower file instead.
     pub fn set_backing(&self, file: Option<Arc<File>>) {
         *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    /// Leaves something to do that no request waits for.
+    pub fn leave_something(&self) {
+        self.left.notify();
+    }
+
+    /// What happens whenever that has been done.
+    pub const fn caught_up(&self) -> &Event {
+        &self.caught_up
     }
 
     /// How often content was read: a cache above answers without.
@@ -447,5 +461,13 @@ impl FileSystem for MemoryFs {
             return Err(Error::new(Kind::Io, "told to fail"));
         }
         Ok(())
+    }
+
+    fn left_to_do(&self) -> Option<Event> {
+        Some(self.left.clone())
+    }
+
+    fn catch_up(&self) {
+        self.caught_up.notify();
     }
 }

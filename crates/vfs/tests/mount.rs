@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use tacita_clock::System;
+use tacita_clock::{Clock, System};
 use tacita_testkit::{InoScheme, MemoryFs, MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::posix::Caller;
@@ -644,4 +644,16 @@ fn many_threads_at_once() {
     check_numbers(m.guard.path());
     fs::remove_dir_all(m.guard.path()).unwrap_err();
     m.await_node_count(1);
+}
+
+#[test]
+fn what_no_request_waits_for_is_done_beside_them() {
+    let Some(m) = Mounted::plain("what_no_request_waits_for_is_done_beside_them") else {
+        return;
+    };
+    let fs = m.posix.file_system();
+    for times in 0..3 {
+        fs.leave_something();
+        assert!(System.wait_event(fs.caught_up(), times, TIME_MAX / 2), "{times}");
+    }
 }
