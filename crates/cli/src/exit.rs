@@ -64,8 +64,9 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
         tacita_vfs::Kind::NotPermitted => {
             failure.with_remedy("the user who has mounted it, and root, may do this")
         }
-        tacita_vfs::Kind::NotFound => failure
-            .with_remedy("check the path: `tacita status` lists what is mounted"),
+        tacita_vfs::Kind::NotFound => {
+            failure.with_remedy("check the path: `tacita status` lists what is mounted")
+        }
         tacita_vfs::Kind::Busy => failure.with_remedy(
             "end the programs that use it (`fuser -vm DIR` names them), and do it again",
         ),

@@ -89,17 +89,22 @@ impl OpenPlace {
     /// Opens a place that nobody serves meanwhile. If it fails, nothing has been made there.
     ///
     /// # Errors
-    /// [`Kind::Storage`], [`Kind::Parameters`].
+    /// [`Kind::Storage`], [`Kind::Parameters`]; [`Kind::Busy`] while somebody else makes a store there.
     pub fn open(place: &Place) -> Result<Self> {
         let runtime = runtime()?;
-        let beginning = match place {
+        let mut beginning = match place {
             Place::Folder(folder) => Some(Beginning::of(folder)),
             Place::Redis(..) | Place::S3(_) | Place::Memory => None,
         };
-        let opened =
-            runtime.block_on(async { Server::open(place.open().await?, Limits::default()).await });
+        let opened = runtime.block_on(async {
+            let store = place.open().await?;
+            beginning.as_mut().map_or(Ok(()), Beginning::alone)?;
+            Server::open(store, Limits::default()).await
+        });
         match opened {
             Ok(server) => Ok(Self { server, runtime, beginning }),
+            // It is the folder of whoever makes a store there.
+            Err(error) if error.kind() == Kind::Busy => Err(error),
             Err(error) => {
                 beginning.as_ref().map(Beginning::take_back);
                 Err(error)

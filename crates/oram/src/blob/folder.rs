@@ -291,6 +291,8 @@ pub(crate) struct Beginning {
     folder: PathBuf,
     /// What is not there, of it and the folders above, the deepest first.
     missing: Vec<PathBuf>,
+    /// The folder itself, locked.
+    alone: Option<File>,
 }
 
 impl Beginning {
@@ -298,7 +300,29 @@ impl Beginning {
     pub(crate) fn of(folder: &Path) -> Self {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let missing = folder.ancestors().take_while(|above| !above.exists());
-        Self { missing: missing.map(Path::to_owned).collect(), folder }
+        Self { missing: missing.map(Path::to_owned).collect(), folder, alone: None }
+    }
+
+    /// From now on nobody else begins a store there, who could lose by what is taken back.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if somebody has begun one; [`Kind::Storage`].
+    pub(crate) fn alone(&mut self) -> Result<()> {
+        let lock = |folder: &File| flock(folder, FlockOperation::NonBlockingLockExclusive);
+        let locked = File::open(&self.folder).and_then(|folder| {
+            lock(&folder)?;
+            Ok(folder)
+        });
+        self.alone = Some(locked.map_err(|e| {
+            let folder = self.folder.display();
+            match e.kind() {
+                io::ErrorKind::WouldBlock => {
+                    Error::new(Kind::Busy, format!("{folder}: a store is being made there"))
+                }
+                _ => Error::of_storage(format_args!("lock {folder}"), e),
+            }
+        })?);
+        Ok(())
     }
 
     /// Takes back what has been begun there, unless it has become a store; whether it has not. Folders
@@ -311,7 +335,7 @@ impl Beginning {
             return false;
         }
         let served = store.serve_alone();
-        if served.is_err_and(|e| e.kind() == Kind::Busy) {
+        if served.as_ref().is_err_and(|e| e.kind() == Kind::Busy) {
             // It is the folder of whoever serves it.
             return true;
         }
@@ -416,8 +440,10 @@ mod tests {
         let names = || fs::read_dir(above.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let first = Object::Manifest { period: 0 };
         for folder in [above.path(), &folder] {
-            let beginning = Beginning::of(folder);
+            let (mut beginning, mut other) = (Beginning::of(folder), Beginning::of(folder));
             let store = FolderStore::open(folder).unwrap();
+            beginning.alone().unwrap();
+            assert_eq!(other.alone().unwrap_err().kind(), Kind::Busy);
             store.put_if_absent(first, Bytes::from_static(b"first")).await.unwrap();
             assert!(beginning.take_back());
             assert_eq!(names().collect::<Vec<_>>(), ["strange"]);
