@@ -52,6 +52,16 @@ pub(crate) struct Source<'a> {
     pub(crate) in_flight: &'a InFlight,
 }
 
+/// A bucket whose blocks are written, as it was found: looked up once for all of them.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) bucket: u32,
+    /// The base holds it for the file.
+    in_base: bool,
+    /// Some of its blocks wait.
+    waits: bool,
+}
+
 /// Content of a file or symbolic link.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
@@ -280,21 +290,34 @@ impl Content {
         (run, Some(tacita_block::BlockNo(start)))
     }
 
-    /// Puts a block into the waiting ones. Returns what the next commit may have to write more: with
-    /// the first block that changes in a stored bucket the whole of it, for it may move.
-    pub(crate) fn set_block(&mut self, source: Source<'_>, block: u64, content: Pending) -> Growth {
-        let per_bucket = u64::from(source.geometry.bucket_blocks);
-        let bucket = to_bucket(block / per_bucket);
-        let first = block - block % per_bucket;
+    /// A bucket of which blocks are to be written.
+    pub(crate) fn find(&self, source: Source<'_>, bucket: u32) -> Found {
+        let in_base = self.in_base(source.engine, bucket);
+        Found {
+            bucket,
+            in_base,
+            waits: self.pending_blocks(source.geometry, bucket).next().is_some(),
+        }
+    }
+
+    /// Puts a block of a bucket into the waiting ones. Returns what the next commit may have to write
+    /// more: with the first block that changes in a stored bucket the whole of it, for it may move.
+    pub(crate) fn set_block(
+        &mut self,
+        source: Source<'_>,
+        found: &mut Found,
+        block: u64,
+        content: Pending,
+    ) -> Growth {
         let is_held = content.is_some();
-        if self.in_base(source.engine, bucket) {
-            let untouched = self.overlay().range(first..first + per_bucket).next().is_none();
+        let waits = std::mem::replace(&mut found.waits, true);
+        if found.in_base {
             let before = self.waiting_mut().overlay.insert(block, content).flatten();
             let held = u64::from(is_held && before.is_none());
-            let blocks = if untouched { per_bucket } else { 0 };
+            let blocks = if waits { 0 } else { source.geometry.bucket_blocks.into() };
             return Growth { blocks, sectors: blocks * SECTORS, held };
         }
-        if is_held && !self.waits(source.geometry, bucket) {
+        if is_held && !self.waits(source.geometry, found.bucket) {
             self.buckets += 1;
         }
         let len = |pending: &Pending| pending.as_ref().map_or(0, |block| sectors(block));
@@ -307,19 +330,16 @@ impl Content {
     /// Writes a piece of a block that waits; `None` if it does not.
     pub(crate) fn change_block(
         &mut self,
-        source: Source<'_>,
+        found: &Found,
         block: u64,
         within: usize,
         piece: &[u8],
     ) -> Option<Growth> {
-        self.overlay().get(&block)?.as_ref()?;
-        let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
-        let stored = self.in_base(source.engine, bucket);
         let pending =
             Arc::make_mut(self.waiting.as_deref_mut()?.overlay.get_mut(&block)?.as_mut()?);
         let before = sectors(pending);
         pending[within..within + piece.len()].copy_from_slice(piece);
-        let sectors = if stored { 0 } else { sectors(pending).saturating_sub(before) };
+        let sectors = if found.in_base { 0 } else { sectors(pending).saturating_sub(before) };
         Some(Growth { sectors, ..Growth::default() })
     }
 
@@ -337,7 +357,8 @@ impl Content {
         if !self.overlay().contains_key(&0) {
             let mut block = [0; BLOCK_LEN];
             block[..inline.len()].copy_from_slice(&inline);
-            self.set_block(source, 0, Some(Arc::new(block)));
+            let mut first = self.find(source, 0);
+            self.set_block(source, &mut first, 0, Some(Arc::new(block)));
         }
     }
 

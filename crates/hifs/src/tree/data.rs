@@ -8,7 +8,7 @@ use tacita_vfs::{Error, Kind, NodeId, Result, Seek};
 
 use super::walks::AHEAD_LEN;
 use super::{Name, Node, State};
-use crate::content::{Block, Content, Growth, Source, to_bucket};
+use crate::content::{Block, Content, Found, Growth, Source, to_bucket};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table};
 use crate::journal::SECTORS;
@@ -103,13 +103,18 @@ impl State {
         self.resize(id, size)?;
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);
+        let per_bucket = u64::from(source.geometry.bucket_blocks);
         let mut at = offset;
+        let mut found = content.find(source, to_bucket(at / BLOCK / per_bucket));
         let mut done = Ok(());
         while at < end && done.is_ok() {
             let block = at / BLOCK;
+            if to_bucket(block / per_bucket) != found.bucket {
+                found = content.find(source, to_bucket(block / per_bucket));
+            }
             let stop = ((block + 1) * BLOCK).min(end);
             let piece = &data[index(at - offset)..index(stop - offset)];
-            let written = write_block(content, source, block, index(at % BLOCK), piece);
+            let written = write_block(content, source, &mut found, block, index(at % BLOCK), piece);
             done = written.map(|more| grown += more);
             at = stop;
         }
@@ -322,19 +327,19 @@ impl State {
     }
 }
 
-/// Writes a piece of one block.
+/// Writes a piece of one block of a bucket.
 fn write_block(
     content: &mut Content,
     source: Source<'_>,
+    found: &mut Found,
     block: u64,
     within: usize,
     piece: &[u8],
 ) -> Result<Growth> {
-    if let Some(grown) = content.change_block(source, block, within, piece) {
+    if let Some(grown) = content.change_block(found, block, within, piece) {
         return Ok(grown);
     }
-    let bucket = to_bucket(block / u64::from(source.geometry.bucket_blocks));
-    if is_zero(piece) && !content.has_bucket(source, bucket) {
+    if is_zero(piece) && !content.has_bucket(source, found.bucket) {
         // Zeros into a hole: it stays one.
         return Ok(Growth::default());
     }
@@ -348,7 +353,7 @@ fn write_block(
         buffer
     };
     let pending = if is_zero(&buffer[..]) { None } else { Some(buffer) };
-    Ok(content.set_block(source, block, pending))
+    Ok(content.set_block(source, found, block, pending))
 }
 
 /// Zeroes a range that lies within one bucket.
@@ -357,23 +362,25 @@ fn zero_within_bucket(
     source: Source<'_>,
     range: Range<u64>,
 ) -> Result<Growth> {
-    let bucket_len = source.geometry.bucket_len_bytes();
-    if range.is_empty() || !content.has_bucket(source, to_bucket(range.start / bucket_len)) {
+    let bucket = to_bucket(range.start / source.geometry.bucket_len_bytes());
+    if range.is_empty() || !content.has_bucket(source, bucket) {
         return Ok(Growth::default());
     }
     if planted(Fault::SlackResidue) {
         return Ok(Growth::default());
     }
+    let mut found = content.find(source, bucket);
     let mut grown = Growth::default();
     let mut at = range.start;
     while at < range.end {
         let block = at / BLOCK;
         let stop = ((block + 1) * BLOCK).min(range.end);
         grown += if stop - at == BLOCK {
-            content.set_block(source, block, None)
+            content.set_block(source, &mut found, block, None)
         } else {
             let zeros = [0; BLOCK_LEN];
-            write_block(content, source, block, index(at % BLOCK), &zeros[..index(stop - at)])?
+            let zeros = &zeros[..index(stop - at)];
+            write_block(content, source, &mut found, block, index(at % BLOCK), zeros)?
         };
         at = stop;
     }
