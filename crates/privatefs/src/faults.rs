@@ -25,5 +25,9 @@ tacita_faults::plantable! {
         CacheKept,
         /// A mount that takes over does not look at the journal.
         ReplaySkipped,
+        /// Places of mounts that are gone stay theirs.
+        PlacesStay,
+        /// Places are taken from mounts that give signs of life.
+        LifeUnseen,
     }
 }

@@ -2,12 +2,13 @@
 
 use std::panic::catch_unwind;
 
-use tacita_privatefs::Options;
 use tacita_privatefs::faults::{Fault, plant};
+use tacita_privatefs::{Kind, Options};
 
 use crate::counts::{are_equal, of_one_class, of_one_kind, padded};
 use crate::crashes::cut_everywhere;
-use crate::turns::{NOTHING, fight, stand_still};
+use crate::turns::{NOTHING, fight, join_killed, join_living, stand_still};
+use crate::world::World;
 
 #[test]
 fn reading_ahead_to_the_end_of_a_file_shows() {
@@ -70,4 +71,18 @@ fn a_cache_that_outlives_a_turn_shows_what_was() {
     let begin = || -> Box<dyn std::any::Any> { Box::new(plant(Fault::CacheKept)) };
     assert!(catch_unwind(|| fight(0, 2, 60, &begin)).is_err());
     fight(0, 2, 20, NOTHING);
+}
+
+#[test]
+fn places_that_stay_with_the_dead_keep_others_out() {
+    let begin = || -> Box<dyn std::any::Any> { Box::new(plant(Fault::PlacesStay)) };
+    let joined = join_killed(&World::new(), &begin);
+    assert_eq!(joined.unwrap_err().kind(), Kind::Busy);
+}
+
+#[test]
+fn a_mount_that_sees_no_signs_of_life_takes_places_of_the_living() {
+    let _planted = plant(Fault::LifeUnseen);
+    let (_all, joined) = join_living(&World::new());
+    assert!(joined.is_ok());
 }

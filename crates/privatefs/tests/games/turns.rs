@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tacita_clock::Simulated;
 use tacita_privatefs::register::SLOTS;
-use tacita_privatefs::{Kind, PrivateFs};
+use tacita_privatefs::{Error, Kind, PrivateFs};
 use tacita_testkit::history::{Rng, Tree, step, tree};
 use tacita_testkit::{MemoryFs, env_number};
 use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
@@ -262,22 +262,29 @@ fn a_mount_that_stood_still_changes_nothing_when_it_goes_on() {
     assert!(stops > 8, "{stops}");
 }
 
-/// Mounts that are killed leave their places; when all are taken so, nobody is there to notice but who comes.
-#[test]
-fn killed_mounts_keep_nobody_out() {
-    let world = World::new();
+/// One more mount, where all places are those of mounts that were killed.
+pub(crate) fn join_killed(world: &World, begin: Begin<'_>) -> Result<PrivateFs, Error> {
     for seed in 0..SLOTS {
         drop(world.share(seed as u64));
     }
-    let joined = std::thread::scope(|scope| {
-        let joining = scope.spawn(|| world.try_share(100));
+    std::thread::scope(|scope| {
+        let joining = scope.spawn(|| {
+            let _begun = begin();
+            world.try_share(100)
+        });
         while !joining.is_finished() {
             world.clock.advance(Duration::from_secs(1));
             std::thread::yield_now();
         }
         joining.join().unwrap()
-    });
-    let fs = joined.unwrap();
+    })
+}
+
+/// Mounts that are killed leave their places; when all are taken so, nobody is there to notice but who comes.
+#[test]
+fn killed_mounts_keep_nobody_out() {
+    let world = World::new();
+    let fs = join_killed(&world, NOTHING).unwrap();
     let made = ticking(&[&fs], (&world.clock, Duration::ZERO), NOTHING, || {
         let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
         fs.create(fs.root(), "file".as_ref(), &new).unwrap();
@@ -291,15 +298,21 @@ fn killed_mounts_keep_nobody_out() {
     world.check("after those that were killed");
 }
 
+/// Mounts that have all places, and one more while they live.
+pub(crate) fn join_living(world: &World) -> (Vec<PrivateFs>, Result<PrivateFs, Error>) {
+    let all: Vec<PrivateFs> = (0..SLOTS).map(|seed| world.share(seed as u64).0).collect();
+    let refs: Vec<&PrivateFs> = all.iter().collect();
+    let second = Duration::from_secs(1);
+    let joined = ticking(&refs, (&world.clock, second), NOTHING, || world.try_share(100));
+    (all, joined)
+}
+
 /// As many as there can be, all alive: the next one is refused, and nobody is taken over from.
 #[test]
 fn mounts_that_live_keep_their_places() {
     let world = World::new();
-    let all: Vec<PrivateFs> = (0..SLOTS).map(|seed| world.share(seed as u64).0).collect();
-    let refs: Vec<&PrivateFs> = all.iter().collect();
-    ticking(&refs, (&world.clock, Duration::from_secs(1)), NOTHING, || {
-        assert_eq!(world.try_share(100).unwrap_err().kind(), Kind::Busy);
-    });
+    let (all, joined) = join_living(&world);
+    assert_eq!(joined.unwrap_err().kind(), Kind::Busy);
     for fs in &all {
         assert!(fs.failure().is_none());
         fs.close().unwrap();
