@@ -29,6 +29,8 @@ tacita_faults::plantable! {
         EarlyAnswer,
         /// The server answers its followers for their records at once, not in the order of the log.
         OrderLost,
+        /// The server keeps connections that say nothing.
+        SilenceKept,
         /// A store is taken from a server that is there.
         LeaseIgnored,
         /// A server goes on that could not say for too long that it is there.

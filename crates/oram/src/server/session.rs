@@ -16,6 +16,8 @@ use super::Core;
 use super::assembly::Assembly;
 use super::feed::{ConnectionId, Kept};
 use super::log::Append;
+use crate::error::Error;
+use crate::faults::{Fault, planted};
 use crate::link::Stream;
 use crate::link::frames::{read_body, read_head};
 use crate::object::Object;
@@ -105,6 +107,15 @@ pub(super) async fn serve(core: Arc<Core>, stream: impl Stream) {
     core.metrics.connections_ended.add(1);
 }
 
+/// What is read from a client; one that takes longer is gone.
+async fn in_time<T>(
+    patience: Duration,
+    reading: impl Future<Output = Result<T, Error>>,
+) -> Result<T, End> {
+    let patience = if planted(Fault::SilenceKept) { Duration::MAX } else { patience };
+    timeout(patience, reading).await.ok().and_then(Result::ok).ok_or(End::Gone)
+}
+
 impl Session {
     async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> End {
         let limits = self.core.limits;
@@ -149,14 +160,14 @@ impl Session {
         reader: &mut (impl AsyncRead + Unpin),
         patience: Duration,
     ) -> Result<(u64, Request), End> {
-        let head = timeout(patience, read_head(reader)).await;
-        let Ok(Ok(Some(bytes))) = head else { return Err(End::Gone) };
+        let Some(bytes) = in_time(patience, read_head(reader)).await? else {
+            return Err(End::Gone);
+        };
         let codec = self.core.codec();
         let Ok(head) = codec.request_head(&bytes) else {
             return Err(self.malformed(&bytes));
         };
-        let body = timeout(self.core.limits.frame, read_body(reader, head.len)).await;
-        let Ok(Ok(body)) = body else { return Err(End::Gone) };
+        let body = in_time(self.core.limits.frame, read_body(reader, head.len)).await?;
         self.core.metrics.bytes_in.add((HEADER_LEN + head.len) as u64);
         let Head { number, .. } = head;
         match codec.request(head, body) {

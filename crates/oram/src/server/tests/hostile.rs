@@ -107,27 +107,41 @@ async fn noise_does_no_harm() {
     serves(&server).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn silent_clients_are_closed() {
+/// After how long a connection is closed, unless it stays for an hour.
+async fn closed_after(session: JoinHandle<()>) -> Option<Duration> {
+    let begun = Instant::now();
+    timeout(Duration::from_hours(1), session).await.ok()?.unwrap();
+    Some(begun.elapsed())
+}
+
+/// After how long the server closes connections of clients that say nothing: at all, any more, and from
+/// the middle of a request on.
+async fn silences() -> [Option<Duration>; 3] {
     let (_, store) = made(1).await;
     let server = server(&store).await;
-    let limits = Limits::default();
-    let begun = Instant::now();
     let (_stream, session) = connect(&server);
-    session.await.unwrap();
-    assert_eq!(begun.elapsed(), limits.frame, "who says nothing at all");
-    let begun = Instant::now();
+    let at_all = closed_after(session).await;
     let (_stream, session) = welcomed(&server).await;
-    session.await.unwrap();
-    assert_eq!(begun.elapsed(), limits.idle, "who says nothing more");
-    let begun = Instant::now();
+    let any_more = closed_after(session).await;
     let (mut stream, session) = welcomed(&server).await;
     stream
         .write_all(&frame(2, &Request::Append { fence: 0, record: record(1) })[..100])
         .await
         .unwrap();
-    session.await.unwrap();
-    assert_eq!(begun.elapsed(), limits.frame, "who stops in the middle");
+    [at_all, any_more, closed_after(session).await]
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_clients_are_closed() {
+    let Limits { frame, idle, .. } = Limits::default();
+    assert_eq!(silences().await, [frame, idle, frame].map(Some));
+}
+
+#[cfg(feature = "faults")]
+#[tokio::test(start_paused = true)]
+async fn a_server_that_keeps_silent_clients_is_noticed() {
+    let _planted = crate::faults::plant(crate::faults::Fault::SilenceKept);
+    assert_eq!(silences().await, [None; 3]);
 }
 
 /// Who asks and never reads is closed, and what waits for it is bounded.
