@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::anchor::Anchor;
 use crate::blob::BlobStore;
@@ -44,6 +45,7 @@ use agreeing::Agreeing;
 use confirming::Confirming;
 use line::Line;
 use meter::Meter;
+use query::Awaited;
 use queue::Queue;
 use rate::Turns;
 
@@ -74,7 +76,8 @@ impl Connect for crate::link::Remote {
 /// How patient a client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// After how long a query ends in an error, if the server does not let it end otherwise.
+    /// After how long a query ends in an error, if the server lets neither it end otherwise nor any that
+    /// was asked before it.
     pub query: Duration,
     /// After how long without a result another's query is taken over.
     pub take_over: Duration,
@@ -193,6 +196,9 @@ struct State {
     generations: HashMap<Generation, Arc<GenerationKeys>>,
     /// Builds of the latest period that are complete.
     built: Vec<Generation>,
+    /// Queries of this client in the order in which they were asked: since when neither they nor any asked
+    /// before them have ended.
+    awaited: BTreeMap<u64, Instant>,
     /// Queries of this client that are under way, and those of them whose records are.
     under_way: u64,
     /// Builds that wait for room in memory.
@@ -251,7 +257,8 @@ impl Client {
         operation: Operation,
     ) -> Result<Outcome> {
         let shared = self.shared.clone();
-        let until = tokio::time::Instant::now() + self.shared.surroundings.patience.query;
+        let waiting = Arc::new(Awaited::begin(&shared));
+        let awaited = waiting.clone();
         // A task of its own: what is in the log has to be finished, whoever waits.
         let query = tokio::spawn(async move {
             if let Some(outcome) = shared.logged(&name).await? {
@@ -264,12 +271,11 @@ impl Client {
             if let Some(turns) = &shared.turns {
                 turns.turn().await;
             }
-            shared.query(name, id, operation, until).await
+            shared.query(name, id, operation, awaited).await
         });
-        match tokio::time::timeout_at(until, query).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Error::new(Kind::Poisoned, "the store is being closed")),
-            Err(_) => Err(self.shared.why_late()),
+        match waiting.patiently(query).await? {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Error::new(Kind::Poisoned, "the store is being closed")),
         }
     }
 

@@ -491,6 +491,7 @@ async fn joined(
         generations,
         built: Vec::new(),
         appending: 0,
+        awaited: BTreeMap::new(),
         under_way: 0,
         waiting_for_room: 0,
         opening: false,

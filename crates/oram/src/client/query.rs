@@ -34,6 +34,53 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// A query that somebody waits for: with a constant rate it may not yet be under way.
+pub(super) struct Awaited {
+    shared: Arc<Shared>,
+    /// Those that were asked later have higher ones.
+    number: u64,
+}
+
+impl Awaited {
+    pub(super) fn begin(shared: &Arc<Shared>) -> Self {
+        let awaited = &mut shared.lock().awaited;
+        let number = awaited.last_key_value().map_or(0, |(last, _)| last + 1);
+        awaited.insert(number, Instant::now());
+        Self { shared: shared.clone(), number }
+    }
+
+    /// It ends: who has waited behind it has all patience again.
+    fn ends(&self) {
+        let now = Instant::now();
+        let awaited = &mut self.shared.lock().awaited;
+        awaited.range_mut(self.number..).for_each(|(_, since)| *since = now);
+    }
+
+    /// When patience ends, as things are.
+    fn until(&self) -> Instant {
+        self.shared.lock().awaited[&self.number] + self.shared.surroundings.patience.query
+    }
+
+    /// Waits until patience ends.
+    pub(super) async fn patiently<T>(&self, done: impl Future<Output = T>) -> Result<T> {
+        tokio::pin!(done);
+        loop {
+            let until = self.until();
+            match timeout_at(until, &mut done).await {
+                Ok(done) => return Ok(done),
+                Err(_) if self.until() > until => {}
+                Err(_) => return Err(self.shared.why_late()),
+            }
+        }
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.shared.lock().awaited.remove(&self.number);
+    }
+}
+
 /// Counts a query as one that waits until builds are further.
 struct HeldBack<'a> {
     shared: &'a Shared,
@@ -65,25 +112,25 @@ impl Shared {
         Ok(Some(outcome).filter(|outcome| *outcome != Outcome::Void))
     }
 
-    /// Does `operation` with block `id`; nothing is begun after `until`.
+    /// Does `operation` with block `id`; nothing is begun when patience has ended.
     pub(super) async fn query(
         self: Arc<Self>,
         mut name: RequestId,
         id: Id,
         operation: Operation,
-        until: Instant,
+        awaited: Arc<Awaited>,
     ) -> Result<Outcome> {
         if self.surroundings.access == Access::Look {
             return Err(Error::new(Kind::Parameters, "the store was opened to look at only"));
         }
         let _under_way = UnderWay::begin(&self);
         loop {
-            let admitted = timeout_at(until, self.admitted()).await;
-            admitted.map_err(|_| self.why_late())??;
-            let sequence = self.append(name, id, operation.clone(), until).await?;
+            awaited.patiently(self.admitted()).await??;
+            let sequence = self.append(name, id, operation.clone(), &awaited).await?;
             self.look_up(sequence).await?;
             let outcome = self.when(|state| state.outcome(sequence)).await??;
             if outcome != Outcome::Void {
+                awaited.ends();
                 return Ok(outcome);
             }
             name = self.salt()?;
@@ -114,9 +161,9 @@ impl Shared {
         name: RequestId,
         id: Id,
         operation: Operation,
-        until: Instant,
+        awaited: &Awaited,
     ) -> Result<u64> {
-        let appended = self.append_as(name, id, operation, until).await;
+        let appended = self.append_as(name, id, operation, awaited).await;
         self.change(|state| state.appending -= 1);
         appended
     }
@@ -126,7 +173,7 @@ impl Shared {
         request: RequestId,
         id: Id,
         operation: Operation,
-        until: Instant,
+        awaited: &Awaited,
     ) -> Result<u64> {
         let (seen, head) = {
             let state = self.lock();
@@ -137,8 +184,7 @@ impl Shared {
         let sealed = Bytes::from(sealed);
         let fence = self.root.fence;
         loop {
-            let sent = timeout_at(until, self.queue.connection()).await;
-            let connection = sent.map_err(|_| self.why_late())?;
+            let connection = awaited.patiently(self.queue.connection()).await?;
             // What was sent on a connection that is lost may have come all the same.
             if let Some(sequence) = self.lock().view.sequence_of(&request) {
                 return Ok(sequence);
@@ -166,7 +212,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error),
             }
-            if Instant::now() >= until {
+            if Instant::now() >= awaited.until() {
                 return Err(self.why_late());
             }
             sleep(self.surroundings.patience.again).await;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::Shared;
+use super::query::Awaited;
 use crate::keys::Id;
 use crate::record::Operation;
 
@@ -55,9 +56,9 @@ impl Shared {
             }
             if !turns.give() {
                 let shared = self.clone();
-                let until = Instant::now() + self.surroundings.patience.query;
+                let awaited = Arc::new(Awaited::begin(&self));
                 // What becomes of it is of no interest, but that it is asked.
-                tokio::spawn(shared.query(self.salt()?, Id::default(), Operation::Dummy, until));
+                tokio::spawn(shared.query(self.salt()?, Id::default(), Operation::Dummy, awaited));
             }
         }
     }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tacita_oram::client::{Client, Patience};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::log_view::Outcome;
 use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
+use tacita_oram::{Error, Kind};
+use tokio::time::Instant;
 
 use super::world::{World, block, id, random};
 
@@ -58,6 +61,35 @@ async fn many_at_once() {
     }
     let outcome = client.query(id(0), Operation::Read).await.unwrap();
     assert_eq!(outcome, Outcome::Was(Some(block(&geometry, 20 * 60))));
+}
+
+/// A hundred queries at once, of a server that is slow.
+async fn hundred(client: &std::sync::Arc<Client>) -> Vec<Result<Outcome, Error>> {
+    let mut queries = tokio::task::JoinSet::new();
+    for n in 0..100 {
+        let client = client.clone();
+        queries.spawn(async move { client.query(id(n), Operation::Read).await });
+    }
+    queries.join_all().await
+}
+
+/// Patience is with a server that lets no query end, not with one that takes long for all of them.
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_waited_for_as_long_as_it_goes_on() {
+    let patience = Patience::default().query;
+    let world = World::new(Geometry::new(512, 16, 4, 600).unwrap(), 4000).await;
+    let client = std::sync::Arc::new(world.open().await.unwrap());
+    let begun = Instant::now();
+    for outcome in hundred(&client).await {
+        assert_eq!(outcome.unwrap(), Outcome::Was(None));
+    }
+    assert!(begun.elapsed() > 2 * patience, "it is not slow: {:?}", begun.elapsed());
+    world.stop().await;
+    let begun = Instant::now();
+    for outcome in hundred(&client).await {
+        assert_eq!(outcome.unwrap_err().kind(), Kind::Unreachable);
+    }
+    assert_eq!(begun.elapsed().as_secs(), patience.as_secs());
 }
 
 async fn increase(client: &tacita_oram::client::Client, geometry: &Geometry) {
