@@ -329,7 +329,8 @@ const BY_FSTAB: &str = r#"
     for asked in user user,exec user,suid,dev,exec owner user=joe; do
         mount -t fuse.tacita-hifs "$5" "$3" -o "$asked"
         echo "$asked: $(grep " $3 " /proc/self/mountinfo | cut -d " " -f 6)"
-        umount "$3"
+        # umount(8) may call no helper that waits: it does where it has kept an option, and keeps no "owner".
+        "$4" umount "$3"
     done
     for wrong in umask=77777 uid=4294967295 gid=99999999999 nonsense; do
         if mount -t fuse.tacita-hifs "$5" "$3" -o "$wrong"; then echo "$wrong, and mounted"; fi
