@@ -78,11 +78,20 @@ fn of_fist(error: &Error) -> Failure {
         Kind::Check => exit::WRONG,
         _ => exit::USAGE,
     };
+    let cause = match error.place() {
+        // Its lines are those of the source.
+        Some(place) => {
+            let (file, line, column) = (shown_name(&place.file), place.line, place.column);
+            let cause = shown_name(error.cause());
+            format!("{file}:{line}:{column}: {cause}\n{}", place.excerpt())
+        }
+        None => shown_name(error.cause()),
+    };
     let remedy = error.remedy().unwrap_or(match error.kind() {
         Kind::Io => "check the path, and that this user may read there",
         _ => "a source is the folder of a file system in a kernel's source, or one file of C",
     });
-    Failure::new(code, error.to_string()).with_remedy(remedy)
+    Failure::new(code, cause).with_remedy(shown_name(remedy))
 }
 
 fn vectors(source: &Path, as_json: bool) -> Outcome<()> {
@@ -116,7 +125,7 @@ fn vectors(source: &Path, as_json: bool) -> Outcome<()> {
         understood.doubtful.len()
     );
     for place in &doubtful {
-        let _ = writeln!(text, "    {place}");
+        let _ = writeln!(text, "    {}", shown_name(place));
     }
     let facts = json!({ "vectors": facts, "functions": understood.functions, "returns": understood.returns,
         "not_understood_count": understood.doubtful.len(), "not_understood": doubtful });

@@ -19,7 +19,7 @@ use tacita_secret::{Key, Password};
 
 use crate::arguments::{Oram as Command, OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 use crate::passwords::{self, From};
 
 pub(crate) fn run(command: &Command) -> Outcome<()> {
@@ -61,7 +61,7 @@ fn init(command: &Command) -> Outcome<()> {
             let _ = std::fs::remove_file(key);
         }
         if error.kind() == Kind::Busy {
-            let failure = Failure::new(exit::BUSY, format!("{store}: {error}"));
+            let failure = Failure::new(exit::BUSY, shown_name(format!("{store}: {error}")));
             return Err(failure.with_remedy("name another place for the new one"));
         }
         return Err(failure(&error));
@@ -144,7 +144,7 @@ pub(crate) fn anchor_of(client: &OramClient) -> Outcome<AnchorAt> {
 
 /// A failure with a store.
 pub(crate) fn failure(error: &Error) -> Failure {
-    let text = output::shown_name(error.to_string());
+    let text = shown_name(error.to_string());
     match error.kind() {
         Kind::Parameters => Failure::usage(text)
             .with_remedy("`--help` of the command, and docs/cli.md, tell what is possible"),

@@ -17,7 +17,7 @@ use crate::output::{self, shown_name};
 /// The daemon of a mount, socket, image or device.
 pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
     Client::find(at(target)).map_err(|e| {
-        Failure::usage(e.to_string()).with_remedy(
+        Failure::usage(shown_name(e.to_string())).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
              `tacita status` lists what is served",
         )

@@ -244,6 +244,8 @@ fn a_name_stays_in_its_line() {
     fs::create_dir_all(Path::new(&at(line)).parent().unwrap()).unwrap();
     fs::write(at("password"), "open\n").unwrap();
     let (name, password) = (at(line), at("password"));
+    let (store, key) = (format!("{name} store"), format!("{name} key"));
+    let init = ["oram", "init", &store, "--key", &key, "--blocks", "64"];
     for (code, words) in [
         (Some(0), &["hifs", "format", &name, "--size", "4M"][..]),
         (Some(0), &["info", &name]),
@@ -258,6 +260,9 @@ fn a_name_stays_in_its_line() {
         (Some(4), &["dnefs", "info", &name]),
         (Some(4), &["pddm", "check", &name, "--password-file", &password]),
         (Some(2), &["pddm", "check", &password, "--password-file", &name]),
+        (Some(4), &["fist", "vectors", &format!("{name} missing")]),
+        (Some(0), &init),
+        (Some(5), &init),
     ] {
         let output = tacita(words);
         let said = [output.stdout, output.stderr].concat();

@@ -122,12 +122,13 @@ fn sources_stay_as_they_are() {
 fn what_is_refused_is_shown_with_its_place_and_leaves_nothing() {
     let work = tempfile::tempdir().unwrap();
     let out = work.path().join("out");
-    let extension = work.path().join("bad.fist");
+    let extension = work.path().join("bad\none.fist");
     fs::write(&extension, "%%\n%op:unlnk:precall { }\n").unwrap();
     let done = instrument("returns.c", text(&extension), &out, &[]);
     assert_eq!(done.status.code(), Some(2));
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("bad.fist:2:1: there is no operation unlnk; is unlink meant?"), "{said}");
+    let cause = "bad\\u{a}one.fist:2:1: there is no operation unlnk; is unlink meant?";
+    assert!(said.contains(cause), "{said}");
     assert!(said.contains("\n    %op:unlnk:precall { }\n    ^^^"), "{said}");
     assert!(!out.exists());
 

@@ -124,7 +124,8 @@ impl Log for Voice {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let text = record.args().to_string();
+        // One line of its own, whatever names an error brings along.
+        let text = shown_name(record.args().to_string());
         let mut state = lock();
         let is_new = state.messages.add(System.unix_seconds(), record.level(), &text);
         let sink = state.sink;
@@ -162,6 +163,16 @@ mod tests {
         assert_eq!(shown(b"/\x1b[2J\n\t\x7f"), "/\\u{1b}[2J\\u{a}\\u{9}\\u{7f}");
         assert_eq!(shown("/\u{9b}\u{2028}\u{ffff}".as_bytes()), "/\\u{9b}\\u{2028}\\u{ffff}");
         assert_eq!(shown(b"/\xff\xc3\xa4\xc3"), "/\\xff\u{e4}\\xc3");
+    }
+
+    #[test]
+    fn what_is_logged_stays_in_its_line() {
+        set_level(LevelFilter::Warn);
+        let mut record = Record::builder();
+        record.target("tacita").level(Level::Warn);
+        VOICE.log(&record.args(format_args!("/a\n/etc/\u{1b}[2J: kept")).build());
+        let kept = last().into_iter().any(|kept| kept.text == "/a\\u{a}/etc/\\u{1b}[2J: kept");
+        assert!(kept, "{:?}", last());
     }
 
     #[test]

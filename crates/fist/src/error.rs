@@ -52,6 +52,14 @@ impl Place {
             width: end.clamp(start, line_end.max(start)).saturating_sub(start).max(1),
         }
     }
+
+    /// The line, and a caret under what is meant.
+    pub fn excerpt(&self) -> String {
+        // Tabs stay tabs, so that the caret stands under its place whatever their width is.
+        let before = self.text.get(..self.column - 1).unwrap_or_default();
+        let gap: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        format!("    {}\n    {gap}{}", self.text, "^".repeat(self.width.min(120)))
+    }
 }
 
 /// A failure. Shown with its place, the line there and a caret under what is meant.
@@ -106,12 +114,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(place) = &self.place else { return f.write_str(&self.cause) };
-        writeln!(f, "{}:{}:{}: {}", place.file.display(), place.line, place.column, self.cause)?;
-        writeln!(f, "    {}", place.text)?;
-        // Tabs stay tabs, so that the caret stands under its place whatever their width is.
-        let before = place.text.get(..place.column - 1).unwrap_or_default();
-        let gap: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        write!(f, "    {gap}{}", "^".repeat(place.width.min(120)))
+        let Place { file, line, column, .. } = &**place;
+        write!(f, "{}:{line}:{column}: {}\n{}", file.display(), self.cause, place.excerpt())
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, unlinkat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use tacita_daemon::voice::shown_name;
 
 use crate::erasure::{Erasure, Fate};
 use crate::error::During;
@@ -102,7 +103,7 @@ impl Suitability {
             .lower
             .device
             .as_deref()
-            .map_or_else(|| "no device of its own".to_owned(), |d| d.display().to_string());
+            .map_or_else(|| "no device of its own".to_owned(), shown_name);
         let names = match self.lower.names {
             Names::Cleared => "cleared by the file system",
             Names::Covered => "covered by others as far as possible",

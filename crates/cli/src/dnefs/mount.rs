@@ -234,7 +234,8 @@ fn purge_by_policy(posix: &Weak<Posix<Dnefs>>, scope: PurgeScope) {
     match dnefs.purge(scope) {
         Ok(receipt) => {
             if let Err(failure) = receipts::complete(receipt.is_complete()) {
-                log::error!("purge: {}", failure.text());
+                let remedy = failure.remedy.as_deref().unwrap_or_default();
+                log::error!("purge: {}: {remedy}", failure.cause);
             }
         }
         // That has been said where it happened, once.

@@ -62,7 +62,7 @@ fn start(command: &Command) -> Outcome<Running> {
 
 fn cannot_listen(error: &tacita_oram::Error) -> Failure {
     if error.kind() == Kind::Unreachable {
-        return Failure::new(exit::BUSY, error.to_string())
+        return Failure::new(exit::BUSY, shown_name(error.to_string()))
             .with_remedy("does another program listen there already?");
     }
     failure(error)

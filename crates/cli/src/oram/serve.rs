@@ -40,10 +40,10 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
             }
             _ => return failure(&error),
         };
-        Failure::new(exit::BUSY, error.to_string()).with_remedy(remedy)
+        Failure::new(exit::BUSY, shown_name(error.to_string())).with_remedy(remedy)
     })?;
     let (caller, ends) = when_to_end()?;
-    let (losing, place) = (caller.clone(), store.to_string());
+    let (losing, place) = (caller.clone(), shown_name(store.to_string()));
     running.when_lost(move || {
         let what = format!("{place}: another server has taken the store over");
         let remedy =

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request};
+use tacita_daemon::voice::shown_name;
 use tacita_daemon::{Ending, Failure, Watch};
 
 use super::holders::{Holder, holders};
@@ -89,7 +90,8 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
             {
                 return Err(held(&dir, holder));
             }
-            tell(&format!("{}: unmounted; its last changes are being finished", dir.display()));
+            let name = shown_name(&dir);
+            tell(&format!("{name}: unmounted; its last changes are being finished"));
         }
         System.wait(WAIT_STEP);
     };
@@ -157,4 +159,30 @@ pub(super) fn canonical(dir: &Path) -> Result<PathBuf> {
         };
         Error::new(kind, format!("{}: {e}", dir.display())).because(e)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tacita_daemon::ServingLock;
+
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_told_in_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().canonicalize().unwrap().join("a\nb");
+        std::fs::create_dir(&dir).unwrap();
+        // The kernel has let go, and what served goes on until it is heard that it is waited for.
+        let mut lock = Some(ServingLock::take(&dir).unwrap());
+        let mut heard = Vec::new();
+        let mut tell = |text: &str| {
+            heard.push(text.to_owned());
+            lock.take().unwrap().finish(None);
+        };
+        unmount_telling(&dir, &mut tell).unwrap();
+        assert!(
+            matches!(&heard[..], [line] if line.contains("/a\\u{a}b: unmounted; ")),
+            "{heard:?}"
+        );
+    }
 }
