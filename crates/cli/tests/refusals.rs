@@ -263,14 +263,16 @@ fn a_disk_without_room() {
         &format!("{instrument} --out disk/new"),
         &format!("{instrument} --out new --diff disk/new"),
     ] {
-        bench.refused(6, line);
+        let said = bench.refused(6, line);
+        assert_eq!(said.lines().count(), 2, "{line}: {said}");
         assert_eq!(names(), before, "{line}");
     }
     // What is made beside the patch is not there without it, nor the key of a store that is none.
     assert!(!bench.0.path().join("new").exists());
     // There is room for the first part alone.
     disk.leave(4096);
-    bench.refused(6, "oram init disk/new/store --key new --blocks 256");
+    let said = bench.refused(6, "oram init disk/new/store --key new --blocks 256");
+    assert_eq!(said.lines().count(), 2, "{said}");
     assert_eq!(names(), before);
     assert!(!bench.0.path().join("new").exists());
     disk.leave(32768);

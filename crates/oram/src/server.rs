@@ -82,6 +82,12 @@ impl Drop for Task {
 }
 
 impl Server {
+    /// Tells from now on what fails of what the store is kept in, for whoever serves others: they are told only
+    /// that it does.
+    pub(crate) fn tell_storage_failures(&self, told: fn(&str)) {
+        self.core.store.tell(told);
+    }
+
     /// What has failed last of what the store is kept in.
     pub(crate) fn storage_failure(&self) -> Option<crate::Error> {
         self.core.store.failure()

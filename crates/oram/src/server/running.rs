@@ -114,6 +114,7 @@ impl Running {
         let begun = &mut background.tasks;
         let (server, listening, metrics_at) = handle.block_on(async {
             let server = Server::open(store, limits).await?;
+            server.tell_storage_failures(|complaint| ::log::error!("{complaint}"));
             let mut listening = Vec::new();
             for address in addresses {
                 let listener = address.listen(identity).await?;

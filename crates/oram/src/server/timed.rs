@@ -1,7 +1,7 @@
 //! The store, with what it takes counted, and what fails told.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -18,11 +18,18 @@ pub(super) struct Timed {
     store: Arc<dyn BlobStore>,
     metrics: Arc<Metrics>,
     complaints: Mutex<Complaints>,
+    /// Who hears them.
+    told: OnceLock<fn(&str)>,
 }
 
 impl Timed {
     pub(super) fn new(store: Arc<dyn BlobStore>, metrics: Arc<Metrics>) -> Self {
-        Self { store, metrics, complaints: Mutex::default() }
+        Self { store, metrics, complaints: Mutex::default(), told: OnceLock::new() }
+    }
+
+    /// Tells from now on what fails.
+    pub(super) fn tell(&self, told: fn(&str)) {
+        let _ = self.told.set(told);
     }
 
     /// What has failed last.
@@ -45,8 +52,9 @@ impl Timed {
         of.add(begun.elapsed());
         if let Err(error) = &result {
             self.metrics.storage_failures.add(1);
-            if let Some(complaint) = self.complaints().of(operation, error, Instant::now()) {
-                ::log::error!("{complaint}");
+            let complaint = self.complaints().of(operation, error, Instant::now());
+            if let Some((complaint, told)) = complaint.zip(self.told.get()) {
+                told(&complaint);
             }
         }
         result
