@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{Limits, Metrics, Server};
 use crate::blob::{
-    BlobStore, FolderStore, Leased, MemoryStore, RedisStore, S3Access, S3Place, S3Store,
+    Beginning, BlobStore, FolderStore, Leased, MemoryStore, RedisStore, S3Access, S3Place, S3Store,
 };
 use crate::error::{Error, Kind, Result};
 use crate::link::{Address, Identity, cannot_listen};
@@ -62,12 +62,17 @@ impl Listening {
 /// A server that runs until this is dropped.
 #[derive(Debug)]
 pub struct Running {
+    // Before what keeps others from the store: the next server may have sockets of the same names.
+    _sockets: Sockets,
     background: Background,
     server: Server,
     listening: Vec<Address>,
-    sockets: Vec<PathBuf>,
     metrics_at: Option<SocketAddr>,
 }
+
+/// Sockets that go with their server.
+#[derive(Debug, Default)]
+struct Sockets(Vec<PathBuf>);
 
 /// What runs beside the callers, and with which right.
 #[derive(Debug)]
@@ -90,7 +95,7 @@ enum Alone {
 }
 
 impl Running {
-    /// Opens the store and listens.
+    /// Opens the store and listens. If it fails, no folder and no socket has been made.
     ///
     /// Must not be called within a tokio runtime.
     ///
@@ -99,6 +104,16 @@ impl Running {
     /// identity, or an address is not to be had, [`Kind::Unreachable`] if one is taken, [`Kind::Busy`] if
     /// another server has the store, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
+        let beginning = match place {
+            Place::Folder(folder) if !folder.exists() => Some(Beginning::of(folder)),
+            _ => None,
+        };
+        Self::start_in(place, listening, limits).inspect_err(|_| {
+            beginning.as_ref().map(Beginning::take_back);
+        })
+    }
+
+    fn start_in(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
         let Listening { addresses, identity, metrics } = listening;
         let (identity, metrics) = (identity.as_ref(), *metrics);
         if metrics.is_some_and(|at| !at.ip().is_loopback()) {
@@ -112,13 +127,16 @@ impl Running {
         let tasks = JoinSet::new();
         let mut background = Background { tasks, alone, runtime: Some(runtime) };
         let begun = &mut background.tasks;
+        let mut sockets = Sockets::default();
         let (server, listening, metrics_at) = handle.block_on(async {
             let server = Server::open(store, limits).await?;
             server.tell_storage_failures(|complaint| ::log::error!("{complaint}"));
             let mut listening = Vec::new();
             for address in addresses {
                 let listener = address.listen(identity).await?;
-                listening.push(listener.address()?);
+                let address = listener.address()?;
+                sockets.0.extend(address.socket_file());
+                listening.push(address);
                 let serving = server.clone();
                 begun.spawn(async move { serving.listen(listener).await });
             }
@@ -131,8 +149,7 @@ impl Running {
             }
             Ok::<_, Error>((server, listening, metrics_at))
         })?;
-        let sockets = listening.iter().filter_map(Address::socket_file).collect();
-        Ok(Self { background, server, listening, sockets, metrics_at })
+        Ok(Self { _sockets: sockets, background, server, listening, metrics_at })
     }
 
     /// Does `then` if another server takes the store over, which happens to one that could not say for
@@ -167,9 +184,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Sockets {
     fn drop(&mut self) {
-        for socket in &self.sockets {
+        for socket in &self.0 {
             // Whoever takes the address next replaces it if it stays.
             let _ = std::fs::remove_file(socket);
         }
@@ -376,6 +393,29 @@ mod tests {
             let refused = Running::start(&Place::Memory, &listening, Limits::default());
             assert_eq!(refused.unwrap_err().kind(), Kind::Parameters);
         }
+    }
+
+    /// Neither the folder of a store, with those above, nor a socket; what is there stays.
+    #[test]
+    fn one_that_cannot_listen_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |store: &str| {
+            // No machine has it: it is for documents (RFC 5737).
+            let addresses = [
+                Address::Unix(folder.path().join("socket")),
+                Address::Tcp("192.0.2.1:1".to_owned()),
+            ];
+            let listening = Listening { addresses: addresses.to_vec(), ..Listening::default() };
+            let place = Place::Folder(folder.path().join(store));
+            let refused = Running::start(&place, &listening, Limits::default()).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Address);
+        };
+        let names = || std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name());
+        refused("above/store");
+        assert_eq!(names().collect::<Vec<_>>(), Vec::<std::ffi::OsString>::new());
+        std::fs::create_dir(folder.path().join("own")).unwrap();
+        refused("own");
+        assert_eq!(names().collect::<Vec<_>>(), ["own"]);
     }
 
     #[test]
