@@ -294,6 +294,15 @@ fn what_it_was_started_with_is_closed() {
     expect(0, &["pddm", "close", "--drop", folder]);
 }
 
+/// What serves at a place; asked to end when dropped, if it is still there.
+struct Serving<'a>(&'a [&'a str], String);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        tacita(&[self.0, &[&self.1]].concat());
+    }
+}
+
 /// A path through a descriptor leads nowhere when that is closed, and what was made there is still taken away.
 #[test]
 fn a_socket_in_a_folder_by_descriptor_goes_with_its_daemon() {
@@ -307,6 +316,7 @@ fn a_socket_in_a_folder_by_descriptor_goes_with_its_daemon() {
     expect(0, &["oram", "init", &store, "--key", &key, "--blocks", "256"]);
     fs::create_dir(at("sockets")).unwrap();
     let (plain, there) = (format!("unix:{}", at("plain")), "/proc/self/fd/7/socket");
+    let server = Serving(&["oram", "close"], at("plain"));
     expect(0, &["oram", "serve", &store, "--listen", &plain]);
     let address = format!("unix:{there}");
     let export = ["oram", "export", &plain, "--key", &key, "--nbd", there];
@@ -321,17 +331,18 @@ fn a_socket_in_a_folder_by_descriptor_goes_with_its_daemon() {
         (&engine, &["oram", "close"]),
         (&serve, &["oram", "close"]),
     ] {
+        let serving = Serving(close, at("sockets/socket"));
         let script = r#"exec 7< "$0"; exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", script, &at("sockets"), env!("CARGO_BIN_EXE_tacita")]).args(words);
         let opened = command.stdin(Stdio::null()).output().unwrap();
         assert!(opened.status.success(), "{words:?}: {opened:?}");
-        let socket = at("sockets/socket");
-        assert!(Path::new(&socket).exists(), "{words:?}");
-        expect(0, &[close, &[&socket]].concat());
-        assert!(!Path::new(&socket).exists(), "{words:?}");
+        let socket = &serving.1;
+        assert!(Path::new(socket).exists(), "{words:?}");
+        expect(0, &[close, &[socket]].concat());
+        assert!(!Path::new(socket).exists(), "{words:?}");
     }
-    expect(0, &["oram", "close", &at("plain")]);
+    expect(0, &["oram", "close", &server.1]);
 }
 
 /// Another user's mount is not in use: it is not theirs to end.
