@@ -163,7 +163,7 @@ fn an_end_that_fails_is_told_who_unmounts() {
         }
         failed += 1;
         assert_refused(&ended, 4, "Input/output error", "");
-        assert_refused(&image.umount(), 2, "nothing is mounted here", "findmnt");
+        assert_refused(&image.umount(), 2, "nothing is mounted here", "tacita status");
         let mounted = image.purge_mount(&[]);
         assert_eq!(code(&mounted), 0, "{}", said(&mounted));
         assert_eq!(code(&image.umount()), 0);
