@@ -308,12 +308,7 @@ impl Beginning {
     /// # Errors
     /// [`Kind::Busy`] if somebody has begun one; [`Kind::Storage`].
     pub(crate) fn alone(&mut self) -> Result<()> {
-        let lock = |folder: &File| flock(folder, FlockOperation::NonBlockingLockExclusive);
-        let locked = File::open(&self.folder).and_then(|folder| {
-            lock(&folder)?;
-            Ok(folder)
-        });
-        self.alone = Some(locked.map_err(|e| {
+        self.alone = Some(self.lock().map_err(|e| {
             let folder = self.folder.display();
             match e.kind() {
                 io::ErrorKind::WouldBlock => {
@@ -325,9 +320,21 @@ impl Beginning {
         Ok(())
     }
 
+    fn lock(&self) -> io::Result<File> {
+        let folder = File::open(&self.folder)?;
+        flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(folder)
+    }
+
     /// Takes back what has been begun there, unless it has become a store; whether it has not. Folders
-    /// with anything else in them stay.
+    /// with anything else in them stay, and so does what somebody else has begun.
     pub(crate) fn take_back(&self) -> bool {
+        let locked = self.alone.is_none().then(|| self.lock());
+        if let Some(Err(e)) = &locked
+            && e.kind() == io::ErrorKind::WouldBlock
+        {
+            return true;
+        }
         let store = FolderStore { folder: Arc::new(self.folder.clone()) };
         // Nobody makes it a store meanwhile. Where there is no room for a lock, nobody can.
         let _lock = store.lock(LOCK, FlockOperation::LockExclusive);
@@ -445,6 +452,8 @@ mod tests {
             beginning.alone().unwrap();
             assert_eq!(other.alone().unwrap_err().kind(), Kind::Busy);
             store.put_if_absent(first, Bytes::from_static(b"first")).await.unwrap();
+            other.take_back();
+            assert_eq!(store.list("").await.unwrap(), [first], "it is not the other's");
             assert!(beginning.take_back());
             assert_eq!(names().collect::<Vec<_>>(), ["strange"]);
         }
