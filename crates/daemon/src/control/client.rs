@@ -441,16 +441,22 @@ mod tests {
 
     use super::*;
 
-    /// One that is waited for would let everybody wait who looks for any daemon.
-    #[test]
-    fn who_takes_nobody_is_not_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+    /// A socket in `folder` for which `backlog` and one more can wait, and where it is.
+    fn listening(folder: &Path, backlog: i32) -> (OwnedFd, PathBuf) {
+        let socket = folder.join("socket");
         let server =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .unwrap();
         rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
-        rustix::net::listen(&server, 1).unwrap();
+        rustix::net::listen(&server, backlog).unwrap();
+        (server, socket)
+    }
+
+    /// One that is waited for would let everybody wait who looks for any daemon.
+    #[test]
+    fn who_takes_nobody_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, socket) = listening(folder.path(), 1);
         let waiting: Vec<_> = (0..8).map_while(|_| Client::connect(&socket).ok()).collect();
         assert!((1..8).contains(&waiting.len()), "{} were taken", waiting.len());
     }
@@ -459,12 +465,7 @@ mod tests {
     #[test]
     fn who_has_been_stopped_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let server =
-            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .unwrap();
-        rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
-        rustix::net::listen(&server, 0).unwrap();
+        let (server, socket) = listening(folder.path(), 0);
         let mut child = Command::new("sleep").arg("600").stdin(server).spawn().unwrap();
         let pid = Pid::from_child(&child);
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
