@@ -63,6 +63,37 @@ impl Bench {
     }
 }
 
+/// Limits of addresses at which a password's memory is just to be had: what is needed besides is refused with a
+/// message, if there is not enough, and no end by a signal.
+#[test]
+fn a_password_where_memory_is_short() {
+    let bench = Bench::new();
+    let under = |kib: u64| {
+        let script = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tacita")]);
+        command.args(["dnefs", "check", "volume", "--password-file", "pw"]);
+        let output = command.current_dir(bench.0.path()).stdin(Stdio::null()).output().unwrap();
+        (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let lacks = |kib| under(kib).1.contains("memory are needed for a password");
+    // At the first limit it is lacking, at the second one there.
+    let (mut lacking, mut enough) = (256 << 10, 1 << 20);
+    assert!(lacks(lacking) && !lacks(enough));
+    while enough - lacking > 64 {
+        let middle = u64::midpoint(lacking, enough);
+        if lacks(middle) {
+            lacking = middle;
+        } else {
+            enough = middle;
+        }
+    }
+    for kib in (enough..enough + 1600).step_by(160) {
+        let (status, said) = under(kib);
+        assert!(matches!(status.code(), Some(0 | 7)), "{kib}: {status}: {said}");
+    }
+}
+
 /// What is of no use for anything.
 const PLACES: [&str; 8] = [
     "missing",

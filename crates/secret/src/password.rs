@@ -61,6 +61,8 @@ impl Password {
         Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
             .hash_password_into_with_memory(&self.0, salt, &mut *key, &mut memory)
             .expect("a salt of 32 bytes and a key of 32 bytes are within Argon2's bounds");
+        // The place of the keys may have to be made yet, which fits into what this took.
+        drop(memory);
         Ok(Key::take(&mut key))
     }
 }
