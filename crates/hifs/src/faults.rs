@@ -38,6 +38,8 @@ tacita_faults::plantable! {
         ReadsNewPlace,
         /// A commit's cycles are opened by copies in the journal, however many there are.
         CyclesCopied,
+        /// A write is answered before it is known whether there is room, or anybody else has to wait.
+        AcceptedEarly,
         /// Times of the clock are stored although the image keeps none.
         ClockTimes,
     }

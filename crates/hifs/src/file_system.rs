@@ -10,6 +10,7 @@ use tacita_vfs::{
     NewNode, NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode,
 };
 
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Table, Times};
 use crate::hifs::{Durability, Hifs};
 use crate::record::{INLINE_LEN_MAX, NAME_LEN_MAX, XATTRS_LEN_MAX, is_xattr_name, xattrs_len};
@@ -31,7 +32,7 @@ impl Hifs {
     fn changing_blocks<T>(
         &self,
         blocks: impl Fn(&State) -> Result<u64>,
-        change: impl Fn(&mut State) -> Result<T>,
+        mut change: impl FnMut(&mut State) -> Result<T>,
     ) -> Result<T> {
         let mut committed = false;
         loop {
@@ -118,7 +119,7 @@ impl State {
             node.times.set(i, time);
             let by_user = change.user_times && i < 2;
             let keep = match kept {
-                Times::None => crate::faults::planted(crate::faults::Fault::ClockTimes),
+                Times::None => planted(Fault::ClockTimes),
                 Times::User => by_user,
                 Times::Full => by_user || i > 0,
             };
@@ -358,6 +359,20 @@ impl FileSystem for Hifs {
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        self.write_and_tell(node, offset, data, stamps, &mut || ())
+    }
+
+    fn write_and_tell(
+        &self,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        stamps: Stamps,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<()> {
+        if planted(Fault::AcceptedEarly) {
+            accepted();
+        }
         // In pieces, so that one request does not outgrow a small image's journal; but all or
         // nothing where there is no room.
         let piece_len = self.shared().piece_len();
@@ -367,13 +382,19 @@ impl FileSystem for Hifs {
         let mut done = 0;
         for piece in data.chunks(piece_len) {
             let blocks = |state: &State| Ok(state.write_blocks(piece.len()));
+            let is_last = done + piece.len() as u64 == data.len() as u64;
             self.changing_blocks(blocks, |state| {
-                state.write(node, offset.saturating_add(done), piece)?;
-                // With the first piece, for set-id bits fall before anybody else's bytes are there.
-                match stamps.change().filter(|_| done == 0) {
-                    Some(change) => state.change(node, &change).map(drop),
-                    None => Ok(()),
-                }
+                state.write(node, offset.saturating_add(done), piece, |state| {
+                    // With the first piece, for set-id bits fall before anybody else's bytes are there.
+                    if let Some(change) = stamps.change().filter(|_| done == 0) {
+                        state.change(node, &change)?;
+                    }
+                    // Who asks for anything now waits for the state, and has it when all is there.
+                    if is_last && !planted(Fault::AcceptedEarly) {
+                        accepted();
+                    }
+                    Ok(())
+                })
             })?;
             done += piece.len() as u64;
         }

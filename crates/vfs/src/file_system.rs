@@ -465,6 +465,25 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`crate::Kind::NoSpace`]; [`crate::Kind::FileTooBig`]; [`crate::Kind::Io`].
     fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()>;
 
+    /// The same; calls `accepted`, at most once, as soon as nothing is left that could refuse it. That
+    /// may be before all of `data` is where it belongs, but not before whoever asks for anything from
+    /// then on finds it there: so a program need not wait until its bytes have been copied.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`]; none when `accepted` has been called.
+    fn write_and_tell(
+        &self,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        stamps: Stamps,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<()> {
+        self.write(node, offset, data, stamps)?;
+        accepted();
+        Ok(())
+    }
+
     /// `fallocate`: room, holes, zeros.
     ///
     /// # Errors

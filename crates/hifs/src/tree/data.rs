@@ -15,8 +15,8 @@ use crate::journal::SECTORS;
 use crate::record::INLINE_LEN_MAX;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
-/// Longest piece of a write, in blocks: 256 KiB.
-const PIECE_BLOCKS_MAX: usize = 64;
+/// Longest piece of a write, in blocks: 1 MiB, which is as much as comes in one request.
+const PIECE_BLOCKS_MAX: usize = 256;
 
 /// A node's content, to be changed, beside where it is read from.
 macro_rules! content_and_source {
@@ -87,20 +87,35 @@ impl State {
         }
     }
 
-    /// Writes all of `data`; the file grows as needed.
+    /// Writes all of `data`; the file grows as needed. `accept` is done with it; when it is asked
+    /// nothing but it can fail any more.
     ///
     /// # Errors
     /// [`Kind::NoSpace`], [`Kind::FileTooBig`]: nothing has changed. [`Kind::Io`].
-    pub(crate) fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        data: &[u8],
+        accept: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
         self.check_write(id, offset, data)?;
         let end = offset + data.len() as u64;
-        let size = self.node(id)?.size.max(end);
+        let size_before = self.node(id)?.size;
+        let size = size_before.max(end);
         let before = self.node(id)?.buckets_counted();
         let mut grown = self.thawed(id, size)?;
         self.resize(id, size)?;
+        // What is left of a block that is written in part may have to be read.
+        let is_whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+        let (early, late) = if is_whole { (Some(accept), None) } else { (None, Some(accept)) };
+        if let Err(error) = early.map_or(Ok(()), |accept| accept(self)) {
+            self.resize(id, size_before)?;
+            return Err(error);
+        }
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);
         let per_bucket = u64::from(source.geometry.bucket_blocks);
@@ -120,7 +135,8 @@ impl State {
         }
         // What was written before a failure is accounted for as well.
         self.note_content(id, grown, before)?;
-        done
+        done?;
+        late.map_or(Ok(()), |accept| accept(self))
     }
 
     /// Refuses what would take more buckets than the fixed limit: those that `data`, written at

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 #[cfg(feature = "faults")]
+mod accepted;
+#[cfg(feature = "faults")]
 mod beside;
 #[cfg(feature = "faults")]
 mod bound;

@@ -80,9 +80,25 @@ impl<F: FileSystem> Adapter<F> {
         let from_mapping = matches!(mode, WriteMode::Pages | WriteMode::UnstampedPages);
         let user = self.account(if from_mapping { NOBODY } else { user });
         let write = move |posix: &Posix<F>, data: &[u8]| {
-            let acting = act_for(user);
-            let written = acting.and_then(|_acting| posix.write(handle, offset, data, mode));
-            reply_written(written, data.len(), reply);
+            let mut reply = Some(reply);
+            let mut accepted = || {
+                if let Some(reply) = reply.take() {
+                    // A request is at most as long as was settled, far below the limit of u32.
+                    reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+                }
+            };
+            let written = act_for(user).and_then(|_acting| {
+                posix.write_and_tell(handle, offset, data, mode, &mut accepted)
+            });
+            match written {
+                Ok(_) => accepted(),
+                Err(e) => {
+                    let error = fail("write", &e);
+                    if let Some(reply) = reply {
+                        reply.error(error);
+                    }
+                }
+            }
         };
         if let Some(_staying) = self.hands.stay(self.wait(number, Demand::Write)) {
             write(&self.posix, data);
@@ -122,13 +138,5 @@ fn reserve_of_mode(mode: i32) -> Result<Reserve> {
         libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Reserve::Collapse),
         libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Reserve::Insert),
         _ => Err(Kind::Unsupported.into()),
-    }
-}
-
-fn reply_written(written: Result<u64>, len: usize, reply: ReplyWrite) {
-    match written {
-        // A request is at most as long as was settled, far below the limit of u32.
-        Ok(_) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
-        Err(e) => reply.error(fail("write", &e)),
     }
 }

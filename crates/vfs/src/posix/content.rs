@@ -117,6 +117,21 @@ impl<F: FileSystem> Posix<F> {
         data: &[u8],
         mode: WriteMode,
     ) -> Result<u64> {
+        self.write_and_tell(handle, offset, data, mode, &mut || ())
+    }
+
+    /// The same; calls `accepted` as [`FileSystem::write_and_tell`] does.
+    ///
+    /// # Errors
+    /// As [`Posix::write`]; none when `accepted` has been called.
+    pub fn write_and_tell(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        data: &[u8],
+        mode: WriteMode,
+        accepted: &mut dyn FnMut(),
+    ) -> Result<u64> {
         let handle = self.writable(handle)?;
         self.activity.note();
         let by_program = matches!(mode, WriteMode::Program | WriteMode::Privileged);
@@ -128,7 +143,7 @@ impl<F: FileSystem> Posix<F> {
         let mut stamps = Stamps { now: is_stamped.then(|| self.now()), perm: None };
         if !appends && !drops_set_id {
             check_end(offset, data.len() as u64)?;
-            self.fs.write(handle.node, offset, data, stamps)?;
+            self.fs.write_and_tell(handle.node, offset, data, stamps, accepted)?;
             return Ok(offset);
         }
         let _guard = self.lock_attributes(handle.node);
@@ -138,7 +153,7 @@ impl<F: FileSystem> Posix<F> {
         }
         let offset = if appends { attr.size } else { offset };
         check_end(offset, data.len() as u64)?;
-        self.fs.write(handle.node, offset, data, stamps)?;
+        self.fs.write_and_tell(handle.node, offset, data, stamps, accepted)?;
         Ok(offset)
     }
 
