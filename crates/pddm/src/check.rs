@@ -51,7 +51,7 @@ fn due(log: &Log, unit: u32, next: Seq) -> Option<Seq> {
 
 /// Whether all of a unit is what was written under this number.
 fn is_whole(log: &Log, unit: u32, seq: Seq) -> Result<bool> {
-    let bytes = match log.unit(unit) {
+    let mut bytes = match log.unit(unit) {
         Ok(bytes) => bytes,
         Err(error) if error.device().is_some_and(|e| e.kind() == tacita_block::Kind::Io) => {
             return Ok(false);
@@ -60,5 +60,5 @@ fn is_whole(log: &Log, unit: u32, seq: Seq) -> Result<bool> {
     };
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header: Option<Header> = log.open(unit, block).filter(|header| header.head.seq == seq);
-    Ok(header.is_some_and(|header| header.proves(&log.geometry, &log.public, &bytes)))
+    Ok(header.is_some_and(|header| header.proves(&log.geometry, &log.public, &mut bytes)))
 }

@@ -78,7 +78,7 @@ pub fn examine(device: &Arc<dyn BlockDevice>, with: Unlock<'_>) -> Result<View> 
 
 fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
     let geometry = &log.geometry;
-    let bytes = log.unit(unit).ok()?;
+    let mut bytes = log.unit(unit).ok()?;
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header: Header = log.open(unit, block)?;
     let contents = |level: Level, master: &Key, slots: &Slots| {
@@ -99,6 +99,7 @@ fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
     let hidden = hidden.collect();
     let public = contents(Level::PUBLIC, &log.public, &header.head.slots);
     let ids = header.head.slots.ids.iter().chain(&header.head.slots.ids_before);
+    let whole = header.proves(geometry, &log.public, &mut bytes);
     Some(UnitView {
         seq: header.head.seq.0,
         durable: header.head.durable.0,
@@ -109,8 +110,8 @@ fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
         ids: ids.copied().collect(),
         public: public.into_iter().map(|(_, content)| content).collect(),
         hidden,
-        hidden_part: block[hidden_part(geometry)].to_vec(),
+        hidden_part: bytes[hidden_part(geometry)].to_vec(),
         hidden_slots: bytes[hidden_slots(geometry, &bytes)].to_vec(),
-        whole: header.proves(geometry, &log.public, &bytes),
+        whole,
     })
 }

@@ -59,7 +59,7 @@ fn seal(geometry: &Geometry, public: &Key, numbers: &Numbers) -> Vec<u8> {
         replay_from: Seq(numbers.replay_from),
         sweep_until: Seq(0),
         previous: [0; 32],
-        mac: mac(geometry, public, &salt, &bytes),
+        mac: mac(geometry, public, &salt, &mut bytes),
         slots,
     };
     let block: &mut Block = bytes.first_chunk_mut().expect("a header");

@@ -66,12 +66,12 @@ fn header_hash(log: &Log, seq: Seq) -> Result<Option<Digest>> {
 
 /// The header of a unit that is whole.
 fn whole_unit(log: &Log, seq: Seq) -> Result<Option<Header>> {
-    let unit = log.unit(log.geometry.unit_of(seq))?;
+    let mut unit = log.unit(log.geometry.unit_of(seq))?;
     let block = unit[..BLOCK_LEN].try_into().expect("one block");
     let header = log.open(log.geometry.unit_of(seq), block);
     let header = header.filter(|header| header.head.seq == seq);
     let blind = planted(Fault::BlindRecovery);
-    let proves = |header: &Header| header.proves(&log.geometry, &log.public, &unit);
+    let mut proves = |header: &Header| header.proves(&log.geometry, &log.public, &mut unit);
     Ok(header.filter(|header| blind || proves(header)))
 }
 

@@ -126,9 +126,15 @@ pub(crate) fn hidden_slots(geometry: &Geometry, unit: &[u8]) -> Range<usize> {
     geometry.slots(Level::hidden(1)).start as usize * BLOCK_LEN..unit.len()
 }
 
-/// The MAC over the hidden slots of a unit.
-pub(crate) fn mac(geometry: &Geometry, public: &Key, salt: &Salt, unit: &[u8]) -> Digest {
-    mac_key(public, salt).value(DOMAIN_MAC, &[&unit[hidden_slots(geometry, unit)]])
+/// The MAC over the hidden slots of a unit, which is as before when this returns: meanwhile the byte
+/// in front of them is their domain, so that all is hashed in one piece.
+pub(crate) fn mac(geometry: &Geometry, public: &Key, salt: &Salt, unit: &mut [u8]) -> Digest {
+    let hidden = hidden_slots(geometry, unit);
+    let bytes = &mut unit[hidden.start - 1..hidden.end];
+    let before = std::mem::replace(&mut bytes[0], DOMAIN_MAC);
+    let mac = mac_key(public, salt).value_in_one(bytes);
+    bytes[0] = before;
+    mac
 }
 
 /// The hidden part of a header that is being made.
@@ -276,7 +282,7 @@ impl Header {
     }
 
     /// Whether all slots of the unit are what the header says: as far as the public key shows it.
-    pub(crate) fn proves(&self, geometry: &Geometry, public: &Key, unit: &[u8]) -> bool {
+    pub(crate) fn proves(&self, geometry: &Geometry, public: &Key, unit: &mut [u8]) -> bool {
         let opening = unit_opening(public, &self.salt);
         let blocks = unit.chunks_exact(BLOCK_LEN).skip(1);
         let mut slots = blocks.zip(self.head.slots.ids.iter().zip(&self.head.slots.tags)).zip(1..);

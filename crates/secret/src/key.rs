@@ -4,7 +4,7 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
-use crate::prf::{Digest, derive};
+use crate::prf::{Digest, derive, derive_in_one};
 use crate::slab::{Place, wipe_after_making};
 
 /// Length of every key in bytes.
@@ -54,6 +54,15 @@ impl Key {
     pub fn value(&self, domain: u8, parts: &[&[u8]]) -> Digest {
         let mut value = [0; KEY_LEN];
         derive(self.expose(), domain, parts, &mut value);
+        wipe_after_making();
+        value
+    }
+
+    /// The same as [`Key::value`] at the domain that `bytes` begin with and the one part behind it, of
+    /// long parts faster.
+    pub fn value_in_one(&self, bytes: &[u8]) -> Digest {
+        let mut value = [0; KEY_LEN];
+        derive_in_one(self.expose(), bytes, &mut value);
         wipe_after_making();
         value
     }

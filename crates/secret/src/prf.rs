@@ -56,6 +56,15 @@ pub(crate) fn derive(key: &[u8; 32], domain: u8, parts: &[&[u8]], value: &mut Di
     hasher.finalize_xof().fill(value);
 }
 
+/// The value at the domain that `bytes` begin with and the one part behind it: in one piece, which is
+/// hashed half as fast again.
+#[inline(never)]
+pub(crate) fn derive_in_one(key: &[u8; 32], bytes: &[u8], value: &mut Digest) {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(bytes);
+    hasher.finalize_xof().fill(value);
+}
+
 /// Unkeyed BLAKE3 of `bytes`: a checksum, no authentication.
 pub fn digest(bytes: &[u8]) -> Digest {
     digest_of([bytes])
@@ -90,6 +99,20 @@ mod tests {
         let prf = Prf::new(*b"whats the Elvish word for friend");
         let want = [0x6d, 0x78, 0x78, 0xdf, 0xff, 0x2f, 0x48, 0x56];
         assert_eq!(prf.value(0, &[])[..8], want);
+    }
+
+    #[test]
+    fn one_piece_has_the_value_of_its_parts() {
+        let bytes: Vec<u8> = (0..50_000u32).map(|i| i.to_le_bytes()[0]).collect();
+        for len in [1, 2, 1024, 1025, 45_057, 50_000] {
+            for domain in [0, 9] {
+                let mut bytes = bytes[..len].to_vec();
+                bytes[0] = domain;
+                let mut value = [0; 32];
+                derive_in_one(&[3; 32], &bytes, &mut value);
+                assert_eq!(value, Prf::new([3; 32]).value(domain, &[&bytes[1..]]));
+            }
+        }
     }
 
     #[test]
