@@ -1,27 +1,33 @@
-//! Buffers of runs and tails, used again: the system takes its time to make new ones.
+//! Buffers of units and of what waits, used again: the system takes its time to make new ones.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Buffers kept.
-const BUFFERS_MAX: usize = 32;
+/// Bytes kept: 8 MiB.
+const KEPT_LEN_MAX: usize = 8 << 20;
+
+/// Buffers that are looked at for one that fits, the last that came back first. Nearly all are of one
+/// length.
+const LOOKS: usize = 16;
+
+#[derive(Debug, Default)]
+struct Kept {
+    buffers: Vec<Vec<u8>>,
+    /// Bytes in them.
+    len: usize,
+}
 
 /// Buffers that nobody uses at the moment.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct Buffers(Mutex<Kept>);
 
 impl Buffers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A buffer with anything in it.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
-        let mut kept = self.lock();
-        // A long one is kept for whoever needs that.
-        let fits = len..2 * len;
-        let fitting = kept.iter().position(|buffer| fits.contains(&buffer.capacity()));
-        let mut buffer = fitting.map_or_else(Vec::new, |index| kept.swap_remove(index));
-        drop(kept);
+        let mut buffer = self.lock().take(len).unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
@@ -29,8 +35,45 @@ impl Buffers {
     /// Takes a buffer back.
     pub(crate) fn give(&self, buffer: Vec<u8>) {
         let mut kept = self.lock();
-        if kept.len() < BUFFERS_MAX {
-            kept.push(buffer);
+        if kept.len + buffer.capacity() <= KEPT_LEN_MAX {
+            kept.len += buffer.capacity();
+            kept.buffers.push(buffer);
         }
+    }
+}
+
+impl Kept {
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        // A long one is kept for whoever needs that.
+        let fits = len..2 * len;
+        let mut last = self.buffers.iter().enumerate().rev().take(LOOKS);
+        let (index, _) = last.find(|(_, buffer)| fits.contains(&buffer.capacity()))?;
+        let buffer = self.buffers.swap_remove(index);
+        self.len -= buffer.capacity();
+        Some(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_used_again_and_no_more_is_kept() {
+        let buffers = Buffers::default();
+        let mut first = buffers.take(4096);
+        first.fill(7);
+        let at = first.as_ptr();
+        buffers.give(first);
+        let short = buffers.take(2000);
+        assert_ne!(short.as_ptr(), at, "it is kept for whoever needs so much");
+        let again = buffers.take(4000);
+        assert_eq!((again.len(), again.as_ptr()), (4000, at));
+        buffers.give(again);
+        for _ in 0..3000 {
+            buffers.give(vec![0; 4096]);
+        }
+        let kept = buffers.lock();
+        assert!(kept.len <= KEPT_LEN_MAX && kept.buffers.len() == KEPT_LEN_MAX / 4096, "{kept:?}");
     }
 }

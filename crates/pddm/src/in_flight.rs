@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tacita_block::BlockNo;
 
 use crate::error::{Error, Kind, Result};
-use crate::geometry::{BLOCK_LEN, Geometry, Seq};
+use crate::geometry::{BLOCK_LEN, Seq};
 
 /// Runs on their way at the same time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -17,7 +17,7 @@ const IN_FLIGHT_MAX: usize = 4;
 pub(crate) struct Run {
     pub(crate) first: Seq,
     pub(crate) start: BlockNo,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) units: Vec<Vec<u8>>,
     /// The device is flushed before anything behind this run is written.
     pub(crate) flush: bool,
 }
@@ -44,20 +44,13 @@ impl Queue {
 }
 
 /// What is on its way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    unit_blocks: u32,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
 impl InFlight {
-    /// Nothing is on its way.
-    pub(crate) fn new(geometry: &Geometry) -> Self {
-        let (queue, changed) = (Mutex::default(), Condvar::new());
-        Self { unit_blocks: geometry.unit_blocks(), queue, changed }
-    }
-
     // Every change of the queue is one step.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,17 +95,16 @@ impl InFlight {
     pub(crate) fn read(&self, unit: u32, block: u32, buf: &mut [u8]) -> bool {
         let run = {
             let queue = self.lock();
-            let unit_len = self.unit_blocks as usize * BLOCK_LEN;
             let holds = |first: u32, run: &Run| {
-                let units = u32::try_from(run.bytes.len() / unit_len).unwrap_or(u32::MAX);
+                let units = u32::try_from(run.units.len()).unwrap_or(u32::MAX);
                 (first..first + units).contains(&unit)
             };
             let run = queue.runs.iter().rev().find(|(first, run)| holds(*first, run));
             run.map(|(first, run)| (*first, Arc::clone(run)))
         };
         let Some((first, run)) = run else { return false };
-        let start = ((unit - first) * self.unit_blocks + block) as usize;
-        buf.copy_from_slice(&run.bytes[start * BLOCK_LEN..][..buf.len()]);
+        let bytes = &run.units[(unit - first) as usize];
+        buf.copy_from_slice(&bytes[block as usize * BLOCK_LEN..][..buf.len()]);
         true
     }
 

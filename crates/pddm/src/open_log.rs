@@ -31,7 +31,10 @@ pub(crate) struct OpenLog {
     /// By level; the public one is always open.
     pub(crate) levels: Vec<Option<OpenLevel>>,
     pub(crate) run_units: usize,
+    /// Buffers of units.
     pub(crate) buffers: Buffers,
+    /// Buffers of what waits.
+    pub(crate) waiting: Arc<Buffers>,
     pub(crate) in_flight: InFlight,
     failed: OnceLock<Failed>,
     /// Who hears of that.
@@ -83,7 +86,8 @@ impl OpenLog {
             levels,
             run_units: (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4),
             buffers: Buffers::default(),
-            in_flight: InFlight::new(&log.geometry),
+            waiting: Arc::default(),
+            in_flight: InFlight::default(),
             failed: OnceLock::new(),
             told,
             progress: Mutex::new(progress),

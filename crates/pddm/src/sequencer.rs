@@ -26,7 +26,7 @@ use crate::level::{LevelHead, OpenLevel};
 use crate::open_log::OpenLog;
 use crate::plan::{LevelPlan, Moved, Plan};
 use crate::seal::{Before, Sealed, Sealer};
-use crate::tail::{ReadAhead, Tail};
+use crate::tail::{ReadAhead, Tail, read_tail, tails_left};
 use crate::team::Team;
 
 /// How much is to be written.
@@ -51,6 +51,27 @@ pub(crate) struct Start {
     pub(crate) sweep_until: Seq,
     /// Hash of the last header.
     pub(crate) previous: Digest,
+}
+
+/// What is done side by side while a run is made.
+enum Part {
+    /// The slots of a unit are sealed.
+    Plan(Box<Plan>),
+    /// The unit of this number, which the tail leaves, is read.
+    Tail(Seq),
+}
+
+/// What came of it.
+enum Done {
+    Made(Made),
+    Read(Option<Tail>),
+}
+
+/// A unit whose slots are sealed.
+struct Made {
+    plan: Box<Plan>,
+    sealed: Sealed,
+    bytes: Vec<u8>,
 }
 
 /// The head. One thread at a time decides.
@@ -168,35 +189,24 @@ impl Sequencer {
                 break;
             }
         }
-        let done = self.seal_and_hand_over(&plans, &moved);
-        for tail in plans.into_iter().filter_map(|plan| plan.tail) {
-            self.shared.buffers.give(tail.bytes);
-        }
-        done
+        self.seal_and_hand_over(plans, &moved)
     }
 
     /// Seals the units, their slots side by side and their headers one after the other, and hands them
     /// over to be written.
-    fn seal_and_hand_over(&mut self, plans: &[Plan], moved: &Moved) -> Result<()> {
+    fn seal_and_hand_over(&mut self, plans: Vec<Plan>, moved: &Moved) -> Result<()> {
         let (shared, sealer) = (&*self.shared, Sealer::new(&self.shared));
         let geometry = &shared.log.geometry;
         let next = Seq(self.next.0 + plans.len() as u64);
-        let mut bytes = shared.buffers.take(plans.len() * geometry.unit_len());
-        let to_read = self.ahead.to_read(shared, next);
-        let mut units: Vec<Option<Sealed>> = plans.iter().map(|_| None).collect();
-        let parts = units.iter_mut().zip(bytes.chunks_exact_mut(geometry.unit_len()));
-        let seal = |(plan, (unit, bytes)): (&Plan, (&mut Option<Sealed>, &mut [u8]))| {
-            *unit = Some(sealer.seal_slots(plan, bytes));
-        };
-        self.ahead.extend(self.team.work(plans.iter().zip(parts), seal, shared, to_read));
-        let mut units: Vec<Sealed> = units.into_iter().flatten().collect();
-        let unit_bytes = bytes.chunks_exact_mut(geometry.unit_len());
-        for ((plan, unit), bytes) in plans.iter().zip(&mut units).zip(unit_bytes) {
-            sealer.seal_head(&mut self.before, &mut self.levels, plan, unit, bytes);
+        let (mut units, tails) = self.seal_and_read(plans, next);
+        self.ahead.extend(tails);
+        for Made { plan, sealed, bytes } in &mut units {
+            sealer.seal_head(&mut self.before, &mut self.levels, plan, sealed, bytes);
         }
         let unit = geometry.unit_of(self.next);
         let flush = self.flush_is_due(next);
-        let run = Run { first: self.next, start: geometry.unit_start(unit), bytes, flush };
+        let bytes = units.iter_mut().map(|unit| std::mem::take(&mut unit.bytes)).collect();
+        let run = Run { first: self.next, start: geometry.unit_start(unit), units: bytes, flush };
         shared.in_flight.announce(unit, run);
         self.next = next;
         if flush {
@@ -206,11 +216,39 @@ impl Sequencer {
         self.unflushed = true;
         // First their numbers, then their places.
         shared.note_emitted(next);
-        for (plan, unit) in plans.iter().zip(units) {
-            sealer.publish(plan, unit, moved);
+        for Made { plan, sealed, .. } in units {
+            sealer.publish(&plan, sealed, moved);
+            if let Some(tail) = plan.tail {
+                shared.buffers.give(tail.bytes);
+            }
         }
         shared.note_complete(next);
         shared.in_flight.hand_over()
+    }
+
+    /// Seals the slots of the units before `next`, and reads the tails that come then.
+    fn seal_and_read(&self, plans: Vec<Plan>, next: Seq) -> (Vec<Made>, Vec<Tail>) {
+        let to_read = tails_left(&self.shared, self.ahead.to_read(&self.shared, next));
+        let plans = plans.into_iter().map(|plan| Part::Plan(Box::new(plan)));
+        let parts = plans.chain(to_read.map(Part::Tail)).collect();
+        let shared = Arc::clone(&self.shared);
+        let done = self.team.work(parts, move |part| match part {
+            Part::Plan(plan) => {
+                let mut bytes = shared.buffers.take(shared.log.geometry.unit_len());
+                let sealed = Sealer::new(&shared).seal_slots(&plan, &mut bytes);
+                Done::Made(Made { plan, sealed, bytes })
+            }
+            // What cannot be read is left to be read when it is needed.
+            Part::Tail(left) => Done::Read(read_tail(&shared, left).ok()),
+        });
+        let (mut units, mut tails) = (Vec::new(), Vec::new());
+        for done in done {
+            match done {
+                Done::Made(unit) => units.push(unit),
+                Done::Read(tail) => tails.push(tail),
+            }
+        }
+        (units, tails.into_iter().map_while(|tail| tail).collect())
     }
 
     /// A unit is written again only when what was taken from it is durable: the tail left it when the

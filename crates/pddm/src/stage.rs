@@ -10,20 +10,36 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use crate::buffers::Buffers;
 use crate::geometry::BLOCK_LEN;
 
 /// What a block is to hold. Blocks that were written together may share their memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
-    shared: Arc<[u8]>,
+    shared: Arc<Shared>,
     block: usize,
 }
 
+/// The memory of blocks that were written together.
+#[derive(Debug)]
+struct Shared {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.buffers.give(std::mem::take(&mut self.bytes));
+    }
+}
+
 impl Content {
-    /// The blocks of `bytes`, which take their memory at once, and give it back when the last of them
-    /// goes.
-    pub(crate) fn of_blocks(bytes: &[u8]) -> impl Iterator<Item = Self> {
-        let shared: Arc<[u8]> = Arc::from(bytes);
+    /// The blocks of `bytes`, which take their memory from `buffers` at once, and give it back when the
+    /// last of them goes.
+    pub(crate) fn of_blocks(bytes: &[u8], buffers: &Arc<Buffers>) -> impl Iterator<Item = Self> {
+        let mut shared = Shared { bytes: buffers.take(bytes.len()), buffers: Arc::clone(buffers) };
+        shared.bytes.copy_from_slice(bytes);
+        let shared = Arc::new(shared);
         (0..bytes.len() / BLOCK_LEN).map(move |block| Self { shared: Arc::clone(&shared), block })
     }
 
@@ -37,7 +53,7 @@ impl Deref for Content {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.shared[self.block * BLOCK_LEN..][..BLOCK_LEN]
+        &self.shared.bytes[self.block * BLOCK_LEN..][..BLOCK_LEN]
     }
 }
 

@@ -64,13 +64,16 @@ impl ReadAhead {
     }
 }
 
-/// Reads the tails of these units. What cannot be read is left to be read when it is needed.
-pub(crate) fn read_tails(shared: &OpenLog, made: Range<u64>) -> Vec<Tail> {
-    let left = made.map_while(|seq| shared.log.geometry.left_by(Seq(seq)));
-    left.map_while(|left| read_tail(shared, left).ok()).collect()
+/// The numbers of the units that the tail leaves while these are made.
+pub(crate) fn tails_left(shared: &OpenLog, made: Range<u64>) -> impl Iterator<Item = Seq> {
+    made.map_while(|seq| shared.log.geometry.left_by(Seq(seq)))
 }
 
-fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
+/// Reads the unit that was written under this number.
+///
+/// # Errors
+/// The device's, where nothing of it can be read.
+pub(crate) fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
     let (log, geometry) = (&shared.log, &shared.log.geometry);
     let unit = geometry.unit_of(left);
     let mut bytes = shared.buffers.take(geometry.unit_len());

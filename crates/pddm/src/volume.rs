@@ -108,7 +108,8 @@ impl Volume {
         let open = self.open();
         let ids = first..;
         for (first, blocks) in ids.step_by(enough).zip(buf.chunks(enough * BLOCK_LEN)) {
-            let contents: Vec<Content> = Content::of_blocks(blocks).collect();
+            let contents: Vec<Content> =
+                Content::of_blocks(blocks, &self.shared().waiting).collect();
             let waiting = {
                 let mut stage = open.stage();
                 (first..).zip(contents).for_each(|(id, content)| stage.put(id, content));
@@ -132,7 +133,7 @@ impl Volume {
         let open = self.open();
         for (id, content) in (first..).zip(buf.chunks_exact(BLOCK_LEN)) {
             // Each by itself: what is written again while it waits gives its memory back at once.
-            for content in Content::of_blocks(content) {
+            for content in Content::of_blocks(content, &self.shared().waiting) {
                 self.shared().await_room(open)?.put(id, content);
             }
         }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use tacita_block::{BlockDevice, BlockRange};
 
 use crate::faults::{Fault, planted};
-use crate::geometry::{BLOCK_LEN, Seq};
+use crate::geometry::Seq;
 use crate::in_flight::Run;
 use crate::open_log::OpenLog;
 
@@ -39,8 +39,9 @@ impl Drop for Writer {
 fn write_all(shared: &OpenLog) {
     let device = &shared.log.device;
     while let Some(run) = shared.in_flight.next_run() {
-        let blocks = (run.bytes.len() / BLOCK_LEN) as u64;
-        let written = device.write(run.start, &run.bytes);
+        let units: Vec<&[u8]> = run.units.iter().map(Vec::as_slice).collect();
+        let blocks = units.len() as u64 * u64::from(shared.geometry().unit_blocks());
+        let written = device.write_gathered(run.start, &units);
         if let Err(cause) = &written {
             shared.note_unwritten(run.first, cause);
         } else {
@@ -55,7 +56,7 @@ fn write_all(shared: &OpenLog) {
         shared.in_flight.note_written(done);
         // Unless somebody still reads it.
         if let Some(run) = Arc::into_inner(run) {
-            shared.buffers.give(run.bytes);
+            run.units.into_iter().for_each(|unit| shared.buffers.give(unit));
         }
         if failed {
             return;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use tacita_clock::{Clock, System};
 use tacita_hifs::faults::Fault;
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_testkit::history::{read_all, tree};
@@ -50,7 +51,7 @@ fn asking_at_once() {
     let device = fresh(&parameters(Layout::D));
     let hifs = Arc::new(open(device.clone()));
     let (file, _) = hifs.create(hifs.root(), "file".as_ref(), &new(FileType::File)).unwrap();
-    hifs.write(file, 0, &[1; 300_000], Stamps::NONE).unwrap();
+    hifs.write(file, 0, &vec![1; 300_000], Stamps::NONE).unwrap();
     let (answers, seen) = channel();
     let asking = Mutex::new(None);
     let mut ask = || {
@@ -62,7 +63,7 @@ fn asking_at_once() {
         });
         *asking.lock().unwrap() = Some(asks);
         // Whoever has been answered has been answered too early, and is judged below.
-        thread::sleep(TOO_EARLY);
+        System.wait(TOO_EARLY);
     };
     let written = vec![2; 200 << 10];
     hifs.write_and_tell(file, 8192, &written, Stamps::NONE, &mut ask).unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 
 fn block(n: u8) -> Content {
-    Content::of_blocks(&[n; BLOCK_LEN]).next().expect("one block")
+    Content::of_blocks(&[n; BLOCK_LEN], &Arc::default()).next().expect("one block")
 }
 
 fn holds(stage: &Stage, id: u32) -> Option<u8> {
@@ -47,10 +47,12 @@ fn what_waits_is_taken_in_order_and_stays_readable() {
 fn blocks_that_were_written_together_are_each_their_own() {
     let mut stage = Stage::after(0);
     let bytes: Vec<u8> = [1, 2, 3].iter().flat_map(|n| [*n; BLOCK_LEN]).collect();
-    (5..).zip(Content::of_blocks(&bytes)).for_each(|(id, content)| stage.put(id, content));
+    (5..)
+        .zip(Content::of_blocks(&bytes, &Arc::default()))
+        .for_each(|(id, content)| stage.put(id, content));
     assert_eq!([5, 6, 7].map(|id| holds(&stage, id)), [Some(1), Some(2), Some(3)]);
     assert_eq!([takes(&mut stage), takes(&mut stage)], [Some((5, 1)), Some((6, 2))]);
-    let other = Content::of_blocks(&bytes).nth(1).expect("three blocks");
+    let other = Content::of_blocks(&bytes, &Arc::default()).nth(1).expect("three blocks");
     stage.settle(6, &other);
     assert_eq!(holds(&stage, 6), Some(2), "an equal one is another");
     settle(&mut stage, 6);
