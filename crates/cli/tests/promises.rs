@@ -66,11 +66,14 @@ fn send(child: &Child, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
+/// How often each command is interrupted.
+const KILLS: usize = 16;
+
 /// Every command that makes a file, interrupted at random points: the file is there and right, or
 /// it is not there.
 #[test]
 fn interrupted_commands_leave_all_or_nothing() {
-    let _watchdog = Watchdog::start("interrupted", Duration::from_mins(5));
+    let _watchdog = Watchdog::start("interrupted", Duration::from_mins(20));
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("folder");
     some_files(&folder);
@@ -96,14 +99,17 @@ fn interrupted_commands_leave_all_or_nothing() {
         assert!(command(arguments).stdout(Stdio::null()).status().unwrap().success());
         let whole_time = begin.elapsed();
         fs::remove_dir_all(&made).unwrap();
-        for n in 0..16 {
+        // The last one is left alone, so that there always is one that has finished.
+        for n in 0..=KILLS {
             fs::create_dir(&made).unwrap();
             let mut child =
                 command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let thousandths = u32::try_from(rng.below(1200)).unwrap();
-            std::thread::sleep(whole_time * thousandths / 1000);
             let signal = [Signal::INT, Signal::TERM, Signal::KILL][n % 3];
-            send(&child, signal);
+            if n < KILLS {
+                std::thread::sleep(whole_time * thousandths / 1000);
+                send(&child, signal);
+            }
             let status = child.wait().unwrap();
             let what = format!("{arguments:?}, {signal:?}");
             let left: Vec<String> =
@@ -349,7 +355,7 @@ fn what_counts_as_durable_survives_a_kill() {
     if skip_without_fuse("what_counts_as_durable_survives_a_kill") {
         return;
     }
-    let _watchdog = Watchdog::start("durable", Duration::from_mins(5));
+    let _watchdog = Watchdog::start("durable", Duration::from_mins(20));
     let promises: [Promise; 6] = [
         ("O_SYNC", |mounted| written_with(mounted, rustix::fs::OFlags::SYNC)),
         ("O_DSYNC", |mounted| written_with(mounted, rustix::fs::OFlags::DSYNC)),
@@ -386,7 +392,7 @@ fn quiet_programs_are_committed() {
     if skip_without_fuse("quiet_programs_are_committed") {
         return;
     }
-    let _watchdog = Watchdog::start("quiet", Duration::from_mins(5));
+    let _watchdog = Watchdog::start("quiet", Duration::from_mins(20));
     let mounted = Mounted::new(&["--commit-every", "0"]);
     let name = b"a name that is looked for";
     fs::write(mounted.dir().join(std::str::from_utf8(name).unwrap()), "x").unwrap();
@@ -405,7 +411,7 @@ fn a_mount_held_elsewhere_is_told() {
     if skip_without_fuse(test) {
         return;
     }
-    let _watchdog = Watchdog::start(test, Duration::from_mins(5));
+    let _watchdog = Watchdog::start(test, Duration::from_mins(20));
     let mut mounted = Mounted::new(&["--commit-every", "0"]);
     let holder = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec sleep 600"])
@@ -459,7 +465,7 @@ fn several_programs_leave_what_pack_makes() {
     if skip_without_fuse(test) {
         return;
     }
-    let _watchdog = Watchdog::start(test, Duration::from_mins(5));
+    let _watchdog = Watchdog::start(test, Duration::from_mins(20));
     let dir = tempfile::tempdir().unwrap();
     let (image, packed) = (dir.path().join("image"), dir.path().join("packed"));
     expect(0, &["hifs", "format", path(&image), "--size", "32M", "--seed", "00"]);

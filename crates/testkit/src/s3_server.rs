@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
@@ -37,6 +38,19 @@ pub struct S3Server {
     process: Option<Child>,
 }
 
+/// A port that stays free while the server is starting, or is not there for a while: below those that the kernel gives
+/// to whoever asks for any, with sixteen for each process before others try them.
+fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(16);
+    let mut ports = std::iter::repeat_with(|| {
+        let next = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        10_000 + u16::try_from(next).expect("it is less than that")
+    });
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.find(is_free).expect("they come without end")
+}
+
 impl S3Server {
     /// Starts one with its data in `folder`; `None` where there is neither program, which is told.
     ///
@@ -52,9 +66,7 @@ impl S3Server {
             eprintln!("SKIPPED: {test}: neither minio nor moto_server is installed");
             return None;
         };
-        // Free at this moment, and hardly anybody takes it in the next.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
-        let address = free.expect("there are ports");
+        let address = (Ipv4Addr::LOCALHOST, free_port()).into();
         std::fs::create_dir_all(folder.join(BUCKET)).expect("a folder can be made");
         let mut server = Self { program, folder: folder.to_owned(), address, process: None };
         server.begin();

@@ -23,7 +23,7 @@ use rustix::fs::{
 };
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(3);
+const TIME_MAX: Duration = Duration::from_mins(20);
 /// A user other than root, who owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -158,8 +158,26 @@ fn format_keeps_what_is_there() {
     expect(4, &hifs(&["format", path(&dir.path().join("no/such/i.img")), "--size", "2M"]));
 }
 
-/// Stops a command as soon as it holds what will be an image in `dir` and has no name yet.
-fn stopped_before_publishing(dir: &Path, arguments: &[&str]) -> Child {
+/// Stops a command when it holds what will be `image` and has no name yet. Where it is through before it stands
+/// still, all is made as it was before, and it is tried again.
+fn stopped_before_publishing(image: &Path, arguments: &[&str]) -> Child {
+    let before = fs::read(image).ok();
+    let tried = (0..100).find_map(|_| {
+        stopped_in_time(image, arguments).or_else(|| {
+            match &before {
+                Some(before) => fs::write(image, before).unwrap(),
+                None => fs::remove_file(image).unwrap(),
+            }
+            None
+        })
+    });
+    tried.expect("it holds something without a name before it has made the image")
+}
+
+/// `None` if it has ended.
+fn stopped_in_time(image: &Path, arguments: &[&str]) -> Option<Child> {
+    let published = || fs::metadata(image).ok().map(|metadata| metadata.ino());
+    let before = published();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tacita"))
         .arg("hifs")
         .args(arguments)
@@ -169,19 +187,31 @@ fn stopped_before_publishing(dir: &Path, arguments: &[&str]) -> Child {
         .spawn()
         .unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    let files = format!("/proc/{}/fd", child.id());
+    let [files, stat] = ["fd", "stat"].map(|name| format!("/proc/{}/{name}", child.id()));
     let is_unnamed = |target: &Path| {
         let name = target.file_name().unwrap_or_default().as_bytes();
-        target.parent() == Some(dir) && (name.ends_with(b" (deleted)") || name.starts_with(b"."))
+        target.parent() == image.parent()
+            && (name.ends_with(b" (deleted)") || name.starts_with(b"."))
     };
-    loop {
-        let targets = fs::read_dir(&files).unwrap().flatten();
-        if targets.flat_map(|file| fs::read_link(file.path())).any(|target| is_unnamed(&target)) {
-            rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-            return child;
+    let holds_unnamed = || {
+        let targets = fs::read_dir(&files).into_iter().flatten().flatten();
+        targets.flat_map(|file| fs::read_link(file.path())).any(|target| is_unnamed(&target))
+    };
+    // Its state is behind its name.
+    let stands = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+    while child.try_wait().unwrap().is_none() {
+        if !holds_unnamed() {
+            continue;
         }
-        assert!(child.try_wait().unwrap().is_none(), "it has ended already");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !stands() && child.try_wait().unwrap().is_none() {}
+        if published() == before {
+            return Some(child);
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     }
+    assert!(child.wait().unwrap().success());
+    None
 }
 
 fn ended(child: Child) -> Output {
@@ -201,7 +231,7 @@ fn an_image_that_came_meanwhile_stays() {
         &["pack", path(&folder), path(&image), "--size", "64M"][..],
         &["format", path(&image), "--size", "64M"],
     ] {
-        let slow = stopped_before_publishing(&dir, arguments);
+        let slow = stopped_before_publishing(&image, arguments);
         format(&dir, "i.img", "2M");
         let before = fs::read(&image).unwrap();
         let said = expect(2, &ended(slow));
@@ -209,14 +239,14 @@ fn an_image_that_came_meanwhile_stays() {
         assert!(fs::read(&image).unwrap() == before, "{arguments:?} has replaced it");
         fs::remove_file(&image).unwrap();
         // With --force too, while somebody uses it.
-        let slow = stopped_before_publishing(&dir, &[arguments, &["--force"]].concat());
+        let slow = stopped_before_publishing(&image, &[arguments, &["--force"]].concat());
         format(&dir, "i.img", "2M");
         let used = fs::File::open(&image).unwrap();
         rustix::fs::flock(&used, FlockOperation::NonBlockingLockExclusive).unwrap();
         expect(5, &ended(slow));
         drop(used);
         assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
-        let slow = stopped_before_publishing(&dir, &[arguments, &["--force"]].concat());
+        let slow = stopped_before_publishing(&image, &[arguments, &["--force"]].concat());
         fs::remove_file(&image).unwrap();
         format(&dir, "i.img", "2M");
         expect(0, &ended(slow));

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -12,9 +13,13 @@ use crate::image::{Image, said, system};
 /// `nobody`, everywhere.
 const USER: &str = "65534";
 
+/// One at a time: who is done removes the folder of that user's serving locks, if there is nothing in it.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Runs a script as that user in a mount namespace of its own, where /dev/fuse is open to all if
 /// `fuse` says so, as it is on machines with udev. `$T` is the program.
 fn as_user(image: &Image, fuse: bool, script: &str) -> Output {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = image.folder.path();
     // Both have to be reached by that user.
     let program = folder.join("tacita");
@@ -35,7 +40,6 @@ fn as_user(image: &Image, fuse: bool, script: &str) -> Output {
         .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
         .output()
         .unwrap();
-    // The folder of that user's serving locks, if nobody else uses it.
     let _ = fs::remove_dir(Path::new("/tmp").join(format!("tacita-{USER}")));
     done
 }

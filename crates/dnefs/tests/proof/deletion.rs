@@ -393,7 +393,9 @@ pub(crate) fn clear_game() {
             remove(&fs, "NAME-MARKER-of-a-file");
             fs.close().unwrap();
             let dump = dump(&chip);
-            assert!(!dump.windows(6).any(|window| window == b"MARKER"), "{erase_mode:?}");
+            // What all have, and long enough not to be there by chance.
+            let found = dump.windows(10).any(|window| window == b"MARKER-of-");
+            assert!(!found, "{erase_mode:?}");
         }
     }
 }
