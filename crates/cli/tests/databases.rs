@@ -14,7 +14,7 @@ use std::time::Duration;
 use tacita_testkit::history::Rng;
 use tacita_testkit::{MountGuard, Watchdog, env_number, skip_without, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(5);
+const TIME_MAX: Duration = Duration::from_mins(20);
 const SCHEMA: &str = "create table patients(ward text, name text, note text, \
                       primary key(ward, name)) without rowid; \
                       create index names on patients(name);";

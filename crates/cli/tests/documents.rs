@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tacita_testkit::{Watchdog, skip_without, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(8);
+const TIME_MAX: Duration = Duration::from_mins(20);
 /// What the shell prints behind each command, before its exit code.
 const MARK: &str = "@@ ended with ";
 /// Any lines, or any part of a line.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(8);
+const TIME_MAX: Duration = Duration::from_mins(20);
 const TACITA: &str = env!("CARGO_BIN_EXE_tacita");
 
 fn tacita<S: AsRef<OsStr>>(arguments: &[S]) -> Output {

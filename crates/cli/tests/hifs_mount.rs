@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
 const SEED: &str = "00112233445566778899aabbccddeeff";
-const TIME_MAX: Duration = Duration::from_mins(5);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 /// A folder for images, and a place to mount.
 struct Bench {

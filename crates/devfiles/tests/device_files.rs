@@ -23,7 +23,7 @@ use tacita_vfs::fuse::{Mount, mount};
 use tacita_vfs::{Change, FileSystem, Kind, Posix, Stamps, Timestamp};
 
 /// Longest time that a test may take.
-const TIME_MAX: Duration = Duration::from_mins(2);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 fn memory(len_bytes: u64, block_len_bytes: u32) -> MemoryDevice {
     MemoryDevice::new(Geometry::within(len_bytes, block_len_bytes).unwrap())

@@ -105,7 +105,7 @@ static SERVED: LazyLock<Served> = LazyLock::new(|| {
 /// Sends the bytes to a server after a proper beginning; it must come to an end with the client.
 fn converse(bytes: &[u8], structured: bool) {
     let mut stream = UnixStream::connect(&SERVED.socket).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(2))).unwrap();
     let mut beginning = vec![0, 0, 0, 3];
     if structured {
         beginning.extend(option(OPT_STRUCTURED_REPLY, &[]));

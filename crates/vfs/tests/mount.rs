@@ -20,7 +20,7 @@ use tacita_vfs::posix::Caller;
 use tacita_vfs::{FileType, Kind, Posix};
 
 /// Longest time that a test may take.
-const TIME_MAX: Duration = Duration::from_mins(3);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 /// A mount for one test.
 struct Mounted {

@@ -36,7 +36,7 @@ const WATCHED: u64 = 7;
 /// What all records begin with.
 const MARKER: &str = "RECORD OF PATIENT";
 /// How long what goes on when an evening is over may take: objects are removed that nobody needs any more.
-pub(super) const SETTLING: Duration = Duration::from_secs(30);
+pub(super) const SETTLING: Duration = Duration::from_mins(2);
 pub(super) const POLL: Duration = Duration::from_millis(10);
 
 /// The n-th query of an evening.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tacita_testkit::{Watchdog, skip_without, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(10);
+const TIME_MAX: Duration = Duration::from_mins(20);
 const TACITA: &str = env!("CARGO_BIN_EXE_tacita");
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/answers");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/spec/json.schema.json");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(5);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 pub(crate) fn tacita(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));

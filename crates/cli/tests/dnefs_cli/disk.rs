@@ -13,7 +13,7 @@ const MARKER: &str = "what stood on the disk; ";
 const MARKED_LEN: usize = 1 << 20;
 /// Most bytes of a file in a node.
 const NODE_LEN: u64 = 4096;
-const DISCARD_MAX: Duration = Duration::from_mins(1);
+const DISCARD_MAX: Duration = Duration::from_mins(2);
 
 fn holds_marker(file: &Path) -> bool {
     let content = fs::read(file).unwrap();

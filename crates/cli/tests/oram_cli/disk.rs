@@ -11,7 +11,7 @@ use tacita_testkit::{Watchdog, skip_without, skip_without_fuse};
 
 use crate::Bench;
 
-const TIME_MAX: Duration = Duration::from_mins(5);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 /// A file that is the exported device, for loop devices; gone with its folder when dropped.
 struct AsFile {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tacita_testkit::Watchdog;
 
-const TIME_MAX: Duration = Duration::from_mins(4);
+const TIME_MAX: Duration = Duration::from_mins(20);
 
 /// A device file, its passwords, and places.
 pub(crate) struct Bench {

@@ -10,7 +10,7 @@ use tacita_testkit::{MountGuard, Watchdog};
 /// How long a seed of a story may take. Each password is seconds of a processor, and by hand there are
 /// more worlds and more to judge.
 pub(crate) fn time_max() -> Duration {
-    if by_hand() { Duration::from_hours(1) } else { Duration::from_mins(8) }
+    if by_hand() { Duration::from_hours(1) } else { Duration::from_mins(20) }
 }
 
 /// What is hidden in a world.

@@ -45,7 +45,7 @@ fn a_server_that_is_killed_in_the_middle_of_writes_loses_nothing() {
 fn a_server_that_is_away_is_waited_for_so_long() {
     let test = "a_server_that_is_away_is_waited_for_so_long";
     let Some(mut bench) = Bench::new(test) else { return };
-    let dir = bench.mount("SERVER", "--timeout 2 --sync-every 0");
+    let dir = bench.mount("SERVER", "--timeout 20 --sync-every 0");
     fs::write(dir.join("before"), b"before").unwrap();
     bench.kill(&bench.path("server"));
     // Nothing has to be asked for that.
@@ -78,7 +78,7 @@ fn a_server_that_is_away_is_waited_for_so_long() {
 fn who_unmounts_when_all_is_durable_needs_no_server() {
     let test = "who_unmounts_when_all_is_durable_needs_no_server";
     let Some(mut bench) = Bench::new(test) else { return };
-    let dir = bench.mount("SERVER", "--timeout 2 --sync-every 0");
+    let dir = bench.mount("SERVER", "--timeout 20 --sync-every 0");
     fs::write(dir.join("file"), b"durable").unwrap();
     bench.ends(&format!("sync {}", dir.display()), 0);
     bench.kill(&bench.path("server"));

@@ -106,7 +106,7 @@ fn what_cannot_be_is_named() {
     let read_only = bench.mount("SERVER", "-o ro");
     let refused = fs::write(read_only.join("file"), b"x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    let busy = bench.tacita("privatefs info SERVER --key KEY --timeout 2");
+    let busy = bench.tacita("privatefs info SERVER --key KEY --timeout 20");
     assert_eq!(busy.status.code(), Some(5), "{busy:?}");
 }
 

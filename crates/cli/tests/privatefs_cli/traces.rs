@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 use crate::bench::{Bench, content, run};
 
 /// How long it may take until what was begun has passed, and the kernel has forgotten what was deleted.
-const SETTLING: Duration = Duration::from_mins(1);
+const SETTLING: Duration = Duration::from_mins(3);
 
 /// How long two scripts may stay different until they are held for it: longer than the kernel takes to
 /// forget a file.

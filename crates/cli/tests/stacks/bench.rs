@@ -9,7 +9,7 @@ use tacita_clock::{Clock, System};
 use tacita_testkit::loop_disk::system;
 use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 
-const TIME_MAX: Duration = Duration::from_mins(6);
+const TIME_MAX: Duration = Duration::from_mins(20);
 pub(crate) const SEED: &str = "5ead";
 /// Rows of a database, so many as have pages of their own.
 const ROWS: &str = "create table rows(id integer primary key, what text);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tacita_nbd::protocol::{CMD_FLUSH, CMD_READ};
 use tacita_nbd::{Export, Limits};
 
-use crate::client::{Client, Served};
+use crate::client::{Client, Served, WAIT_MAX};
 use crate::devices::{GatedDevice, PanickingDevice, memory};
 
 const LIMITS: Limits = Limits {
@@ -93,7 +93,7 @@ fn what_nobody_wants_to_know_is_not_read() {
     drop(client);
     served.await_connections(0);
     gated.open();
-    assert!(served.server.stop(Duration::from_mins(1)));
+    assert!(served.server.stop(WAIT_MAX));
     assert_eq!(gated.waited(), 16);
 }
 

@@ -7,7 +7,7 @@ use std::{fs, net};
 
 use tacita_nbd::{Export, Kind, Limits, Listener, Server};
 
-use crate::client::Served;
+use crate::client::{Served, WAIT_MAX};
 use crate::devices::memory;
 
 fn export() -> Export {
@@ -21,7 +21,7 @@ fn the_socket_is_for_its_owner() {
     let listener = Listener::unix(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
     let server = Server::start(vec![export()], vec![listener]).unwrap();
-    assert!(server.stop(std::time::Duration::from_secs(5)));
+    assert!(server.stop(WAIT_MAX));
     assert!(!path.exists(), "the socket file goes with the server");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing else is left");
 }
@@ -95,7 +95,7 @@ fn only_this_machine_is_let_in() {
     let mut greeting = [0; 18];
     std::io::Read::read_exact(&mut stream, &mut greeting).unwrap();
     assert_eq!(greeting, tacita_nbd::negotiation::greeting());
-    assert!(server.stop(std::time::Duration::from_secs(5)));
+    assert!(server.stop(WAIT_MAX));
 }
 
 #[test]

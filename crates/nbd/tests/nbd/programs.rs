@@ -10,11 +10,11 @@ use tacita_nbd::{Export, Listener, Server};
 
 use tacita_testkit::skip_without;
 
-use crate::client::Served;
+use crate::client::{Served, WAIT_MAX};
 use crate::devices::memory;
 
 /// Longest run of a client in seconds.
-const TIME_MAX_S: &str = "60";
+const TIME_MAX_S: &str = "300";
 
 /// Runs a program to its end and gives what it prints.
 fn run(program: &str, arguments: &[&str]) -> String {
@@ -205,5 +205,5 @@ fn a_read_only_file_is_served_over_tcp() {
     assert!(run("nbdinfo", &["--json", &uri]).contains(r#""is_read_only": true"#));
     run("nbdcopy", &[&uri, text(&back)]);
     assert!(fs::read(&back).unwrap() == content);
-    assert!(server.stop(std::time::Duration::from_secs(5)));
+    assert!(server.stop(WAIT_MAX));
 }
