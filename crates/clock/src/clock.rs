@@ -15,8 +15,12 @@ pub trait Clock: Debug + Send + Sync + 'static {
         self.wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// Time since a fixed moment of this clock, which never goes back.
+    /// Time since a fixed moment of this clock, which never goes back. While the machine sleeps it stands still,
+    /// and so do waits.
     fn monotonic(&self) -> Duration;
+
+    /// Time since another fixed moment, which goes on while the machine sleeps: for what others may do meanwhile.
+    fn boottime(&self) -> Duration;
 
     /// Waits until an event has been notified more than `seen` times, but no longer than `time`;
     /// whether it has been.

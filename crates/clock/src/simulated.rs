@@ -13,16 +13,18 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// A clock on which no time passes but by [`Simulated::advance`] and its like.
 #[derive(Debug)]
 pub struct Simulated {
-    begin: SystemTime,
     tick: Duration,
     state: Mutex<State>,
     /// Somebody waits.
     came: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// The time of day when the clock began, had it been right then.
+    begin: SystemTime,
     now: Duration,
+    slept: Duration,
     /// Who waits, by when the wait ends and then by who came first.
     waiters: BTreeMap<(Duration, u64), Waiter>,
     last: u64,
@@ -42,7 +44,14 @@ impl Simulated {
 
     /// A clock that goes on by `tick` before the time of day is told, so that no two are equal.
     pub fn ticking(begin: SystemTime, tick: Duration) -> Self {
-        Self { begin, tick, state: Mutex::default(), came: Condvar::new() }
+        let state = State {
+            begin,
+            now: Duration::ZERO,
+            slept: Duration::ZERO,
+            waiters: BTreeMap::new(),
+            last: 0,
+        };
+        Self { tick, state: Mutex::new(state), came: Condvar::new() }
     }
 
     /// Lets time pass, at once for all whose wait ends by then; they are woken in the order of that.
@@ -72,6 +81,17 @@ impl Simulated {
         let Some(next) = next else { return false };
         self.advance(next.saturating_sub(self.monotonic()));
         true
+    }
+
+    /// Sets the time of day, as somebody does who sets the clock of a machine; no time passes by that.
+    pub fn set_wall(&self, to: SystemTime) {
+        let mut state = self.state();
+        state.begin = to - state.now - state.slept;
+    }
+
+    /// Lets the machine sleep for so long: no wait ends by that.
+    pub fn sleep(&self, time: Duration) {
+        self.state().slept += time;
     }
 
     /// Waits until so many threads wait for this clock.
@@ -118,11 +138,17 @@ impl Clock for Simulated {
         if !self.tick.is_zero() {
             self.advance(self.tick);
         }
-        self.begin + self.monotonic()
+        let state = self.state();
+        state.begin + state.now + state.slept
     }
 
     fn monotonic(&self) -> Duration {
         self.state().now
+    }
+
+    fn boottime(&self) -> Duration {
+        let state = self.state();
+        state.now + state.slept
     }
 
     fn wait_event(&self, event: &Event, seen: u64, time: Duration) -> bool {
@@ -189,6 +215,24 @@ mod tests {
         assert_eq!(clock.wall(), SystemTime::UNIX_EPOCH + SECOND);
         assert_eq!(clock.wall(), SystemTime::UNIX_EPOCH + 2 * SECOND);
         assert_eq!(clock.monotonic(), 2 * SECOND);
+    }
+
+    #[test]
+    fn waits_end_neither_by_sleeping_nor_by_setting_the_time_of_day() {
+        let clock = simulated();
+        let told = waiting(&clock, &[10]);
+        clock.advance(SECOND);
+        clock.sleep(3600 * SECOND);
+        assert_eq!(clock.wall(), SystemTime::UNIX_EPOCH + 4601 * SECOND);
+        for day in [0, 5] {
+            let set = SystemTime::UNIX_EPOCH + 86_400 * day * SECOND;
+            clock.set_wall(set);
+            assert_eq!(clock.wall(), set);
+        }
+        assert_eq!((clock.monotonic(), clock.boottime()), (SECOND, 3601 * SECOND));
+        assert_eq!((clock.waiting(), told.try_recv().ok()), (1, None));
+        clock.advance(9 * SECOND);
+        assert_eq!(told.recv(), Ok((10, 10 * SECOND)));
     }
 
     #[test]

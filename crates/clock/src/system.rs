@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::{Clock, Event};
 
 /// The clock of the machine. All values are the same clock.
@@ -23,6 +25,10 @@ impl Clock for System {
         BEGIN.elapsed()
     }
 
+    fn boottime(&self) -> Duration {
+        Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+    }
+
     fn wait_event(&self, event: &Event, seen: u64, time: Duration) -> bool {
         event.block(seen, Some(time), || false)
     }
@@ -36,8 +42,10 @@ mod tests {
     #[test]
     fn waits_no_less_than_told() {
         let (begin, time) = (System.monotonic(), Duration::from_millis(20));
+        let boottime = System.boottime();
         System.wait(time);
         assert!(System.elapsed(begin) >= time);
+        assert!(System.boottime() >= boottime + time);
         assert!(!System.wait_or(&Cancellation::default(), time));
     }
 

@@ -75,6 +75,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Until when it may be believed that a turn lasts of which that was made sure at `begin`.
+    pub(crate) fn hold_until(&self, begin: Duration) -> Duration {
+        if self.shared { begin + self.take_over / 2 } else { Duration::MAX }
+    }
+}
+
 /// What changes while it is mounted; never locked while the store is asked.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -83,7 +90,7 @@ pub(crate) struct State {
     pub(crate) status: Status,
     /// The turn that this mount has, or had last.
     pub(crate) epoch: u64,
-    /// Until when it may be believed that it still is its turn.
+    /// Until when it may be believed that it still is its turn, by the clock that goes on while the machine sleeps.
     pub(crate) hold_until: Duration,
     /// When an operation was begun last.
     pub(crate) worked: Duration,
@@ -425,7 +432,7 @@ impl Core {
                 return Err(error.clone());
             }
             if state.status == Status::Held {
-                if self.clock.monotonic() <= state.hold_until {
+                if self.clock.boottime() <= state.hold_until {
                     return Ok(state);
                 }
                 drop(state);

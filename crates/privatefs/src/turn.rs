@@ -206,7 +206,7 @@ impl Core {
     ) -> Result<Register> {
         let epoch = self.lock().epoch;
         let mut known = self.turn.lock();
-        let begin = self.clock.monotonic();
+        let (begin, begin_boottime) = (self.clock.monotonic(), self.clock.boottime());
         let updated = update(&mut known, &*self.blocks, &self.ids, |register| {
             let is_own = register.owner == Some(self.mount) && register.epoch == epoch;
             if !is_own && !planted(Fault::TurnUnchecked) {
@@ -221,8 +221,7 @@ impl Core {
         drop(known);
         let mut state = self.lock();
         match &updated {
-            Ok(_) if self.options.shared => state.hold_until = begin + self.options.take_over / 2,
-            Ok(_) => state.hold_until = Duration::MAX,
+            Ok(_) => state.hold_until = self.options.hold_until(begin_boottime),
             Err(error) if error.kind() == Kind::Fenced => {
                 state.failed = Some(error.clone());
                 state.status = Status::Other;
@@ -256,13 +255,13 @@ impl Core {
         }
         let until = state.hold_until;
         drop(state);
-        if self.clock.monotonic() <= until { Ok(()) } else { self.renew() }
+        if self.clock.boottime() <= until { Ok(()) } else { self.renew() }
     }
 
     /// It is this mount's turn from now on.
     pub(crate) fn begin_turn(&self) -> Result<()> {
         let mut known = self.turn.lock();
-        let begin = self.clock.monotonic();
+        let (begin, begin_boottime) = (self.clock.monotonic(), self.clock.boottime());
         let mut before = 0;
         let mut pending = None;
         let register = update(&mut known, &*self.blocks, &self.ids, |register| {
@@ -299,8 +298,7 @@ impl Core {
         }
         state.usage.told(room, 0);
         state.epoch = register.epoch;
-        state.hold_until =
-            if self.options.shared { begin + self.options.take_over / 2 } else { Duration::MAX };
+        state.hold_until = self.options.hold_until(begin_boottime);
         state.status = Status::Held;
         self.turned.notify_all();
         Ok(())

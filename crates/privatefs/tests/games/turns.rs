@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tacita_clock::Simulated;
 use tacita_privatefs::register::SLOTS;
@@ -188,6 +188,30 @@ fn clocks_that_differ_by_an_hour_take_no_turn_away() {
     assert!(one.attr(one.root()).is_err());
     two.close().unwrap();
     world.check("clocks that differ");
+}
+
+/// A mount whose machine has slept for an hour while another one took over: its programs hear of it at once, and are
+/// not told what was there before. That it looks again and again, once it is awake, would be too late.
+#[test]
+fn a_mount_whose_machine_has_slept_believes_in_no_turn() {
+    let world = World::new();
+    let sleeper = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+    let (one, two) = (world.share_apart(1, &sleeper).0, world.share(2).0);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    ticking(&[&one], (&sleeper, Duration::ZERO), NOTHING, || {
+        one.create(one.root(), "before".as_ref(), &new).unwrap();
+        one.sync().unwrap();
+    });
+    assert_eq!(tree(&one).len(), 2, "nobody else can have the turn yet");
+    ticking(&[&two], (&world.clock, Duration::from_secs(1)), NOTHING, || {
+        two.create(two.root(), "meanwhile".as_ref(), &new).unwrap();
+        two.sync().unwrap();
+    });
+    sleeper.sleep(Duration::from_hours(1));
+    assert!(one.attr(one.root()).is_err(), "it shows what it remembers");
+    assert!(one.failure().is_some());
+    two.close().unwrap();
+    world.check("after a sleep");
 }
 
 /// A mount that stands still at any query of a commit, and goes on when another has taken over, changes

@@ -43,6 +43,10 @@ impl Clock for Ahead {
         self.clock.monotonic() + self.by
     }
 
+    fn boottime(&self) -> Duration {
+        self.clock.boottime() + self.by
+    }
+
     fn wait_event(&self, event: &Event, seen: u64, time: Duration) -> bool {
         self.clock.wait_event(event, seen, time)
     }
@@ -93,6 +97,11 @@ impl World {
     /// One of several mounts, on a machine whose clock is ahead of the others' by so much.
     pub(crate) fn share_ahead(&self, seed: u64, by: Duration) -> (PrivateFs, Arc<Way>) {
         self.share_at(seed, Arc::new(Ahead { clock: Arc::clone(&self.clock), by }))
+    }
+
+    /// One of several mounts, on a machine with a clock of its own.
+    pub(crate) fn share_apart(&self, seed: u64, clock: &Arc<Simulated>) -> (PrivateFs, Arc<Way>) {
+        self.share_at(seed, Arc::<Simulated>::clone(clock))
     }
 
     /// As [`Self::share`], where there may be no place.
