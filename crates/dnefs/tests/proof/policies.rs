@@ -65,11 +65,16 @@ fn after_so_long_it_is_purged_and_not_before() {
     let clock = Arc::new(Simulated::at(UNIX_EPOCH));
     let policy = Policy { every: Some(Duration::from_secs(30)), ..Policy::default() };
     let (fs, node, _purger, purged) = start(clock.clone(), policy);
-    overwrite(&fs, node, 3);
-    clock.await_waiters(1);
-    clock.advance(Duration::from_secs(29));
-    assert!(purged.try_recv().is_err());
-    clock.advance(Duration::from_secs(1));
-    assert!(purged.recv_timeout(LONG).unwrap().keys >= 3);
-    assert_eq!(fs.keys_waiting(), 0);
+    // Whatever the time of day is set to meanwhile, forth and back.
+    for days in [0, 9, 8] {
+        overwrite(&fs, node, 3);
+        clock.await_waiters(1);
+        clock.advance(Duration::from_secs(20));
+        clock.set_wall(UNIX_EPOCH + Duration::from_hours(24 * days));
+        clock.advance(Duration::from_secs(9));
+        assert!(purged.try_recv().is_err(), "day {days}");
+        clock.advance(Duration::from_secs(1));
+        assert!(purged.recv_timeout(LONG).unwrap().keys >= 3, "day {days}");
+        assert_eq!(fs.keys_waiting(), 0, "day {days}");
+    }
 }

@@ -64,6 +64,35 @@ fn names_are_cleared_when_their_epoch_ends() {
     image.unmount();
 }
 
+/// An epoch lasts as long as it lasts, whatever the time of day is set to meanwhile.
+#[test]
+fn setting_the_clock_neither_ends_an_epoch_nor_puts_it_off() {
+    let _turn = turn();
+    let test = "setting_the_clock_neither_ends_an_epoch_nor_puts_it_off";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    for name in ["back", "forth"] {
+        fs::write(image.dir().join(name), b"content").unwrap();
+    }
+    image.remount();
+    let (clock, options) = (simulated(), options("clear", true));
+    let posix = open(&image.dir(), OverlayOptions { epoch: 10 * MINUTE, ..options }, &clock);
+    let day = Duration::from_hours(24);
+    for (name, epochs) in [("back", 1), ("forth", 2)] {
+        unlink(&posix, name);
+        clock.advance_among(1, 5 * SECOND);
+        let now = clock.wall();
+        clock.set_wall(if name == "back" { now - day } else { now + day });
+        clock.advance_among(1, 9 * MINUTE);
+        assert_eq!(number(&posix, "epochs"), epochs - 1, "{name}: its time has not come");
+        clock.advance_among(1, MINUTE);
+        clock.await_waiters(1);
+        assert_eq!(number(&posix, "epochs"), epochs, "{name}");
+        assert!(posix.file_system().status()["idle"].as_bool().unwrap(), "{name}");
+    }
+    drop(posix);
+    image.unmount();
+}
+
 /// Whatever the lifetime of a file and however often it is mounted anew meanwhile.
 #[test]
 fn method_f_holds_files_for_as_long_as_they_lived() {
