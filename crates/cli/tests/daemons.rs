@@ -82,6 +82,15 @@ impl Bench {
     }
 }
 
+/// What serves at a place; asked to end when dropped, if it is still there.
+struct Serving<'a>(&'a [&'a str], String);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        tacita(&[self.0, &[&self.1]].concat());
+    }
+}
+
 #[test]
 fn a_daemon_is_asked_by_its_folder_and_by_its_image() {
     let Some(bench) = Bench::new("a_daemon_is_asked_by_its_folder_and_by_its_image") else {
@@ -122,6 +131,8 @@ fn all_daemons_are_listed() {
     fs::write(&password, "a password").unwrap();
     let given = ["--password-file", text(&password)];
     expect(0, &[&["pddm", "init", text(&device), "--size", "64M"][..], &given].concat());
+    let close = ["pddm", "close", "--drop"];
+    let _serving = Serving(&close, text(&socket).to_owned());
     expect(0, &[&["pddm", "open", text(&device), "--nbd", text(&socket)][..], &given].concat());
     let (mounted, served) = (status(bench.guard.path()), status(&socket));
     let here = |daemons: &[Value]| -> Vec<Value> {
@@ -151,7 +162,7 @@ fn all_daemons_are_listed() {
     assert!(answer["stopped"].as_array().unwrap().contains(&mounted["pid"]), "{answer}");
     assert!(said.contains(&format!("`kill -CONT {}`", mounted["pid"])), "{said}");
     expect(0, &["umount", text(bench.guard.path())]);
-    expect(0, &["pddm", "close", text(&socket), "--drop"]);
+    expect(0, &[&close[..], &[text(&socket)]].concat());
     assert!(here(&listed().0).is_empty());
     // A level is one daemon's.
     expect(2, &["status", "--log", "info"]);
@@ -292,15 +303,6 @@ fn what_it_was_started_with_is_closed() {
     let kept: Vec<_> = files.filter(|file| *file == password).collect();
     assert_eq!(kept, Vec::<std::path::PathBuf>::new());
     expect(0, &["pddm", "close", "--drop", folder]);
-}
-
-/// What serves at a place; asked to end when dropped, if it is still there.
-struct Serving<'a>(&'a [&'a str], String);
-
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        tacita(&[self.0, &[&self.1]].concat());
-    }
 }
 
 /// A path through a descriptor leads nowhere when that is closed, and what was made there is still taken away.
