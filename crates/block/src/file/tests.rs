@@ -1,5 +1,8 @@
+use std::fs;
+use std::os::unix::fs::FileExt;
+
 use super::*;
-use crate::conformance;
+use crate::{Allocation, BlockNo, BlockRange, Extent, Kind, conformance};
 
 fn numbered(folder: &Path) -> impl Fn() -> PathBuf {
     let next = std::sync::atomic::AtomicU32::new(0);
