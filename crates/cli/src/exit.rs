@@ -213,15 +213,9 @@ pub(crate) fn of_new_file(path: &std::path::Path, error: &tacita_block::Error) -
     }
 }
 
-/// A failure of opening the device or file under an image; `reading` says what does where it can only
-/// be read.
-pub(crate) fn of_opening(
-    path: &std::path::Path,
-    error: &tacita_block::Error,
-    reading: &str,
-) -> Failure {
-    let failure = of_device(path, error);
-    if error.kind() != tacita_block::Kind::ReadOnly {
+/// A failure of opening what can be of use where it can only be read: `reading` says how.
+pub(crate) fn or_reading(failure: Failure, reading: &str) -> Failure {
+    if failure.remedy.as_deref() != Some(MAKE_WRITABLE) {
         return failure;
     }
     failure.with_remedy(format!("{MAKE_WRITABLE}, or {reading}"))
@@ -307,16 +301,3 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
 /// What a volume can be.
 const FILE_OR_UBI: &str =
     "name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y";
-
-/// The same where a volume that can only be read has a use: `reading` says which.
-pub(crate) fn of_opening_flash(
-    path: &std::path::Path,
-    error: &tacita_flash::Error,
-    reading: &str,
-) -> Failure {
-    let failure = of_flash(path, error);
-    if error.kind() != tacita_flash::Kind::ReadOnly {
-        return failure;
-    }
-    failure.with_remedy(format!("{MAKE_WRITABLE}, or {reading}"))
-}

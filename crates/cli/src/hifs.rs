@@ -56,8 +56,9 @@ pub(crate) fn has_superblock(path: &Path) -> bool {
 /// Opens an image, locked. With `random` it is to be read in no order.
 fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) -> Outcome<Hifs> {
     let device = FileOptions::new(4096).random(random).open(image, access);
-    let device =
-        device.map_err(|e| exit::of_opening(image, &e, "mount it for reading: `-o ro`"))?;
+    let device = device.map_err(|e| {
+        exit::or_reading(exit::of_device(image, &e), "mount it for reading: `-o ro`")
+    })?;
     options.read_only |= access == Access::ReadOnly;
     let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
     if let Some(warning) = hifs.warning() {

@@ -93,16 +93,13 @@ fn level_of(name: &str) -> Outcome<Level> {
 }
 
 fn open_device(path: &Path, access: Access) -> Outcome<Arc<dyn BlockDevice>> {
-    open_file(path, access).map_err(|e| exit::of_device(path, &e))
+    let device = FileDevice::open(path, access, 4096).map_err(|e| exit::of_device(path, &e))?;
+    Ok(Arc::new(device))
 }
 
 /// The same where a device that can only be read has a use: `reading` says which.
 fn open_device_or(path: &Path, access: Access, reading: &str) -> Outcome<Arc<dyn BlockDevice>> {
-    open_file(path, access).map_err(|e| exit::of_opening(path, &e, reading))
-}
-
-fn open_file(path: &Path, access: Access) -> tacita_block::Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(FileDevice::open(path, access, 4096)?))
+    open_device(path, access).map_err(|failure| exit::or_reading(failure, reading))
 }
 
 /// A failure with a device; `path` names it.

@@ -25,20 +25,17 @@ pub(crate) fn is_device(path: &Path) -> bool {
 impl Chip {
     /// Opens it for this process alone.
     pub(super) fn open(path: &Path) -> Outcome<Self> {
-        Self::opened(path).map_err(|e| exit::of_flash(path, &e))
+        let opened = if is_device(path) {
+            UbiVolume::open(path).map(|volume| Self::Ubi(Arc::new(volume)))
+        } else {
+            Emulator::open(path, Behaviour::default()).map(|chip| Self::Emulated(Arc::new(chip)))
+        };
+        opened.map_err(|e| exit::of_flash(path, &e))
     }
 
     /// The same where one that can only be read has a use: `reading` says which.
     pub(super) fn open_or(path: &Path, reading: &str) -> Outcome<Self> {
-        Self::opened(path).map_err(|e| exit::of_opening_flash(path, &e, reading))
-    }
-
-    fn opened(path: &Path) -> Result<Self> {
-        Ok(if is_device(path) {
-            Self::Ubi(Arc::new(UbiVolume::open(path)?))
-        } else {
-            Self::Emulated(Arc::new(Emulator::open(path, Behaviour::default())?))
-        })
+        Self::open(path).map_err(|failure| exit::or_reading(failure, reading))
     }
 
     /// Opens it for reading, beside others who do: nothing of it changes.
