@@ -9,10 +9,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tacita_daemon::Kind;
 use tacita_daemon::control::{Client, path_of_json, path_to_json};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
+use crate::status;
 use machine::Machine;
 
 /// What was looked at, and what was found.
@@ -70,7 +72,7 @@ impl Finding {
 }
 
 pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
-    crate::status::looked_at(target)?;
+    status::looked_at(target)?;
     let given = target.canonicalize().map_err(|e| {
         let remedy = match e.kind() {
             std::io::ErrorKind::PermissionDenied => tacita_daemon::remedy_for(&e),
@@ -81,7 +83,7 @@ pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
         )
     })?;
     // What is mounted there lies in another file, which its daemon names.
-    let medium = medium_of(&given);
+    let medium = medium_of(&given)?;
     let machine = Machine::here();
     let mut findings = machine::findings(&machine);
     findings.extend(places::findings(&machine, &medium));
@@ -106,8 +108,16 @@ pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
 }
 
 /// The file, device or folder that holds what is served at a place; the place itself where nothing is.
-fn medium_of(given: &Path) -> PathBuf {
-    let status = Client::find(given).ok().and_then(|client| client.status().ok());
-    let source = status.and_then(|status| path_of_json(&status["source"]));
-    source.filter(|source| source.exists()).unwrap_or_else(|| given.to_owned())
+fn medium_of(given: &Path) -> Outcome<PathBuf> {
+    let asked = match Client::find(given) {
+        Err(e) if e.kind() == Kind::NotServed => return Ok(given.to_owned()),
+        found => found.map_err(Failure::from).and_then(|it| status::ask(it, "status", Value::Null)),
+    };
+    let source = match asked {
+        Ok(status) => path_of_json(&status["source"]),
+        Err(failure) if failure.code == exit::BUSY => return Err(failure),
+        // It has ended.
+        Err(_) => None,
+    };
+    Ok(source.filter(|source| source.exists()).unwrap_or_else(|| given.to_owned()))
 }

@@ -62,7 +62,11 @@ pub(crate) fn info(path: &Path, json: bool) -> Outcome<()> {
 /// `tacita umount` of a folder is `close --drop`; `None` where no device is open. While the daemon
 /// cannot say what it serves nothing is done.
 pub(crate) fn close_folder(dir: &Path) -> Option<Outcome<()>> {
-    match status::ask(Client::find(dir).ok()?, "status", Value::Null) {
+    let daemon = match Client::find(dir) {
+        Err(e) if e.kind() == tacita_daemon::Kind::NoAnswer => return Some(Err(e.into())),
+        found => found.ok()?,
+    };
+    match status::ask(daemon, "status", Value::Null) {
         Ok(status) if status["system"] == "pddm" => {}
         Err(failure) if failure.code == exit::BUSY => return Some(Err(failure)),
         _ => return None,

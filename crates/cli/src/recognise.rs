@@ -7,6 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tacita_daemon::Kind;
 use tacita_daemon::control::Client;
 
 use crate::arguments::{Dnefs, Hifs, Pddm};
@@ -95,8 +96,12 @@ pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome
 
 pub(crate) fn info(file: PathBuf, json: bool) -> Outcome<()> {
     status::looked_at(&file)?;
-    if file.is_dir() && Client::find(&file).is_ok() {
-        return status::run(&file, None, json);
+    if file.is_dir() {
+        match Client::find(&file) {
+            Ok(_) => return status::run(&file, None, json),
+            Err(e) if e.kind() == Kind::NotServed => {}
+            Err(e) => return Err(e.into()),
+        }
     }
     match recognised(&file)? {
         Made::Hifs => hifs::run(&Hifs::Info { image: file, json }),

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request, path_of_json};
-use tacita_daemon::with_causes;
+use tacita_daemon::{Kind, with_causes};
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
@@ -16,11 +16,12 @@ use crate::output::{self, shown_name};
 
 /// The daemon of a mount, socket, image or device.
 pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
-    Client::find(at(target)).map_err(|e| {
-        Failure::usage(shown_name(e.to_string())).with_remedy(
+    Client::find(at(target)).map_err(|e| match e.kind() {
+        Kind::NotServed => Failure::usage(shown_name(e.to_string())).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
              `tacita status` lists what is served",
-        )
+        ),
+        _ => e.into(),
     })
 }
 
@@ -69,21 +70,27 @@ pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<(
 
 /// `tacita status` of nothing: what all daemons serve, the oldest first.
 pub(crate) fn all(json: bool) -> Outcome<()> {
-    let (mut daemons, mut stopped) = (Vec::new(), Vec::new());
+    let (mut daemons, mut stopped, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     for client in Client::all() {
+        let pid = client.process();
         if client.stopped().is_some() {
-            stopped.extend(client.process());
-        } else {
-            // One that has ended meanwhile serves nothing.
-            daemons.extend(client.status().ok().filter(Value::is_object));
+            stopped.extend(pid);
+            continue;
+        }
+        match client.status() {
+            Ok(status) => daemons.push(status),
+            Err(failure) if failure.code == exit::BUSY => silent.push(pid),
+            // It has ended meanwhile, and serves nothing.
+            Err(_) => {}
         }
     }
     daemons.sort_by_key(|status| (status["since"].as_u64(), status["pid"].as_u64()));
-    let text = text_of_all(&daemons, &stopped);
-    output::facts(json, &json!({ "daemons": daemons, "stopped": stopped }), &text)
+    let text = text_of_all(&daemons, &stopped, &silent);
+    let facts = json!({ "daemons": daemons, "stopped": stopped, "silent": silent });
+    output::facts(json, &facts, &text)
 }
 
-fn text_of_all(daemons: &[Value], stopped: &[i32]) -> String {
+fn text_of_all(daemons: &[Value], stopped: &[i32], silent: &[Option<i32>]) -> String {
     let mut text = String::new();
     for status in daemons {
         let [system, at, source] = ["system", "at", "source"].map(|key| word(status, key));
@@ -92,6 +99,10 @@ fn text_of_all(daemons: &[Value], stopped: &[i32]) -> String {
     }
     for pid in stopped {
         let _ = writeln!(text, "stopped, so that it cannot say: `kill -CONT {pid}`");
+    }
+    for pid in silent {
+        let process = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+        let _ = writeln!(text, "{process} is there, and does not say what it serves");
     }
     if text.is_empty() { "nothing is served by a daemon of this user\n".to_owned() } else { text }
 }
@@ -143,6 +154,15 @@ fn ago(at: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_not_nobody() {
+        let text = text_of_all(&[], &[3], &[Some(7), None]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].contains("kill -CONT 3") && lines[1].contains("process 7"), "{text}");
+        assert!(text_of_all(&[], &[], &[]).contains("nothing is served"));
+    }
 
     #[test]
     fn all_that_is_told_is_shown() {

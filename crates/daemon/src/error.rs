@@ -14,6 +14,8 @@ pub enum Kind {
     Busy,
     /// Nobody serves it, or nobody of whom this user may ask.
     NotServed,
+    /// Whether somebody serves it is not known: a daemon that is there does not say what it serves.
+    NoAnswer,
     /// What tells of a daemon can be kept nowhere: this user has no private folder that can be written.
     NoPlace,
     /// The system failed.

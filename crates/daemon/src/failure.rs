@@ -214,13 +214,16 @@ impl From<crate::Error> for Failure {
 impl From<&crate::Error> for Failure {
     fn from(error: &crate::Error) -> Self {
         let code = match error.kind() {
-            crate::Kind::Busy => exit::BUSY,
+            crate::Kind::Busy | crate::Kind::NoAnswer => exit::BUSY,
             crate::Kind::NoPlace => exit::NOT_HERE,
             crate::Kind::NotServed | crate::Kind::Io => exit::DEVICE,
         };
         let remedy = match error.kind() {
             crate::Kind::Busy => "`tacita umount DIR` first, or name another place",
             crate::Kind::NotServed => "as the user who started it, or root: is it there still?",
+            crate::Kind::NoAnswer => {
+                "do it again when it answers: one that has been stopped goes on by `kill -CONT`"
+            }
             crate::Kind::NoPlace => PRIVATE_FOLDERS,
             crate::Kind::Io => "see to the cause, and do it again",
         };

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub struct Mount {
     /// Number of the mount.
     pub id: u64,
+    /// Number of the mounted file system, as in `0:42`.
+    pub device: String,
     /// Where it is mounted.
     pub place: PathBuf,
     /// Type of the file system, as in `fuse.tacita-hifs`.
@@ -35,6 +37,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let (of_mount, of_all) = (&fields[..end], &fields[end + 1..]);
     Some(Mount {
         id: text(of_mount.first()?).parse().ok()?,
+        device: text(of_mount.get(2)?),
         place: unescaped(of_mount.get(4)?).into(),
         kind: text(of_all.first()?),
         source: unescaped(of_all.get(1)?),
@@ -84,6 +87,7 @@ mod tests {
         assert_eq!(all[1].place.as_os_str().as_bytes(), b"/m\xff");
         let wanted = Mount {
             id: 104,
+            device: "0:42".to_owned(),
             place: "/a b\n".into(),
             kind: "fuse.x".to_owned(),
             source: "/a#".into(),

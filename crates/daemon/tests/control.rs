@@ -14,15 +14,26 @@ use serde_json::{Value, json};
 use tacita_daemon::control::{Client, Control, Identity, Reply, Request, Service};
 use tacita_daemon::{Failure, Kind, ServingLock, exit, voice};
 
-/// Says what it is asked, and holds some answers back.
+/// Says what it is asked, and holds some answers back. Its status waits for `quiet`.
 #[derive(Default)]
 struct Echo {
     held: Mutex<Vec<Reply>>,
     entered: Mutex<Option<Sender<()>>>,
+    quiet: Mutex<()>,
+}
+
+impl Echo {
+    fn enter(&self) {
+        if let Some(entered) = &*self.entered.lock().unwrap() {
+            entered.send(()).ok();
+        }
+    }
 }
 
 impl Service for Echo {
     fn status(&self) -> Value {
+        self.enter();
+        let _quiet = self.quiet.lock().unwrap();
         json!({ "blocks": 7 })
     }
 
@@ -39,9 +50,7 @@ impl Service for Echo {
             }
             "hold" => {
                 self.held.lock().unwrap().push(reply);
-                if let Some(entered) = &*self.entered.lock().unwrap() {
-                    entered.send(()).unwrap();
-                }
+                self.enter();
             }
             _ => reply.unknown(request),
         }
@@ -127,6 +136,65 @@ fn raw(socket: &Path, bytes: &[u8]) -> Option<String> {
     Some(said)
 }
 
+/// What a search ends with that finds nothing, when all daemons of this machine answer: those of other
+/// tests, too.
+fn not_found(search: impl Fn() -> tacita_daemon::Result<Client>) -> tacita_daemon::Error {
+    let mut ends = std::iter::repeat_with(|| search().unwrap_err());
+    ends.find(|error| error.kind() != Kind::NoAnswer).unwrap()
+}
+
+/// Who is slow is neither passed over nor taken for something else.
+#[test]
+fn who_does_not_say_what_it_serves_is_there() {
+    const DEVICE: &str = "4095:78";
+    let mut bench = Bench::new();
+    let _lock = ServingLock::take(&bench.at()).unwrap();
+    bench.control = None;
+    bench.start_as(Some(DEVICE));
+    let image = bench.folder.path().join("image");
+    let _open = fs::File::open(&image).unwrap();
+    let quiet = bench.echo.quiet.lock().unwrap();
+    // What it has open can be seen.
+    let found = Client::find(&image).expect("it has it open");
+    let answer = found.ask(&Request::new("echo", json!({ "a": 1 })), &mut |_| ()).unwrap();
+    assert_eq!(answer.facts, json!({ "a": 1 }));
+    assert_eq!(Client::find(&bench.at()).unwrap().status().unwrap_err().code, exit::BUSY);
+    // What it has mounted cannot.
+    let unknown = Client::of_mount(DEVICE).unwrap_err();
+    assert_eq!(unknown.kind(), Kind::NoAnswer, "{unknown}");
+    assert_eq!(Failure::from(unknown).code, exit::BUSY);
+    let other = bench.folder.path().join("other");
+    fs::write(&other, b"").unwrap();
+    assert_eq!(not_found(|| Client::find(&other)).kind(), Kind::NotServed);
+    drop(quiet);
+    let status = Client::find(&image).unwrap().ask(&Request::plain("status"), &mut |_| ());
+    assert_eq!(status.unwrap().facts["device"], json!(DEVICE));
+}
+
+/// Nor who has too much to do to say anything.
+#[test]
+fn who_has_too_many_clients_is_there() {
+    let bench = Bench::new();
+    let image = bench.folder.path().join("image");
+    let _open = fs::File::open(&image).unwrap();
+    let entered = bench.hear_entries();
+    let quiet = bench.echo.quiet.lock().unwrap();
+    // More at once it does not answer.
+    let clients = [(); 16].map(|()| {
+        let client = Client::find(&bench.at()).unwrap();
+        std::thread::spawn(move || client.ask(&Request::plain("status"), &mut |_| ()))
+    });
+    for _ in &clients {
+        entered.recv().unwrap();
+    }
+    let found = Client::find(&image).expect("it has it open");
+    assert_eq!(found.status().unwrap_err().code, exit::BUSY);
+    drop(quiet);
+    for client in clients {
+        assert_eq!(client.join().unwrap().unwrap().failure, None);
+    }
+}
+
 /// Another mount may have its number while a daemon is still at its final sync.
 #[test]
 fn what_is_left_is_not_found_by_its_number() {
@@ -135,10 +203,10 @@ fn what_is_left_is_not_found_by_its_number() {
     let lock = ServingLock::take(&bench.at()).unwrap();
     bench.control = None;
     bench.start_as(Some(DEVICE));
-    let found = Client::of_mount(DEVICE).unwrap().status().unwrap();
-    assert_eq!(found["at"], json!(bench.at()));
+    let found = Client::of_mount(DEVICE).unwrap().ask(&Request::plain("status"), &mut |_| ());
+    assert_eq!(found.unwrap().facts["at"], json!(bench.at()));
     lock.leaving().unwrap().tell();
-    let error = Client::of_mount(DEVICE).unwrap_err();
+    let error = not_found(|| Client::of_mount(DEVICE));
     assert_eq!(error.kind(), Kind::NotServed, "{error}");
     assert_eq!(
         bench.ask("echo", json!({})).unwrap(),
@@ -201,8 +269,8 @@ fn it_is_found_by_what_it_serves_and_not_by_anything_else() {
     assert_eq!(found.facts["at"], json!(bench.at().to_str().unwrap()));
     let other = bench.folder.path().join("other");
     fs::write(&other, b"").unwrap();
-    assert_eq!(Client::find(&other).unwrap_err().kind(), Kind::NotServed);
-    assert_eq!(Client::find(bench.folder.path()).unwrap_err().kind(), Kind::NotServed);
+    assert_eq!(not_found(|| Client::find(&other)).kind(), Kind::NotServed);
+    assert_eq!(not_found(|| Client::find(bench.folder.path())).kind(), Kind::NotServed);
 }
 
 #[test]
@@ -225,7 +293,7 @@ fn what_the_dead_have_left_is_taken_over() {
     bench.control = None;
     assert!(!socket.exists(), "who ends in order leaves nothing");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    assert_eq!(Client::find(&bench.at()).unwrap_err().kind(), Kind::NotServed);
+    assert_eq!(not_found(|| Client::find(&bench.at())).kind(), Kind::NotServed);
     bench.start();
     bench.ask("echo", Value::Null).unwrap();
 }

@@ -202,7 +202,7 @@ impl From<Kind> for Error {
 impl From<tacita_daemon::Error> for Error {
     fn from(error: tacita_daemon::Error) -> Self {
         let kind = match error.kind() {
-            tacita_daemon::Kind::Busy => Kind::Busy,
+            tacita_daemon::Kind::Busy | tacita_daemon::Kind::NoAnswer => Kind::Busy,
             tacita_daemon::Kind::NotServed => Kind::NotFound,
             _ => Kind::Io,
         };

@@ -53,6 +53,8 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+    /// Whether there was room for it among those who wait to be answered.
+    is_taken: bool,
     daemon: Option<OwnedFd>,
     pid: Option<Pid>,
     socket: PathBuf,
@@ -63,7 +65,8 @@ impl Client {
     /// folder that it serves. A mount is found from other mount namespaces and by other paths, too.
     ///
     /// # Errors
-    /// [`Kind::NotServed`] if there is none, or none that this user may ask.
+    /// [`Kind::NotServed`] if there is none, or none that this user may ask; [`Kind::NoAnswer`] if one
+    /// that may be it does not say what it serves.
     pub fn find(target: &Path) -> Result<Self> {
         let full = full_path(target)
             .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", shown_name(target))))?;
@@ -76,12 +79,7 @@ impl Client {
         if let Some(client) = Self::by_name(&full, owner) {
             return Ok(client);
         }
-        Wanted::of(&full).find(owner).ok_or_else(|| {
-            Error::new(
-                Kind::NotServed,
-                format!("{}: not served by a daemon of this user", shown_name(target)),
-            )
-        })
+        Wanted::of(&full).find(owner, &format!("{}: ", shown_name(target)))
     }
 
     /// All daemons that this user may ask, each once: for root those of all users.
@@ -109,9 +107,7 @@ impl Client {
     /// As [`Client::find`].
     pub fn of_mount(device: &str) -> Result<Self> {
         let wanted = Wanted { path: None, device: Some(device.to_owned()), source: None };
-        wanted
-            .find(None)
-            .ok_or_else(|| Error::new(Kind::NotServed, "not served by a daemon of this user"))
+        wanted.find(None, "")
     }
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
@@ -121,26 +117,46 @@ impl Client {
     /// When as many wait to be taken as can, the next waits even for that: so long for a daemon that is
     /// busy, and not at all for one that has been stopped, which takes nobody.
     fn connect_within(patience: Duration, socket: &Path) -> std::io::Result<Self> {
-        let wanted = SocketAddrUnix::new(socket)?;
         let stream =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
         let (stream, socket) = (UnixStream::from(stream), socket.to_owned());
-        stream.set_nonblocking(true)?;
-        let taken = connect(&stream, &wanted);
-        stream.set_nonblocking(false)?;
-        if taken == Err(Errno::AGAIN) {
-            if let Some(pid) = listener(&socket).filter(|pid| is_stopped(*pid)) {
-                // Nothing can be said to it, but who it is.
-                return Ok(Self { stream, daemon: None, pid: Some(pid), socket });
+        let mut client = Self { stream, is_taken: false, daemon: None, pid: None, socket };
+        client.stream.set_nonblocking(true)?;
+        client.knock()?;
+        client.stream.set_nonblocking(false)?;
+        if !client.is_taken {
+            client.pid = listener(&client.socket);
+            if client.stopped().is_none() {
+                client.knock()?;
             }
-            connect(&stream, &wanted)?;
-        } else {
-            taken?;
         }
-        let pid = Peer::of(&stream)?.pid;
-        let daemon = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { stream, daemon, pid, socket })
+        Ok(client)
+    }
+
+    /// Has the daemon take this connection, if it has room for one.
+    fn knock(&mut self) -> std::io::Result<()> {
+        match connect(&self.stream, &SocketAddrUnix::new(&self.socket)?) {
+            Err(Errno::AGAIN) => return Ok(()),
+            done => done?,
+        }
+        self.is_taken = true;
+        self.pid = Peer::of(&self.stream)?.pid;
+        self.daemon = self.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Ok(())
+    }
+
+    /// Waits until the daemon has taken this connection.
+    fn be_taken(&mut self) -> std::result::Result<(), NoAnswer> {
+        loop {
+            if let Some(stopped) = self.stopped() {
+                return Err(NoAnswer::Late(stopped));
+            }
+            if self.is_taken {
+                return Ok(());
+            }
+            self.knock()?;
+        }
     }
 
     /// The number of its process, where that can be seen.
@@ -156,15 +172,17 @@ impl Client {
     /// What it serves and what it says; waits for two seconds at most.
     ///
     /// # Errors
-    /// If it does not answer.
-    pub fn status(self) -> std::io::Result<Value> {
-        self.stream.set_read_timeout(Some(PATIENCE))?;
-        let late = |error| Err(NoAnswer::Ended(error));
-        match self.exchange(&Request::plain("status"), &mut |_| (), &late) {
-            Ok(answer) => Ok(answer.facts),
-            Err(NoAnswer::Ended(error)) => Err(error),
-            Err(NoAnswer::Stopped(_)) => Err(std::io::ErrorKind::TimedOut.into()),
+    /// [`exit::BUSY`] if it is there and does not say so by then; else it has ended, or refuses.
+    pub fn status(self) -> std::result::Result<Value, Failure> {
+        if let Some(stopped) = self.stopped() {
+            return Err(stopped);
         }
+        let silent = does_not_answer(self.pid);
+        if !self.is_taken {
+            return Err(silent);
+        }
+        let late = || Some(silent.clone());
+        self.exchange(PATIENCE, &Request::plain("status"), &mut |_| (), &late)?.result()
     }
 
     /// Asks, and hears how far it has come until it is done.
@@ -173,31 +191,14 @@ impl Client {
     /// [`exit::DEVICE`] if the daemon ends without a word; [`exit::BUSY`] if it has been stopped by
     /// a signal, so that it does not answer before it goes on.
     pub fn ask(
-        self,
+        mut self,
         request: &Request,
         progress: &mut dyn FnMut(&Value),
     ) -> std::result::Result<Answer, Failure> {
-        if let Some(stopped) = self.stopped() {
-            return Err(stopped);
-        }
+        self.be_taken()?;
         let pid = self.pid;
-        let no_answer = |error| match error {
-            NoAnswer::Stopped(pid) => has_been_stopped(pid),
-            NoAnswer::Ended(error) => Failure::new(
-                exit::DEVICE,
-                format!("the daemon does not answer: {error}"),
-            )
-            .with_remedy(
-                "what was flushed is on the medium; its last messages are in the system's log",
-            ),
-        };
-        let late = |_| match pid.filter(|pid| is_stopped(*pid)) {
-            Some(pid) => Err(NoAnswer::Stopped(pid)),
-            None => Ok(()),
-        };
-        let patient = self.stream.set_read_timeout(Some(LOOK_EVERY));
-        patient.map_err(|error| no_answer(error.into()))?;
-        self.exchange(request, progress, &late).map_err(no_answer)
+        let late = || pid.filter(|pid| is_stopped(*pid)).map(has_been_stopped);
+        Ok(self.exchange(LOOK_EVERY, request, progress, &late)?)
     }
 
     /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy. The
@@ -206,6 +207,7 @@ impl Client {
     /// # Errors
     /// As [`Client::ask`].
     pub fn ask_to_stop(mut self, request: &Request) -> std::result::Result<Answer, Failure> {
+        self.be_taken()?;
         let (daemon, socket) = (self.daemon.take(), self.socket.clone());
         let answer = self.ask(request, &mut |_| ())?;
         let goes_on = answer.failure.as_ref().is_some_and(|f| f.code == exit::BUSY);
@@ -219,13 +221,15 @@ impl Client {
         Ok(answer)
     }
 
-    /// `late` decides, whenever nothing has come for a while, whether to go on waiting.
+    /// `late` decides, whenever nothing has come for so long, whether that is why there is no answer.
     fn exchange(
         mut self,
+        patience: Duration,
         request: &Request,
         progress: &mut dyn FnMut(&Value),
-        late: &dyn Fn(std::io::Error) -> std::result::Result<(), NoAnswer>,
+        late: &dyn Fn() -> Option<Failure>,
     ) -> std::result::Result<Answer, NoAnswer> {
+        self.stream.set_read_timeout(Some(patience))?;
         self.stream.write_all(request.line().as_bytes())?;
         let mut reader = BufReader::new(self.stream).take(0);
         loop {
@@ -234,7 +238,9 @@ impl Client {
             // What had come before nothing came stays in the line.
             while let Err(error) = reader.read_until(b'\n', &mut line) {
                 match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => late(error)?,
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                        late().map_or(Ok(()), |why| Err(NoAnswer::Late(why)))?;
+                    }
                     _ => return Err(error.into()),
                 }
             }
@@ -253,10 +259,23 @@ impl Client {
 
 /// Why there was no answer.
 enum NoAnswer {
-    /// The daemon does not run.
-    Stopped(Pid),
+    /// The daemon is there, and says nothing: why.
+    Late(Failure),
     /// The connection ended, or what came is none.
     Ended(std::io::Error),
+}
+
+impl From<NoAnswer> for Failure {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::Late(why) => why,
+            NoAnswer::Ended(error) => {
+                Self::new(exit::DEVICE, format!("the daemon does not answer: {error}")).with_remedy(
+                    "what was flushed is on the medium; its last messages are in the system's log",
+                )
+            }
+        }
+    }
 }
 
 impl From<std::io::Error> for NoAnswer {
@@ -292,14 +311,18 @@ fn listener(socket: &Path) -> Option<Pid> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids =
         processes.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.find(|pid| has_open(*pid, &open))
+    pids.find(|pid| has_open(*pid, &open) == Some(true))
 }
 
-/// Whether a process has it open, by this name. Nothing of the process is waited for: to look at a file
-/// itself might be.
-fn has_open(pid: Pid, name: &Path) -> bool {
-    let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten();
-    open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).any(|path| path == name)
+/// Whether a process has it open, by this name; `None` if this user may not look. Nothing of the process
+/// is waited for: to look at a file itself might be.
+fn has_open(pid: Pid, name: &Path) -> Option<bool> {
+    let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
+    Some(
+        open.flatten()
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .any(|path| path == name),
+    )
 }
 
 /// Whether a process has been stopped, by a signal or a debugger, so that it does nothing before
@@ -328,6 +351,15 @@ fn has_been_stopped(pid: Pid) -> Failure {
     Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
 }
 
+fn does_not_answer(pid: Option<Pid>) -> Failure {
+    let number = pid.map_or_else(String::new, |pid| format!(" {}", pid.as_raw_nonzero()));
+    Failure::new(exit::BUSY, format!("process{number}, a daemon, does not say what it serves"))
+        .with_remedy(
+            "do it again when it has done what keeps it; its messages are in the system's log \
+             (`journalctl -t tacita`)",
+        )
+}
+
 /// What is looked for: the file system that a folder belongs to, or the file that is served.
 struct Wanted {
     path: Option<PathBuf>,
@@ -349,21 +381,53 @@ impl Wanted {
         }
     }
 
-    /// Asks all daemons that can be reached what they serve, each once. Those that have been stopped
-    /// cannot say, but what they have open can be seen.
-    fn find(&self, owner: Option<u32>) -> Option<Client> {
-        sockets_of_all(owner.as_slice()).into_iter().find_map(|socket| {
-            let client = Client::connect(&socket).ok()?;
-            if client.stopped().is_some() {
-                return client
-                    .pid
-                    .zip(self.path.as_ref())
-                    .is_some_and(|(pid, path)| has_open(pid, path))
-                    .then_some(client);
+    /// Asks all daemons that can be reached what they serve, each once. `what` names it in errors.
+    fn find(&self, owner: Option<u32>, what: &str) -> Result<Client> {
+        let mut silent = None;
+        for socket in sockets_of_all(owner.as_slice()) {
+            // Who has ended meanwhile serves nothing.
+            let Ok(client) = Client::connect(&socket) else { continue };
+            let pid = client.pid;
+            let is_it = match client.status() {
+                Ok(status) => self.is(&status),
+                Err(why) if why.code == exit::BUSY => self.seen_in(pid).unwrap_or_else(|| {
+                    silent.get_or_insert(why);
+                    false
+                }),
+                Err(_) => false,
+            };
+            if is_it && let Ok(client) = Client::connect(&socket) {
+                return Ok(client);
             }
-            let status = client.status().ok()?;
-            if self.is(&status) { Client::connect(&socket).ok() } else { None }
+        }
+        Err(match silent {
+            Some(why) => {
+                let text = format!("{what}whether it is served cannot be said: {}", why.cause);
+                Error::new(Kind::NoAnswer, text)
+            }
+            None => {
+                Error::new(Kind::NotServed, format!("{what}not served by a daemon of this user"))
+            }
         })
+    }
+
+    /// Whether it is a daemon that does not say what it serves, as far as that can be seen from outside:
+    /// what it has open, not what it has mounted.
+    fn seen_in(&self, pid: Option<Pid>) -> Option<bool> {
+        let is_open = match &self.path {
+            Some(path) => has_open(pid?, path),
+            None => Some(false),
+        };
+        is_open.filter(|is_open| *is_open || !self.is_mounted())
+    }
+
+    /// Whether what is looked for is in something that a daemon of some system has mounted.
+    fn is_mounted(&self) -> bool {
+        let Some(device) = &self.device else { return false };
+        let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let is_it = |row: Mount| row.device == *device && row.kind.starts_with("fuse.tacita");
+        // By its number alone a mount is looked for that this namespace need not have any more.
+        self.path.is_none() || mounts(&table).any(is_it)
     }
 
     fn is(&self, status: &Value) -> bool {
@@ -457,8 +521,13 @@ mod tests {
     fn who_takes_nobody_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (_server, socket) = listening(folder.path(), 1);
-        let waiting: Vec<_> = (0..8).map_while(|_| Client::connect(&socket).ok()).collect();
+        let clients = std::iter::repeat_with(|| Client::connect(&socket).unwrap());
+        let waiting: Vec<_> = clients.take(8).take_while(|client| client.is_taken).collect();
         assert!((1..8).contains(&waiting.len()), "{} were taken", waiting.len());
+        // It is there all the same, and that it says nothing is no answer.
+        let next = Client::connect(&socket).unwrap();
+        assert_eq!(next.process(), Some(std::process::id().cast_signed()));
+        assert_eq!(next.status().unwrap_err().code, exit::BUSY);
     }
 
     /// Each search for any daemon would wait for it.

@@ -18,7 +18,7 @@ const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 ///
 /// # Errors
 /// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
-/// writing would have to become read-only; [`Kind::Invalid`] for an option that nobody knows, and if
+/// writing would have to become read-only, and if its daemon does not answer; [`Kind::Invalid`] for an option that nobody knows, and if
 /// what was opened for reading alone is to be written; [`Kind::NotPermitted`]; [`Kind::Io`].
 pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     let dir = canonical(dir.as_ref())?;
@@ -29,7 +29,7 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
         is_known(option)?;
     }
     let flags = flags(options);
-    if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&row.device) {
+    if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&row.device)? {
         let remedy = "unmount it, and mount it without ro";
         let place = dir.display().to_string();
         return Err(refused(&place, "it was opened for reading alone", remedy));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request};
 use tacita_daemon::voice::shown_name;
-use tacita_daemon::{Ending, Failure, Watch};
+use tacita_daemon::{Ending, Failure, Watch, exit};
 
 use super::holders::{Holder, holders};
 use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_patiently};
@@ -132,10 +132,26 @@ pub(super) fn sync_of(device: &str) -> std::result::Result<(), Failure> {
     Client::of_mount(device)?.ask(&request, &mut |_| ())?.result().map(drop)
 }
 
-/// Whether the daemon of a mounted file system says that it writes nothing.
-pub(super) fn is_served_read_only(device: &str) -> bool {
-    let status = Client::of_mount(device).ok().and_then(|client| client.status().ok());
-    status.is_some_and(|status| status["facts"]["read_only"] == true)
+/// Whether the daemon of a mounted file system says that it writes nothing; waits for one that takes
+/// long to say so.
+///
+/// # Errors
+/// [`Kind::Busy`] if it is there and does not answer.
+pub(super) fn is_served_read_only(device: &str) -> Result<bool> {
+    let asked = match Client::of_mount(device) {
+        Err(e) if e.kind() == tacita_daemon::Kind::NotServed => return Ok(false),
+        found => found
+            .map_err(Failure::from)
+            .and_then(|daemon| daemon.ask(&Request::plain("status"), &mut |_| ())?.result()),
+    };
+    match asked {
+        Ok(status) => Ok(status["facts"]["read_only"] == true),
+        Err(why) if why.code == exit::BUSY => {
+            Err(Error::new(Kind::Busy, why.cause.clone()).because(why))
+        }
+        // It has ended.
+        Err(_) => Ok(false),
+    }
 }
 
 pub(super) fn not_mounted(dir: &Path) -> Error {
@@ -163,9 +179,51 @@ pub(super) fn canonical(dir: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
     use tacita_daemon::ServingLock;
+    use tacita_daemon::control::{Control, Identity, Reply, Service};
 
     use super::*;
+
+    /// Was opened for reading alone, and says so when nobody holds it back.
+    #[derive(Default)]
+    struct Slow(Mutex<()>);
+
+    impl Service for Slow {
+        fn status(&self) -> Value {
+            let _held = self.0.lock().unwrap();
+            json!({ "read_only": true })
+        }
+
+        fn serve(&self, request: &Request, reply: Reply) {
+            reply.unknown(request);
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_is_slow_has_not_said_that_it_writes() {
+        const DEVICE: &str = "4095:79";
+        let folder = tempfile::tempdir().unwrap();
+        let slow = Arc::new(Slow::default());
+        let identity = Identity {
+            system: "slow",
+            at: folder.path().canonicalize().unwrap(),
+            device: Some(DEVICE.to_owned()),
+            source: None,
+        };
+        // As long as it is locked, the number is this daemon's.
+        let _lock = ServingLock::take(&identity.at).unwrap();
+        let _control = Control::start(identity, Arc::<Slow>::clone(&slow) as _).unwrap();
+        let held = slow.0.lock().unwrap();
+        let refused = is_served_read_only(DEVICE).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Busy, "{refused}");
+        drop(held);
+        // Other daemons of this machine may be slow, too.
+        let mut said = std::iter::repeat_with(|| is_served_read_only(DEVICE));
+        assert!(said.find_map(Result::ok).unwrap());
+    }
 
     #[test]
     fn what_is_waited_for_is_told_in_a_line() {
