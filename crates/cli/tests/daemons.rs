@@ -211,6 +211,25 @@ fn a_daemon_that_can_be_kept_nowhere_says_where() {
     assert!(told.contains("let one of them be made"), "{told}");
 }
 
+/// Where it listens already, too.
+#[test]
+fn a_server_that_can_be_kept_nowhere_leaves_nothing() {
+    let test = "a_server_that_can_be_kept_nowhere_leaves_nothing";
+    let Some(bench) = Bench::for_root(test) else { return };
+    let script = r#"exec 9< "$0" && mount -t tmpfs -o ro none /run && mount --bind "$1" /mnt &&
+        mount -t tmpfs -o ro none /tmp && cd /mnt &&
+        exec /proc/self/fd/9 oram serve above/store --listen unix:socket"#;
+    let said = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), text(bench.files.path())])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(7), "{told}");
+    assert!(told.contains("/tmp/tacita-0: Read-only file system"), "{told}");
+    let left: Vec<_> = fs::read_dir(bench.files.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// As between a container and the machine around it.
 #[test]
 fn neither_needs_to_see_the_process_of_the_other() {

@@ -72,6 +72,7 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     if let Some(at) = running.metrics_at() {
         output::say(&format!("tacita: counts are told at http://{at}/metrics"));
     }
+    running.keep_folder();
     Ok(Started { running, control, ends })
 }
 

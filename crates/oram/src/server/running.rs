@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -68,7 +68,13 @@ pub struct Running {
     server: Server,
     listening: Vec<Address>,
     metrics_at: Option<SocketAddr>,
+    // Behind what holds the store.
+    made: Made,
 }
+
+/// The folder that a server has made for a store; it goes with this, unless a store is in it.
+#[derive(Debug)]
+struct Made(Mutex<Option<Beginning>>);
 
 /// Sockets that go with their server.
 #[derive(Debug, Default)]
@@ -95,7 +101,8 @@ enum Alone {
 }
 
 impl Running {
-    /// Opens the store and listens. If it fails, no folder and no socket has been made.
+    /// Opens the store and listens. If it fails, no folder and no socket has been made; if it does not, a
+    /// new folder without a store goes with it until [`Running::keep_folder`].
     ///
     /// Must not be called within a tokio runtime.
     ///
@@ -104,16 +111,8 @@ impl Running {
     /// identity, or an address is not to be had, [`Kind::Unreachable`] if one is taken, [`Kind::Busy`] if
     /// another server has the store, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
-        let beginning = match place {
-            Place::Folder(folder) if !folder.exists() => Some(Beginning::of(folder)),
-            _ => None,
-        };
-        Self::start_in(place, listening, limits).inspect_err(|_| {
-            beginning.as_ref().map(Beginning::take_back);
-        })
-    }
-
-    fn start_in(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
+        // Dropped behind all that holds the store.
+        let made = Made::at(place);
         let Listening { addresses, identity, metrics } = listening;
         let (identity, metrics) = (identity.as_ref(), *metrics);
         if metrics.is_some_and(|at| !at.ip().is_loopback()) {
@@ -149,7 +148,13 @@ impl Running {
             }
             Ok::<_, Error>((server, listening, metrics_at))
         })?;
-        Ok(Self { _sockets: sockets, background, server, listening, metrics_at })
+        Ok(Self { _sockets: sockets, background, server, listening, metrics_at, made })
+    }
+
+    /// Leaves a folder that it has made where it is, whatever comes: for whoever has nothing more to do
+    /// that could fail.
+    pub fn keep_folder(&self) {
+        self.made.taken();
     }
 
     /// Does `then` if another server takes the store over, which happens to one that could not say for
@@ -181,6 +186,26 @@ impl Running {
     /// What it has counted.
     pub fn metrics(&self) -> &Metrics {
         self.server.metrics()
+    }
+}
+
+impl Made {
+    /// To be called before the store there is opened.
+    fn at(place: &Place) -> Self {
+        Self(Mutex::new(match place {
+            Place::Folder(folder) if !folder.exists() => Some(Beginning::of(folder)),
+            _ => None,
+        }))
+    }
+
+    fn taken(&self) -> Option<Beginning> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.taken().as_ref().map(Beginning::take_back);
     }
 }
 
@@ -416,6 +441,22 @@ mod tests {
         std::fs::create_dir(folder.path().join("own")).unwrap();
         refused("own");
         assert_eq!(names().collect::<Vec<_>>(), ["own"]);
+    }
+
+    /// Until nothing can fail any more that has to be done before it serves.
+    #[test]
+    fn a_new_folder_goes_with_who_does_not_keep_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("above");
+        let place = Place::Folder(above.join("store"));
+        let listening = Listening::at(Address::Unix(folder.path().join("socket")));
+        let start = || Running::start(&place, &listening, Limits::default()).unwrap();
+        drop(start());
+        assert!(!above.exists());
+        start().keep_folder();
+        assert!(above.join("store").is_dir());
+        drop(start());
+        assert!(above.join("store").is_dir(), "it was there");
     }
 
     #[test]
