@@ -230,7 +230,11 @@ impl Client {
         late: &dyn Fn() -> Option<Failure>,
     ) -> std::result::Result<Answer, NoAnswer> {
         self.stream.set_read_timeout(Some(patience))?;
-        self.stream.write_all(request.line().as_bytes())?;
+        match self.stream.write_all(request.line().as_bytes()) {
+            // Who has no time for more says so before it hears what is wanted, and hangs up.
+            Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+            written => written?,
+        }
         let mut reader = BufReader::new(self.stream).take(0);
         loop {
             let mut line = Vec::new();

@@ -204,24 +204,25 @@ mod tests {
 
     #[test]
     fn a_daemon_that_is_slow_has_not_said_that_it_writes() {
-        const DEVICE: &str = "4095:79";
+        // No mount has it, and no other run of these tests.
+        let device = format!("4093:{}", std::process::id());
         let folder = tempfile::tempdir().unwrap();
         let slow = Arc::new(Slow::default());
         let identity = Identity {
             system: "slow",
             at: folder.path().canonicalize().unwrap(),
-            device: Some(DEVICE.to_owned()),
+            device: Some(device.clone()),
             source: None,
         };
         // As long as it is locked, the number is this daemon's.
         let _lock = ServingLock::take(&identity.at).unwrap();
         let _control = Control::start(identity, Arc::<Slow>::clone(&slow) as _).unwrap();
         let held = slow.0.lock().unwrap();
-        let refused = is_served_read_only(DEVICE).unwrap_err();
+        let refused = is_served_read_only(&device).unwrap_err();
         assert_eq!(refused.kind(), Kind::Busy, "{refused}");
         drop(held);
         // Other daemons of this machine may be slow, too.
-        let mut said = std::iter::repeat_with(|| is_served_read_only(DEVICE));
+        let mut said = std::iter::repeat_with(|| is_served_read_only(&device));
         assert!(said.find_map(Result::ok).unwrap());
     }
 
