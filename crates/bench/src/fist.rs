@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use tacita_daemon::voice::shown_name;
 
 use crate::arguments::{Arguments, FistOptions};
 use crate::harness::provenance::Provenance;
@@ -71,7 +72,7 @@ fn run(part: &str, options: &FistOptions) -> Result<Vec<Record>> {
 /// The script in the source that this program was built from.
 fn script() -> Result<PathBuf> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fist/lab/measure.sh");
-    path.canonicalize().with_context(|| format!("there is no {}", path.display()))
+    path.canonicalize().with_context(|| format!("there is no {}", shown_name(&path)))
 }
 
 /// Lines of the script: what, who, and values.

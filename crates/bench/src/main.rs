@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tacita_daemon::voice::shown_name;
 
 use arguments::{Arguments, Command};
 use harness::report::{redraw, report};
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     runner::stop_on_signals()?;
     let out = &arguments.out;
-    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", shown_name(out)))?;
     let origin = provenance::of_this_machine(&arguments.scratch);
     match &arguments.command {
         Command::Hifs(options) => {

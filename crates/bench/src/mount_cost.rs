@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tacita_daemon::voice::shown_name;
 
 use crate::arguments::{MountOptions, SEED};
 use crate::harness::record::Record;
@@ -90,7 +91,7 @@ fn peak_mib(volume: &Volume<'_>) -> Option<f64> {
 /// Reads every name and every file's metadata.
 fn list(folder: &Path) -> Result<()> {
     let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", shown_name(folder)))?;
     for entry in entries {
         let entry = entry?;
         if entry.metadata()?.is_dir() {

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use tacita_daemon::voice::shown_name;
 
 use crate::arguments::PurgeOptions;
 use crate::harness::record::Record;
@@ -210,7 +211,7 @@ impl Drop for Place {
         let unmount = |dir: &Path| {
             let done = runner::run(Command::new("umount").arg(dir), LIMIT);
             if let Err(e) = done {
-                eprintln!("{}: {e:#}", dir.display());
+                eprintln!("{}: {e:#}", shown_name(dir));
             }
         };
         if self.mounted {

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tacita_daemon::voice::shown_name;
 
 /// Bytes a write while filling.
 const STRIDE_LEN_BYTES: usize = 1 << 20;
@@ -17,8 +18,9 @@ pub(crate) fn append(path: &Path, len_bytes: u64, seed: u64) -> Result<()> {
         .append(true)
         .create(true)
         .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    write_to(&mut file, len_bytes, seed).with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("cannot open {}", shown_name(path)))?;
+    write_to(&mut file, len_bytes, seed)
+        .with_context(|| format!("cannot write {}", shown_name(path)))
 }
 
 fn write_to(file: &mut File, len_bytes: u64, seed: u64) -> Result<()> {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tacita_daemon::voice::shown_name;
 
 use crate::harness::record::{Axis, Record, ratio_to, reference};
 
@@ -44,7 +45,7 @@ pub(crate) fn draw_all(records: &[Record], out: &Path, prefix: &str) -> Result<u
         let name = format!("{prefix}-{}-{}.svg", key.0, key.1);
         let path = out.join(name);
         let svg = figure(&rows, records, &peers);
-        fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, svg).with_context(|| format!("cannot write {}", shown_name(&path)))?;
         drawn.push(key);
     }
     Ok(drawn.len())

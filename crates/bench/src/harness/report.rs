@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Result;
+use tacita_daemon::voice::shown_name;
 
 use super::provenance::Provenance;
 use super::record::Record;
@@ -20,7 +21,7 @@ pub(crate) fn report(
     let path = out.join(name).with_extension("csv");
     results::write(records, origin, &path)?;
     let plots = plot::draw_all(&results::read(&path)?, out, name)?;
-    eprintln!("wrote {} and {plots} plots beside it", path.display());
+    eprintln!("wrote {} and {plots} plots beside it", shown_name(&path));
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use csv::{Reader, StringRecord, Writer};
+use tacita_daemon::voice::shown_name;
 
 use super::provenance::Provenance;
 use super::record::{Record, ratio_to, reference};
@@ -33,7 +34,7 @@ const COLUMNS: [&str; 20] = [
 
 /// Writes all records, samples and seeds in the order of the rounds, with where they come from.
 pub(crate) fn write(records: &[Record], origin: &Provenance, path: &Path) -> Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
+    let cannot = || format!("cannot write {}", shown_name(path));
     let mut file = Writer::from_path(path).with_context(cannot)?;
     file.write_record(COLUMNS).with_context(cannot)?;
     let base = reference(records);
@@ -73,8 +74,8 @@ pub(crate) fn write(records: &[Record], origin: &Provenance, path: &Path) -> Res
 /// Reads records back.
 pub(crate) fn read(path: &Path) -> Result<Vec<Record>> {
     let mut file =
-        Reader::from_path(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&mut file).with_context(|| format!("{} is not a result file", path.display()))
+        Reader::from_path(path).with_context(|| format!("cannot read {}", shown_name(path)))?;
+    parse(&mut file).with_context(|| format!("{} is not a result file", shown_name(path)))
 }
 
 fn parse(file: &mut Reader<impl std::io::Read>) -> Result<Vec<Record>> {
@@ -122,5 +123,12 @@ mod tests {
         assert_eq!(read(&path).unwrap(), records);
         std::fs::write(&path, "something,else\n").unwrap();
         assert!(read(&path).is_err());
+    }
+
+    #[test]
+    fn a_name_stays_in_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = format!("{:#}", read(&folder.path().join("a\nb.csv")).unwrap_err());
+        assert!(said.contains("a\\u{a}b.csv") && !said.contains('\n'), "{said}");
     }
 }

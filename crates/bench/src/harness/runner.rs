@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
+use tacita_daemon::voice::shown_name;
 
 /// How often a wait looks; short against all that is timed by it.
 const POLL: Duration = Duration::from_millis(2);
@@ -44,7 +45,7 @@ pub(crate) fn tacita() -> Result<PathBuf> {
     if !program.is_file() {
         bail!(
             "no tacita at {}: build it (cargo build --release -p tacita-cli) or set TACITA_BIN",
-            program.display()
+            shown_name(&program)
         );
     }
     Ok(program)
@@ -64,7 +65,7 @@ pub(crate) fn unencrypted_tacita() -> Result<PathBuf> {
 /// # Errors
 /// If it cannot start, takes too long or fails; with the end of its stderr.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
+    let name = shown_name(command.get_program());
     // Files, not pipes: a daemon left behind would keep a pipe open, and a full one would block.
     let mut stdout = tempfile::tempfile()?;
     let mut stderr = tempfile::tempfile()?;
@@ -81,8 +82,8 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let output = whole(&mut stdout)?;
     if !status.success() {
         let complaint = format!("{output}{}", whole(&mut stderr)?);
-        let last = complaint.trim().lines().last().unwrap_or("").to_owned();
-        return Err(anyhow!("{name} failed ({status}): {last}"));
+        let last = complaint.trim().lines().last().unwrap_or("");
+        return Err(anyhow!("{name} failed ({status}): {}", shown_name(last)));
     }
     Ok(output)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tacita_daemon::voice::shown_name;
 
 use crate::harness::content::{self, Stream};
 use crate::harness::fio::{self, Job};
@@ -319,7 +320,7 @@ fn timed(volume: &Volume<'_>, work: impl FnOnce() -> Result<()>) -> Result<f64> 
 }
 
 fn remove(folder: &Path) -> Result<()> {
-    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
+    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", shown_name(folder)))
 }
 
 fn len_of_files(folder: &Path) -> Result<u64> {
@@ -336,7 +337,7 @@ fn create_small(folder: &Path, count: u64) -> Result<()> {
         for file in (sub..count).step_by(usize::try_from(SMALL_FOLDERS)?) {
             stream.fill(&mut buf);
             let path = sub_folder.join(format!("f{file:05}"));
-            fs::write(&path, &buf).with_context(|| format!("cannot make {}", path.display()))?;
+            fs::write(&path, &buf).with_context(|| format!("cannot make {}", shown_name(&path)))?;
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{OFlags, syncfs};
 use tacita_block::AlignedBuf;
+use tacita_daemon::voice::shown_name;
 
 use super::{IMAGE_LEN_BYTES, LIMIT};
 use crate::arguments::DeletingOptions;
@@ -224,7 +225,7 @@ impl Ground {
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         if let Err(e) = runner::run(Command::new("umount").arg(&self.0.mount), LIMIT) {
-            eprintln!("{}: {e:#}", self.0.mount.display());
+            eprintln!("{}: {e:#}", shown_name(&self.0.mount));
         }
         // The daemon lets go of the lower file system a moment later.
         let _ = runner::wait_until(LIMIT, || runner::process_with(&self.0.lower).is_none());
@@ -235,7 +236,7 @@ impl Drop for Mounted<'_> {
 impl Drop for Ground {
     fn drop(&mut self) {
         if let Err(e) = runner::run(Command::new("umount").arg(&self.lower), LIMIT) {
-            eprintln!("{}: {e:#}", self.lower.display());
+            eprintln!("{}: {e:#}", shown_name(&self.lower));
         }
     }
 }

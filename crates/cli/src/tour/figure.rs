@@ -10,6 +10,7 @@ use tacita_fist::{EXAMPLE, difference};
 use super::{Chapter, Evidence};
 use crate::exit::Outcome;
 use crate::fist::make;
+use crate::output::shown_name;
 
 /// Lines of a patch that are shown.
 const SHOWN: usize = 48;
@@ -24,7 +25,7 @@ pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
     fs::write(&sample, EXAMPLE.0)?;
     let (source, what) = match kernel_source() {
         Some(source) => {
-            let what = format!("The source of ext2 in {}", source.display());
+            let what = format!("The source of ext2 in {}", shown_name(&source));
             (source, what)
         }
         None => (sample, "A file system of a few lines (there is no kernel's source here)".into()),
