@@ -8,6 +8,7 @@ mod arguments;
 mod dnefs;
 mod doctor;
 mod exit;
+mod faults;
 mod fist;
 mod helper;
 mod hifs;

@@ -7,6 +7,9 @@
 /// - `plant(Fault) -> Planted` for tests, with the crate's feature `faults` only: the fault is
 ///   planted in this thread until the [`crate::Planted`] is dropped. Threads that it starts have none.
 ///
+/// `if test;` in front of it takes the place of that feature: for a program, which is tested as it is
+/// shipped, and whose unit tests alone may plant.
+///
 /// ```
 /// mod faults {
 ///     tacita_faults::plantable! {
@@ -26,46 +29,52 @@
 /// ```
 #[macro_export]
 macro_rules! plantable {
-    ($(#[$about:meta])* pub enum $Fault:ident { $($(#[$what:meta])* $Name:ident),+ $(,)? }) => {
+    ($(#[$about:meta])* pub enum $Fault:ident { $($what:tt)+ }) => {
+        $crate::plantable! { if feature = "faults"; $(#[$about])* pub enum $Fault { $($what)+ } }
+    };
+    (
+        if $may:meta;
+        $(#[$about:meta])* pub enum $Fault:ident { $($(#[$what:meta])* $Name:ident),+ $(,)? }
+    ) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $Fault {
             $($(#[$what])* $Name),+
         }
 
-        #[cfg(feature = "faults")]
+        #[cfg($may)]
         ::std::thread_local! {
             static PLANTED: ::std::cell::Cell<Option<$Fault>> =
                 const { ::std::cell::Cell::new(None) };
         }
 
         /// Plants a fault in this thread until what is returned is dropped.
-        #[cfg(feature = "faults")]
+        #[cfg($may)]
         pub fn plant(fault: $Fault) -> $crate::Planted<$Fault> {
             $crate::Planted::new(&PLANTED, fault)
         }
 
         /// Whether a fault is planted.
-        #[cfg(feature = "faults")]
+        #[cfg($may)]
         pub(crate) fn planted(fault: $Fault) -> bool {
             PLANTED.get() == Some(fault)
         }
 
         /// Whether any fault is planted: whoever shares work among threads does all of it here then.
-        #[cfg(feature = "faults")]
+        #[cfg($may)]
         #[allow(dead_code, reason = "few crates share work")]
         pub(crate) fn any_planted() -> bool {
             PLANTED.get().is_some()
         }
 
         /// Nothing is planted in a build that people use.
-        #[cfg(not(feature = "faults"))]
+        #[cfg(not($may))]
         pub(crate) const fn planted(_: $Fault) -> bool {
             false
         }
 
         /// The same of all of them.
-        #[cfg(not(feature = "faults"))]
+        #[cfg(not($may))]
         #[allow(dead_code, reason = "few crates share work")]
         pub(crate) const fn any_planted() -> bool {
             false
@@ -84,6 +93,25 @@ mod tests {
             /// Another.
             Other,
         }
+    }
+
+    mod program {
+        crate::plantable! {
+            if test;
+            /// One.
+            pub enum Fault {
+                /// It.
+                It,
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_has_them_in_its_unit_tests() {
+        let it = program::plant(program::Fault::It);
+        assert!(program::planted(program::Fault::It) && program::any_planted());
+        drop(it);
+        assert!(!program::planted(program::Fault::It));
     }
 
     #[test]

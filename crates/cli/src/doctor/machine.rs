@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tacita_clock::{Clock, System};
 
 use super::Finding;
+use crate::faults::{Fault, planted};
 
 /// The machine, by the files that tell of it; tests have others.
 #[derive(Debug, Clone)]
@@ -54,10 +55,13 @@ impl Machine {
         }
         let below = fs::read_dir(self.path(&format!("/sys/class/block/{name}/slaves")));
         let mut below = below.into_iter().flatten().flatten().peekable();
-        below.peek().is_some()
-            && below.all(|part| {
-                part.file_name().to_str().is_some_and(|part| self.is_encrypted_block(part))
-            })
+        let is_encrypted = |part: fs::DirEntry| {
+            part.file_name().to_str().is_some_and(|part| self.is_encrypted_block(part))
+        };
+        if planted(Fault::PartEncrypted) {
+            return below.any(is_encrypted);
+        }
+        below.peek().is_some() && below.all(is_encrypted)
     }
 
     /// Whether a block device keeps old content elsewhere: it does not rotate.

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Finding;
 use super::machine::Machine;
 use super::places::mount_point;
+use crate::faults::{Fault, planted};
 use crate::output::shown_name;
 
 pub(super) fn findings(machine: &Machine, given: &Path) -> Vec<Finding> {
@@ -29,7 +30,9 @@ fn trash(machine: &Machine, given: &Path) -> Finding {
     let mut folders = Vec::new();
     // A desktop makes it where the file system begins.
     let mut tops = vec![given.to_owned()];
-    tops.extend(mount_point(machine, given).filter(|top| top != given));
+    if !planted(Fault::TopUnseen) {
+        tops.extend(mount_point(machine, given).filter(|top| top != given));
+    }
     for top in tops {
         let all = fs::read_dir(top).into_iter().flatten().flatten();
         let trash = all.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".Trash"));
