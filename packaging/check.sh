@@ -32,6 +32,12 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends /root/tacita.deb > /dev/null
 tacita --version
 man -w tacita tacita-hifs-mount tacita-formats > /dev/null
+for helper in /usr/sbin/*mount.fuse.tacita-*; do
+    man "$(basename "$helper")" | grep -q 'umount\|/etc/fstab' || echo "no page says how $helper is called"
+done
+version=$(dpkg-query -f '${Version}' -W tacita)
+zgrep -q "^tacita ($version)" /usr/share/doc/tacita/changelog.Debian.gz || echo "no changelog"
+zgrep -q '^# Changelog' /usr/share/doc/tacita/changelog.gz || echo "no changes of the program"
 umask 022
 mkdir -p /srv /ward
 tacita hifs format /srv/ward.img --size 16M > /dev/null

@@ -7,8 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// What helpers are called, before the name of the system.
-const MOUNT: &str = "mount.fuse.tacita-";
-const UNMOUNT: &str = "umount.fuse.tacita-";
+pub(crate) const MOUNT: &str = "mount.fuse.tacita-";
+pub(crate) const UNMOUNT: &str = "umount.fuse.tacita-";
 /// What options begin with that are the command's own: `tacita.key=FILE` is `--key=FILE`.
 const OWN: &[u8] = b"tacita.";
 

@@ -11,6 +11,7 @@ use clap_mangen::Man;
 
 use crate::arguments::Arguments;
 use crate::exit::Outcome;
+use crate::helper::{MOUNT, UNMOUNT};
 use crate::output;
 
 /// Writes a man page for every command, and completions for every shell, into `dir`: each is there when it
@@ -31,6 +32,7 @@ fn write_all(dir: &Path) -> Outcome<()> {
     let mut shown = without_hidden(&command);
     command = command.disable_help_subcommand(true);
     command.build();
+    write_links(&command, dir)?;
     write_pages(command, dir)?;
     output::new_file(&dir.join("tacita-formats.5"), &formats::page())?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -48,6 +50,22 @@ fn write_pages(command: Command, dir: &Path) -> Outcome<()> {
     let (page, mut text) = (Man::new(command), Vec::new());
     page.render(&mut text)?;
     write_text(&dir.join(page.get_filename()), text)
+}
+
+/// The helpers of mount(8) and umount(8) are described where what they do is.
+fn write_links(command: &Command, dir: &Path) -> Outcome<()> {
+    let systems = command.get_subcommands().map(Command::get_name).filter(|name| {
+        command.find_subcommand(name).is_some_and(|it| it.find_subcommand("mount").is_some())
+    });
+    for system in systems {
+        for (helper, page) in
+            [(MOUNT, format!("tacita-{system}-mount")), (UNMOUNT, "tacita-umount".to_owned())]
+        {
+            let link = format!(".so man1/{page}.1\n");
+            output::new_file(&dir.join(format!("{helper}{system}.8")), &link)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_text(path: &Path, text: Vec<u8>) -> Outcome<()> {
@@ -80,6 +98,28 @@ fn without_hidden(command: &Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In packages all of them lie beside each other.
+    #[test]
+    fn each_helper_has_a_page_that_says_how_it_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let helpers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/helpers");
+        let helpers = fs::read_dir(helpers).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut pages: Vec<String> = Vec::new();
+        for helper in helpers {
+            let page = format!("{}.8", helper.to_str().unwrap());
+            let link = fs::read_to_string(folder.path().join(&page)).expect(&page);
+            let name = link.strip_prefix(".so man1/").unwrap().trim_end();
+            let text = fs::read_to_string(folder.path().join(name)).expect(name);
+            let wanted = if page.starts_with('u') { "umount" } else { "/etc/fstab" };
+            assert!(text.contains(wanted), "{name}");
+            pages.push(page);
+        }
+        let all = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let all = all.filter(|name| name.as_encoded_bytes().ends_with(b".8"));
+        assert!(pages.len() >= 8 && all.count() == pages.len(), "{pages:?}");
+    }
 
     #[test]
     fn completions_offer_what_is_shown_alone() {
