@@ -18,8 +18,9 @@ const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 ///
 /// # Errors
 /// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
-/// writing would have to become read-only, and if its daemon does not answer; [`Kind::Invalid`] for an option that nobody knows, and if
-/// what was opened for reading alone is to be written; [`Kind::NotPermitted`]; [`Kind::Io`].
+/// writing would have to become read-only, and if its daemon does not answer; [`Kind::Invalid`] for an
+/// option that nobody knows, and if what was opened for reading alone is to be written;
+/// [`Kind::NotPermitted`]; [`Kind::Io`].
 pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     let dir = canonical(dir.as_ref())?;
     let row = row_of(&dir)?.filter(|row| row.kind.starts_with("fuse.tacita"));
