@@ -18,7 +18,7 @@ use crate::{BlockDevice, Error, Geometry, Result};
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Writes, and discards, fail with [`Kind::ReadOnly`]; other readers are let in.
+    /// Writes, and discards, fail with [`crate::Kind::ReadOnly`]; other readers are let in.
     ReadOnly,
     /// Nobody else is let in.
     ReadWrite,
@@ -72,8 +72,8 @@ impl FileDevice {
     /// system, which keeps what is in them. `progress` is told the bytes overwritten and their total.
     ///
     /// # Errors
-    /// [`Kind::Busy`], [`Kind::Exists`] if another file has come since it was begun; [`Kind::Io`],
-    /// [`Kind::NoSpace`]: the name is as before. If overwriting fails, which the message says, the new
+    /// [`crate::Kind::Busy`], [`crate::Kind::Exists`] if another file has come since it was begun; [`crate::Kind::Io`],
+    /// [`crate::Kind::NoSpace`]: the name is as before. If overwriting fails, which the message says, the new
     /// file has its name.
     pub fn publish(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.flush()?;
