@@ -13,7 +13,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::anchor::Anchor;
 use crate::blob::BlobStore;
@@ -25,6 +24,7 @@ use crate::log_view::{LogView, Outcome};
 use crate::manifest::Manifest;
 use crate::record::{Operation, RequestId};
 use crate::root::Root;
+use crate::waiters::{Waiter, Waiters};
 
 mod agreeing;
 mod builder;
@@ -45,7 +45,6 @@ use agreeing::Agreeing;
 use confirming::Confirming;
 use line::Line;
 use meter::Meter;
-use query::Awaited;
 use queue::Queue;
 use rate::Turns;
 
@@ -167,6 +166,8 @@ struct Shared {
     geometry: Geometry,
     surroundings: Surroundings,
     state: Mutex<State>,
+    /// Queries that somebody waits for.
+    awaited: Arc<Waiters>,
     /// Whenever the state has changed.
     changed: Notify,
     /// The log: one connection, for the order of what comes on it.
@@ -196,9 +197,6 @@ struct State {
     generations: HashMap<Generation, Arc<GenerationKeys>>,
     /// Builds of the latest period that are complete.
     built: Vec<Generation>,
-    /// Queries of this client in the order in which they were asked: since when neither they nor any asked
-    /// before them have ended.
-    awaited: BTreeMap<u64, Instant>,
     /// Queries of this client that are under way, and those of them whose records are.
     under_way: u64,
     /// Builds that wait for room in memory.
@@ -257,7 +255,7 @@ impl Client {
         operation: Operation,
     ) -> Result<Outcome> {
         let shared = self.shared.clone();
-        let waiting = Arc::new(Awaited::begin(&shared));
+        let waiting = Arc::new(Waiter::begin(&shared.awaited));
         let awaited = waiting.clone();
         // A task of its own: what is in the log has to be finished, whoever waits.
         let query = tokio::spawn(async move {
@@ -273,7 +271,7 @@ impl Client {
             }
             shared.query(name, id, operation, awaited).await
         });
-        match waiting.patiently(query).await? {
+        match self.shared.patiently(&waiting, query).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(Error::new(Kind::Poisoned, "the store is being closed")),
         }

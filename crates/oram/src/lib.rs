@@ -41,6 +41,7 @@ pub mod server;
 mod store;
 pub mod trace;
 mod trust;
+mod waiters;
 pub mod wire;
 
 pub use client::{Access, Checked, Patience, Progress, Status};

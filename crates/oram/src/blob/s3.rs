@@ -27,18 +27,20 @@ use object_store::{
     PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{BlobStore, Put, ROOT_LEN_MAX, Swap};
 use crate::error::{Error, Kind, Result};
 use crate::object::Object;
+use crate::waiters::{Waiter, Waiters};
 pub use access::{S3Access, S3Place};
 use credentials::Asking;
 pub use credentials::{Credentials, Keys, ProfilePlace, Role};
 use http::{CONNECTING, Requests, Trouble, no_retries};
 pub use profile::{ProfileFile, Profiles, WrongLine};
 
-/// How long the server may take for a request, and how many bytes a second are to go through besides.
+/// How long the server may take for a request when all before it are answered, and how many bytes a second
+/// are to go through besides.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PACE_BYTES: u64 = 256 << 10;
 /// Requests under way at once; more of them wait.
@@ -56,6 +58,8 @@ pub struct S3Store {
     asking: Arc<Asking>,
     place: S3Place,
     requests: Semaphore,
+    /// Those who have a request under way, or wait for their turn.
+    asked: Arc<Waiters>,
     trying: Duration,
 }
 
@@ -101,7 +105,8 @@ impl S3Store {
         let wrong = |_| Error::new(Kind::Parameters, format!("{place}: it makes no requests"));
         let bucket = builder.build().map_err(wrong)?;
         let requests = Semaphore::new(REQUESTS_MAX);
-        let mut store = Self { bucket, asking, place: place.clone(), requests, trying: OPENING };
+        let (place, asked) = (place.clone(), Arc::default());
+        let mut store = Self { bucket, asking, place, requests, asked, trying: OPENING };
         store.probe().await?;
         store.trying = WORKING;
         Ok(store)
@@ -112,7 +117,7 @@ impl S3Store {
         let place = S3Place { prefix: self.name("served"), ..self.place.clone() };
         let requests = Semaphore::new(REQUESTS_MAX);
         let (bucket, asking) = (self.bucket.clone(), self.asking.clone());
-        Self { bucket, asking, place, requests, trying: self.trying }
+        Self { bucket, asking, place, requests, asked: Arc::default(), trying: self.trying }
     }
 
     fn name(&self, name: &str) -> String {
@@ -150,18 +155,25 @@ impl S3Store {
         len: u64,
         asked: impl Future<Output = object_store::Result<T>>,
     ) -> std::result::Result<T, Trouble> {
+        let waiter = Waiter::begin(&self.asked);
         let _permit = self.requests.acquire().await.expect("nobody closes it");
         let patience = PATIENCE + Duration::from_secs(len / PACE_BYTES);
         let begun = Instant::now();
-        let Ok(answer) = timeout(patience, asked).await else {
+        // A server may do one after the other of all that are under way.
+        let Some(answer) = waiter.patiently(patience, asked).await else {
             let why = "the server does not answer in time".to_owned();
             return Err(Trouble::Lost { why, is_passing: true });
         };
-        answer.map_err(|e| {
+        let answer = answer.map_err(|e| {
             let trouble = Trouble::of(&e);
             let is_renewed = trouble.may_be_of_credentials() && self.asking.renew(begun);
             if is_renewed { trouble.renewed() } else { trouble }
-        })
+        });
+        // That there is no such thing is an answer, too.
+        if !answer.as_ref().is_err_and(Trouble::is_passing) {
+            waiter.is_answered();
+        }
+        answer
     }
 
     /// Asks until there is an answer, for what can be done any number of times; `None` if there is no such

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::{Access, Anchorage, Shared, State};
 use crate::anchor::Mark;
@@ -16,6 +16,7 @@ use crate::link::Connection;
 use crate::log_view::Outcome;
 use crate::lookup::{Asked, Lookup};
 use crate::record::{Operation, Position, Record, RequestId};
+use crate::waiters::Waiter;
 use crate::wire::{Answer, Refusal, Request};
 
 /// Counts a query as under way.
@@ -31,53 +32,6 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.change(|state| state.under_way -= 1);
-    }
-}
-
-/// A query that somebody waits for: with a constant rate it may not yet be under way.
-pub(super) struct Awaited {
-    shared: Arc<Shared>,
-    /// Those that were asked later have higher ones.
-    number: u64,
-}
-
-impl Awaited {
-    pub(super) fn begin(shared: &Arc<Shared>) -> Self {
-        let awaited = &mut shared.lock().awaited;
-        let number = awaited.last_key_value().map_or(0, |(last, _)| last + 1);
-        awaited.insert(number, Instant::now());
-        Self { shared: shared.clone(), number }
-    }
-
-    /// It ends: who has waited behind it has all patience again.
-    fn ends(&self) {
-        let now = Instant::now();
-        let awaited = &mut self.shared.lock().awaited;
-        awaited.range_mut(self.number..).for_each(|(_, since)| *since = now);
-    }
-
-    /// When patience ends, as things are.
-    fn until(&self) -> Instant {
-        self.shared.lock().awaited[&self.number] + self.shared.surroundings.patience.query
-    }
-
-    /// Waits until patience ends.
-    pub(super) async fn patiently<T>(&self, done: impl Future<Output = T>) -> Result<T> {
-        tokio::pin!(done);
-        loop {
-            let until = self.until();
-            match timeout_at(until, &mut done).await {
-                Ok(done) => return Ok(done),
-                Err(_) if self.until() > until => {}
-                Err(_) => return Err(self.shared.why_late()),
-            }
-        }
-    }
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        self.shared.lock().awaited.remove(&self.number);
     }
 }
 
@@ -105,6 +59,16 @@ impl Drop for HeldBack<'_> {
 }
 
 impl Shared {
+    /// Waits until patience with a query ends. With a constant rate it may not yet be under way.
+    pub(super) async fn patiently<T>(
+        &self,
+        query: &Waiter,
+        done: impl Future<Output = T>,
+    ) -> Result<T> {
+        let done = query.patiently(self.surroundings.patience.query, done).await;
+        done.ok_or_else(|| self.why_late())
+    }
+
     /// What the query of this name told, if the log has it.
     pub(super) async fn logged(&self, name: &RequestId) -> Result<Option<Outcome>> {
         let Some(sequence) = self.lock().view.sequence_of(name) else { return Ok(None) };
@@ -118,19 +82,19 @@ impl Shared {
         mut name: RequestId,
         id: Id,
         operation: Operation,
-        awaited: Arc<Awaited>,
+        awaited: Arc<Waiter>,
     ) -> Result<Outcome> {
         if self.surroundings.access == Access::Look {
             return Err(Error::new(Kind::Parameters, "the store was opened to look at only"));
         }
         let _under_way = UnderWay::begin(&self);
         loop {
-            awaited.patiently(self.admitted()).await??;
+            self.patiently(&awaited, self.admitted()).await??;
             let sequence = self.append(name, id, operation.clone(), &awaited).await?;
             self.look_up(sequence).await?;
             let outcome = self.when(|state| state.outcome(sequence)).await??;
             if outcome != Outcome::Void {
-                awaited.ends();
+                awaited.is_answered();
                 return Ok(outcome);
             }
             name = self.salt()?;
@@ -161,7 +125,7 @@ impl Shared {
         name: RequestId,
         id: Id,
         operation: Operation,
-        awaited: &Awaited,
+        awaited: &Waiter,
     ) -> Result<u64> {
         let appended = self.append_as(name, id, operation, awaited).await;
         self.change(|state| state.appending -= 1);
@@ -173,7 +137,7 @@ impl Shared {
         request: RequestId,
         id: Id,
         operation: Operation,
-        awaited: &Awaited,
+        awaited: &Waiter,
     ) -> Result<u64> {
         let (seen, head) = {
             let state = self.lock();
@@ -184,7 +148,7 @@ impl Shared {
         let sealed = Bytes::from(sealed);
         let fence = self.root.fence;
         loop {
-            let connection = awaited.patiently(self.queue.connection()).await?;
+            let connection = self.patiently(awaited, self.queue.connection()).await?;
             // What was sent on a connection that is lost may have come all the same.
             if let Some(sequence) = self.lock().view.sequence_of(&request) {
                 return Ok(sequence);
@@ -212,7 +176,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error),
             }
-            if Instant::now() >= awaited.until() {
+            if Instant::now() >= awaited.until(self.surroundings.patience.query) {
                 return Err(self.why_late());
             }
             sleep(self.surroundings.patience.again).await;

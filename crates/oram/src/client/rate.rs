@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Shared;
-use super::query::Awaited;
 use crate::keys::Id;
 use crate::record::Operation;
+use crate::waiters::Waiter;
 
 /// Queries that wait for their turn.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Shared {
             }
             if !turns.give() {
                 let shared = self.clone();
-                let awaited = Arc::new(Awaited::begin(&self));
+                let awaited = Arc::new(Waiter::begin(&self.awaited));
                 // What becomes of it is of no interest, but that it is asked.
                 tokio::spawn(shared.query(self.salt()?, Id::default(), Operation::Dummy, awaited));
             }

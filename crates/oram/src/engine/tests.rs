@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::*;
 use crate::anchor::MemoryAnchor;
@@ -45,6 +46,8 @@ struct Way<T> {
     to: std::sync::Mutex<Option<T>>,
     /// After how many bytes from the other side the next connections are lost; 0: never.
     cut_after: AtomicU64,
+    /// Milliseconds that what is sent on the next connections takes.
+    one_way_ms: AtomicU64,
     served: std::sync::Mutex<JoinSet<()>>,
 }
 
@@ -67,7 +70,8 @@ impl Serves for Engine {
 impl<T: Serves> Way<T> {
     fn to(to: T) -> Arc<Self> {
         let to = std::sync::Mutex::new(Some(to));
-        Arc::new(Self { to, cut_after: AtomicU64::new(0), served: std::sync::Mutex::default() })
+        let (cut_after, one_way_ms) = (AtomicU64::new(0), AtomicU64::new(5));
+        Arc::new(Self { to, cut_after, one_way_ms, served: std::sync::Mutex::default() })
     }
 }
 
@@ -79,7 +83,8 @@ impl<T: Serves> Connect for Way<T> {
         let (near, far) = duplex(1 << 16);
         let mut served = self.served.lock().unwrap();
         served.spawn(to.take(far));
-        let near = Delay::of(Duration::from_millis(5)).wrap(near);
+        let one_way = Duration::from_millis(self.one_way_ms.load(Relaxed));
+        let near = Delay::of(one_way).wrap(near);
         let cut_after = self.cut_after.load(Relaxed);
         if cut_after == 0 {
             return Ok(Box::new(near));
@@ -155,6 +160,26 @@ async fn users_share_a_store() {
     let compared = users[1].query(id(1), compared).await.unwrap();
     assert_eq!(compared, Outcome::Compared { written: false, was: Some(block(1)) });
     assert_eq!(users[1].status().await.unwrap().queries, 181);
+}
+
+/// Patience of a user is with an engine that lets nothing end, too.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_is_waited_for_as_long_as_it_goes_on() {
+    let world = World::new().await;
+    world.server.one_way_ms.store(4000, Relaxed);
+    let engine = Way::to(Engine::new(world.client().await, key()));
+    let user = Arc::new(user(&engine).await);
+    let begun = Instant::now();
+    let mut asked = JoinSet::new();
+    for n in 0..100 {
+        let user = user.clone();
+        asked.spawn(async move { user.query(id(n % 60), Operation::Read).await });
+    }
+    for outcome in asked.join_all().await {
+        assert_eq!(outcome.unwrap(), Outcome::Was(None));
+    }
+    let patience = Patience::default().query;
+    assert!(begun.elapsed() > 2 * patience, "it is not slow: {:?}", begun.elapsed());
 }
 
 /// Whether all is done once whatever becomes of connections. Each query adds one to the block with

@@ -21,6 +21,7 @@ use crate::link::Stream;
 use crate::log_view::Outcome;
 use crate::record::Operation;
 use crate::root::Root;
+use crate::waiters::{Waiter, Waiters};
 
 /// For how long what was heard of the log is good enough to ask something: others may go on with it.
 const FRESH: Duration = Duration::from_millis(250);
@@ -49,6 +50,7 @@ struct Asking {
     session: SessionId,
     root: Root,
     in_flight: Semaphore,
+    asked: Arc<Waiters>,
     state: Mutex<State>,
     /// Something is to be sent.
     unsent: Notify,
@@ -115,6 +117,7 @@ impl User {
             session,
             root,
             in_flight: Semaphore::new(in_flight_max(&root.geometry)),
+            asked: Arc::default(),
             state: Mutex::new(State {
                 last: 0,
                 records,
@@ -186,6 +189,7 @@ impl Asking {
     }
 
     async fn ask(&self, asked: Asked) -> Result<Told> {
+        let waiter = Waiter::begin(&self.asked);
         let ask = async {
             let _permit = self.in_flight.acquire().await.expect("nobody closes it");
             let (answer, told) = oneshot::channel();
@@ -205,7 +209,12 @@ impl Asking {
             self.unsent.notify_one();
             told.await.map_err(|_| self.why())
         };
-        timeout(self.patience.query, ask).await.unwrap_or_else(|_| Err(self.why()))
+        let answer = waiter.patiently(self.patience.query, ask).await;
+        let answer = answer.unwrap_or_else(|| Err(self.why()));
+        if answer.is_ok() {
+            waiter.is_answered();
+        }
+        answer
     }
 
     fn why(&self) -> Error {

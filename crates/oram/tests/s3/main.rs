@@ -10,8 +10,10 @@ mod secured;
 mod way;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tacita_clock::{Clock, System};
 use tacita_oram::blob::{
     BlobStore, Credentials, Keys, Put, S3Access, S3Place, S3Store, Swap, conformance,
 };
@@ -20,6 +22,7 @@ use tacita_oram::{Error, Kind};
 use tacita_testkit::s3_server::{BUCKET, KEY_ID, S3Server, SECRET};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use way::{Mishap, Way};
 
@@ -127,6 +130,29 @@ async fn what_fails_for_a_while_is_tried_again() {
     assert_eq!(store.root().await.unwrap(), Some(bytes));
     store.delete(LOG).await.unwrap();
     assert_eq!(store.len(LOG).await.unwrap(), None);
+}
+
+/// The last of them is answered after more time than a request has that is the only one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_one_after_the_other_is_waited_for() {
+    let test = "a_server_that_does_one_after_the_other_is_waited_for";
+    let Some(bench) = Bench::new(test) else { return };
+    let store = Arc::new(bench.open("a").await.unwrap());
+    // One goes through at a time.
+    bench.way.rule(|_, _| {
+        System.wait(Duration::from_millis(1500));
+        None
+    });
+    let begun = Instant::now();
+    let mut asked = JoinSet::new();
+    for first in 0..16 {
+        let store = store.clone();
+        asked.spawn(async move { store.len(Object::Log { first }).await });
+    }
+    for answer in asked.join_all().await {
+        assert_eq!(answer.unwrap(), None);
+    }
+    assert!(begun.elapsed() > Duration::from_secs(23), "{:?}", begun.elapsed());
 }
 
 /// Whoever is not told what came of a put is told when the next one finds it.
