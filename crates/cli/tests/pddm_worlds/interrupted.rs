@@ -63,7 +63,7 @@ fn others(world: &mut World, seed: u64) {
         // What is hidden is not to be destroyed.
         sweep.push("--public-only");
     }
-    killed("pwrite64", 3, &sweep);
+    killed("pwritev", 3, &sweep);
     world.public(&["check", &device, "--password-file", &public, "--json"]);
     world.copy();
     world.public(&sweep);
@@ -83,7 +83,7 @@ fn others(world: &mut World, seed: u64) {
     let mut open = world.open(&own, &[]);
     world.traffic(&mut open, seed * 100 + 8);
     let pid = open.daemon.id().to_string();
-    let attached = Watched::attach(&pid, "pwrite64", "error=EIO:signal=KILL:when=2");
+    let attached = Watched::attach(&pid, "pwritev", "error=EIO:signal=KILL:when=2");
     world.public(&["close", "--sweep", &endpoint]);
     drop(attached);
     world.gone(open, false);

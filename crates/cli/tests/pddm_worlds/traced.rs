@@ -56,7 +56,7 @@ fn the_daemon_writes_the_same() {
         let (first, others) = worlds.split_first().unwrap();
         assert_eq!(first.hidden, Hidden::Nothing);
         let seen = |call| first.said.iter().any(|said| said.starts_with(call));
-        assert!(seen("pwrite64, "), "nothing is traced: {:?}", first.said);
+        assert!(seen("pwritev, "), "nothing is traced: {:?}", first.said);
         assert!(first.said.iter().any(|said| said.contains("\nfdatasync")), "{:?}", first.said);
         for other in others {
             assert_eq!(first.said, other.said, "seed {seed}: {:?}", other.hidden);
