@@ -190,6 +190,22 @@ fn a_daemon_is_found_from_another_mount_namespace() {
     assert_eq!(pids, [pid.clone(), pid]);
 }
 
+/// Runs a command among the bench's files where no daemon can be recorded. Returns what it says of that.
+fn kept_nowhere(bench: &Bench, arguments: &[&str]) -> String {
+    // The program and the files may lie in what is covered.
+    let script = r#"exec 9< "$0" && mount -t tmpfs -o ro none /run && mount --bind "$1" /mnt &&
+        mount -t tmpfs -o ro none /tmp && cd /mnt && shift && exec /proc/self/fd/9 "$@""#;
+    let said = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), text(bench.files.path())])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(7), "{told}");
+    assert!(told.contains("/tmp/tacita-0: Read-only file system"), "{told}");
+    told
+}
+
 /// What is read-only where a daemon keeps what tells of it is none of the places that were given.
 #[test]
 fn a_daemon_that_can_be_kept_nowhere_says_where() {
@@ -198,16 +214,7 @@ fn a_daemon_that_can_be_kept_nowhere_says_where() {
     let image = bench.files.path().join("image");
     expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
     fs::create_dir(bench.files.path().join("dir")).unwrap();
-    // The program and the files may lie in what is covered.
-    let script = r#"exec 9< "$0" && mount -t tmpfs -o ro none /run && mount --bind "$1" /mnt &&
-        mount -t tmpfs -o ro none /tmp && cd /mnt && exec /proc/self/fd/9 hifs mount image dir"#;
-    let said = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), text(bench.files.path())])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert_eq!(said.status.code(), Some(7), "{told}");
-    assert!(told.contains("/tmp/tacita-0: Read-only file system"), "{told}");
+    let told = kept_nowhere(&bench, &["hifs", "mount", "image", "dir"]);
     assert!(told.contains("let one of them be made"), "{told}");
 }
 
@@ -216,16 +223,7 @@ fn a_daemon_that_can_be_kept_nowhere_says_where() {
 fn a_server_that_can_be_kept_nowhere_leaves_nothing() {
     let test = "a_server_that_can_be_kept_nowhere_leaves_nothing";
     let Some(bench) = Bench::for_root(test) else { return };
-    let script = r#"exec 9< "$0" && mount -t tmpfs -o ro none /run && mount --bind "$1" /mnt &&
-        mount -t tmpfs -o ro none /tmp && cd /mnt &&
-        exec /proc/self/fd/9 oram serve above/store --listen unix:socket"#;
-    let said = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), text(bench.files.path())])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert_eq!(said.status.code(), Some(7), "{told}");
-    assert!(told.contains("/tmp/tacita-0: Read-only file system"), "{told}");
+    kept_nowhere(&bench, &["oram", "serve", "above/store", "--listen", "unix:socket"]);
     let left: Vec<_> = fs::read_dir(bench.files.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
