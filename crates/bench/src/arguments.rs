@@ -14,7 +14,7 @@ pub(crate) const SEED: u64 = 1;
 #[command(name = "tacita-bench", version)]
 pub(crate) struct Arguments {
     /// Folder for CSV and plots
-    #[arg(long, global = true, default_value = "target/bench/hifs")]
+    #[arg(long, global = true, default_value = "target/bench")]
     pub(crate) out: PathBuf,
     /// Folder for images and mount points, removed at the end; /dev/shm leaves out the disk, and
     /// its noise
@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Privatefs(PrivatefsOptions),
     /// Draws the plots again from the CSV files in the output folder
     Plot,
+    /// What is promised and what was reached, a row each in Markdown, by the CSV files in the output
+    /// folder
+    Promises,
 }
 
 #[derive(Debug, Args)]

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use tacita_daemon::voice::shown_name;
 
 use crate::arguments::{Arguments, FistOptions};
+use crate::harness::promise::{Bound, Promise, lines};
 use crate::harness::provenance::Provenance;
 use crate::harness::record::Record;
 use crate::harness::report::report;
 use crate::harness::runner::{self, tacita};
-use crate::harness::targets::{Verdict, tell};
 
 /// Virtual machines that count are slow.
 const LIMIT: Duration = Duration::from_hours(3);
@@ -52,7 +52,7 @@ pub(crate) fn report_all(
         report(&found, origin, &arguments.out, &format!("fist-{part}"))?;
         records.extend(found);
     }
-    print!("{}", verdicts(&records));
+    print!("{}{}", lines(&promises(&records)), beside_the_paper(&records));
     Ok(())
 }
 
@@ -110,27 +110,26 @@ fn value(records: &[Record], workload: &str, peer: &str) -> Option<f64> {
     records.iter().find(|r| r.workload == workload && r.peer == peer)?.value()
 }
 
-/// A line a target, and the paper's figures beside ours.
-fn verdicts(records: &[Record]) -> String {
-    let mut text = String::new();
+/// One for each target.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let mut promises = Vec::new();
     for (name, instrumented_there, compiled_there) in TABLE_2 {
         let of = |peer| value(records, name, peer);
-        let (Some(instrumented), Some(compiled)) = (of("instrumented"), of("compiled")) else {
-            continue;
-        };
-        let share = instrumented / compiled;
-        let there = instrumented_there / compiled_there;
-        tell(
-            &mut text,
-            Verdict::of(share <= SHARE_MAX),
-            &format!("{name}: {share:.4} of compiling (<= {SHARE_MAX}; the paper {there:.2})"),
-        );
+        let values = (of("instrumented"), of("compiled"));
+        let (Some(instrumented), Some(_)) = values else { continue };
+        let (what, there) = (format!("{name} instrumented"), instrumented_there / compiled_there);
+        let promise = Promise::ratio(&what, Bound::Most(SHARE_MAX), "compiling", "s", values);
+        promises.push(promise.remarked(format!("the paper: {there:.2}x")));
         if name == SECONDS_MAX.0 {
-            let most = SECONDS_MAX.1;
-            let what = format!("{name}: instrumented in {instrumented:.2} s (<= {most} s)");
-            tell(&mut text, Verdict::of(instrumented <= most), &what);
+            promises.push(Promise::value(what, Bound::Most(SECONDS_MAX.1), "s", instrumented));
         }
     }
+    promises
+}
+
+/// The paper's figures of what purging costs, beside ours.
+fn beside_the_paper(records: &[Record]) -> String {
+    let mut text = String::new();
     for (load, passes, paper) in OVERHEAD {
         for unit in ["KiB", "instructions"] {
             let of = |peer| value(records, &format!("{load} {unit}"), peer);
@@ -155,14 +154,12 @@ mod tests {
         let records = parse("times", said).unwrap();
         assert_eq!(records.len(), 2);
         assert_eq!(value(&records, "nfs", "instrumented"), Some(0.9));
-        let text = verdicts(&records);
-        assert!(
-            text.contains("MISSED: nfs: 0.3000 of compiling (<= 0.1; the paper 0.08)"),
-            "{text}"
-        );
-        assert!(text.contains("holds: nfs: instrumented in 0.90 s"), "{text}");
+        let text = lines(&promises(&records));
+        let share = "MISSED: nfs instrumented, <= 0.1x of compiling: 0.30x (the paper: 0.08x)";
+        assert!(text.contains(share), "{text}");
+        assert!(text.contains("holds: nfs instrumented, <= 1 s: 0.90 s"), "{text}");
         let counts = parse("counts", "mail plain 100 2000\nmail single 150 2200\n").unwrap();
-        let text = verdicts(&counts);
+        let text = beside_the_paper(&counts);
         assert!(text.contains("mail, single: +50.0% KiB; the paper +81% time"), "{text}");
         assert!(text.contains("mail, single: +10.0% instructions"), "{text}");
         assert!(parse("counts", "mail plain 100\n").is_err());

@@ -4,12 +4,12 @@
 pub(crate) mod content;
 pub(crate) mod fio;
 mod plot;
+pub(crate) mod promise;
 pub(crate) mod provenance;
 pub(crate) mod record;
 pub(crate) mod report;
-mod results;
+pub(crate) mod results;
 pub(crate) mod rounds;
 pub(crate) mod runner;
 pub(crate) mod statistics;
 mod table;
-pub(crate) mod targets;

@@ -17,6 +17,7 @@ mod nbd;
 mod oram;
 mod pddm;
 mod privatefs;
+mod promises;
 mod purge;
 mod ram_limit;
 
@@ -28,6 +29,8 @@ use clap::Parser;
 use tacita_daemon::voice::shown_name;
 
 use arguments::{Arguments, Command};
+use harness::promise::{Promise, lines};
+use harness::record::Record;
 use harness::report::{redraw, report};
 use harness::{provenance, runner};
 
@@ -46,38 +49,32 @@ fn run(arguments: &Arguments) -> Result<()> {
     let out = &arguments.out;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", shown_name(out)))?;
     let origin = provenance::of_this_machine(&arguments.scratch);
+    let scratch = &arguments.scratch;
+    let tell = |name: &str, records: &[Record], promises: fn(&[Record]) -> Vec<Promise>| {
+        report(records, &origin, out, name)?;
+        print!("{}", lines(&promises(records)));
+        anyhow::Ok(())
+    };
     match &arguments.command {
         Command::Hifs(options) => {
-            let records = hifs::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "results")?;
-            print!("{}", hifs::targets::verdicts(&records));
+            tell("hifs", &hifs::run(options, scratch)?, hifs::targets::promises)?;
         }
         Command::Model(options) => report(&model::run(options)?, &origin, out, "model")?,
         Command::Mount(options) => {
-            let records = mount_cost::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "mount")?;
-            print!("{}", hifs::targets::mount_verdicts(&records));
+            tell("mount", &mount_cost::run(options, scratch)?, hifs::targets::promises)?;
         }
         Command::Ram(options) => {
-            let records = ram_limit::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "ram")?;
-            print!("{}", hifs::targets::verdicts(&records));
+            tell("ram", &ram_limit::run(options, scratch)?, hifs::targets::promises)?;
         }
-        Command::Purge(options) => {
-            report(&purge::run(options, &arguments.scratch)?, &origin, out, "purge")?;
-        }
+        Command::Purge(options) => tell("purge", &purge::run(options, scratch)?, purge::promises)?,
         Command::Deleting(options) => {
-            report(&purge::deleting::run(options, &arguments.scratch)?, &origin, out, "deleting")?;
+            tell("deleting", &purge::deleting::run(options, scratch)?, purge::deleting::promises)?;
         }
-        Command::Nbd(options) => {
-            let records = nbd::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "nbd")?;
-            print!("{}", nbd::verdicts("tacita-file", &records));
-        }
+        Command::Nbd(options) => tell("nbd", &nbd::run(options, scratch)?, nbd::promises)?,
         Command::Pddm(options) => {
-            let records = pddm::run(options, &arguments.scratch)?;
-            report(&records, &origin, out, "pddm")?;
-            print!("{}", pddm::verdicts(&records));
+            let records = pddm::run(options, scratch)?;
+            tell("pddm", &records, pddm::promises)?;
+            print!("{}", pddm::beside_the_paper(&records));
         }
         Command::PddmModel(options) => {
             let records = pddm::on_a_disk(options.size)?;
@@ -87,28 +84,29 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Dnefs(options) => {
             let mut records = Vec::new();
             for part in &options.parts {
-                let found = dnefs::run(part, options, &arguments.scratch)?;
+                let found = dnefs::run(part, options, scratch)?;
                 report(&found, &origin, out, &format!("dnefs-{part}"))?;
                 records.extend(found);
             }
-            print!("{}", dnefs::targets::verdicts(&records));
+            print!("{}", lines(&dnefs::targets::promises(&records)));
             print!("{}", dnefs::targets::beside_the_paper(&records));
         }
         Command::Everyday(options) => {
-            report(&everyday::run(options, &arguments.scratch)?, &origin, out, "everyday")?;
+            report(&everyday::run(options, scratch)?, &origin, out, "everyday")?;
         }
         Command::Fist(options) => fist::report_all(options, arguments, &origin)?,
         Command::Oram(options) => {
             let mut records = Vec::new();
             for part in &options.parts {
-                let found = oram::run(part, options, &arguments.scratch)?;
+                let found = oram::run(part, options, scratch)?;
                 report(&found, &origin, out, &format!("oram-{part}"))?;
                 records.extend(found);
             }
-            print!("{}", oram::targets::verdicts(&records));
+            print!("{}", lines(&oram::targets::promises(&records)));
         }
         Command::Privatefs(options) => privatefs::report_all(options, arguments, &origin)?,
-        Command::Plot => ["results", "model"].iter().try_for_each(|name| redraw(out, name))?,
+        Command::Promises => print!("{}", promises::of_all(out)?),
+        Command::Plot => ["hifs", "model"].iter().try_for_each(|name| redraw(out, name))?,
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use tacita_block::FileDevice;
 
 use crate::arguments::NbdOptions;
-use crate::harness::record::{Record, best_ratio_to, ratio_to, reference};
+use crate::harness::promise::{Bound, Promise};
+use crate::harness::record::{Record, best_ratio_to, reference, value_of};
 use crate::harness::rounds;
 use crate::harness::statistics::real;
-use crate::harness::targets::{Verdict, shown, tell};
 
 mod contender;
 mod workload;
@@ -18,6 +18,8 @@ mod workload;
 pub(crate) use contender::Contender;
 pub(crate) use workload::{FLUSHED, USUAL, Workload, fill};
 
+/// Our server, over a file.
+pub(crate) const MEASURED: &str = "tacita-file";
 /// Block length in bytes of the device under our server: the least that all clients can use.
 const BLOCK_LEN_BYTES: u32 = 512;
 
@@ -43,9 +45,9 @@ pub(crate) fn run(options: &NbdOptions, scratch: &Path) -> Result<Vec<Record>> {
 
 /// Our server over a file: what the server itself costs.
 fn tacita_file(folder: &Path, size_bytes: u64) -> Result<Contender> {
-    let image = folder.join("tacita-file.img");
+    let image = folder.join(MEASURED).with_extension("img");
     let device = FileDevice::create(&image, size_bytes, BLOCK_LEN_BYTES)?;
-    Contender::device("tacita-file", folder, std::sync::Arc::new(device))
+    Contender::device(MEASURED, folder, std::sync::Arc::new(device))
 }
 
 /// Interleaved rounds of workloads over contenders that are in the same state.
@@ -141,36 +143,37 @@ fn settle(scratch: &Path) -> Result<()> {
     rustix::fs::syncfs(&folder).context("cannot sync the file system of the images")
 }
 
-/// A line for each workload of `measured`: whether it is at least as fast as the reference.
-pub(crate) fn verdicts(measured: &str, records: &[Record]) -> String {
+/// One for each workload: that our server is at least as fast as the reference.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
     let base = reference(records);
-    let mut text = String::new();
-    for record in records.iter().filter(|r| r.peer == measured && r.peer != base) {
-        let ratio = ratio_to(base, record, records);
-        let verdict = Verdict::of_ratio(ratio, best_ratio_to(base, record, records), 1.0);
-        let what = format!("{}, >= 1x of {base}: {}", record.workload, shown(ratio));
-        tell(&mut text, verdict, &what);
-    }
-    text
+    let ours = records.iter().filter(|r| r.peer == MEASURED);
+    let promise = |record: &Record| {
+        let values = (record.value(), value_of(base, record, records));
+        let (what, bound) = (record.workload.as_str(), Bound::Least(1.0));
+        Promise::ratio(what, bound, base, &record.unit, values)
+            .at_best(best_ratio_to(base, record, records))
+    };
+    ours.map(promise).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::promise::lines;
 
     #[test]
     fn verdicts_are_by_ratio() {
         let record = |peer, workload, samples: &[f64]| Record::sample(peer, workload, 0, samples);
         let records = [
-            record("ours", "a", &[2.0, 3.0]),
+            record(MEASURED, "a", &[2.0, 3.0]),
             record("nbdkit-file", "a", &[2.0, 2.0]),
-            record("ours", "b", &[1.0, 3.0, 1.0]),
+            record(MEASURED, "b", &[1.0, 3.0, 1.0]),
             record("nbdkit-file", "b", &[2.0, 2.0, 2.0]),
-            record("ours", "c", &[1.0]),
+            record(MEASURED, "c", &[1.0]),
             record("nbdkit-file", "c", &[2.0]),
-            record("ours", "d", &[]),
+            record(MEASURED, "d", &[]),
         ];
-        let text = verdicts("ours", &records);
+        let text = lines(&promises(&records));
         let words: Vec<&str> = text.lines().map(|l| l.trim().split(':').next().unwrap()).collect();
         assert_eq!(words, ["holds", "unclear", "MISSED", "MISSED"], "{text}");
         assert!(text.contains("1.25x"), "{text}");

@@ -14,10 +14,10 @@ use tacita_secret::Key;
 
 use crate::arguments::PddmOptions;
 use crate::harness::fio;
-use crate::harness::record::{Record, ratio_to};
+use crate::harness::promise::{Bound, Promise};
+use crate::harness::record::{Record, ratio_to, value_of};
 use crate::harness::runner;
 use crate::harness::statistics::{mib, real};
-use crate::harness::targets::{Verdict, shown, tell};
 use crate::nbd::{Contender, FLUSHED, Session, USUAL, Workload, cost_name};
 
 mod disk;
@@ -45,6 +45,9 @@ const LUKS_TRIES: u32 = 10;
 const DEVICE: &str = "device";
 /// At least so much of what the device takes in sequence, counting all that is written for a public block.
 const DEVICE_SHARE: f64 = 0.8;
+
+/// Random writes are at least so much of sequential ones.
+const ALIKE: f64 = 0.8;
 
 /// At least so much of [`LUKS`], of the public volume when it is aged: workload, ratio.
 const WANTED_OF_LUKS: [(&str, f64); 5] = [
@@ -365,43 +368,51 @@ impl Carrier {
     }
 }
 
-/// A line for each ratio that is wanted.
-pub(crate) fn verdicts(records: &[Record]) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, wanted: f64, ratio: Option<f64>| {
-        let what = format!("{name}, >= {wanted}x: {}", shown(ratio));
-        tell(&mut text, Verdict::of_ratio(ratio, None, wanted), &what);
-    };
+/// One for each ratio that is wanted, as far as it was measured.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let mut promises = Vec::new();
     for (peer, workload, state, wanted) in WANTED {
-        for record in records.iter().filter(|r| {
-            r.peer == peer && r.workload == workload && (state.is_empty() || r.profile == state)
-        }) {
-            let name = format!("{} {peer} {workload} of {BASE}", record.profile);
-            line(&name, wanted, ratio_to(BASE, record, records));
+        let ours = records.iter().filter(|r| r.peer == peer && r.workload == workload);
+        for record in ours.filter(|r| state.is_empty() || r.profile == state) {
+            let what = format!("{} {peer} {workload}", record.profile);
+            let values = (record.value(), value_of(BASE, record, records));
+            promises.push(Promise::ratio(what, Bound::Least(wanted), BASE, &record.unit, values));
         }
     }
+    promises.extend(of_aged(records));
+    let opened = records.iter().find(|r| r.workload == "open").and_then(Record::value);
+    promises.extend(opened.map(|seconds| {
+        Promise::value("opening after a crash", Bound::Most(OPEN_S_MAX), "s", seconds)
+    }));
+    promises
+}
+
+/// What is wanted of the public volume when it is aged, beside others than [`BASE`].
+fn of_aged(records: &[Record]) -> Vec<Promise> {
     let aged = |peer: &str, workload: &str| {
         let mut found = records.iter().filter(|r| r.peer == peer && r.profile == "aged");
-        found.find(|r| r.workload == workload)?.value()
+        found.find(|r| r.workload == workload)
     };
-    let of = |workload: &str| aged("public", workload);
+    let value = |peer: &str, workload: &str| aged(peer, workload)?.value();
+    let mut promises = Vec::new();
     for (workload, wanted) in WANTED_OF_LUKS {
-        let ratio = of(workload).zip(aged(LUKS, workload)).map(|(ours, luks)| ours / luks);
-        line(&format!("aged public {workload} of {LUKS}"), wanted, ratio);
+        let Some(record) = aged("public", workload) else { continue };
+        let (what, values) =
+            (format!("aged public {workload}"), (record.value(), value(LUKS, workload)));
+        promises.push(Promise::ratio(what, Bound::Least(wanted), LUKS, &record.unit, values));
     }
-    let written =
-        of("seq-write").zip(of(&cost_name("seq-write"))).map(|(public, blocks)| public * blocks);
-    let share = written.zip(aged(DEVICE, "seq-write")).map(|(written, device)| written / device);
-    line("aged public seq-write, all that is written, of the device", DEVICE_SHARE, share);
-    let alike = of("rand-write-qd32").zip(of("seq-write"));
-    let alike = alike.map(|(random, sequential)| random * 4096.0 / f64::from(1 << 20) / sequential);
-    line("aged public random writes of sequential ones", 0.8, alike);
-    text.push_str(&beside_the_paper(records));
-    if let Some(seconds) = records.iter().find(|r| r.workload == "open").and_then(Record::value) {
-        let what = format!("opening after a crash, <= {OPEN_S_MAX} s: {seconds:.2} s");
-        tell(&mut text, Verdict::of(seconds <= OPEN_S_MAX), &what);
-    }
-    text
+    let Some(sequential) = value("public", "seq-write") else { return promises };
+    let cost = value("public", &cost_name("seq-write"));
+    let values = (cost.map(|blocks| sequential * blocks), value(DEVICE, "seq-write"));
+    let what = "aged public seq-write, all that is written";
+    let bound = Bound::Least(DEVICE_SHARE);
+    promises.push(Promise::ratio(what, bound, "the device", "MiB/s", values));
+    let random = value("public", "rand-write-qd32").map(|iops| iops * mib(BLOCK_LEN));
+    let what = "aged public rand-write-qd32";
+    let bound = Bound::Least(ALIKE);
+    let values = (random, Some(sequential));
+    promises.push(Promise::ratio(what, bound, "sequential ones", "MiB/s", values));
+    promises
 }
 
 /// A line for each figure of the paper's Tables 2 to 4 that these records have as well: shares of
@@ -420,4 +431,38 @@ pub(crate) fn beside_the_paper(records: &[Record]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::promise::lines;
+
+    #[test]
+    fn what_was_measured_is_judged() {
+        let of = |peer, workload: &str, value: f64| Record {
+            profile: "aged".into(),
+            ..Record::sample(peer, workload, 0, &[value])
+        };
+        let records = [
+            of("public", "seq-write", 600.0),
+            of("public", &cost_name("seq-write"), 2.0),
+            of(BASE, "seq-write", 2000.0),
+            of(LUKS, "seq-write", 400.0),
+            of(DEVICE, "seq-write", 1600.0),
+            // 240 MiB/s.
+            of("public", "rand-write-qd32", 61_440.0),
+        ];
+        let text = lines(&promises(&records));
+        for line in [
+            "MISSED: aged public seq-write, >= 0.33x of aead: 0.30x",
+            "MISSED: aged public rand-write-qd32, >= 0.33x of aead: no value",
+            "holds: aged public seq-write, >= 1.3x of nbdkit-luks: 1.50x",
+            "MISSED: aged public seq-write, all that is written, >= 0.8x of the device: 0.75x",
+            "MISSED: aged public rand-write-qd32, >= 0.8x of sequential ones: 0.40x",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert_eq!(promises(&[]), []);
+    }
 }

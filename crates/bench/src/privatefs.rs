@@ -5,7 +5,7 @@
 //! Paper: `PrivateFS`, figures 10 and 11.
 
 mod contender;
-mod targets;
+pub(crate) mod targets;
 mod work;
 
 use std::path::Path;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::arguments::{Arguments, PrivatefsOptions};
+use crate::harness::promise::lines;
 use crate::harness::provenance::Provenance;
 use crate::harness::record::Record;
 use crate::harness::report::report;
@@ -36,7 +37,7 @@ pub(crate) fn report_all(
         report(&found, origin, &arguments.out, &format!("privatefs-{part}"))?;
         records.extend(found);
     }
-    print!("{}", targets::verdicts(&records));
+    print!("{}", lines(&targets::promises(&records)));
     Ok(())
 }
 

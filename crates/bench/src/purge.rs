@@ -6,6 +6,7 @@
 
 pub(crate) mod deleting;
 mod package;
+mod targets;
 mod work;
 
 use std::cell::Cell;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tacita_daemon::voice::shown_name;
+pub(crate) use targets::promises;
 
 use crate::arguments::PurgeOptions;
 use crate::harness::record::Record;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::peer::UNENCRYPTED;
-use crate::harness::record::{Record, best_ratio_to, ratio_to};
-use crate::harness::targets::{Verdict, shown, tell};
+use crate::harness::promise::{Bound, Promise};
+use crate::harness::record::{Record, best_ratio_to, value_of};
 
 /// The peer that most targets are about, and the one that it is compared with.
 const MEASURED: &str = "dnefs";
@@ -51,44 +51,40 @@ const LOADS: [Load; 4] = [
     Load { workload: "new-data", work: "encrypt", nodes: 256.0, at_once: 1.0 },
 ];
 
-/// A line a target that was measured.
-pub(crate) fn verdicts(records: &[Record]) -> String {
-    let mut text = String::new();
+/// One for each target that was measured.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let mut promises = Vec::new();
     for (workload, least) in RATIOS {
         let Some(record) = find(records, "paged", workload, MEASURED) else { continue };
-        let ratio = ratio_to(RIVAL, record, records);
-        let verdict = Verdict::of_ratio(ratio, best_ratio_to(RIVAL, record, records), least);
-        let what = format!("{workload}, >= {least}x of {RIVAL}: {}", shown(ratio));
-        tell(&mut text, verdict, &what);
+        let values = (record.value(), value_of(RIVAL, record, records));
+        let promise = Promise::ratio(workload, Bound::Least(least), RIVAL, &record.unit, values);
+        promises.push(promise.at_best(best_ratio_to(RIVAL, record, records)));
     }
     for (profile, workload, peer, most) in LIMITS {
         let Some(record) = find(records, profile, workload, peer) else { continue };
         let Some(value) = record.value() else { continue };
-        let unit = &record.unit;
-        let what = format!("{profile} {workload}, <= {most} {unit}: {value:.2} {unit}");
-        tell(&mut text, Verdict::of(value <= most), &what);
+        let what = format!("{profile} {workload}");
+        promises.push(Promise::value(what, Bound::Most(most), &record.unit, value));
     }
     for (mode, cipher) in MODES {
-        for load in &LOADS {
-            let Some(share) = unencrypted_share(records, mode, cipher, load) else { continue };
-            let workload = load.workload;
-            let what = format!("{mode} {workload}, >= {SHARE_MIN}x of no encryption: {share:.2}x");
-            tell(&mut text, Verdict::of(share >= SHARE_MIN), &what);
-        }
+        let shares = LOADS.iter().filter_map(|load| of_no_encryption(records, mode, cipher, load));
+        promises.extend(shares);
     }
-    text
+    promises
 }
 
 /// The share of the speed of a program that encrypts nothing, if that was measured. Otherwise that of a
 /// node's time through a mount that is not its cipher's, as measured alone.
-fn unencrypted_share(records: &[Record], mode: &str, cipher: &str, load: &Load) -> Option<f64> {
+fn of_no_encryption(records: &[Record], mode: &str, cipher: &str, load: &Load) -> Option<Promise> {
     let measured = find(records, "paged", load.workload, mode)?;
-    if let Some(ratio) = ratio_to(UNENCRYPTED, measured, records) {
-        return Some(ratio);
-    }
-    let speed = measured.value()?;
-    let cipher_us = find(records, "cipher", load.work, cipher)?.value()?;
-    Some(1.0 - cipher_us * speed * load.nodes / load.at_once / 1e6)
+    let (speed, unit) = (measured.value()?, &measured.unit);
+    let without = value_of(UNENCRYPTED, measured, records).or_else(|| {
+        let cipher_us = find(records, "cipher", load.work, cipher)?.value()?;
+        Some(speed / (1.0 - cipher_us * speed * load.nodes / load.at_once / 1e6))
+    });
+    let what = format!("{mode} {}", load.workload);
+    let values = (Some(speed), Some(without?));
+    Some(Promise::ratio(what, Bound::Least(SHARE_MIN), "no encryption", unit, values))
 }
 
 fn find<'r>(
@@ -138,6 +134,7 @@ pub(crate) fn beside_the_paper(records: &[Record]) -> String {
 mod tests {
     use super::*;
     use crate::dnefs::record;
+    use crate::harness::promise::lines;
 
     #[test]
     fn limits_ratios_and_shares_are_judged() {
@@ -150,16 +147,16 @@ mod tests {
             record("cipher", "decrypt", "aes256-gcm", "us", vec![4.0]),
             record("open", "crashed", "dnefs", "ms", vec![1200.0]),
         ];
-        let text = verdicts(&records);
+        let text = lines(&promises(&records));
         assert!(text.contains("holds: rand-overwrite, >= 1.5x of gocryptfs: 2.00x"), "{text}");
         assert!(text.contains("MISSED: seq-read, >= 1x of gocryptfs: 0.83x"), "{text}");
-        assert!(text.contains("MISSED: open crashed, <= 1000 ms: 1200.00 ms"), "{text}");
+        assert!(text.contains("MISSED: open crashed, <= 1000 ms: 1200 ms"), "{text}");
         assert!(text.contains("holds: dnefs rand-overwrite, >= 0.9x of no encryption: 0.92x"));
         assert!(text.contains("MISSED: dnefs seq-read, >= 0.9x of no encryption: 0.74x"), "{text}");
         assert_eq!(text.lines().count(), 5, "what was not measured is not judged");
         // Without encryption it was measured, too.
         let none = record("paged", "seq-read", UNENCRYPTED, "MiB/s", vec![510.0]);
-        let text = verdicts(&[&records[..], &[none]].concat());
+        let text = lines(&promises(&[&records[..], &[none]].concat()));
         assert!(text.contains("holds: dnefs seq-read, >= 0.9x of no encryption: 0.98x"), "{text}");
     }
 

@@ -105,9 +105,14 @@ pub(crate) fn reference(records: &[Record]) -> &'static str {
     REFERENCES.into_iter().find(measured).unwrap_or(REFERENCES[0])
 }
 
+/// The value of `peer` for the same work.
+pub(crate) fn value_of(peer: &str, record: &Record, records: &[Record]) -> Option<f64> {
+    same_work(peer, record, records)?.value()
+}
+
 /// The value of `record` over that of `peer` for the same work.
 pub(crate) fn ratio_to(peer: &str, record: &Record, records: &[Record]) -> Option<f64> {
-    Some(record.value()? / same_work(peer, record, records)?.value()?)
+    Some(record.value()? / value_of(peer, record, records)?)
 }
 
 /// The largest such ratio within a round; rounds differ by what else the machine did.

@@ -78,14 +78,26 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Record>> {
     parse(&mut file).with_context(|| format!("{} is not a result file", shown_name(path)))
 }
 
+/// Commit and day of what a file keeps; `None` if that is nothing.
+pub(crate) fn origin(path: &Path) -> Result<Option<String>> {
+    let cannot = || format!("cannot read {}", shown_name(path));
+    let mut file = Reader::from_path(path).with_context(cannot)?;
+    let Some(row) = file.records().next() else { return Ok(None) };
+    let row = row.with_context(cannot)?;
+    let day = cell(&row, "date").split('T').next().unwrap_or_default();
+    Ok(Some(format!("{}, {day}", cell(&row, "commit"))))
+}
+
+fn cell<'r>(row: &'r StringRecord, name: &str) -> &'r str {
+    let at = COLUMNS.iter().position(|column| *column == name);
+    &row[at.expect("it is one of the columns")]
+}
+
 fn parse(file: &mut Reader<impl std::io::Read>) -> Result<Vec<Record>> {
     ensure!(*file.headers()? == COLUMNS[..], "other columns");
     let row = |row: csv::Result<StringRecord>| {
         let row = row?;
-        let cell = |name: &str| {
-            let at = COLUMNS.iter().position(|column| *column == name);
-            &row[at.expect("it is one of the columns")]
-        };
+        let cell = |name: &str| cell(&row, name);
         let list = |name: &str| cell(name).split(';').filter(|s| !s.is_empty());
         Ok(Record {
             profile: cell("profile").into(),

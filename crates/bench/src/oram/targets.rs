@@ -1,8 +1,8 @@
 //! What is wanted of PD-ORAM.
 
 use super::{MEASURED, PLAIN};
-use crate::harness::record::Record;
-use crate::harness::targets::{Verdict, tell};
+use crate::harness::promise::{Bound, Promise};
+use crate::harness::record::{Record, value_of};
 
 /// Least queries a second without latency, with as many clients as are best.
 const QUERIES_MIN: f64 = 600.0;
@@ -15,57 +15,62 @@ const INIT_MAX: f64 = 60.0;
 /// Memory of a client beside what its largest build needs, in MiB.
 const CLIENT_MORE: f64 = 64.0;
 
-/// A line a target that was measured.
-pub(crate) fn verdicts(records: &[Record]) -> String {
-    let mut text = String::new();
+/// One for each target that was measured.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let mut promises = Vec::new();
     let ours = || records.iter().filter(|record| record.peer == MEASURED);
     let best = ours().filter(|r| r.profile == "0ms" && r.workload == "queries");
     let best = best.filter_map(Record::value).reduce(f64::max);
-    if let Some(best) = best {
-        let what = format!("0ms, >= {QUERIES_MIN} queries/s: {best:.0} with the best clients");
-        tell(&mut text, Verdict::of(best >= QUERIES_MIN), &what);
-    }
+    promises.extend(best.map(|best| {
+        let what = "0ms, with the best number of clients";
+        Promise::value(what, Bound::Least(QUERIES_MIN), "queries/s", best)
+    }));
     for record in ours().filter(|record| record.workload == "queries") {
-        let Some(share) = share_of_ideal(records, record) else { continue };
-        let what = format!(
-            "{}, {} clients, >= {SHARE_MIN}x of clients over round trips: {share:.2}x",
-            record.profile, record.load_percent
-        );
-        tell(&mut text, Verdict::of(share >= SHARE_MIN), &what);
+        let Some(ideal) = ideal(records, record) else { continue };
+        let (what, values) = (of_clients(record), (record.value(), Some(ideal)));
+        let bound = Bound::Least(SHARE_MIN);
+        promises.push(Promise::ratio(
+            what,
+            bound,
+            "clients over round trips",
+            &record.unit,
+            values,
+        ));
     }
     for record in ours().filter(|record| record.workload == "p99.9-of-p50") {
         let Some(spread) = record.value() else { continue };
-        let plain = records.iter().find(|r| r.peer == PLAIN && r.is_same_work(record));
+        let what = format!("{}, p99.9", of_clients(record));
+        let promise = Promise::value(what, Bound::Most(SPREAD_MAX), "medians", spread);
         // The machine has a part in it that a plain store shows.
-        let plain = plain.and_then(Record::value).map(|plain| format!(" ({PLAIN}: {plain:.1}x)"));
-        let what = format!(
-            "{}, {} clients, p99.9 <= {SPREAD_MAX}x of p50: {spread:.1}x{}",
-            record.profile,
-            record.load_percent,
-            plain.unwrap_or_default()
+        let plain = value_of(PLAIN, record, records);
+        promises.push(
+            promise.remarked(
+                plain.map_or(String::new(), |plain| format!("{PLAIN}: {plain:.1} medians")),
+            ),
         );
-        tell(&mut text, Verdict::of(spread <= SPREAD_MAX), &what);
     }
-    if let Some(seconds) = value(records, "init", "2^20-blocks", 0) {
-        let what = format!("2^20 blocks made, <= {INIT_MAX} s: {seconds:.2} s");
-        tell(&mut text, Verdict::of(seconds <= INIT_MAX), &what);
-    }
+    promises
+        .extend(value(records, "init", "2^20-blocks", 0).map(|seconds| {
+            Promise::value("2^20 blocks made", Bound::Most(INIT_MAX), "s", seconds)
+        }));
     let memory = |workload| value(records, "memory", workload, 0);
-    if let (Some(client), Some(planned)) = (memory("client"), memory("client-planned")) {
-        let most = planned + CLIENT_MORE;
-        let what = format!("client's memory, <= {most:.0} MiB: {client:.0} MiB");
-        tell(&mut text, Verdict::of(client <= most), &what);
-    }
-    text
+    promises.extend(memory("client").zip(memory("client-planned")).map(|(client, planned)| {
+        let most = Bound::Most((planned + CLIENT_MORE).round());
+        Promise::value("memory of a client", most, "MiB", client)
+    }));
+    promises
 }
 
-/// What was reached of clients over round trips times the time of one; `None` without latency.
-fn share_of_ideal(records: &[Record], queries: &Record) -> Option<f64> {
+fn of_clients(record: &Record) -> String {
+    format!("{}, {} clients", record.profile, record.load_percent)
+}
+
+/// Clients over round trips times the time of one; `None` without latency.
+fn ideal(records: &[Record], queries: &Record) -> Option<f64> {
     let round_trip_ms: f64 = queries.profile.strip_suffix("ms")?.parse().ok()?;
     let clients = queries.load_percent;
     let round_trips = value(records, &queries.profile, "round-trips", clients)?;
-    let ideal = f64::from(clients) * 1000.0 / (round_trips * round_trip_ms);
-    (round_trip_ms > 0.0).then_some(queries.value()? / ideal)
+    (round_trip_ms > 0.0).then(|| f64::from(clients) * 1000.0 / (round_trips * round_trip_ms))
 }
 
 fn value(records: &[Record], profile: &str, workload: &str, at: u32) -> Option<f64> {
@@ -79,6 +84,7 @@ fn value(records: &[Record], profile: &str, workload: &str, at: u32) -> Option<f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::promise::lines;
     use crate::oram::record;
 
     #[test]
@@ -100,14 +106,14 @@ mod tests {
             of("memory", "client", 0, 300.0),
             of("memory", "client-planned", 0, 96.0),
         ];
-        let text = verdicts(&records);
+        let text = lines(&promises(&records));
         for line in [
-            "holds: 0ms, >= 600 queries/s: 700 with the best clients",
+            "holds: 0ms, with the best number of clients, >= 600 queries/s: 700 queries/s",
             "holds: 40ms, 40 clients, >= 0.8x of clients over round trips: 0.90x",
-            "MISSED: 0ms, 40 clients, p99.9 <= 5x of p50: 7.0x (blob: 6.0x)",
-            "holds: 40ms, 40 clients, p99.9 <= 5x of p50: 2.0x",
+            "MISSED: 0ms, 40 clients, p99.9, <= 5 medians: 7.00 medians (blob: 6.0 medians)",
+            "holds: 40ms, 40 clients, p99.9, <= 5 medians: 2.00 medians",
             "holds: 2^20 blocks made, <= 60 s: 0.10 s",
-            "MISSED: client's memory, <= 160 MiB: 300 MiB",
+            "MISSED: memory of a client, <= 160 MiB: 300 MiB",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }

@@ -1,9 +1,11 @@
 //! What is wanted of `PrivateFS`, beside the paper.
 
-use crate::harness::record::Record;
-use crate::harness::targets::{Verdict, tell};
+use crate::harness::promise::{Bound, Promise};
+use crate::harness::record::{Record, value_of};
 
 const MEASURED: &str = "privatefs";
+/// PD-ORAM itself, asked for as many blocks.
+const STORE: &str = "store";
 /// Paper: figure 10's axis ends at 140 KB/s; ten times of that is wanted without latency.
 const THROUGHPUT_MIN: f64 = 1400.0;
 /// Least share of what the store gives by itself.
@@ -11,42 +13,37 @@ const SHARE_MIN: f64 = 0.8;
 /// Most memory of a mount at 2^20 blocks, in MiB.
 const MEMORY_MAX: f64 = 256.0;
 
-/// A line a target that was measured.
-pub(crate) fn verdicts(records: &[Record]) -> String {
-    let mut text = String::new();
+/// One for each target that was measured.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let mut promises = Vec::new();
     let ours = || records.iter().filter(|record| record.peer == MEASURED);
     for workload in ["write", "read"] {
         let all = ours().filter(|r| r.profile == "0ms" && r.workload == workload);
-        if let Some(best) = all.filter_map(Record::value).reduce(f64::max) {
-            let what = format!("0ms, {workload} >= {THROUGHPUT_MIN} KB/s: {best:.0}");
-            tell(&mut text, Verdict::of(best >= THROUGHPUT_MIN), &what);
-        }
+        promises.extend(all.filter_map(Record::value).reduce(f64::max).map(|best| {
+            let what = format!("0ms, {workload}, with the best number of clients");
+            Promise::value(what, Bound::Least(THROUGHPUT_MIN), "KB/s", best)
+        }));
     }
     for record in ours().filter(|r| r.workload == "write" || r.workload == "read") {
-        let raw = records.iter().find(|r| r.peer == "store" && r.is_same_work(record));
-        let (Some(value), Some(raw)) = (record.value(), raw.and_then(Record::value)) else {
-            continue;
-        };
-        let what = format!(
-            "{}, {} clients, {} >= {SHARE_MIN}x of the store: {:.2}x",
-            record.profile,
-            record.load_percent,
-            record.workload,
-            value / raw
-        );
-        tell(&mut text, Verdict::of(value >= SHARE_MIN * raw), &what);
+        let Record { profile, workload, load_percent: clients, unit, .. } = record;
+        let values = (record.value(), value_of(STORE, record, records));
+        if let (Some(_), Some(_)) = values {
+            let what = format!("{profile}, {clients} clients, {workload}");
+            promises.push(Promise::ratio(what, Bound::Least(SHARE_MIN), STORE, unit, values));
+        }
     }
     let memory = ours().find(|r| r.profile == "memory").and_then(Record::value);
-    if let Some(memory) = memory {
-        let what = format!("memory of a mount, <= {MEMORY_MAX} MiB: {memory:.0} MiB");
-        tell(&mut text, Verdict::of(memory <= MEMORY_MAX), &what);
-    }
-    text
+    promises.extend(memory.map(|memory| {
+        let what = "memory of a mount at 2^20 blocks";
+        Promise::value(what, Bound::Most(MEMORY_MAX), "MiB", memory)
+    }));
+    promises
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::promise::lines;
 
     #[test]
     fn targets_are_judged() {
@@ -56,10 +53,10 @@ mod tests {
         };
         let records = [
             of("0ms", MEASURED, "write", 2000.0),
-            of("0ms", "store", "write", 4000.0),
+            of("0ms", STORE, "write", 4000.0),
             of("memory", MEASURED, "mount", 100.0),
         ];
-        let text = verdicts(&records);
+        let text = lines(&promises(&records));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[0].contains("holds") && lines[2].contains("holds"), "{text}");

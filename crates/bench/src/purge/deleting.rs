@@ -18,10 +18,13 @@ use tacita_daemon::voice::shown_name;
 
 use super::{IMAGE_LEN_BYTES, LIMIT};
 use crate::arguments::DeletingOptions;
+use crate::harness::promise::{Bound, Promise};
 use crate::harness::record::Record;
 use crate::harness::runner::{self, tacita};
-use crate::harness::statistics::{median, real};
+use crate::harness::statistics::real;
 use crate::harness::{fio, rounds};
+
+const PROFILE: &str = "deleting";
 
 /// Size of each file.
 const FILE_LEN_BYTES: usize = 8 << 10;
@@ -51,15 +54,14 @@ const WORKS: [(&str, &str); 12] = [
     ("fio-sync", "writes/s"),
 ];
 
-/// Ratios that are wanted: the first of the second, and how they compare.
-const WANTED: [(&str, &str, &str); 7] = [
-    ("sync", "floor", "<= 1.3"),
-    ("sync", "sync-8", ">= 3"),
-    ("floor", "floor-8", "for comparison"),
-    ("async", "off", "<= 1.2"),
-    ("async-end", "native", "<= 10"),
-    ("sqlite-sync", "sqlite-native", ">= 0.7"),
-    ("fio-sync", "fio-native", ">= 0.95"),
+/// What is wanted: the first of the second.
+const WANTED: [(&str, &str, Bound); 6] = [
+    ("sync", "floor", Bound::Most(1.3)),
+    ("sync", "sync-8", Bound::Least(3.0)),
+    ("async", "off", Bound::Most(1.2)),
+    ("async-end", "native", Bound::Most(10.0)),
+    ("sqlite-sync", "sqlite-native", Bound::Least(0.7)),
+    ("fio-sync", "fio-native", Bound::Least(0.95)),
 ];
 
 /// The file system that everything lies on.
@@ -72,7 +74,7 @@ struct Ground {
 /// A purge mount of it.
 struct Mounted<'a>(&'a Ground);
 
-/// Measures everything and prints the ratios.
+/// Measures everything.
 pub(crate) fn run(options: &DeletingOptions, scratch: &Path) -> Result<Vec<Record>> {
     let folder = tempfile::Builder::new().prefix("bench-purge-").tempdir_in(scratch)?;
     let ground = Ground::new(folder.path())?;
@@ -84,17 +86,8 @@ pub(crate) fn run(options: &DeletingOptions, scratch: &Path) -> Result<Vec<Recor
         })?;
         eprintln!("round {} of {} done", round + 1, options.rounds);
     }
-    for (one, other, wanted) in WANTED {
-        let of = |name| {
-            let index = WORKS.iter().position(|(work, _)| *work == name)?;
-            median(&samples[index])
-        };
-        if let (Some(one_value), Some(other_value)) = (of(one), of(other)) {
-            println!("{one} / {other}: {:.2} (wanted: {wanted})", one_value / other_value);
-        }
-    }
     let records = WORKS.iter().zip(samples).map(|((work, unit), samples)| Record {
-        profile: "deleting".into(),
+        profile: PROFILE.into(),
         workload: (*work).into(),
         peer: "tacita".into(),
         unit: (*unit).into(),
@@ -103,6 +96,17 @@ pub(crate) fn run(options: &DeletingOptions, scratch: &Path) -> Result<Vec<Recor
         ..Record::default()
     });
     Ok(records.collect())
+}
+
+/// One for each ratio that is wanted.
+pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
+    let of = |work: &str| records.iter().find(|r| r.profile == PROFILE && r.workload == work);
+    let promise = |(one, other, bound): (&str, &str, Bound)| {
+        let record = of(one)?;
+        let values = (record.value(), of(other).and_then(Record::value));
+        Some(Promise::ratio(one, bound, other, &record.unit, values))
+    };
+    WANTED.into_iter().filter_map(promise).collect()
 }
 
 impl Ground {
