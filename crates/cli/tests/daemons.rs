@@ -293,6 +293,14 @@ fn root_asks_daemons_of_other_users() {
     assert_eq!(answer["system"], "hifs");
     assert!(listed().0.iter().any(|status| status["pid"] == answer["pid"]));
     expect(0, &["sync", text(dir)]);
+    for options in ["ro", "rw"] {
+        expect(0, &["remount", "-o", options, text(dir)]);
+    }
+    expect(0, &["umount", text(dir)]);
+    let mounted = theirs(&["hifs", "mount", text(&image), text(dir), "-o", "ro"]).unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    let refused = expect(2, &["remount", "-o", "rw", text(dir)]);
+    assert!(refused.contains("opened for reading alone"), "{refused}");
     expect(0, &["umount", text(dir)]);
 }
 

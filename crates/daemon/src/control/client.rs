@@ -70,16 +70,18 @@ impl Client {
     pub fn find(target: &Path) -> Result<Self> {
         let full = full_path(target)
             .map_err(|e| Error::new(Kind::NotServed, format!("{}: {e}", shown_name(target))))?;
-        // Whoever looks at the folder itself waits for a daemon that may not answer.
-        if let Some(client) = Self::by_name(&full, None) {
+        // Whoever looks at the folder itself waits for a daemon that may not answer, and even root may
+        // not look into what other users mount for themselves.
+        let mounter = mounted_by(|mount| mount.place == full);
+        if let Some(client) = Self::by_name(&full, mounter) {
             return Ok(client);
         }
-        // Even root may not look into what other users mount for themselves.
-        let owner = fs::metadata(&full).ok().map(|found| found.uid()).or_else(|| mounted_by(&full));
+        let wanted = Wanted::of(&full);
+        let owner = mounter.or_else(|| wanted.mounter()).or(wanted.owner);
         if let Some(client) = Self::by_name(&full, owner) {
             return Ok(client);
         }
-        Wanted::of(&full).find(owner, &format!("{}: ", shown_name(target)))
+        wanted.find(owner, &format!("{}: ", shown_name(target)))
     }
 
     /// All daemons that this user may ask, each once: for root those of all users.
@@ -88,10 +90,12 @@ impl Client {
         sockets_of_all(&users).into_iter().filter_map(|socket| Self::connect(&socket).ok())
     }
 
-    /// The daemon that serves at that folder or socket, if it is this user's, without a look at the
-    /// folder.
+    /// The daemon that serves at that folder or socket, if it is this user's, or for root that of
+    /// whoever has mounted it, without a look at the folder.
     pub fn serving_at(target: &Path) -> Option<Self> {
-        Self::by_name(&full_path(target).ok()?, None)
+        let full = full_path(target).ok()?;
+        let mounter = mounted_by(|mount| mount.place == full);
+        Self::by_name(&full, mounter)
     }
 
     fn by_name(full: &Path, owner: Option<u32>) -> Option<Self> {
@@ -106,8 +110,9 @@ impl Client {
     /// # Errors
     /// As [`Client::find`].
     pub fn of_mount(device: &str) -> Result<Self> {
-        let wanted = Wanted { path: None, device: Some(device.to_owned()), source: None };
-        wanted.find(None, "")
+        let device = Some(device.to_owned());
+        let wanted = Wanted { path: None, device, source: None, owner: None };
+        wanted.find(wanted.mounter(), "")
     }
 
     fn connect(socket: &Path) -> std::io::Result<Self> {
@@ -369,6 +374,8 @@ struct Wanted {
     path: Option<PathBuf>,
     device: Option<String>,
     source: Option<(u64, u64)>,
+    /// Whose it is.
+    owner: Option<u32>,
 }
 
 impl Wanted {
@@ -381,8 +388,15 @@ impl Wanted {
         Self {
             path: Some(target.to_owned()),
             device,
-            source: found.map(|found| (found.dev(), found.ino())),
+            source: found.as_ref().map(|found| (found.dev(), found.ino())),
+            owner: found.map(|found| found.uid()),
         }
+    }
+
+    /// Who has mounted the file system that it is in. Nobody else is believed to serve that.
+    fn mounter(&self) -> Option<u32> {
+        let device = self.device.as_ref()?;
+        mounted_by(|mount| mount.device == *device)
     }
 
     /// Asks all daemons that can be reached what they serve, each once. `what` names it in errors.
@@ -454,10 +468,10 @@ fn full_path(target: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// Who has mounted the file system in user space on `dir`, as the mount table says.
-fn mounted_by(dir: &Path) -> Option<u32> {
+/// Who has mounted the file system in user space that is meant, as the mount table says.
+fn mounted_by(is_it: impl Fn(&Mount) -> bool) -> Option<u32> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    mounts(&table).rev().filter(|mount| mount.place == dir).find_map(|mount| mounter(&mount))
+    mounts(&table).rev().filter(is_it).find_map(|mount| mounter(&mount))
 }
 
 /// The user who has mounted it, if it is a file system in user space.
