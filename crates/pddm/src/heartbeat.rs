@@ -2,11 +2,11 @@
 //! data gets to the device. It is a property of the device, the same whether there is any, and a
 //! function of public writes alone.
 
+use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tacita_clock::Cancellation;
+use tacita_clock::{Event, Worker};
 
 use crate::session::Session;
 
@@ -33,48 +33,36 @@ fn beat_after(interval: Duration, beat: u32) -> Duration {
 /// A thread that beats until it is dropped.
 #[derive(Debug)]
 pub struct Heartbeat {
-    stop: Cancellation,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 impl Heartbeat {
     /// Beats at the interval chosen at init; `None` if that is never. Opening counts as a write.
-    pub fn start(session: Arc<Session>) -> Option<Self> {
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(session: Arc<Session>) -> io::Result<Option<Self>> {
         let every = Duration::from_millis(session.geometry().parameters().heartbeat_ms.into());
         if every.is_zero() {
-            return None;
+            return Ok(None);
         }
-        let stop = Cancellation::default();
-        let own = stop.clone();
-        let thread = std::thread::spawn(move || run(&session, every, &own));
-        Some(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(session: &Session, every: Duration, stop: &Cancellation) {
-    let clock = session.clock();
-    let mut seen = (session.public_changes(), clock.monotonic());
-    let mut beat = 0;
-    while !clock.wait_or(stop, every / LOOKS) {
-        let changes = session.public_changes();
-        if changes != seen.0 {
-            seen = (changes, clock.monotonic());
-            beat = 0;
-        } else if clock.elapsed(seen.1) >= beat_after(every, beat) {
-            // A device that cannot be written is noticed by whoever writes to it.
-            let _ = session.beat();
-            beat = beat.saturating_add(1);
-        }
+        let clock = Arc::clone(session.clock());
+        let mut seen = (session.public_changes(), clock.monotonic());
+        let mut beat = 0;
+        let look = move || {
+            let (changes, clock) = (session.public_changes(), session.clock());
+            if changes != seen.0 {
+                seen = (changes, clock.monotonic());
+                beat = 0;
+            } else if clock.elapsed(seen.1) >= beat_after(every, beat) {
+                // A device that cannot be written is noticed by whoever writes to it.
+                let _ = session.beat();
+                beat = beat.saturating_add(1);
+            }
+        };
+        let worker =
+            Worker::start("tacita-beat", clock, Event::default(), Some(every / LOOKS), look)?;
+        Ok(Some(Self { _worker: worker }))
     }
 }
 

@@ -221,8 +221,8 @@ impl Session {
     }
 
     /// The clock that the heartbeat follows.
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.engine.shared.clock
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.engine.shared.clock
     }
 
     /// Grows with every change of the public volume: what the heartbeat follows.

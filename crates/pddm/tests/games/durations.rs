@@ -179,7 +179,7 @@ fn play(seed: u64, kind: Kind, plant: &(impl Fn() -> Planting + Sync)) {
 /// The same in all worlds.
 fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Event) {
     let (clock, public) = (&*device.clock, volume(session, 0));
-    let heartbeat = Heartbeat::start(Arc::clone(session)).unwrap();
+    let heartbeat = Heartbeat::start(Arc::clone(session)).unwrap().unwrap();
     let mut rng = Rng::new(seed);
     for step in 0..40 {
         // Never at once: who waits for the head would race for it with who has just had it.

@@ -23,7 +23,7 @@ fn beats_follow_public_changes_and_nothing_else() {
     };
     let session = Arc::new(Session::open(&device, Unlock::Wrap(&wrap(1)), options).unwrap());
     let (public, hidden) = (volume(&session, 0), volume(&session, 1));
-    let heartbeat = Heartbeat::start(Arc::clone(&session)).unwrap();
+    let heartbeat = Heartbeat::start(Arc::clone(&session)).unwrap().unwrap();
     let begin = session.written_units();
     // Whoever waits for the clock is the heartbeat alone.
     let beats_after = |seconds: u32| {
