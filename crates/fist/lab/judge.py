@@ -8,6 +8,7 @@ The raw bytes are searched, and where they are installed sleuthkit, photorec and
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -88,7 +89,7 @@ if wanted == "marked":
 kept = data.count(MARK + b"keep")
 left = markers(data)
 # FAT has five letters of a long name in a row, and its own short one without the first letter.
-names = sum(data.count(text) for text in (b"secretname", "secre".encode("utf-16-le"), b"ECRET~"))
+names = len(re.findall(rb"secretname|s\0e\0c\0r\0e\0|ECRET~[0-9](?:TXT|   )", data))
 if names and wanted != "names-stay":
     left["name"] = names
 print(f"kept {kept}, left of what was deleted: {left or 'nothing'}")

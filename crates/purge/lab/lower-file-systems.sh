@@ -15,14 +15,15 @@ tacita=$(built "${1:-../../../target/release/tacita}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Content, and names as ASCII, as UTF-16 and as the short names of FAT.
+# Content, and names as ASCII, as the short names of FAT, and as the first piece of its long ones, which
+# is UTF-16: all so long that no image has them by chance.
 content() {
     { grep -a -o -F 'LOST-in-the-lab' "$1" || true; } | wc -l
 }
 names() {
     local utf16
-    utf16=$(printf 'secretname' | sed 's/./&\\x00/g')
-    { LC_ALL=C grep -a -o -i -P "secretname|ECRET~|$utf16" "$1" || true; } | wc -l
+    utf16=$(printf 'secre' | sed 's/./&\\x00/g')
+    { LC_ALL=C grep -a -o -i -P "secretname|ECRET~[0-9](TXT|   )|$utf16" "$1" || true; } | wc -l
 }
 
 # run FS MAKER... : fills an image in the guest and deletes from it, plainly and purged.
