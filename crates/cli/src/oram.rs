@@ -48,13 +48,14 @@ fn init(command: &Command) -> Outcome<()> {
             .with_remedy("name a folder, Redis or a bucket"));
     }
     let is_new = !key.try_exists().map_err(|e| output::of_file(key, e))?;
-    let own = if is_new {
+    let (own, new) = if is_new {
         let is_sealed = *seal || from.is_given();
         let password =
             is_sealed.then(|| passwords::not_empty(from.read_new("new password")?)).transpose()?;
-        key_file::create(key, password.as_ref()).map_err(|e| failure(&e))?
+        let (own, new) = key_file::create(key, password.as_ref()).map_err(|e| failure(&e))?;
+        (own, Some(new))
     } else {
-        open_key(key, from)?
+        (open_key(key, from)?, None)
     };
     if let Err((error, is_none)) = make(store, &own, geometry) {
         if is_new && is_none {
@@ -66,6 +67,7 @@ fn init(command: &Command) -> Outcome<()> {
         }
         return Err(failure(&error));
     }
+    drop(new);
     let facts = json!({
         "key": path_to_json(key),
         "new_key": is_new,
@@ -93,8 +95,12 @@ fn passwd(key: &Path, from: &From, change: &passwords::Change) -> Outcome<()> {
 }
 
 fn read_key(path: &Path) -> Outcome<KeyFile> {
-    let remedy = "give --key the file that `tacita oram init` has made";
-    KeyFile::read(path).map_err(|e| failure(&e).with_remedy(remedy))
+    KeyFile::read(path).map_err(|e| {
+        failure(&e).with_remedy(match e.kind() {
+            Kind::Busy => "wait until the `tacita oram init` that makes it has ended",
+            _ => "give --key the file that `tacita oram init` has made",
+        })
+    })
 }
 
 fn password_of(file: &KeyFile, from: &From) -> Outcome<Option<Password>> {
@@ -170,6 +176,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
             "name an address of this machine and a port that you may have, or a socket in a folder that \
              is there and that you may write",
         ),
+        Kind::Exists => Failure::usage(format!("{text}, and is as it was"))
+            .with_remedy("name another file, or begin again: it may have come since"),
         Kind::Storage => exit::refused(exit::DEVICE, text, error)
             .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
         _ => Failure::new(exit::DEVICE, text)

@@ -5,16 +5,19 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Makes the file `path`, which only its owner can read, with these bytes.
+/// Makes the file `path`, which only its owner can read, with these bytes. It has been locked before it
+/// got its name, where files can be, and is until it is dropped.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if there is one: it is as it was.
-pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = beside(path, bytes)?;
+pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let (new, file) = beside(path, bytes)?;
+    let _ = file.lock();
     let made = fs::hard_link(&new, path);
     let removed = fs::remove_file(&new);
     made.and(removed)?;
-    sync_folder_of(path)
+    sync_folder_of(path)?;
+    Ok(file)
 }
 
 /// Gives the file `path` these bytes, and lets only its owner read it.
@@ -24,13 +27,13 @@ pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Not a link to it.
     let path = path.canonicalize()?;
-    let new = beside(&path, bytes)?;
+    let (new, _) = beside(&path, bytes)?;
     fs::rename(&new, &path).inspect_err(|_| drop(fs::remove_file(&new)))?;
     sync_folder_of(&path)
 }
 
 /// A durable file with these bytes beside `path`.
-fn beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+fn beside(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = PathBuf::from(name);
@@ -38,10 +41,11 @@ fn beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok(file)
     };
-    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
-    Ok(new)
+    let file = write().inspect_err(|_: &io::Error| drop(fs::remove_file(&new)))?;
+    Ok((new, file))
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {

@@ -25,6 +25,8 @@ pub enum Kind {
     NoSpace,
     /// Another client writes, or has taken the store over.
     Busy,
+    /// There is a file of this name already.
+    Exists,
     /// The store's bytes cannot be read or written, for now or for good.
     Storage,
     /// The server cannot be reached, or did not answer in time; or somebody else has its address.

@@ -1,7 +1,9 @@
 //! The file that holds the key which all clients of a store share, as it is or sealed by a password.
 
 use std::fmt::Write as _;
-use std::io::Read;
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tacita_secret::{
@@ -36,15 +38,30 @@ pub struct SealedKey {
     tag: Tag,
 }
 
+/// A key file that is only its maker's yet.
+#[derive(Debug)]
+pub struct NewKey {
+    _file: File,
+}
+
 impl KeyFile {
     /// What the file at `path` holds.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] if it is no key file; [`Kind::Storage`] if it cannot be read.
+    /// [`Kind::WrongKey`] if it is no key file; [`Kind::Busy`] if whoever makes it has not made its store
+    /// yet, and may take it away; [`Kind::Storage`] if it cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
         let mut text = [0; FILE_LEN_MAX + 1];
-        let mut file = std::fs::File::open(path).map_err(failed)?;
+        let mut file = File::open(path).map_err(failed)?;
+        // Where files cannot be locked, nobody has locked it.
+        let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let identity = |of: Metadata| (of.dev(), of.ino());
+        let opened = file.metadata().map(identity).map_err(failed)?;
+        if is_locked || opened != fs::metadata(path).map(identity).map_err(failed)? {
+            let text = format!("{}: it is just being made", path.display());
+            return Err(Error::new(Kind::Busy, text));
+        }
         let mut len = 0;
         while len < text.len() {
             match file.read(&mut text[len..]).map_err(failed)? {
@@ -97,14 +114,20 @@ impl KeyFile {
 /// Makes a new key and a file at `path` that holds it, which only its owner can read; sealed, if there is a
 /// password.
 ///
+/// Until what comes with it is dropped nobody else reads the file, so that its maker can take it away
+/// again, and no store is left whose key it was.
+///
 /// # Errors
-/// [`Kind::Storage`], also if there is such a file: it is as it was; [`Kind::Memory`].
-pub fn create(path: &Path, password: Option<&Password>) -> Result<Key> {
-    let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
+/// [`Kind::Exists`] if there is such a file: it is as it was; [`Kind::Storage`]; [`Kind::Memory`].
+pub fn create(path: &Path, password: Option<&Password>) -> Result<(Key, NewKey)> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::AlreadyExists => Error::new(Kind::Exists, format!("{}: {e}", path.display())),
+        _ => Error::of_storage(path.display(), e),
+    };
     let key = Key::random().map_err(failed)?;
     let text = encode(path, &key, password)?;
-    durable::create(path, text.as_bytes()).map_err(failed)?;
-    Ok(key)
+    let file = durable::create(path, text.as_bytes()).map_err(failed)?;
+    Ok((key, NewKey { _file: file }))
 }
 
 /// Seals the key in the file at `path` by another password, or by none. Copies of the file are as they were.
@@ -173,9 +196,9 @@ mod tests {
     fn a_key_is_read_as_it_was_made() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let key = create(&path, None).unwrap();
+        let (key, _) = create(&path, None).unwrap();
         assert_eq!(read(&path).unwrap().expose(), key.expose());
-        assert_eq!(create(&path, None).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(create(&path, None).unwrap_err().kind(), Kind::Exists);
         let long = format!("{PLAIN}{}", "a".repeat(66));
         let texts = ["", "tacita-oram-key-1 \n", "tacita-oram-key-1 zz", "anything else", &long];
         for text in texts {
@@ -185,13 +208,24 @@ mod tests {
         assert_eq!(read(&folder.path().join("none")).unwrap_err().kind(), Kind::Storage);
     }
 
+    /// Its maker may take it away again, when there is no store of it.
+    #[test]
+    fn nobody_has_a_key_before_its_maker_has_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let (key, new) = create(&path, None).unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), Kind::Busy);
+        drop(new);
+        assert_eq!(read(&path).unwrap().expose(), key.expose());
+    }
+
     #[test]
     fn a_sealed_key_is_opened_by_its_password_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let password = |text: &str| Password::new(text.into());
         let open = |text: &str| KeyFile::read(&path).unwrap().open(Some(&password(text)));
-        let key = create(&path, Some(&password("one"))).unwrap();
+        let (key, _) = create(&path, Some(&password("one"))).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(KeyFile::read(&path).unwrap().is_sealed());
         assert_eq!(open("one").unwrap().expose(), key.expose());

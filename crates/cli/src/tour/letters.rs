@@ -150,7 +150,7 @@ fn served(place: &Place, sockets: &Path) -> Outcome<Running> {
 fn filled(folder: &Path) -> Outcome<Option<String>> {
     let geometry = Geometry::new(BLOCK_LEN, PERIOD, 4, CAPACITY).map_err(|e| failure(&e))?;
     let (place, key) = (Place::Folder(folder.join("store")), folder.join("key"));
-    let own = key_file::create(&key, None).map_err(|e| failure(&e))?;
+    let (own, _) = key_file::create(&key, None).map_err(|e| failure(&e))?;
     Store::init(&place, &own, geometry).map_err(|e| failure(&e))?;
     let sockets = tempfile::tempdir()?;
     let running = served(&place, sockets.path())?;

@@ -371,6 +371,18 @@ fn a_failed_init_leaves_no_key() {
     }
 }
 
+/// As when another command makes it meanwhile.
+#[test]
+fn a_key_that_has_come_meanwhile_stays() {
+    let bench = Bench::new();
+    let key = bench.path("key-2");
+    std::os::unix::fs::symlink("nowhere", &key).unwrap();
+    let said = bench.ends(&format!("init {} --key {key} --blocks 600", bench.path("new")), 2);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("as it was") && said.contains("begin again"), "{said}");
+    assert!(Path::new(&key).is_symlink() && !Path::new(&bench.path("new")).exists());
+}
+
 #[test]
 fn a_disk_on_a_server_keeps_what_is_written() {
     let test = "a_disk_on_a_server_keeps_what_is_written";

@@ -308,8 +308,8 @@ const KINDS: [Kind; 11] = [
 
 fn code_of(kind: Kind) -> u8 {
     let kind = match kind {
-        // What only who starts an engine meets has no code of its own.
-        Kind::Memory | Kind::Address => Kind::Storage,
+        // What only who starts an engine, or makes a key, meets has no code of its own.
+        Kind::Memory | Kind::Address | Kind::Exists => Kind::Storage,
         kind => kind,
     };
     let code = KINDS.iter().position(|known| *known == kind).expect("all are there");
@@ -339,7 +339,7 @@ mod tests {
         for kind in KINDS {
             assert_eq!(kind_of(code_of(kind)), Some(kind));
         }
-        for kind in [Kind::Memory, Kind::Address] {
+        for kind in [Kind::Memory, Kind::Address, Kind::Exists] {
             assert_eq!(kind_of(code_of(kind)), Some(Kind::Storage));
         }
     }
