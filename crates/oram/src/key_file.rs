@@ -53,15 +53,20 @@ impl KeyFile {
     pub fn read(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
         let mut text = [0; FILE_LEN_MAX + 1];
-        let mut file = File::open(path).map_err(failed)?;
-        // Where files cannot be locked, nobody has locked it.
-        let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        let identity = |of: Metadata| (of.dev(), of.ino());
-        let opened = file.metadata().map(identity).map_err(failed)?;
-        if is_locked || opened != fs::metadata(path).map(identity).map_err(failed)? {
-            let text = format!("{}: it is just being made", path.display());
-            return Err(Error::new(Kind::Busy, text));
-        }
+        let mut file = loop {
+            let file = File::open(path).map_err(failed)?;
+            // Where files cannot be locked, nobody has locked it.
+            if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+                let text = format!("{}: it is just being made", path.display());
+                return Err(Error::new(Kind::Busy, text));
+            }
+            // Another may have been put in its place meanwhile, or it may have been taken away.
+            let identity = |of: Metadata| (of.dev(), of.ino());
+            let opened = file.metadata().map(identity).map_err(failed)?;
+            if opened == fs::metadata(path).map(identity).map_err(failed)? {
+                break file;
+            }
+        };
         let mut len = 0;
         while len < text.len() {
             match file.read(&mut text[len..]).map_err(failed)? {
