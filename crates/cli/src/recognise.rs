@@ -96,7 +96,7 @@ pub(crate) fn check(file: PathBuf, from: passwords::From, json: bool) -> Outcome
 
 pub(crate) fn info(file: PathBuf, json: bool) -> Outcome<()> {
     status::looked_at(&file)?;
-    if file.is_dir() {
+    if status::is_folder(&file) {
         match Client::find(&file) {
             Ok(_) => return status::run(&file, None, json),
             Err(e) if e.kind() == Kind::NotServed => {}

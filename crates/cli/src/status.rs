@@ -31,6 +31,12 @@ pub(crate) fn looked_at(folder: &Path) -> Outcome<()> {
     stopped.map_or(Ok(()), Err)
 }
 
+/// Whether it is a folder. Even root may not look at what another user has mounted: it is one if it is served.
+pub(crate) fn is_folder(target: &Path) -> bool {
+    let found = target.metadata().map(|found| found.is_dir());
+    found.unwrap_or_else(|_| Client::serving_at(target).is_some())
+}
+
 /// A socket as its clients name it, `unix:PATH`, is the path.
 fn at(target: &Path) -> &Path {
     let path = target.as_os_str().as_bytes().strip_prefix(b"unix:").map(OsStr::from_bytes);

@@ -302,6 +302,20 @@ fn root_asks_daemons_of_other_users() {
     let refused = expect(2, &["remount", "-o", "rw", text(dir)]);
     assert!(refused.contains("opened for reading alone"), "{refused}");
     expect(0, &["umount", text(dir)]);
+    let volume = folder.join("volume");
+    let made = theirs(&["dnefs", "format", text(&volume), "--size", "16M"]).unwrap();
+    assert!(made.status.success(), "{made:?}");
+    // Whose the file is says nothing of whose the daemon is.
+    chown(&volume, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o666)).unwrap();
+    let mounted = theirs(&["dnefs", "mount", text(&volume), text(dir)]).unwrap();
+    assert!(mounted.status.success(), "{mounted:?}");
+    assert_eq!(status(&volume), status(dir));
+    assert!(expect(0, &["info", text(dir)]).starts_with("dnefs on "));
+    assert!(expect(1, &["dnefs", "receipt", text(dir)]).contains("no purge yet"));
+    expect(0, &["dnefs", "purge", text(dir)]);
+    expect(0, &["dnefs", "receipt", text(dir)]);
+    expect(0, &["umount", text(dir)]);
 }
 
 /// What a daemon was started with it does not keep: a file that its password came from would keep a

@@ -19,7 +19,7 @@ pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
 
 /// Of a mount, or of a volume that is not mounted.
 pub(super) fn receipt(target: &Path, from: &passwords::From, all: bool, json: bool) -> Outcome<()> {
-    let receipts = if target.is_dir() {
+    let receipts = if status::is_folder(target) {
         status::ask(status::daemon_of(target)?, "receipts", Value::Null)?
     } else {
         let volume = Chip::open_read_only(target)?.volume();

@@ -402,10 +402,15 @@ impl Wanted {
     /// Asks all daemons that can be reached what they serve, each once. `what` names it in errors.
     fn find(&self, owner: Option<u32>, what: &str) -> Result<Client> {
         let mut silent = None;
-        for socket in sockets_of_all(owner.as_slice()) {
+        let believed = sockets_of_all(owner.as_slice()).into_iter().map(|socket| (socket, true));
+        let others = std::iter::once_with(|| self.others()).flatten().map(|socket| (socket, false));
+        for (socket, is_believed) in believed.chain(others) {
             // Who has ended meanwhile serves nothing.
             let Ok(client) = Client::connect(&socket) else { continue };
             let pid = client.pid;
+            if !is_believed && self.has_opened(pid) != Some(true) {
+                continue;
+            }
             let is_it = match client.status() {
                 Ok(status) => self.is(&status),
                 Err(why) if why.code == exit::BUSY => self.seen_in(pid).unwrap_or_else(|| {
@@ -429,14 +434,25 @@ impl Wanted {
         })
     }
 
+    /// Where else root asks, for a file may be served by whoever may open it: daemons of all users, which
+    /// are believed if they have it open.
+    fn others(&self) -> Vec<PathBuf> {
+        let is_file = self.path.is_some() && self.device.is_none();
+        if is_file && geteuid().is_root() { sockets_of_all(&users()) } else { Vec::new() }
+    }
+
     /// Whether it is a daemon that does not say what it serves, as far as that can be seen from outside:
     /// what it has open, not what it has mounted.
     fn seen_in(&self, pid: Option<Pid>) -> Option<bool> {
-        let is_open = match &self.path {
+        self.has_opened(pid).filter(|is_open| *is_open || !self.is_mounted())
+    }
+
+    /// Whether a process has it open; `None` if that cannot be seen.
+    fn has_opened(&self, pid: Option<Pid>) -> Option<bool> {
+        match &self.path {
             Some(path) => has_open(pid?, path),
             None => Some(false),
-        };
-        is_open.filter(|is_open| *is_open || !self.is_mounted())
+        }
     }
 
     /// Whether what is looked for is in something that a daemon of some system has mounted.
