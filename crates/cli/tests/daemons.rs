@@ -596,6 +596,9 @@ fn a_daemon_that_was_stopped_is_told() {
     // By its image, too, which can be seen from outside.
     let image = bench.files.path().join("image");
     assert!(expect(5, &["status", text(&image)]).contains(&goes_on));
+    let said = expect(5, &["remount", "-o", "ro", text(bench.guard.path())]);
+    let told = ["read-only now, but not synced", &format!("process {number}"), "`kill -CONT`"];
+    assert!(told.iter().all(|told| said.contains(told)), "{said}");
     // Nor when so many wait for it that it can take no more.
     fill_queue_of(pid);
     for command in [&["status"][..], &["sync"], &["umount"]] {

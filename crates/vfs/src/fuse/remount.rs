@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
+use tacita_daemon::voice::shown_name;
 
 use super::mount_options::{each, is_known, refused};
 use super::mount_table::row_of;
@@ -20,7 +21,7 @@ const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 /// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
 /// writing would have to become read-only, and if its daemon does not answer; [`Kind::Invalid`] for an
 /// option that nobody knows, and if what was opened for reading alone is to be written;
-/// [`Kind::NotPermitted`]; [`Kind::Io`].
+/// [`Kind::NotPermitted`]; [`Kind::Io`], also if it has become read-only and is not synced.
 pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     let dir = canonical(dir.as_ref())?;
     let row = row_of(&dir)?.filter(|row| row.kind.starts_with("fuse.tacita"));
@@ -44,8 +45,11 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
         Error::new(kind, format!("{}: cannot change how it is mounted: {errno}", dir.display()))
     })?;
     if flags.contains(MountFlags::RDONLY) {
-        let failed = |why: tacita_daemon::Failure| Error::new(Kind::Io, why.cause);
-        sync_of(&row.device).map_err(failed)?;
+        sync_of(&row.device).map_err(|mut why| {
+            let place = shown_name(&dir);
+            why.cause = format!("{place}: mounted read-only now, but not synced: {}", why.cause);
+            Error::new(Kind::Io, why.cause.clone()).because(why)
+        })?;
     }
     Ok(())
 }
