@@ -1,5 +1,6 @@
 //! Buffers of units and of what waits, used again: the system takes its time to make new ones.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes kept: 8 MiB.
@@ -11,7 +12,8 @@ const LOOKS: usize = 16;
 
 #[derive(Debug, Default)]
 struct Kept {
-    buffers: Vec<Vec<u8>>,
+    /// The one that came back first is at the front.
+    buffers: VecDeque<Vec<u8>>,
     /// Bytes in them.
     len: usize,
 }
@@ -32,12 +34,16 @@ impl Buffers {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back. Those that have been kept longest make room for it: what comes back now is
+    /// of the length that is needed now.
     pub(crate) fn give(&self, buffer: Vec<u8>) {
         let mut kept = self.lock();
-        if kept.len + buffer.capacity() <= KEPT_LEN_MAX {
-            kept.len += buffer.capacity();
-            kept.buffers.push(buffer);
+        kept.len += buffer.capacity();
+        kept.buffers.push_back(buffer);
+        while kept.len > KEPT_LEN_MAX
+            && let Some(oldest) = kept.buffers.pop_front()
+        {
+            kept.len -= oldest.capacity();
         }
     }
 }
@@ -48,7 +54,7 @@ impl Kept {
         let fits = len..2 * len;
         let mut last = self.buffers.iter().enumerate().rev().take(LOOKS);
         let (index, _) = last.find(|(_, buffer)| fits.contains(&buffer.capacity()))?;
-        let buffer = self.buffers.swap_remove(index);
+        let buffer = self.buffers.swap_remove_back(index)?;
         self.len -= buffer.capacity();
         Some(buffer)
     }
@@ -75,5 +81,21 @@ mod tests {
         }
         let kept = buffers.lock();
         assert!(kept.len <= KEPT_LEN_MAX && kept.buffers.len() == KEPT_LEN_MAX / 4096, "{kept:?}");
+    }
+
+    #[test]
+    fn what_was_needed_before_makes_room_for_what_is_needed_now() {
+        let buffers = Buffers::default();
+        for _ in 0..KEPT_LEN_MAX / 4096 {
+            buffers.give(vec![0; 4096]);
+        }
+        buffers.give(vec![7; 1 << 20]);
+        let again = buffers.take(1 << 20);
+        assert!(again.iter().all(|byte| *byte == 7), "it is another one");
+        // Nothing is kept of what is longer than all that is.
+        buffers.give(again);
+        buffers.give(vec![0; KEPT_LEN_MAX + 1]);
+        let kept = buffers.lock();
+        assert_eq!((kept.len, kept.buffers.len()), (0, 0));
     }
 }
