@@ -120,6 +120,10 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
         Kind::Password => Failure::usage(format!("{path}: {error}"))
             .with_remedy("every volume needs a password of its own; choose another"),
         Kind::Memory => Failure::no_memory(format!("{path}: {error}")),
+        Kind::NoThread => Failure {
+            cause: format!("{path}: {error}"),
+            ..std::io::Error::from(rustix::io::Errno::AGAIN).into()
+        },
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
         _ => Failure::new(exit::DEVICE, format!("{path}: {error}")).with_remedy(AGAIN),

@@ -22,10 +22,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Joins the parts. Without a head nothing is written.
-    pub(crate) fn new(shared: Arc<OpenLog>, head: Option<Sequencer>) -> Self {
-        let writer = head.is_some().then(|| Writer::start(Arc::clone(&shared)));
+    ///
+    /// # Errors
+    /// [`Kind::NoThread`].
+    pub(crate) fn new(shared: Arc<OpenLog>, head: Option<Sequencer>) -> Result<Self> {
+        let writer = head.as_ref().map(|_| Writer::start(Arc::clone(&shared))).transpose()?;
         let opened_at = Seq(shared.emitted());
-        Self { shared, head: head.map(Mutex::new), _writer: writer, opened_at }
+        Ok(Self { shared, head: head.map(Mutex::new), _writer: writer, opened_at })
     }
 
     fn lock(&self) -> Result<&Mutex<Sequencer>> {

@@ -25,6 +25,8 @@ pub enum Kind {
     Password,
     /// A password takes more memory than there is.
     Memory,
+    /// The system has no thread.
+    NoThread,
 }
 
 /// Kind, what was being done and where, and what lies beneath.
@@ -57,6 +59,11 @@ impl From<tacita_block::Error> for Error {
     fn from(source: tacita_block::Error) -> Self {
         Self { kind: Kind::Device, context: Cow::Owned(source.to_string()), source: Some(source) }
     }
+}
+
+/// The system has no thread for this.
+pub(crate) fn no_thread(what: &str, refusal: &std::io::Error) -> Error {
+    Error::new(Kind::NoThread, format!("there is no thread that {what}: {refusal}"))
 }
 
 /// For those who use a volume as a device: the kind of what lies beneath, where that is the cause.

@@ -2,12 +2,12 @@
 //! data gets to the device. It is a property of the device, the same whether there is any, and a
 //! function of public writes alone.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tacita_clock::{Event, Worker};
 
+use crate::error::{Result, no_thread};
 use crate::session::Session;
 
 /// How often it is looked whether something has been written, in shares of the interval.
@@ -40,8 +40,8 @@ impl Heartbeat {
     /// Beats at the interval chosen at init; `None` if that is never. Opening counts as a write.
     ///
     /// # Errors
-    /// There is no thread to be had.
-    pub fn start(session: Arc<Session>) -> io::Result<Option<Self>> {
+    /// [`crate::Kind::NoThread`].
+    pub fn start(session: Arc<Session>) -> Result<Option<Self>> {
         let every = Duration::from_millis(session.geometry().parameters().heartbeat_ms.into());
         if every.is_zero() {
             return Ok(None);
@@ -61,7 +61,8 @@ impl Heartbeat {
             }
         };
         let worker =
-            Worker::start("tacita-beat", clock, Event::default(), Some(every / LOOKS), look)?;
+            Worker::start("tacita-beat", clock, Event::default(), Some(every / LOOKS), look);
+        let worker = worker.map_err(|e| no_thread("beats", &e))?;
         Ok(Some(Self { _worker: worker }))
     }
 }

@@ -26,7 +26,7 @@ use crate::unlock::{Unlock, shape};
 /// `hidden` has one entry a class, from the first on; classes left out have no volume.
 ///
 /// # Errors
-/// [`Kind::Geometry`]; [`Kind::Memory`]; [`Kind::Device`].
+/// [`Kind::Geometry`]; [`Kind::Memory`]; [`Kind::NoThread`]; [`Kind::Device`].
 pub fn init(
     device: &Arc<dyn BlockDevice>,
     parameters: &Parameters,
@@ -66,7 +66,7 @@ pub fn init(
     let head = Sequencer::new(Arc::clone(&shared), &Start::default(), heads, entropy)?;
     // Units are written in every world, so that there is a place for cells; two, so that one of them
     // may be damaged.
-    let engine = Engine::new(shared, Some(head));
+    let engine = Engine::new(shared, Some(head))?;
     engine.beat()?;
     engine.beat()?;
     write_superblock(&**device, &geometry, &superblock.encode())

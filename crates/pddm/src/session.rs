@@ -76,7 +76,7 @@ impl Session {
     /// Opens a device: the volume of the password and all below it.
     ///
     /// # Errors
-    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::Device`].
+    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`], [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         let wanted = Wanted { public_only: options.public_only, search: options.search };
         let Opened { log, end, superblock, keys } = unlock(device, with, wanted)?;
@@ -146,7 +146,7 @@ impl Session {
         } else {
             Some(Sequencer::new(Arc::clone(&shared), &start, heads, options.entropy)?)
         };
-        let engine = Arc::new(Engine::new(shared, head));
+        let engine = Arc::new(Engine::new(shared, head)?);
         Ok(Self { engine, hidden_flush: options.hidden_flush, superblock, _closed: closed })
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, no_thread};
 use crate::faults::any_planted;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -60,7 +60,7 @@ impl Team {
     /// Starts the threads.
     ///
     /// # Errors
-    /// The system has none.
+    /// [`crate::Kind::NoThread`].
     pub(crate) fn start() -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut team = Self { shared: Arc::default(), threads: Vec::new() };
@@ -71,10 +71,8 @@ impl Team {
                     job();
                 }
             };
-            let thread = Builder::new().name(format!("pddm-{index}")).spawn(help).map_err(|e| {
-                Error::new(Kind::Device, format!("there are no threads to seal units: {e}"))
-            })?;
-            team.threads.push(thread);
+            let thread = Builder::new().name(format!("pddm-{index}")).spawn(help);
+            team.threads.push(thread.map_err(|e| no_thread("helps to seal units", &e))?);
         }
         Ok(team)
     }

@@ -1,10 +1,11 @@
 //! The thread that writes finished runs of units in their order, while the next are made.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use tacita_block::{BlockDevice, BlockRange};
 
+use crate::error::{Result, no_thread};
 use crate::faults::{Fault, planted};
 use crate::geometry::Seq;
 use crate::in_flight::Run;
@@ -19,10 +20,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts the thread.
-    pub(crate) fn start(shared: Arc<OpenLog>) -> Self {
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoThread`].
+    pub(crate) fn start(shared: Arc<OpenLog>) -> Result<Self> {
         let own = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || write_all(&own));
-        Self { shared, thread: Some(thread) }
+        let thread = Builder::new().name("pddm-writer".to_owned()).spawn(move || write_all(&own));
+        let thread = thread.map_err(|e| no_thread("writes units", &e))?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 }
 

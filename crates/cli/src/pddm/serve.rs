@@ -102,7 +102,11 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     if is_public_alone && !read_only {
         output::say(PUBLIC_ONLY);
     }
-    let heartbeat = if *read_only { None } else { Heartbeat::start(Arc::clone(&session))? };
+    let heartbeat = if *read_only {
+        None
+    } else {
+        Heartbeat::start(Arc::clone(&session)).map_err(|e| failure(path, &e))?
+    };
     let read_only = *read_only;
     Ok(Open { session, heartbeat, control, ending, serving, calls, endpoint, read_only })
 }

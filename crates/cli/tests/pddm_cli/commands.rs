@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
+use tacita_clock::{Clock, System};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
 use tacita_testkit::loop_disk::system;
@@ -122,6 +123,55 @@ fn a_socket_that_cannot_be_served_at_has_a_remedy() {
     let open = ["pddm", "open", &device, "--password-file", &public, "--nbd"];
     let said = expect(7, &limited("--nofile=8", &[&open[..], &[&bench.path("socket")]].concat()));
     assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
+}
+
+/// Whichever thread it is that the system does not have, it is told so, with what can be done.
+#[test]
+fn a_device_for_which_there_are_no_threads_is_not_opened_and_why_is_told() {
+    let test = "a_device_for_which_there_are_no_threads_is_not_opened_and_why_is_told";
+    if skip_without(test, &["prlimit", "setpriv"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can be another user");
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &[]);
+    let (device, password, socket) = (bench.path("device"), bench.path("public"), bench.path("s"));
+    // One who has no other process, and whom no limit has been lifted for.
+    let user = 1_000_000 + std::process::id();
+    for path in [&bench.path(""), &device, &password] {
+        std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+    }
+    let (user_id, group_id) = (format!("--reuid={user}"), format!("--regid={user}"));
+    let by_user = |arguments: &[&str]| {
+        let mut by_user = Command::new("setpriv");
+        by_user.args([&user_id, &group_id, "--clear-groups"]).args(arguments);
+        by_user.stdin(Stdio::null()).output().unwrap()
+    };
+    let program = env!("CARGO_BIN_EXE_tacita");
+    if !by_user(&[program, "--version"]).status.success() {
+        eprintln!("SKIPPED: {test}: others may not run what is tested");
+        return;
+    }
+    let open = [program, "pddm", "open", &device, "--password-file", &password, "--nbd", &socket];
+    let enough = (1..64).find(|limit| {
+        let opened = by_user(&[&["prlimit", &format!("--nproc={limit}")], &open[..]].concat());
+        if opened.status.success() {
+            return true;
+        }
+        let said = expect(4, &opened);
+        assert!(said.contains("`ulimit -u`") && !said.contains("panicked"), "{limit}: {said}");
+        false
+    });
+    // All processes of that user: the daemon has no thread to answer who would close it.
+    by_user(&["sh", "-c", "kill -TERM -1"]);
+    while tacita(&["status", &socket]).status.code() != Some(2) {
+        System.wait(Duration::from_millis(50));
+    }
+    let _ = fs::remove_dir_all(format!("/tmp/tacita-{user}"));
+    assert!(enough.unwrap() > 5, "{enough:?}");
 }
 
 /// A daemon whose keys the system does not let it lock says so, whatever is open, and no other does.
