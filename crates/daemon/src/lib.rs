@@ -15,6 +15,7 @@ mod fork;
 mod heap;
 mod interrupts;
 mod kernel_table;
+mod process_state;
 mod runtime_folder;
 mod serving_lock;
 pub mod voice;

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tacita_clock::{Clock, System};
 
+use crate::process_state::is_killed;
 use crate::runtime_folder::{file_name, folders_of_all, private_folder};
 use crate::{Error, Failure, Kind, Result, exit};
 
@@ -228,6 +229,15 @@ impl Watch {
             }
             Err(_) => true,
         }
+    }
+
+    /// Whether the process that holds the lock has been killed, and lives on only because the kernel waits for
+    /// an answer that it could give alone.
+    pub fn is_killed(&self) -> bool {
+        let number = || self.text().ok()?.lines().next()?.parse().ok();
+        // Nobody else is believed to have the number.
+        let process = self.process.as_ref().and_then(|_| Pid::from_raw(number()?));
+        process.is_some_and(is_killed)
     }
 
     /// Whether nobody can use any more what is served: the final sync is all that is waited for. A

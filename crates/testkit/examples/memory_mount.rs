@@ -1,6 +1,6 @@
 //! Mounts a file system in memory, for conformance tools:
 //! `memory_mount DIR [--path-ino] [--daemon] [--writeback] [--threads N] [--size BYTES]
-//! [--fail-sync] [--slow-sync MILLISECONDS] [--private]`.
+//! [--fail-sync] [--slow-sync MILLISECONDS] [--hold-writes] [--private]`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ struct Arguments {
     size_max_bytes: Option<u64>,
     fail_sync: bool,
     sync_ms: u64,
+    hold_writes: bool,
     options: MountOptions,
 }
 
@@ -29,6 +30,7 @@ fn arguments() -> Option<Arguments> {
     let mut size_max_bytes = None;
     let mut fail_sync = false;
     let mut sync_ms = 0;
+    let mut hold_writes = false;
     let mut options = MountOptions {
         allow_other: true,
         fs_name: "memory".to_owned(),
@@ -42,6 +44,7 @@ fn arguments() -> Option<Arguments> {
             "--daemon" => daemon = true,
             "--fail-sync" => fail_sync = true,
             "--slow-sync" => sync_ms = given.next()?.parse().ok()?,
+            "--hold-writes" => hold_writes = true,
             "--private" => options.allow_other = false,
             "--writeback" => options.writeback_cache = true,
             "--threads" => options.threads = given.next()?.parse().ok()?,
@@ -50,7 +53,17 @@ fn arguments() -> Option<Arguments> {
             _ => return None,
         }
     }
-    Some(Arguments { dir: dir?, scheme, daemon, size_max_bytes, fail_sync, sync_ms, options })
+    let dir = dir?;
+    Some(Arguments {
+        dir,
+        scheme,
+        daemon,
+        size_max_bytes,
+        fail_sync,
+        sync_ms,
+        hold_writes,
+        options,
+    })
 }
 
 /// Whoever mounts may write.
@@ -73,6 +86,7 @@ fn start(arguments: &Arguments) -> std::result::Result<Mount, Failure> {
     let fs = MemoryFs::new(arguments.scheme, arguments.size_max_bytes);
     fs.fail_syncs(arguments.fail_sync);
     fs.slow_syncs(arguments.sync_ms);
+    fs.hold_writes(arguments.hold_writes);
     let posix = Arc::new(Posix::new(fs, Arc::new(System)));
     let interrupts = Interrupts::watch()?;
     give_root_to_caller(&posix).map_err(|e| failure(&e))?;

@@ -50,6 +50,7 @@ pub struct MemoryFs {
     state: RwLock<State>,
     syncs_fail: AtomicBool,
     sync_ms: AtomicU64,
+    writes_wait: AtomicBool,
     read_count: AtomicU64,
     backing: Mutex<Option<Arc<File>>>,
     left: Event,
@@ -57,6 +58,9 @@ pub struct MemoryFs {
 }
 
 const ROOT: NodeId = NodeId(1);
+
+/// How often a write that waits looks whether it may go on.
+const WRITE_STEP: Duration = Duration::from_millis(50);
 
 impl Default for MemoryFs {
     fn default() -> Self {
@@ -81,6 +85,7 @@ impl MemoryFs {
             }),
             syncs_fail: AtomicBool::new(false),
             sync_ms: AtomicU64::new(0),
+            writes_wait: AtomicBool::new(false),
             read_count: AtomicU64::new(0),
             backing: Mutex::new(None),
             left: Event::default(),
@@ -96,6 +101,11 @@ impl MemoryFs {
     /// Lets every sync take so many milliseconds from now on.
     pub fn slow_syncs(&self, duration_ms: u64) {
         self.sync_ms.store(duration_ms, Ordering::Relaxed);
+    }
+
+    /// Lets every write wait, for ever or until it is told otherwise.
+    pub fn hold_writes(&self, hold: bool) {
+        self.writes_wait.store(hold, Ordering::Relaxed);
     }
 
     /// Lets every file that is opened from now on be read and written in a lower file instead.
@@ -380,6 +390,9 @@ impl FileSystem for MemoryFs {
     }
 
     fn write(&self, node: NodeId, offset: u64, data: &[u8], stamps: Stamps) -> Result<()> {
+        while self.writes_wait.load(Ordering::Relaxed) {
+            System.wait(WRITE_STEP);
+        }
         let range = offset..offset + data.len() as u64;
         let mut state = self.change_state();
         state.with_content(

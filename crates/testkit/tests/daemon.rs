@@ -4,14 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
 use tacita_vfs::Kind;
 use tacita_vfs::fuse::unmount_within;
 
@@ -145,6 +145,45 @@ fn a_mount_with_the_number_of_one_that_ends_does_not_hold_it() {
         }
     });
     assert!(server.end().0.success());
+}
+
+/// The kernel holds a page for a write that waits for the server, and a thread of the server waits for the
+/// page: nothing but the mount's end ends that when the server is killed.
+#[test]
+fn a_server_that_was_killed_while_its_own_thread_waits_for_it_is_taken_away() {
+    let test = "a_server_that_was_killed_while_its_own_thread_waits_for_it";
+    if skip_without(test, &["strace"]) {
+        return;
+    }
+    let Some(mut server) = Server::start(test, &["--hold-writes"]) else { return };
+    let file = File::create_new(server.dir().join("file")).unwrap();
+    file.set_len(8192).unwrap();
+    let threads = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+        tasks.map(|task| task.unwrap().path())
+    };
+    let said = |thread: PathBuf| fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    let mut thread = threads().filter(|thread| said(thread.clone()).contains("(tacita-inval)"));
+    let thread = thread.next().unwrap();
+    // What it says of the pages that a file has lost comes so late that the file has one again, which stays
+    // locked, for only a part of it is written.
+    let mut late = Command::new("strace");
+    late.args(["-e", "inject=write,writev:delay_enter=1000000", "-p"]);
+    late.arg(thread.file_name().unwrap()).args(["-o", "/dev/null"]);
+    let mut late = late.stderr(Stdio::piped()).spawn().unwrap();
+    let (mut line, mut words) = (String::new(), BufReader::new(late.stderr.take().unwrap()));
+    words.read_line(&mut line).unwrap();
+    assert!(line.contains("attached"), "{line}");
+    file.set_len(0).unwrap();
+    let writer = std::thread::spawn(move || (&file).write_all(&[1; 10]));
+    until("a thread that waits for a page", || said(thread.clone()).contains(") D"));
+    server.signal(Signal::KILL);
+    let error = unmount_within(server.dir(), WAIT_MAX).unwrap_err();
+    assert_eq!(error.kind(), Kind::Stale, "{error}");
+    assert!(!is_mounted(server.dir()));
+    assert!(writer.join().unwrap().is_err(), "nobody has taken what it wrote");
+    late.wait().unwrap();
+    server.end();
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::paths::path_of_json;
 use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::{record_of, socket_name};
+use crate::process_state::{is_killed, state_of};
 use crate::runtime_folder::{folders_below, folders_of_all, users};
 use crate::voice::shown_name;
 use crate::{Error, Failure, Kind, Mount, Result, Watch, exit, mounts};
@@ -347,13 +348,6 @@ fn is_stopped(pid: Pid) -> bool {
     }
 }
 
-/// The state of a process, as the kernel writes it.
-fn state_of(pid: Pid) -> Option<char> {
-    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name before the state is in parentheses, and may hold any.
-    status.rsplit_once(") ")?.1.chars().next()
-}
-
 fn has_been_stopped(pid: Pid) -> Failure {
     let number = pid.as_raw_nonzero();
     let text = format!("process {number}, the daemon, has been stopped");
@@ -361,6 +355,12 @@ fn has_been_stopped(pid: Pid) -> Failure {
 }
 
 fn does_not_answer(pid: Option<Pid>) -> Failure {
+    if let Some(killed) = pid.filter(|pid| is_killed(*pid)) {
+        let number = killed.as_raw_nonzero();
+        let text = format!("process {number}, the daemon, has been killed, and is not gone yet");
+        return Failure::new(exit::BUSY, text)
+            .with_remedy("`tacita umount` takes away from it what it waits for in the kernel");
+    }
     let number = pid.map_or_else(String::new, |pid| format!(" {}", pid.as_raw_nonzero()));
     Failure::new(exit::BUSY, format!("process{number}, a daemon, does not say what it serves"))
         .with_remedy(

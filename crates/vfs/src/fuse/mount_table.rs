@@ -122,7 +122,11 @@ pub(super) fn unmount_patiently(dir: &Path, deadline: Option<Duration>) -> Resul
     once_unused(&System, deadline, || unmount_busy(dir))
 }
 
-fn once_unused(
+/// Calls `unmount` as long as it is in use, with a patience that ends at `deadline` at the latest.
+///
+/// # Errors
+/// Those of `unmount`.
+pub(super) fn once_unused(
     clock: &impl Clock,
     deadline: Option<Duration>,
     mut unmount: impl FnMut() -> Result<()>,
@@ -145,6 +149,21 @@ fn once_unused(
 /// As [`unmount_busy`], but never [`Kind::Busy`].
 pub(super) fn detach(dir: &Path) -> Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+    take_away(dir, flags, &["-u", "-z"])
+}
+
+/// Takes the mount on `dir` away from a server that has been killed. Whatever the kernel has asked of it gets an
+/// error: else a thread of the server may wait in the kernel for ever for an answer of its own.
+///
+/// # Errors
+/// As [`detach`].
+pub(super) fn abandon(dir: &Path) -> Result<()> {
+    // Whoever has mounted it may do that as well as root, where the kernel shows it.
+    if let Some(number) = device_of_mount(dir) {
+        let number = number.rsplit(':').next().unwrap_or_default();
+        let _ = fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1");
+    }
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
     take_away(dir, flags, &["-u", "-z"])
 }
 

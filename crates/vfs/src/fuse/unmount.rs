@@ -12,7 +12,9 @@ use tacita_daemon::voice::shown_name;
 use tacita_daemon::{Ending, Failure, Watch, exit};
 
 use super::holders::{Holder, holders};
-use super::mount_table::{detach, device_of_mount, is_mounted, owner_of_mount, unmount_patiently};
+use super::mount_table::{
+    abandon, device_of_mount, is_mounted, once_unused, owner_of_mount, unmount_busy,
+};
 use crate::{Error, Kind, Result};
 
 /// How often the lock is looked at while waiting.
@@ -59,8 +61,12 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     if mounted {
         // Without its server a mount can only be cleared, and programs that use it get errors
         // already: it need not wait for them.
-        let served = watch.as_ref().is_none_or(Watch::is_served);
-        let done = if served { unmount_patiently(&dir, deadline) } else { detach(&dir) };
+        let is_dead = |watch: &Watch| !watch.is_served() || watch.is_killed();
+        // It may be killed meanwhile.
+        let done = once_unused(&System, deadline, || match &watch {
+            Some(watch) if is_dead(watch) => abandon(&dir),
+            _ => unmount_busy(&dir),
+        });
         match done {
             Ok(()) => {}
             Err(e) if e.kind() == Kind::NotFound => {}
