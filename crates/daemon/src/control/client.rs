@@ -195,7 +195,7 @@ impl Client {
     ///
     /// # Errors
     /// [`exit::DEVICE`] if the daemon ends without a word; [`exit::BUSY`] if it has been stopped by
-    /// a signal, so that it does not answer before it goes on.
+    /// a signal, so that it does not answer before it goes on, or killed, and is not gone yet.
     pub fn ask(
         mut self,
         request: &Request,
@@ -203,7 +203,10 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         self.be_taken()?;
         let pid = self.pid;
-        let late = || pid.filter(|pid| is_stopped(*pid)).map(has_been_stopped);
+        let late = || {
+            let stopped = pid.filter(|pid| is_stopped(*pid)).map(has_been_stopped);
+            stopped.or_else(|| pid.filter(|pid| is_killed(*pid)).map(has_been_killed))
+        };
         Ok(self.exchange(LOOK_EVERY, request, progress, &late)?)
     }
 
@@ -354,12 +357,16 @@ fn has_been_stopped(pid: Pid) -> Failure {
     Failure::new(exit::BUSY, text).with_remedy(format!("`kill -CONT {number}`"))
 }
 
+fn has_been_killed(pid: Pid) -> Failure {
+    let number = pid.as_raw_nonzero();
+    let text = format!("process {number}, the daemon, has been killed, and is not gone yet");
+    Failure::new(exit::BUSY, text)
+        .with_remedy("`tacita umount` takes away from it what it waits for in the kernel")
+}
+
 fn does_not_answer(pid: Option<Pid>) -> Failure {
     if let Some(killed) = pid.filter(|pid| is_killed(*pid)) {
-        let number = killed.as_raw_nonzero();
-        let text = format!("process {number}, the daemon, has been killed, and is not gone yet");
-        return Failure::new(exit::BUSY, text)
-            .with_remedy("`tacita umount` takes away from it what it waits for in the kernel");
+        return has_been_killed(killed);
     }
     let number = pid.map_or_else(String::new, |pid| format!(" {}", pid.as_raw_nonzero()));
     Failure::new(exit::BUSY, format!("process{number}, a daemon, does not say what it serves"))
