@@ -4,10 +4,12 @@
 //! Every daemon answers `status` and `log`; what else it does is its [`Service`].
 
 mod client;
+mod finding;
 mod paths;
 mod peer;
 mod protocol;
 mod server;
+mod silence;
 
 pub use client::{Answer, Client};
 pub use paths::{path_of_json, path_to_json};

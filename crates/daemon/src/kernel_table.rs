@@ -24,6 +24,15 @@ pub struct Mount {
     pub options_of_all: String,
 }
 
+impl Mount {
+    /// The user who has mounted it, if it is a file system in user space.
+    #[must_use]
+    pub fn mounter(&self) -> Option<u32> {
+        let mut options = self.options_of_all.split(',');
+        options.find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
+    }
+}
+
 /// The mounts of a table such as `/proc/self/mountinfo`; what lies on top comes last.
 pub fn mounts(table: &[u8]) -> impl DoubleEndedIterator<Item = Mount> {
     table.split(|byte| *byte == b'\n').filter_map(mount)
@@ -95,6 +104,7 @@ mod tests {
             options_of_all: "rw,user_id=7".to_owned(),
         };
         assert_eq!(all[2], wanted);
+        assert_eq!(all.iter().map(Mount::mounter).collect::<Vec<_>>(), [None, None, Some(7)]);
         assert_eq!(mounts(b"").next(), None);
         assert_eq!(mounts(b"28 1 8:1 / / rw\nx - y").next(), None);
     }

@@ -17,7 +17,7 @@ use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
 use super::mount_table::{
-    detach, device_of_mount, has_helper, is_mounted, row_of, unmount_busy, unmount_patiently,
+    detach, device_of_mount, has_helper, is_mounted, mount_on, unmount_busy, unmount_patiently,
 };
 use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{self, Schedule};
@@ -195,8 +195,8 @@ fn mount_point(dir: &Path) -> Result<PathBuf> {
 
 /// Lets the kernel read further ahead than FUSE can settle itself; only root may.
 fn read_further_ahead(dir: &Path) {
-    if let Ok(Some(row)) = row_of(dir) {
-        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", row.device);
+    if let Ok(Some(mount)) = mount_on(dir) {
+        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
         if let Err(e) = fs::write(setting, READ_AHEAD_KIB.to_string()) {
             log::debug!("read-ahead stays as it is: {e}");
         }

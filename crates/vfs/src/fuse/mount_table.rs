@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
 use tacita_clock::{Clock, System};
+use tacita_daemon::{Mount, mounts};
 
 use crate::{Error, Kind, Result};
 
@@ -21,86 +21,36 @@ const HELPER: &str = "fusermount3";
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
 
-/// A mount, as `/proc/self/mountinfo` shows it.
-#[derive(Debug)]
-pub(super) struct Row {
-    /// Major and minor number of the mounted file system, as in `0:42`.
-    pub(super) device: String,
-    /// Type, as in `fuse.tacita`.
-    pub(super) kind: String,
-    /// Options of the file system, as in `rw,user_id=1000`.
-    pub(super) options: String,
-}
-
 /// The topmost mount on `dir`, a canonical path.
-pub(super) fn row_of(dir: &Path) -> Result<Option<Row>> {
+pub(super) fn mount_on(dir: &Path) -> Result<Option<Mount>> {
     let table = fs::read("/proc/self/mountinfo")
         .map_err(|e| Error::new(Kind::Io, "cannot read /proc/self/mountinfo").because(e))?;
-    let wanted = escape(dir.as_os_str().as_bytes());
-    let rows = table.split(|b| *b == b'\n');
-    Ok(rows.filter_map(|row| parse(row, &wanted)).next_back())
+    Ok(mounts(&table).rfind(|mount| mount.place == dir))
 }
 
 /// The FUSE file system `device`, or one on `dir`, if a mount table such as `/proc/1/mountinfo` has
 /// it: its number.
 pub(super) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> Option<String> {
-    let wanted = escape(dir.as_os_str().as_bytes());
-    table.split(|b| *b == b'\n').find_map(|row| {
-        let its_device = row.split(|b| *b == b' ').nth(2)?;
-        match device {
-            Some(device) => (its_device == device.as_bytes()).then(|| device.to_owned()),
-            None => parse(row, &wanted)
-                .filter(|row| row.kind.starts_with("fuse."))
-                .map(|row| row.device),
-        }
-    })
+    let is_it = |mount: &Mount| match device {
+        Some(device) => mount.device == device,
+        None => mount.place == dir && mount.kind.starts_with("fuse."),
+    };
+    mounts(table).find(is_it).map(|mount| mount.device)
 }
 
 /// The number of the file system mounted on `dir`, a canonical path, as in `0:42`.
 pub(super) fn device_of_mount(dir: &Path) -> Option<String> {
-    Some(row_of(dir).ok()??.device)
+    Some(mount_on(dir).ok()??.device)
 }
 
 /// Whether a FUSE file system is mounted on `dir`, a canonical path.
 pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
-    Ok(row_of(dir)?.is_some_and(|row| row.kind == "fuse" || row.kind.starts_with("fuse.")))
+    Ok(mount_on(dir)?.is_some_and(|mount| mount.kind == "fuse" || mount.kind.starts_with("fuse.")))
 }
 
 /// Who mounted the FUSE file system on `dir`, a canonical path.
 pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
-    let row = row_of(dir).ok()??;
-    let mut options = row.options.split(',');
-    options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
-}
-
-fn parse(row: &[u8], wanted: &[u8]) -> Option<Row> {
-    let mut fields = row.split(|b| *b == b' ');
-    let device = fields.nth(2)?;
-    if fields.nth(1)? != wanted {
-        return None;
-    }
-    let mut fields = fields.skip_while(|field| *field != b"-");
-    let kind = fields.nth(1)?;
-    let options = fields.nth(1)?;
-    Some(Row {
-        options: String::from_utf8_lossy(options).into_owned(),
-        device: String::from_utf8_lossy(device).into_owned(),
-        kind: String::from_utf8_lossy(kind).into_owned(),
-    })
-}
-
-/// Writes a path as mountinfo does.
-fn escape(path: &[u8]) -> Vec<u8> {
-    let mut escaped = Vec::with_capacity(path.len());
-    for byte in path {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => {
-                escaped.extend_from_slice(format!("\\{byte:03o}").as_bytes());
-            }
-            _ => escaped.push(*byte),
-        }
-    }
-    escaped
+    mount_on(dir).ok()??.mounter()
 }
 
 /// Takes the mount on `dir` away unless it is in use.
@@ -230,14 +180,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_by_their_mount_point() {
-        let row = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - fuse.x src rw,user_id=7";
-        let found = parse(row, &escape(b"/mnt 2")).unwrap();
-        assert_eq!(found.device, "98:0");
-        assert_eq!(found.kind, "fuse.x");
-        assert_eq!(found.options, "rw,user_id=7");
-        assert!(parse(row, b"/mnt").is_none());
-        assert!(parse(b"", b"/").is_none());
+    fn a_table_tells_what_is_mounted_where() {
+        let table = b"36 35 0:41 / /mnt1 rw,noatime master:1 - fuse.x src rw,user_id=7\n\
+            37 35 0:42 / /mnt\\0402 rw - fuse.y src rw,user_id=7\n\
+            38 35 8:1 / /mnt3 rw - ext4 src rw";
+        let found = |dir: &str, device| mounted_in(table, Path::new(dir), device);
+        assert_eq!(found("/mnt1", None).as_deref(), Some("0:41"));
+        assert_eq!(found("/mnt 2", None).as_deref(), Some("0:42"));
+        assert_eq!(found("/mnt", None), None);
+        assert_eq!(found("/mnt3", None), None, "it is not in user space");
+        assert_eq!(found("/moved", Some("0:42")).as_deref(), Some("0:42"));
+        assert_eq!(found("/mnt1", Some("0:43")), None);
     }
 
     /// In use for so long: how it ends, and how often it was tried.

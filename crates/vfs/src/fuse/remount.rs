@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use tacita_daemon::voice::shown_name;
 
 use super::mount_options::{each, is_known, refused};
-use super::mount_table::row_of;
+use super::mount_table::mount_on;
 use super::unmount::{canonical, is_served_read_only, not_mounted, sync_of};
 use crate::{Error, Kind, Result};
 
@@ -24,14 +24,14 @@ const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 /// [`Kind::NotPermitted`]; [`Kind::Io`], also if it has become read-only and is not synced.
 pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     let dir = canonical(dir.as_ref())?;
-    let row = row_of(&dir)?.filter(|row| row.kind.starts_with("fuse.tacita"));
-    let row = row.ok_or_else(|| not_mounted(&dir))?;
+    let mount = mount_on(&dir)?.filter(|mount| mount.kind.starts_with("fuse.tacita"));
+    let mount = mount.ok_or_else(|| not_mounted(&dir))?;
     let is_of_table = |option: &str| OF_TABLE.iter().any(|name| option.starts_with(name));
     for option in each(options).filter(|option| !is_of_table(option)) {
         is_known(option)?;
     }
     let flags = flags(options);
-    if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&row.device)? {
+    if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&mount.device)? {
         let remedy = "unmount it, and mount it without ro";
         let place = dir.display().to_string();
         return Err(refused(&place, "it was opened for reading alone", remedy));
@@ -45,7 +45,7 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
         Error::new(kind, format!("{}: cannot change how it is mounted: {errno}", dir.display()))
     })?;
     if flags.contains(MountFlags::RDONLY) {
-        sync_of(&row.device).map_err(|mut why| {
+        sync_of(&mount.device).map_err(|mut why| {
             let place = shown_name(&dir);
             why.cause = format!("{place}: mounted read-only now, but not synced: {}", why.cause);
             Error::new(Kind::Io, why.cause.clone()).because(why)
