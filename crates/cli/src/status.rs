@@ -77,38 +77,40 @@ pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<(
 /// `tacita status` of nothing: what all daemons serve, the oldest first.
 pub(crate) fn all(json: bool) -> Outcome<()> {
     let (mut daemons, mut stopped, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut unknown = Vec::new();
     for client in Client::all() {
         let pid = client.process();
-        if client.stopped().is_some() {
+        if let Some(failure) = client.stopped() {
             stopped.extend(pid);
+            unknown.push(failure);
             continue;
         }
         match client.status() {
             Ok(status) => daemons.push(status),
-            Err(failure) if failure.code == exit::BUSY => silent.push(pid),
+            Err(failure) if failure.code == exit::BUSY => {
+                silent.push(pid);
+                unknown.push(failure);
+            }
             // It has ended meanwhile, and serves nothing.
             Err(_) => {}
         }
     }
     daemons.sort_by_key(|status| (status["since"].as_u64(), status["pid"].as_u64()));
-    let text = text_of_all(&daemons, &stopped, &silent);
+    let text = text_of_all(&daemons, &unknown);
     let facts = json!({ "daemons": daemons, "stopped": stopped, "silent": silent });
     output::facts(json, &facts, &text)
 }
 
-fn text_of_all(daemons: &[Value], stopped: &[i32], silent: &[Option<i32>]) -> String {
+/// `unknown` is why daemons that are there do not say what they serve.
+fn text_of_all(daemons: &[Value], unknown: &[Failure]) -> String {
     let mut text = String::new();
     for status in daemons {
         let [system, at, source] = ["system", "at", "source"].map(|key| word(status, key));
         let since = ago(status["since"].as_u64().unwrap_or(0));
         let _ = writeln!(text, "{system} on {at}, of {source}: process {}, {since}", status["pid"]);
     }
-    for pid in stopped {
-        let _ = writeln!(text, "stopped, so that it cannot say: `kill -CONT {pid}`");
-    }
-    for pid in silent {
-        let process = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
-        let _ = writeln!(text, "{process} is there, and does not say what it serves");
+    for failure in unknown {
+        let _ = writeln!(text, "{}", failure.text());
     }
     if text.is_empty() { "nothing is served by a daemon of this user\n".to_owned() } else { text }
 }
@@ -163,11 +165,11 @@ mod tests {
 
     #[test]
     fn who_does_not_answer_is_not_nobody() {
-        let text = text_of_all(&[], &[3], &[Some(7), None]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        assert!(lines[0].contains("kill -CONT 3") && lines[1].contains("process 7"), "{text}");
-        assert!(text_of_all(&[], &[], &[]).contains("nothing is served"));
+        let stopped = Failure::new(exit::BUSY, "process 3 is stopped").with_remedy("kill -CONT 3");
+        let silent = Failure::new(exit::BUSY, "process 7 says nothing");
+        let text = text_of_all(&[], &[stopped, silent]);
+        assert_eq!(text, "process 3 is stopped\n  kill -CONT 3\nprocess 7 says nothing\n");
+        assert!(text_of_all(&[], &[]).contains("nothing is served"));
     }
 
     #[test]

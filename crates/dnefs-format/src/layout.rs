@@ -15,6 +15,12 @@ pub const NODE_ALIGN: u32 = 8;
 /// Fewest erase blocks for nodes: heads, garbage collection and somewhat to keep.
 const MAIN_LEBS_MIN: u32 = 12;
 
+/// Fewest erase blocks of keys: one is written anew beside the others.
+const KEY_LEBS_MIN: u32 = 2;
+
+/// Fewest erase blocks of a volume.
+pub const LEBS_MIN: u32 = KEYS_START + KEY_LEBS_MIN + MAIN_LEBS_MIN;
+
 /// Position of a key: it never changes, whichever physical block holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyPos {
@@ -64,7 +70,8 @@ impl Layout {
             .lebs
             .checked_sub(KEYS_START)
             .and_then(|n| n.checked_sub(parameters.key_lebs));
-        let main_lebs = rest.filter(|&main| main >= MAIN_LEBS_MIN && parameters.key_lebs > 1);
+        let main_lebs =
+            rest.filter(|&main| main >= MAIN_LEBS_MIN && parameters.key_lebs >= KEY_LEBS_MIN);
         let Some(main_lebs) = main_lebs else {
             return Err(Malformed("it has too few erase blocks"));
         };

@@ -19,7 +19,7 @@ mod superblock;
 
 pub use compression::Compression;
 pub use fields::Malformed;
-pub use layout::{KeyPos, Layout, MainLeb, NODE_ALIGN, ROOT_LEBS, SUPERBLOCK_LEBS};
+pub use layout::{KeyPos, LEBS_MIN, Layout, MainLeb, NODE_ALIGN, ROOT_LEBS, SUPERBLOCK_LEBS};
 pub use superblock::{
     CipherChoice, Closed, MASTER_LEN, Parameters, Protection, Superblock, UUID_LEN, Unlocked,
 };

@@ -46,5 +46,5 @@ pub use receipts::receipts;
 pub use tacita_dnefs_format::receipt::Receipt;
 pub use tacita_dnefs_format::record::Time;
 pub use tacita_dnefs_format::{
-    CipherChoice, Compression, Layout, Parameters, Protection, Superblock,
+    CipherChoice, Compression, LEBS_MIN, Layout, Parameters, Protection, Superblock,
 };

@@ -66,6 +66,11 @@ impl Error {
         self.kind
     }
 
+    /// The operation and the cause, as [`Error::new`] has taken them.
+    pub fn into_context(self) -> Cow<'static, str> {
+        self.context
+    }
+
     /// How the system has refused, if this machine's is the cause.
     pub fn refusal(&self) -> Option<&io::Error> {
         self.refusal.as_deref()

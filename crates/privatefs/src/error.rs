@@ -68,12 +68,13 @@ impl Error {
 
 impl From<tacita_oram::Error> for Error {
     fn from(error: tacita_oram::Error) -> Self {
-        let kind = match error.kind() {
+        let store = error.kind();
+        let kind = match store {
             tacita_oram::Kind::NoSpace => Kind::NoSpace,
             tacita_oram::Kind::Unreachable => Kind::TimedOut,
             _ => Kind::Store,
         };
-        Self { kind, context: error.to_string().into(), store: Some(error.kind()) }
+        Self { kind, context: error.into_context(), store: Some(store) }
     }
 }
 
@@ -87,5 +88,21 @@ impl From<Error> for tacita_vfs::Error {
             _ => tacita_vfs::Kind::Io,
         };
         Self::new(kind, error.context.clone()).because(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_says_in_words_of_its_own_comes_through() {
+        let through = |context: Cow<'static, str>| {
+            let error = tacita_oram::Error::new(tacita_oram::Kind::Hostile, context);
+            tacita_vfs::Error::from(Error::from(error))
+        };
+        let another = through("it is another store".into());
+        assert_eq!(another.own_words(), Some("it is another store"));
+        assert_eq!(through("unix:/place: it is another store".to_owned().into()).own_words(), None);
     }
 }

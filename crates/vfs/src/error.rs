@@ -187,6 +187,14 @@ impl Error {
         self.kind
     }
 
+    /// What was being done, if that is told in the program's own words: those name no file and no place.
+    pub fn own_words(&self) -> Option<&'static str> {
+        match self.context {
+            Cow::Borrowed(words) => Some(words).filter(|words| !words.is_empty()),
+            Cow::Owned(_) => None,
+        }
+    }
+
     /// The error number that a program sees.
     pub const fn errno(&self) -> i32 {
         self.kind.errno()

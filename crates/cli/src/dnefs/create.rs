@@ -10,7 +10,8 @@ use tacita_block::{FileOptions, size};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::path_to_json;
 use tacita_dnefs::{
-    CipherChoice, Compression, FormatOptions, Layout, Parameters, Time, plan, read_superblock,
+    CipherChoice, Compression, FormatOptions, LEBS_MIN, Layout, Parameters, Time, plan,
+    read_superblock,
 };
 use tacita_flash::{Emulator, EmulatorOptions, EraseReport, Leb, Volume};
 use tacita_secret::Password;
@@ -129,6 +130,13 @@ fn format_file(command: &Command) -> Outcome<Made> {
             "erase blocks have {block} here: change --size, --page-size or --pages-per-block"
         ))
     })?;
+    if geometry.lebs < LEBS_MIN {
+        let (name, lebs) = (shown_name(path), geometry.lebs);
+        let text = format!("{name}: it has {lebs} erase blocks, and {LEBS_MIN} are the fewest");
+        return Err(Failure::usage(text).with_remedy(
+            "give more room by --size, or smaller erase blocks by --page-size or --pages-per-block",
+        ));
+    }
     plan(geometry, &options).map_err(|e| exit::of_dnefs(path, &e))?;
     // Whoever has it mounted is not to lose it.
     let failed = |e| exit::of_device(path, &e);

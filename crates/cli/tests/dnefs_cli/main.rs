@@ -312,10 +312,12 @@ fn absurd_arguments_and_other_files_are_refused_and_change_nothing() {
     let volume = bench.text("volume");
     let format = |code, more: &[&str]| {
         let all = [&["dnefs", "format", &volume], more].concat();
-        fail(code, &all);
+        let said = fail(code, &all);
         assert!(!bench.path("volume").exists(), "{more:?}");
+        said
     };
-    format(2, &["--size", "1M"]);
+    let said = format(2, &["--size", "1M"]);
+    assert!(said.contains("18 are the fewest") && said.contains("by --size"), "{said}");
     format(2, &["--size", "0"]);
     format(2, &["--size", "32M", "--node-size", "1M"]);
     format(2, &["--size", "32M", "--node-size", "5000"]);

@@ -30,13 +30,18 @@ pub(super) const ABSENT: FileAttr = FileAttr {
 /// The number to answer a failed operation with. Where it is the medium that failed, that is told:
 /// whoever keeps the machine may never see what the program was answered.
 pub(super) fn fail(operation: &str, error: &Error) -> Errno {
-    let kind = error.kind();
-    let by_medium = matches!(kind, Kind::Io | Kind::Corrupt | Kind::TimedOut | Kind::Unreachable);
-    if by_medium && !error.is_private() {
-        // Without the error's own words, which may name a file or an offset.
-        log::error!("{operation}: {kind}");
+    if let Some(text) = text_for_log(operation, error) {
+        log::error!("{text}");
     }
     Errno::from_i32(error.errno())
+}
+
+/// What a log hears of a failed operation, if anything: no words that may name a file or an offset.
+fn text_for_log(operation: &str, error: &Error) -> Option<String> {
+    let kind = error.kind();
+    let by_medium = matches!(kind, Kind::Io | Kind::Corrupt | Kind::TimedOut | Kind::Unreachable);
+    let why = error.own_words().map_or_else(String::new, |words| format!(": {words}"));
+    (by_medium && !error.is_private()).then(|| format!("{operation}: {kind}{why}"))
 }
 
 pub(super) fn caller(request: &Request, umask: u32) -> Caller {
@@ -125,6 +130,19 @@ fn to_system_time(time: Timestamp) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_hears_the_program_s_own_words_alone() {
+        let text = |error: &Error| text_for_log("lookup", error).unwrap_or_default();
+        let broken = Kind::Io.to_string();
+        let of_a_file = format!("{}: it broke", "name");
+        assert_eq!(text(&Error::new(Kind::Io, of_a_file)), format!("lookup: {broken}"));
+        let known = Error::new(Kind::Io, "it is another store");
+        assert_eq!(text(&known), format!("lookup: {broken}: it is another store"));
+        assert_eq!(text(&Kind::Io.into()), format!("lookup: {broken}"));
+        assert_eq!(text(&known.in_private()), "");
+        assert_eq!(text(&Error::new(Kind::NotFound, "no such thing")), "");
+    }
 
     #[test]
     fn times_before_1970_survive() {

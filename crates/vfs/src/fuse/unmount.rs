@@ -19,8 +19,9 @@ use crate::{Error, Kind, Result};
 
 /// How often the lock is looked at while waiting.
 const WAIT_STEP: Duration = Duration::from_millis(10);
-/// How long is waited before a look at what it is waited for.
+/// How long is waited before a look at what it is waited for: twice as long each time, up to the most.
 const LOOK_AFTER: Duration = Duration::from_secs(4);
+const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
 
 /// Unmounts `dir` and returns when everything is on the medium and the process that served it is
 /// gone, having done all that it does at its end.
@@ -76,7 +77,8 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     let Some(watch) = watch else {
         return if mounted { Ok(()) } else { Err(not_mounted(&dir)) };
     };
-    let mut look_at = System.monotonic() + LOOK_AFTER;
+    let begun = System.monotonic();
+    let (mut look_at, mut look_after) = (begun + LOOK_AFTER, LOOK_AFTER);
     let ending = loop {
         if let Some(ending) = watch.ending()? {
             break ending;
@@ -89,7 +91,8 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
             ));
         }
         if now >= look_at {
-            look_at = now + LOOK_AFTER;
+            look_after = LOOK_AFTER_MAX.min(2 * look_after);
+            look_at = now + look_after;
             // When the kernel has let go, others may have its number already.
             if !watch.is_left()?
                 && let Some(holder) = holders(&dir, device.as_deref()).first()
@@ -97,7 +100,8 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
                 return Err(held(&dir, holder));
             }
             let name = shown_name(&dir);
-            tell(&format!("{name}: unmounted; its last changes are being finished"));
+            let waited = System.elapsed(begun).as_secs();
+            tell(&format!("{name}: unmounted; its last changes are being finished ({waited} s)"));
         }
         System.wait(WAIT_STEP);
     };
