@@ -36,10 +36,12 @@ impl Bound {
         }
     }
 
+    /// With three decimals at most: what is wanted may be the inverse of a time.
     fn shown(self) -> String {
+        let shown = |bound: f64| (bound * 1000.0).round() / 1000.0;
         match self {
-            Self::Least(least) => format!(">= {least}"),
-            Self::Most(most) => format!("<= {most}"),
+            Self::Least(least) => format!(">= {}", shown(least)),
+            Self::Most(most) => format!("<= {}", shown(most)),
         }
     }
 }
@@ -192,6 +194,12 @@ mod tests {
         assert_eq!(of(None, Some(2.0)), Verdict::Missed);
         let most = |ours| ratio(Bound::Most(2.0), Some(ours), Some(10.0)).verdict();
         assert_eq!((most(20.0), most(21.0)), (Verdict::Holds, Verdict::Missed));
+        // What is shown of a bound is not what decides.
+        let inverse = ratio(Bound::Least(1.0 / 1.03), Some(9.709), Some(10.0));
+        assert_eq!(
+            (inverse.verdict(), inverse.wanted()),
+            (Verdict::Holds, ">= 0.971x of theirs".into())
+        );
     }
 
     #[test]

@@ -28,10 +28,8 @@ pub(crate) fn promises(records: &[Record]) -> Vec<Promise> {
         let record = records.iter().find(|r| r.peer == peer && r.workload == workload)?;
         let values = (record.value(), value_of(of, record, records));
         let (Some(_), Some(_)) = values else { return None };
-        // Two decimals are what is shown, and what was meant.
-        let bound = Bound::Least((least * 100.0).round() / 100.0);
-        let promise =
-            Promise::ratio(format!("{workload}, {peer}"), bound, of, &record.unit, values);
+        let (what, bound) = (format!("{workload}, {peer}"), Bound::Least(least));
+        let promise = Promise::ratio(what, bound, of, &record.unit, values);
         Some(promise.at_best(best_ratio_to(of, record, records)))
     };
     WANTED.into_iter().filter_map(promise).collect()
