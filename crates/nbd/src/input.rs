@@ -10,6 +10,10 @@ use crate::socket::{Received, Socket};
 /// Bytes received at once: several requests of a busy client, and the payload of small writes.
 const BUFFER_LEN_BYTES: usize = 128 << 10;
 
+/// Behind a payload of so many bytes only the next head is received at first: another such payload then
+/// goes to where it belongs, without a copy of what came with its head.
+const LONG_LEN_BYTES: usize = 32 << 10;
+
 /// Longest part that [`Input::need`] can gather.
 pub(crate) const PART_LEN_MAX_BYTES: usize = BUFFER_LEN_BYTES;
 
@@ -36,12 +40,14 @@ pub(crate) struct Input<'s> {
     end: usize,
     timeout: Timeout,
     linger_credit: u32,
+    /// Whether a long payload came last.
+    is_after_long: bool,
 }
 
 impl<'s> Input<'s> {
     pub(crate) fn new(socket: &'s Socket, timeout: Timeout) -> Self {
         let buf = vec![0; BUFFER_LEN_BYTES].into_boxed_slice();
-        Self { socket, buf, start: 0, end: 0, timeout, linger_credit: 0 }
+        Self { socket, buf, start: 0, end: 0, timeout, linger_credit: 0, is_after_long: false }
     }
 
     pub(crate) fn set_timeout(&mut self, timeout: Timeout) {
@@ -64,7 +70,8 @@ impl<'s> Input<'s> {
         self.move_to_front();
         let mut deadline = self.deadline(self.end > 0);
         while self.end < len {
-            match self.socket.receive(&mut self.buf[self.end..])? {
+            let until = self.until(len);
+            match self.socket.receive(&mut self.buf[self.end..until])? {
                 Received::Bytes(more) => self.end += more,
                 Received::Nothing => {}
                 Received::End => return Ok(false),
@@ -75,6 +82,11 @@ impl<'s> Input<'s> {
             }
         }
         Ok(true)
+    }
+
+    /// How far bytes are received when `len` are needed in front, which begins at 0.
+    fn until(&self, len: usize) -> usize {
+        if self.is_after_long { len } else { self.buf.len() }
     }
 
     /// As [`Input::need`], for a client that has lately been quick to ask again: looks for bytes for a
@@ -90,8 +102,9 @@ impl<'s> Input<'s> {
         let start = self.clock().monotonic();
         if self.linger_credit > 0 && self.end == self.start {
             self.move_to_front();
+            let until = self.until(len);
             while self.clock().elapsed(start) < LINGER {
-                match self.socket.receive_now(&mut self.buf[self.end..])? {
+                match self.socket.receive_now(&mut self.buf[..until])? {
                     Received::Bytes(more) => {
                         self.end += more;
                         break;
@@ -129,6 +142,7 @@ impl<'s> Input<'s> {
     /// Forgets bytes in front.
     pub(crate) fn consume(&mut self, len: usize) {
         self.start += len;
+        self.is_after_long = false;
     }
 
     /// Moves the next bytes into `into`; `false` if the client ends before.
@@ -139,6 +153,7 @@ impl<'s> Input<'s> {
         let ready = into.len().min(self.end - self.start);
         into[..ready].copy_from_slice(self.front(ready));
         self.consume(ready);
+        self.is_after_long = into.len() >= LONG_LEN_BYTES;
         let deadline = self.deadline(true);
         let mut done = ready;
         while done < into.len() {
@@ -188,5 +203,47 @@ impl<'s> Input<'s> {
 
     fn clock(&self) -> &dyn Clock {
         &**self.socket.clock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use tacita_clock::System;
+
+    use super::*;
+
+    const HEAD_LEN_BYTES: usize = 28;
+
+    /// What is sent at once arrives at once, but behind a long payload.
+    #[test]
+    fn a_long_payload_behind_another_is_received_to_where_it_belongs() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let limit = Duration::from_mins(1);
+        let socket = Socket::new(server.into(), limit, Arc::new(System)).unwrap();
+        let mut input = Input::new(&socket, Timeout::Each(limit));
+        let mut payload = vec![0; LONG_LEN_BYTES];
+        let sent: Vec<u8> = (0..=255).cycle().take(HEAD_LEN_BYTES + payload.len()).collect();
+        for (has_payload, soon) in [(true, false), (false, false), (false, true), (true, true)] {
+            client.write_all(&sent).unwrap();
+            let there =
+                if soon { input.need_soon(HEAD_LEN_BYTES) } else { input.need(HEAD_LEN_BYTES) };
+            assert!(there.unwrap());
+            assert_eq!(input.has(HEAD_LEN_BYTES + 1), has_payload);
+            assert_eq!(input.front(HEAD_LEN_BYTES), &sent[..HEAD_LEN_BYTES]);
+            input.consume(HEAD_LEN_BYTES);
+            assert!(input.take(&mut payload).unwrap());
+            assert_eq!(payload, &sent[HEAD_LEN_BYTES..]);
+            // Behind a short one the next comes as it is sent.
+            if soon && !has_payload {
+                client.write_all(&sent[..2 * HEAD_LEN_BYTES]).unwrap();
+                assert!(input.need(HEAD_LEN_BYTES).unwrap());
+                input.consume(HEAD_LEN_BYTES);
+                assert!(input.take(&mut payload[..HEAD_LEN_BYTES]).unwrap());
+            }
+        }
     }
 }
