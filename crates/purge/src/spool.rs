@@ -232,7 +232,12 @@ impl Spool {
                 // What has attributes is made empty when its content is gone, and freed later.
                 (None, 0) => (!xattrs::has_data(&entry).unwrap_or(true)).then_some(0),
                 // Overwriting fills the last block, so it may have been shorter.
-                (None, size) => (size % stat.st_blksize != 0).then_some(size.cast_unsigned()),
+                (None, size) => {
+                    // Its type is not the same on all machines.
+                    let block = u64::try_from(stat.st_blksize).expect("a length is not negative");
+                    let size = size.cast_unsigned();
+                    (!size.is_multiple_of(block)).then_some(size)
+                }
             };
             found.push(LeftOver { seq: Seq(seq), kind, inode: stat.st_ino, size, record });
         }
