@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::record::{IndexKey, Inode, Kind as RecordKind, Time};
 use tacita_dnefs_format::{
-    CipherChoice, Closed, Compression, Layout, Parameters, Protection, SUPERBLOCK_LEBS, Superblock,
-    Unlocked,
+    CipherChoice, Closed, Compression, LEBS_MIN, Layout, Parameters, Protection, SUPERBLOCK_LEBS,
+    Superblock, Unlocked,
 };
 use tacita_flash::{EraseReport, Geometry, Leb, Volume};
 use tacita_secret::{Key, Password};
@@ -59,6 +59,10 @@ impl Default for FormatOptions {
 /// [`Kind::Parameters`] if they make none.
 pub fn plan(geometry: Geometry, options: &FormatOptions) -> Result<(Parameters, Layout)> {
     let Geometry { leb_len_bytes, lebs, page_len_bytes } = geometry;
+    if lebs < LEBS_MIN {
+        let text = format!("it has {lebs} erase blocks, and {LEBS_MIN} are the fewest");
+        return Err(Error::new(Kind::Parameters, text));
+    }
     let mut parameters = Parameters {
         uuid: new_uuid()?,
         leb_len_bytes,

@@ -130,14 +130,15 @@ fn format_file(command: &Command) -> Outcome<Made> {
             "erase blocks have {block} here: change --size, --page-size or --pages-per-block"
         ))
     })?;
-    if geometry.lebs < LEBS_MIN {
-        let (name, lebs) = (shown_name(path), geometry.lebs);
-        let text = format!("{name}: it has {lebs} erase blocks, and {LEBS_MIN} are the fewest");
-        return Err(Failure::usage(text).with_remedy(
+    plan(geometry, &options).map_err(|e| {
+        let failure = exit::of_dnefs(path, &e);
+        if geometry.lebs >= LEBS_MIN {
+            return failure;
+        }
+        failure.with_remedy(
             "give more room by --size, or smaller erase blocks by --page-size or --pages-per-block",
-        ));
-    }
-    plan(geometry, &options).map_err(|e| exit::of_dnefs(path, &e))?;
+        )
+    })?;
     // Whoever has it mounted is not to lose it.
     let failed = |e| exit::of_device(path, &e);
     let new = FileOptions::new(4096).replace(*force).create_unpublished(path, size);
