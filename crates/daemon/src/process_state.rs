@@ -134,6 +134,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(is_killed(pid) && !is_stopped(pid));
+        assert!(!is_killed(rustix::process::getpid()), "this one has threads, and lives");
         // The last thread ends with what it waits for, and then only its number is left.
         drop(child.stdin.take());
         while is_killed(pid) {

@@ -103,6 +103,7 @@ mod tests {
         };
         let another = through("it is another store".into());
         assert_eq!(another.own_words(), Some("it is another store"));
+        assert!(tacita_vfs::Error::from(Error::fenced()).own_words().is_some());
         assert_eq!(through("unix:/place: it is another store".to_owned().into()).own_words(), None);
     }
 }

@@ -250,7 +250,7 @@ mod tests {
         };
         unmount_telling(&dir, &mut tell).unwrap();
         assert!(
-            matches!(&heard[..], [line] if line.contains("/a\\u{a}b: unmounted; ")),
+            matches!(&heard[..], [line] if line.contains("/a\\u{a}b: unmounted; ") && line.ends_with(" s)")),
             "{heard:?}"
         );
     }
