@@ -368,6 +368,11 @@ impl Store {
         })
     }
 
+    /// Queries that are under way at once, at most.
+    pub const fn at_once(&self) -> usize {
+        self.at_once
+    }
+
     /// Does one operation.
     ///
     /// # Errors

@@ -31,6 +31,9 @@ pub trait Blocks: Debug + Send + Sync + 'static {
     /// The first one; others may have been done.
     fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>>;
 
+    /// Operations that are under way at once, at most; others of [`Blocks::all`] wait for them.
+    fn at_once(&self) -> usize;
+
     /// How much room there is; asks for no block.
     ///
     /// # Errors

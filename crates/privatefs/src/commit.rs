@@ -24,8 +24,9 @@ use crate::privatefs::Core;
 use crate::register::Pending;
 use crate::turn::{Status, full};
 
-/// Queries that are under way at once, at most; in between it is made sure that it still is the turn.
-const AT_ONCE: usize = 256;
+/// Rounds of queries, each as many as can be under way at once, that are asked for without a break; in
+/// between it is made sure that it still is the turn.
+const ROUNDS: usize = 32;
 
 /// Where operations are padded, a commit has a multiple of so many queries.
 const PADDED_COMMIT: usize = 32;
@@ -292,12 +293,17 @@ impl Core {
         .map(drop)
     }
 
+    /// Queries that are asked for without a break: at its end fewer are under way than could be.
+    fn without_break(&self) -> usize {
+        self.blocks.at_once().saturating_mul(ROUNDS)
+    }
+
     /// Writes blocks against what they were. How many queries that took.
     fn write_all(&self, mut writes: Vec<Write>) -> Result<usize> {
         let mut asked = 0;
         while !writes.is_empty() {
             let mut again = Vec::new();
-            for some in writes.chunks(AT_ONCE) {
+            for some in writes.chunks(self.without_break()) {
                 self.hold()?;
                 let operations = some.iter().map(|write| (write.id, write.operation()));
                 let outcomes = self.blocks.all(operations.collect())?;
@@ -325,7 +331,7 @@ impl Core {
 
     /// Lets there be no such blocks. How many queries that took.
     pub(crate) fn free_all(&self, ids: &[Id]) -> Result<usize> {
-        for some in ids.chunks(AT_ONCE) {
+        for some in ids.chunks(self.without_break()) {
             self.hold()?;
             self.blocks.all(some.iter().map(|id| (*id, Operation::Free)).collect())?;
         }

@@ -25,8 +25,8 @@ pub(crate) struct Grave {
     pub(crate) inode: Id,
 }
 
-/// Blocks that are freed at once.
-const AT_ONCE: usize = 256;
+/// Blocks whose ids are in memory at once while they are freed.
+const AT_ONCE: usize = 4096;
 
 impl Core {
     /// Makes everything durable, and frees all that can be.

@@ -130,7 +130,13 @@ impl Promise {
         let Some(reached) = self.reached else { return "no value".into() };
         if self.counts.starts_with('x') {
             // A share as small as these says nothing with two decimals.
-            let decimals = if reached < 0.1 { 4 } else { 2 };
+            let fewest = if reached < 0.1 { 4 } else { 2 };
+            // What is missed must not look as if it were reached, nor the other way.
+            let is_true = |decimals: &usize| {
+                let unit = 10_f64.powi(i32::try_from(*decimals).unwrap_or(0));
+                self.bound.holds((reached * unit).round() / unit) == self.bound.holds(reached)
+            };
+            let decimals = (fewest..6).find(is_true).unwrap_or(6);
             return format!("{reached:.decimals$}x");
         }
         self.ours.clone()
@@ -200,6 +206,14 @@ mod tests {
             (inverse.verdict(), inverse.wanted()),
             (Verdict::Holds, ">= 0.971x of theirs".into())
         );
+    }
+
+    #[test]
+    fn what_is_nearly_reached_is_shown_with_as_many_decimals_as_tell() {
+        let of = |ours| ratio(Bound::Least(0.8), Some(ours), Some(100.0)).shown_reached();
+        assert_eq!(of(79.57), "0.796x");
+        assert_eq!(of(79.99), "0.7999x");
+        assert_eq!([of(80.0), of(80.3), of(79.3)], ["0.80x", "0.80x", "0.79x"]);
     }
 
     #[test]

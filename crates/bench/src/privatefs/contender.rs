@@ -149,6 +149,10 @@ impl Blocks for Far {
         Ok(outcomes)
     }
 
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
+
     fn room(&self) -> tacita_privatefs::Result<Room> {
         self.way.room()
     }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
-use tacita_clock::{Clock, System};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
 use tacita_testkit::loop_disk::system;
@@ -125,7 +124,8 @@ fn a_socket_that_cannot_be_served_at_has_a_remedy() {
     assert!(said.contains("Too many open files") && said.contains("ulimit -n"), "{said}");
 }
 
-/// Whichever thread it is that the system does not have, it is told so, with what can be done.
+/// Whichever thread it is that the system does not have, it is told so, with what can be done. A daemon that
+/// has just those that it needs can be asked and closed.
 #[test]
 fn a_device_for_which_there_are_no_threads_is_not_opened_and_why_is_told() {
     let test = "a_device_for_which_there_are_no_threads_is_not_opened_and_why_is_told";
@@ -165,11 +165,13 @@ fn a_device_for_which_there_are_no_threads_is_not_opened_and_why_is_told() {
         assert!(said.contains("`ulimit -u`") && !said.contains("panicked"), "{limit}: {said}");
         false
     });
-    // All processes of that user: the daemon has no thread to answer who would close it.
-    by_user(&["sh", "-c", "kill -TERM -1"]);
-    while tacita(&["status", &socket]).status.code() != Some(2) {
-        System.wait(Duration::from_millis(50));
-    }
+    // No other thread from now on, and whoever asks is answered.
+    let status = tacita(&["status", &socket, "--json"]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let daemon = status["pid"].to_string();
+    expect(0, &by_user(&["prlimit", "--nproc=1", "--pid", &daemon]));
+    expect(0, &tacita(&["status", &socket]));
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
     let _ = fs::remove_dir_all(format!("/tmp/tacita-{user}"));
     assert!(enough.unwrap() > 5, "{enough:?}");
 }

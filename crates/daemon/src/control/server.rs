@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::geteuid;
@@ -44,7 +44,7 @@ pub trait Service: Send + Sync + 'static {
     /// Facts for `status`.
     fn status(&self) -> Value;
 
-    /// Does what is asked, and answers. Each request has a thread of its own.
+    /// Does what is asked, and answers. Each request has a thread of its own, as long as the system has any.
     fn serve(&self, request: &Request, reply: Reply);
 }
 
@@ -152,7 +152,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Answers in a thread of its own, for some answers take long.
+    /// Answers in a thread of its own, if there is one, for some answers take long.
     fn receive(self: &Arc<Self>, stream: UnixStream) {
         let reply = Reply { stream };
         if self.clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
@@ -161,15 +161,18 @@ impl Daemon {
             reply.end(&Value::Null, Some(&busy.with_remedy("try again")));
             return;
         }
-        let own = Arc::clone(self);
-        let spawned =
-            std::thread::Builder::new().name("tacita-answer".to_owned()).spawn(move || {
+        let (own, waiting) = (Arc::clone(self), Arc::new(Mutex::new(Some(reply))));
+        let answer = move || {
+            let reply = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(reply) = reply {
                 own.answer(reply);
-                own.clients.fetch_sub(1, Ordering::Relaxed);
-            });
-        if spawned.is_err() {
-            // Whoever came sees the stream end.
-            self.clients.fetch_sub(1, Ordering::Relaxed);
+            }
+            own.clients.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = std::thread::Builder::new().name("tacita-answer".to_owned());
+        if thread.spawn(answer.clone()).is_err() {
+            // The system has none: whoever comes next waits.
+            answer();
         }
     }
 

@@ -11,6 +11,9 @@ use super::{Blocks, Room};
 use crate::error::{Error, Kind, Result};
 use crate::ids::Id;
 
+/// What a way says that it has under way at once: as a mount has by default.
+const AT_ONCE: usize = 16;
+
 /// A store in memory.
 #[derive(Debug)]
 pub struct Memory {
@@ -159,6 +162,10 @@ impl Blocks for Way {
             outcomes[number] = self.store.run(id, operation);
         }
         Ok(outcomes)
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
     }
 
     fn room(&self) -> Result<Room> {

@@ -17,6 +17,7 @@ type Opening = Box<dyn Fn() -> tacita_oram::Result<Store> + Send + Sync>;
 /// An oblivious store.
 pub struct Oblivious {
     open: Opening,
+    at_once: usize,
     /// `None` while it is being opened again.
     store: Mutex<Option<Arc<Store>>>,
 }
@@ -36,7 +37,8 @@ impl Oblivious {
                 format!("blocks of {len} bytes, but {BLOCK_LEN} are needed: make another store");
             return Err(Error::new(crate::Kind::Parameters, text));
         }
-        Ok(Self { open: Box::new(open), store: Mutex::new(Some(Arc::new(store))) })
+        let at_once = store.at_once();
+        Ok(Self { open: Box::new(open), at_once, store: Mutex::new(Some(Arc::new(store))) })
     }
 
     fn store(&self) -> Result<Arc<Store>> {
@@ -68,6 +70,10 @@ impl Blocks for Oblivious {
         }
         let store = self.store()?;
         store.all(operations).map_err(|error| self.failed(store, error))
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
     }
 
     fn room(&self) -> Result<Room> {
