@@ -1,5 +1,6 @@
 //! A mount: what it holds in memory, and how operations are done on it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -101,10 +102,40 @@ pub(crate) struct State {
     pub(crate) usage: Usage,
     /// Inodes without names that nobody has open.
     pub(crate) graves: Vec<Grave>,
+    /// Fetches that have failed.
+    unfetched: Unfetched,
     /// Others may have left some.
     pub(crate) look_for_graves: bool,
     /// Journals of mounts that are gone.
     pub(crate) journals: Vec<Left>,
+}
+
+/// Blocks that did not come, for those who waited until somebody else had fetched them.
+#[derive(Debug, Default)]
+struct Unfetched {
+    /// Fetches that have failed.
+    count: u64,
+    /// By which of them a block was asked for last, and why it failed.
+    last: HashMap<Id, (u64, Error)>,
+}
+
+/// Who waits hears of it at once, and needs none that is older.
+const UNFETCHED_MAX: usize = 4096;
+
+impl Unfetched {
+    fn add(&mut self, ids: &[Id], error: &Error) {
+        if self.last.len() > UNFETCHED_MAX {
+            self.last.clear();
+        }
+        self.count += 1;
+        self.last.extend(ids.iter().map(|id| (*id, (self.count, error.clone()))));
+    }
+
+    /// Why one of these did not come, since `begun` had failed.
+    fn since(&self, begun: u64, ids: &[Id]) -> Option<Error> {
+        let failed = |id| self.last.get(id).filter(|(number, _)| *number > begun);
+        ids.iter().find_map(failed).map(|(_, error)| error.clone())
+    }
 }
 
 /// What all threads of a mount share.
@@ -206,6 +237,7 @@ impl PrivateFs {
             failed: None,
             usage: Usage::new(room),
             graves: Vec::new(),
+            unfetched: Unfetched::default(),
             look_for_graves: false,
             journals,
         };
@@ -344,34 +376,55 @@ impl Core {
                 Err(Stop::Fail(error)) => break Err(error),
                 Err(Stop::Missing(missing)) => missing,
             };
-            // What somebody else is fetching is not asked for again.
-            let missing: Vec<Id> =
-                missing.into_iter().filter(|id| !state.cache.is_fetched(id)).collect();
-            if missing.is_empty() {
-                drop(self.turned.wait_timeout(guard, WAIT_MAX));
-                continue;
-            }
-            state.cache.begin_fetch(&missing);
-            state.cache.hold(&missing);
-            held.ids.extend(&missing);
-            drop(guard);
-            asked += missing.len();
-            let found = self.read(&missing);
-            let mut state = self.lock();
-            self.turned.notify_all();
-            match found {
-                Ok(found) => state.cache.end_fetch(&missing, Some(found)),
-                Err(error) => {
-                    state.cache.end_fetch(&missing, None);
-                    return Err(error.into());
-                }
-            }
+            asked += self.fetch(guard, missing, &mut held)?;
         };
         drop(held);
         if self.options.pad {
             self.pad(pad, asked)?;
         }
         result
+    }
+
+    /// Fetches what is missing, or waits for who does; returns how many blocks were asked for.
+    fn fetch(
+        &self,
+        mut guard: MutexGuard<'_, State>,
+        missing: Vec<Id>,
+        held: &mut Held<'_>,
+    ) -> Result<usize> {
+        // What somebody else is fetching is not asked for again.
+        let (others, missing): (Vec<Id>, Vec<Id>) =
+            missing.into_iter().partition(|id| guard.cache.is_fetched(id));
+        if missing.is_empty() {
+            return self.fetched_by_others(guard, &others).map(|()| 0);
+        }
+        guard.cache.begin_fetch(&missing);
+        guard.cache.hold(&missing);
+        held.ids.extend(&missing);
+        drop(guard);
+        let found = self.read(&missing);
+        let mut state = self.lock();
+        self.turned.notify_all();
+        match found {
+            Ok(found) => state.cache.end_fetch(&missing, Some(found)),
+            Err(error) => {
+                state.cache.end_fetch(&missing, None);
+                state.unfetched.add(&missing, &error);
+                return Err(error);
+            }
+        }
+        Ok(missing.len())
+    }
+
+    /// Waits a little for blocks that others are fetching.
+    ///
+    /// # Errors
+    /// Why one of them did not come: who waited for it does not begin to wait anew, one behind the other.
+    fn fetched_by_others(&self, guard: MutexGuard<'_, State>, ids: &[Id]) -> Result<()> {
+        let begun = guard.unfetched.count;
+        let waited = self.turned.wait_timeout(guard, WAIT_MAX);
+        let guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        guard.unfetched.since(begun, ids).map_or(Ok(()), Err)
     }
 
     /// Asks for nothing as often as it takes until nobody can tell how much there was to ask for.

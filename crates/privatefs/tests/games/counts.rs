@@ -1,10 +1,19 @@
 //! How much is asked: the only thing that the server sees.
 
-use tacita_privatefs::{Options, PrivateFs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tacita_clock::Simulated;
+use tacita_oram::log_view::Outcome;
+use tacita_oram::record::Operation;
+use tacita_privatefs::blocks::{Blocks, Room, Way};
+use tacita_privatefs::ids::Id;
+use tacita_privatefs::{Error, Kind, Options, PrivateFs};
 use tacita_testkit::by_name;
 use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp};
 
-use crate::world::World;
+use crate::world::{World, key};
 
 fn new(kind: FileType) -> NewNode {
     NewNode::new(kind, 0o700, Timestamp::default())
@@ -204,4 +213,51 @@ fn padded_operations_of_one_class_are_equal() {
     assert_eq!(are_equal(&padded(), of_one_class()), Ok(()));
     // They are not where nothing is padded, which the threat model says.
     assert!(are_equal(&Options::default(), of_one_class()).is_err());
+}
+
+/// A way to a store that does not answer for a second, if it is away.
+#[derive(Debug)]
+struct Silent {
+    way: Arc<Way>,
+    is_away: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Blocks for Silent {
+    fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>, Error> {
+        if self.is_away.load(Ordering::SeqCst) {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_secs(1));
+            return Err(Error::new(Kind::TimedOut, "no answer"));
+        }
+        self.way.all(operations)
+    }
+
+    fn room(&self) -> Result<Room, Error> {
+        self.way.room()
+    }
+}
+
+/// What many programs need is asked for once, and when it does not come, all of them hear it: not one
+/// after the other, each of whom waits anew.
+#[test]
+fn who_waits_for_what_does_not_come_hears_it_with_who_asked() {
+    let world = World::new();
+    let (is_away, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let silent = Arc::new(Silent { way: world.store.way(1), is_away, asked });
+    let clock = Arc::<Simulated>::clone(&world.clock);
+    let blocks = Arc::<Silent>::clone(&silent);
+    let fs = PrivateFs::open(blocks, &key(), clock, &Options::default()).unwrap();
+    silent.is_away.store(true, Ordering::SeqCst);
+    let look = || fs.lookup(fs.root(), "name".as_ref()).map(drop).unwrap_err().kind();
+    let heard: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(look)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(heard, [tacita_vfs::Kind::TimedOut; 8]);
+    // More than one where a thread has begun late.
+    let asked = silent.asked.load(Ordering::SeqCst);
+    assert!((1..4).contains(&asked), "{asked}");
+    silent.is_away.store(false, Ordering::SeqCst);
+    assert_eq!(look(), tacita_vfs::Kind::NotFound);
 }
