@@ -88,13 +88,13 @@ impl FileAnchor {
     pub fn open(path: &Path) -> Result<Self> {
         let failed =
             |e: std::io::Error| Error::of_storage(format_args!("anchor {}", path.display()), e);
-        // Whole from the beginning: what is torn later leaves the other place.
-        let none = Mark { store_id: [0; 16], sequence: 0, head: [0; 32] };
-        match durable::create(path, &encode(0, &none)) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
-            _ => {}
-        }
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let there = || OpenOptions::new().read(true).write(true).open(path);
+        let file = match there() {
+            // What is there needs no room for another one beside it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => made(path).and_then(|()| there()),
+            there => there,
+        };
+        let file = file.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -117,6 +117,16 @@ impl FileAnchor {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::of_storage(format_args!("anchor {}", path.display()), e)),
         }
+    }
+}
+
+/// Makes the file of an anchor that has seen nothing, unless somebody else has made it meanwhile.
+fn made(path: &Path) -> io::Result<()> {
+    // Whole from the beginning: what is torn later leaves the other place.
+    let none = Mark { store_id: [0; 16], sequence: 0, head: [0; 32] };
+    match durable::create(path, &encode(0, &none)) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
     }
 }
 
@@ -224,6 +234,17 @@ mod tests {
         assert_eq!(FileAnchor::look(&path).unwrap(), None);
         anchor.store(&mark(7)).await.unwrap();
         assert_eq!(FileAnchor::look(&path).unwrap(), Some(mark(7)));
+    }
+
+    /// Where nothing more can be made, as on a full disk, an anchor that is there is of use.
+    #[test]
+    fn one_that_is_there_is_opened_without_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("anchor");
+        drop(FileAnchor::open(&path).unwrap());
+        let beside = format!("anchor.{}.new", std::process::id());
+        std::fs::create_dir(folder.path().join(beside)).unwrap();
+        FileAnchor::open(&path).unwrap();
     }
 
     #[test]
