@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tacita_daemon::control::path_to_json;
+use tacita_oram::build::must_build;
 use tacita_oram::geometry::Geometry;
 use tacita_oram::key_file::{self, KeyFile};
 use tacita_oram::server::Place;
@@ -120,7 +121,9 @@ pub(crate) fn key_of(client: &OramClient) -> Outcome<Key> {
 
 fn geometry_of(shapes: &Shapes) -> Outcome<Geometry> {
     let block_len = u32::try_from(shapes.block_size).unwrap_or(u32::MAX);
-    Geometry::new(block_len, shapes.period, shapes.growth, shapes.blocks).map_err(|e| failure(&e))
+    let geometry = Geometry::new(block_len, shapes.period, shapes.growth, shapes.blocks);
+    let geometry = geometry.and_then(|geometry| must_build(&geometry).map(|()| geometry));
+    geometry.map_err(|e| failure(&e))
 }
 
 fn open(way: &Way, client: &OramClient, options: &Options) -> Outcome<Store> {

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::item::Item;
 use crate::keys::GenerationKeys;
@@ -145,15 +145,21 @@ fn slots(geometry: &Geometry, generation: Generation) -> u64 {
 /// Bytes of an object between the passes at most: what a server takes.
 pub const CELLS_LEN_MAX: u64 = 256 << 20;
 
-/// Whether all generations of a store of these shapes can be built: the cells of the largest fit into
-/// objects.
-pub fn can_build(geometry: &Geometry) -> bool {
+/// All generations of a store of these shapes can be built: the cells of the largest fit into objects.
+///
+/// # Errors
+/// [`Kind::Parameters`] if they do not.
+pub fn must_build(geometry: &Geometry) -> Result<()> {
     let level = geometry.levels();
-    [u64::MAX >> 32, geometry.growth()].into_iter().all(|number| {
+    let can_build = [u64::MAX >> 32, geometry.growth()].into_iter().all(|number| {
         let build = geometry.build(Generation { level, number });
         two_pass::Cells::of(geometry, &build)
             .is_none_or(|cells| cells.object_items() * geometry.item_len() as u64 <= CELLS_LEN_MAX)
-    })
+    });
+    if can_build {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Parameters, "so many blocks of this length cannot be built"))
 }
 
 impl Job {

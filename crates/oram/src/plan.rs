@@ -61,6 +61,7 @@ pub fn plan(geometry: &Geometry) -> Plan {
         server_bytes: 0,
         client_bytes: 0,
     };
+    // More than 64 bits, where many blocks of 64 KiB go through small periods.
     let mut moved = 0;
     let step = (end - begin).div_ceil(4096).max(1);
     for now in (begin..end).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
@@ -72,11 +73,13 @@ pub fn plan(geometry: &Geometry) -> Plan {
         plan.server_bytes = plan.server_bytes.max(kept + 2 * made);
         plan.client_bytes = plan.client_bytes.max(memory(geometry, &builds));
         for build in &builds {
-            let share = period * item_len * crate::build::work(geometry, build);
-            moved += share / (build.until - build.from) * step;
+            let work = u128::from(crate::build::work(geometry, build));
+            let share = u128::from(period * item_len) * work;
+            moved += share / u128::from(build.until - build.from) * u128::from(step);
         }
     }
-    plan.build_bytes = moved / ((end - begin) * period).max(1);
+    let queries = u128::from((end - begin) * period).max(1);
+    plan.build_bytes = u64::try_from(moved / queries).unwrap_or(u64::MAX);
     // The record; a step for each generation and one more; the result is not waited for.
     plan.round_trips = plan.generations + 2;
     let steps = plan.generations as u64 + 1;
@@ -100,5 +103,15 @@ mod tests {
         assert!((60..=130).contains(&(quick.build_bytes / 4160)), "{quick:?}");
         let faithful = plan(&Geometry::new(4096, 256, 2, 1 << 20).unwrap());
         assert!((19..=24).contains(&faithful.generations), "{faithful:?}");
+    }
+
+    /// More bytes are moved than 64 bits count.
+    #[test]
+    fn the_largest_shapes_have_a_plan() {
+        for growth in [2, 4] {
+            let of = |block_len| plan(&Geometry::new(block_len, 16, growth, 1 << 31).unwrap());
+            let (large, small) = (of(1 << 16), of(512));
+            assert!(large.build_bytes / small.build_bytes > 100, "{large:?} {small:?}");
+        }
     }
 }

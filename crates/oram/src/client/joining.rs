@@ -20,7 +20,7 @@ use super::{
 use crate::agreement::Agreement;
 use crate::anchor::Mark;
 use crate::blob::BlobStore;
-use crate::build::{Objects, Pace, ROOMS, Room, can_build, items};
+use crate::build::{Objects, Pace, ROOMS, Room, items, must_build};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{Generation, Geometry};
 use crate::keys::Keys;
@@ -41,9 +41,7 @@ pub async fn init(
     geometry: Geometry,
     store_id: [u8; 16],
 ) -> Result<()> {
-    if !can_build(&geometry) {
-        return Err(Error::new(Kind::Parameters, "so many blocks of this length cannot be built"));
-    }
+    must_build(&geometry)?;
     let exists = || Error::new(Kind::Busy, "there is a store already");
     let stream = connect.connect().await?;
     let (connection, welcome) =
