@@ -40,6 +40,7 @@ mod rate;
 pub use checking::Checked;
 pub use joining::init;
 pub use meter::Progress;
+pub use rate::RATE_MAX;
 
 use agreeing::Agreeing;
 use confirming::Confirming;

@@ -44,7 +44,7 @@ mod trust;
 mod waiters;
 pub mod wire;
 
-pub use client::{Access, Checked, Patience, Progress, Status};
+pub use client::{Access, Checked, Patience, Progress, RATE_MAX, Status};
 pub use device::Device;
 pub use error::{Error, Kind, Result};
 pub use store::{AnchorAt, Hosted, OpenPlace, Options, Store, Way};

@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::anchor::{FileAnchor, MemoryAnchor};
 use crate::blob::Beginning;
 use crate::client::{
-    self, Access, Anchorage, Checked, Client, Connect, Patience, Status, Surroundings,
+    self, Access, Anchorage, Checked, Client, Connect, Patience, RATE_MAX, Status, Surroundings,
 };
 use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
@@ -220,7 +220,7 @@ impl Store {
             random: Arc::new(tacita_secret::random::<16>),
             patience: options.patience,
             access: options.access,
-            between: options.rate.map(|rate| Duration::from_secs(1) / rate.max(1)),
+            between: options.rate.map(|rate| Duration::from_secs(1) / rate.clamp(1, RATE_MAX)),
         };
         let client = in_time(&runtime, options, Client::open(key, surroundings))?;
         Ok(Self::of(Asking::Client(Arc::new(client)), runtime, options))

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, value_parser};
 use tacita_block::size;
 use tacita_oram::link::Address;
 use tacita_oram::server::Place;
-use tacita_oram::{Access, Options, Way};
+use tacita_oram::{Access, Options, RATE_MAX, Way};
 
 use crate::passwords;
 
@@ -129,7 +129,7 @@ pub(crate) enum Oram {
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u16).range(1..=256))]
         clients: u16,
         /// One-way latency that is added, in milliseconds
-        #[arg(long, value_name = "MS", default_value_t = 0)]
+        #[arg(long, value_name = "MS", default_value_t = 0, value_parser = value_parser!(u64).range(..=1000))]
         latency: u64,
         /// Queries in all
         #[arg(long, value_name = "N", default_value_t = 2000, value_parser = value_parser!(u64).range(1..))]
@@ -228,7 +228,7 @@ pub(crate) struct Writing {
     #[arg(long)]
     take_over: bool,
     /// Ask so many times a second, no more and no less: dummies where there is nothing to ask
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=RATE_MAX.into()))]
     rate: Option<u32>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
-use tacita_oram::Way;
+use tacita_oram::{RATE_MAX, Way};
 
 use super::{OramClient, span};
 
@@ -73,7 +73,7 @@ pub(crate) struct Mount {
     #[arg(long)]
     pub(crate) pad: bool,
     /// Ask so many times a second, no more and no less: dummies where there is nothing to ask
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=RATE_MAX.into()))]
     pub(crate) rate: Option<u32>,
     /// Blocks that are read at once, whether the file goes on so far or not: a power of two
     #[arg(long, value_name = "BLOCKS", default_value_t = 8, value_parser = value_parser!(u16).range(1..=256))]

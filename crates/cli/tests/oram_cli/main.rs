@@ -115,6 +115,27 @@ fn a_server_serves_and_tells_of_itself() {
     }
 }
 
+/// What cannot be is refused, and panics nowhere.
+#[test]
+fn absurd_numbers_are_refused() {
+    let large =
+        ["--blocks", "2147483648", "--block-size", "64K", "--growth", "2", "--period", "16"];
+    let at = ["unix:/nonexistent", "--key", "/nonexistent", "--nbd", "/nonexistent/socket"];
+    let bench = ["unix:/nonexistent", "--key", "/nonexistent", "--latency", "18446744073709551615"];
+    let rate = [&["oram", "export"], &at[..], &["--rate", "2000000000"]].concat();
+    let plan = [&["oram", "plan"], &large[..]].concat();
+    for (line, named) in [
+        (plan, "cannot be built"),
+        (rate, "1..=100000"),
+        ([&["oram", "bench"], &bench[..]].concat(), "0..=1000"),
+    ] {
+        let output = tacita(&line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(named), "{said}");
+    }
+}
+
 /// A scheme that there is not is refused, and the one that there is is named.
 #[test]
 fn a_scheme_that_is_not_there_is_refused() {

@@ -1,6 +1,7 @@
 //! Clients are told what was written, however many queries are under way.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tacita_oram::client::{Client, Patience};
 use tacita_oram::geometry::Geometry;
@@ -90,6 +91,19 @@ async fn a_slow_server_is_waited_for_as_long_as_it_goes_on() {
         assert_eq!(outcome.unwrap_err().kind(), Kind::Unreachable);
     }
     assert_eq!(begun.elapsed().as_secs(), patience.as_secs());
+}
+
+/// With a rate that it cannot keep, queries are answered at the rate that it can, and dummies do not pile up
+/// before them.
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_the_server_does_not_keep_starves_nobody() {
+    let geometry = Geometry::new(512, 64, 4, 2000).unwrap();
+    let world = World::new(geometry, 80).await;
+    let client = world.open_at_rate(Duration::from_micros(500)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = Instant::now();
+    client.query(id(1), Operation::Read).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
 }
 
 async fn increase(client: &tacita_oram::client::Client, geometry: &Geometry) {

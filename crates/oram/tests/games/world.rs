@@ -198,6 +198,16 @@ impl World {
         key: Key,
         access: Access,
     ) -> Result<Client> {
+        Client::open(&key, self.surroundings(anchor, access)).await
+    }
+
+    /// With a query each time.
+    pub(crate) async fn open_at_rate(&self, between: Duration) -> Result<Client> {
+        let surroundings = self.surroundings(Anchorage::Own(self.anchor.clone()), Access::Write);
+        Client::open(&key(), Surroundings { between: Some(between), ..surroundings }).await
+    }
+
+    fn surroundings(&self, anchor: Anchorage, access: Access) -> Surroundings {
         let seed = self.seed.clone();
         let random = move || {
             let mut seed = seed.lock().unwrap();
@@ -205,7 +215,7 @@ impl World {
             let digest = tacita_secret::digest(&seed.to_le_bytes());
             Ok(digest[..16].try_into().unwrap())
         };
-        let surroundings = Surroundings {
+        Surroundings {
             connect: self.way.clone(),
             anchor,
             random: Arc::new(random),
@@ -213,8 +223,7 @@ impl World {
             patience: Patience { again: Duration::from_micros(100_007), ..Patience::default() },
             access,
             between: None,
-        };
-        Client::open(&key, surroundings).await
+        }
     }
 }
 
