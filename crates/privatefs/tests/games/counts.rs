@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tacita_clock::Simulated;
+use tacita_clock::{Clock, Simulated, System};
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::Operation;
 use tacita_privatefs::blocks::{Blocks, Room, Way};
@@ -227,7 +227,7 @@ impl Blocks for Silent {
     fn all(&self, operations: Vec<(Id, Operation)>) -> Result<Vec<Outcome>, Error> {
         if self.is_away.load(Ordering::SeqCst) {
             self.asked.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_secs(1));
+            System.wait(Duration::from_secs(1));
             return Err(Error::new(Kind::TimedOut, "no answer"));
         }
         self.way.all(operations)
