@@ -617,6 +617,45 @@ fn a_daemon_that_was_stopped_is_told() {
     assert_eq!(fs::read_to_string(out.join("file")).unwrap(), "kept");
 }
 
+/// What a daemon serves may lie where nobody answers: who looks for another one does not wait for that.
+#[test]
+fn who_looks_for_a_daemon_does_not_look_at_what_others_serve() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let test = "who_looks_for_a_daemon_does_not_look_at_what_others_serve";
+    let Some(bench) = Bench::new(test) else { return };
+    bench.mounted_hifs();
+    let (within, inner) = (MountGuard::new().unwrap(), bench.guard.join("inner"));
+    expect(0, &["hifs", "format", text(&inner), "--size", "4M"]);
+    expect(0, &["hifs", "mount", text(&inner), text(within.path())]);
+    let number = status(bench.guard.path())["pid"].as_i64().unwrap();
+    let pid = Pid::from_raw(i32::try_from(number).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let said = expect(2, &["status", text(bench.files.path())]);
+    assert!(said.contains("not served"), "{said}");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(status(&inner), status(within.path()));
+    expect(0, &["umount", text(within.path())]);
+    expect(0, &["umount", text(bench.guard.path())]);
+}
+
+/// Without /proc nothing goes into the background, and why is told.
+#[test]
+fn a_daemon_needs_to_see_processes_and_says_so() {
+    let test = "a_daemon_needs_to_see_processes_and_says_so";
+    let Some(bench) = Bench::for_root(test) else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let script = r#"mount -t tmpfs none /proc && exec "$0" "$@""#;
+    let said = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_tacita"), "hifs", "mount"])
+        .args([text(&image), text(bench.guard.path())])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(7), "{told}");
+    assert!(told.contains("/proc is not mounted") && told.contains("mount -t proc"), "{told}");
+}
+
 /// Who is told that a mount is ready has one: what its threads need and cannot have is told at once.
 #[test]
 fn a_mount_that_lacks_memory_or_descriptors_is_refused() {

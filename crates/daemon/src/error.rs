@@ -18,6 +18,8 @@ pub enum Kind {
     NoAnswer,
     /// What tells of a daemon can be kept nowhere: this user has no private folder that can be written.
     NoPlace,
+    /// Processes cannot be seen: there is no /proc.
+    NoProcesses,
     /// The system failed.
     Io,
 }

@@ -215,7 +215,7 @@ impl From<&crate::Error> for Failure {
     fn from(error: &crate::Error) -> Self {
         let code = match error.kind() {
             crate::Kind::Busy | crate::Kind::NoAnswer => exit::BUSY,
-            crate::Kind::NoPlace => exit::NOT_HERE,
+            crate::Kind::NoPlace | crate::Kind::NoProcesses => exit::NOT_HERE,
             crate::Kind::NotServed | crate::Kind::Io => exit::DEVICE,
         };
         let remedy = match error.kind() {
@@ -225,6 +225,7 @@ impl From<&crate::Error> for Failure {
                 "do it again when it answers: one that has been stopped goes on by `kill -CONT`"
             }
             crate::Kind::NoPlace => PRIVATE_FOLDERS,
+            crate::Kind::NoProcesses => "`mount -t proc proc /proc` shows processes there",
             crate::Kind::Io => "see to the cause, and do it again",
         };
         let remedy =

@@ -109,9 +109,15 @@ pub fn serve<S>(
 /// thread is started. The parent comes back when the child has reported.
 ///
 /// # Errors
-/// [`Kind::Busy`] if there are other threads; [`Kind::Io`].
+/// [`Kind::Busy`] if there are other threads; [`Kind::NoProcesses`]; [`Kind::Io`].
 pub fn daemonise() -> Result<Daemonised> {
-    let threads = fs::read_dir("/proc/self/task").map_err(cannot)?.count();
+    let threads = fs::read_dir("/proc/self/task").map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            Error::new(Kind::NoProcesses, "cannot go into the background: /proc is not mounted")
+        }
+        _ => cannot(e),
+    })?;
+    let threads = threads.count();
     if threads != 1 {
         return Err(Error::new(
             Kind::Busy,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,6 +109,7 @@ impl Control {
         let control = Self { path };
         fs::set_permissions(&control.path, Permissions::from_mode(0o600)).map_err(cannot)?;
         let daemon = Arc::new(Daemon {
+            source: identity.source.as_deref().and_then(number_of),
             identity,
             service,
             since: System.unix_seconds(),
@@ -134,6 +135,11 @@ impl Drop for Control {
     }
 }
 
+/// What a file is known by, whatever its name: its device, and its inode there.
+fn number_of(path: &Path) -> Option<[u64; 2]> {
+    fs::metadata(path).ok().map(|found| [found.dev(), found.ino()])
+}
+
 /// The file name of the socket of what is served at a path.
 pub(super) fn socket_name(at: &Path) -> String {
     format!("{}.control", file_name(at))
@@ -145,6 +151,8 @@ pub(super) fn record_of(socket: &Path) -> PathBuf {
 }
 
 struct Daemon {
+    /// The number of what is served.
+    source: Option<[u64; 2]>,
     identity: Identity,
     service: Arc<dyn Service>,
     since: u64,
@@ -202,6 +210,7 @@ impl Daemon {
             "at": path_to_json(&self.identity.at),
             "device": self.device(),
             "source": self.identity.source.as_deref().map(path_to_json),
+            "source_number": self.source,
             "pid": std::process::id(),
             "since": self.since,
             "facts": self.service.status(),

@@ -233,6 +233,10 @@ impl Blocks for Silent {
         self.way.all(operations)
     }
 
+    fn at_once(&self) -> usize {
+        self.way.at_once()
+    }
+
     fn room(&self) -> Result<Room, Error> {
         self.way.room()
     }
