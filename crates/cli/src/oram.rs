@@ -183,6 +183,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
             .with_remedy("name another file, or begin again: it may have come since"),
         Kind::Storage => exit::refused(exit::DEVICE, text, error)
             .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
+        Kind::Protocol => Failure::new(exit::DEVICE, text).with_remedy(
+            "is it a server of stores that answers at this address, of the same version? open it again; its log, or \
+             `tacita status` of it, may say more",
+        ),
         _ => Failure::new(exit::DEVICE, text)
             .with_remedy("open it again; the server's log, or `tacita status` of it, may say more"),
     }

@@ -110,8 +110,8 @@ fn open(at: &At, clients: u16, rate: Option<u32>, latency: u64) -> Outcome<(Arc<
 
 /// A failure with a file system.
 fn failure(error: &Error) -> Failure {
-    if let Some(kind) = error.store() {
-        return oram::failure(&tacita_oram::Error::new(kind, error.to_string()));
+    if let Some(store) = error.store() {
+        return oram::failure(store);
     }
     let text = error.to_string();
     match error.kind() {

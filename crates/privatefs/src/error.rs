@@ -37,7 +37,7 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
-    store: Option<tacita_oram::Kind>,
+    store: Option<tacita_oram::Error>,
 }
 
 impl Error {
@@ -52,8 +52,8 @@ impl Error {
     }
 
     /// What the store says, if it is the store that failed.
-    pub const fn store(&self) -> Option<tacita_oram::Kind> {
-        self.store
+    pub const fn store(&self) -> Option<&tacita_oram::Error> {
+        self.store.as_ref()
     }
 
     pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> Self {
@@ -68,13 +68,12 @@ impl Error {
 
 impl From<tacita_oram::Error> for Error {
     fn from(error: tacita_oram::Error) -> Self {
-        let store = error.kind();
-        let kind = match store {
+        let kind = match error.kind() {
             tacita_oram::Kind::NoSpace => Kind::NoSpace,
             tacita_oram::Kind::Unreachable => Kind::TimedOut,
             _ => Kind::Store,
         };
-        Self { kind, context: error.into_context(), store: Some(store) }
+        Self { kind, context: error.clone().into_context(), store: Some(error) }
     }
 }
 

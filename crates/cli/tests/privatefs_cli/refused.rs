@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
@@ -91,6 +93,42 @@ fn a_newer_format_is_refused_by_its_number() {
     fs::write(dir.join("file"), b"as before").unwrap();
     bench.umount(&dir);
     bench.check("SERVER");
+}
+
+/// No room for an anchor is no failure of the store, and what answers at an address may be no store.
+#[test]
+fn a_full_disk_and_a_strange_server_are_told() {
+    let test = "a_full_disk_and_a_strange_server_are_told";
+    let Some(mut bench) = Bench::at(test, None, &[]) else { return };
+    bench.make(1024, 64);
+    let strange = bench.path("strange");
+    let listener = UnixListener::bind(&strange).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(&b"HTTP/1.1 400 Bad Request\r\n".repeat(9));
+        }
+    });
+    for line in ways(&bench) {
+        let line = line.replace("SERVER", &format!("unix:{strange}"));
+        let said = said(&bench, &line, 4);
+        assert!(said.contains("a server of stores that answers at this address"), "{line}: {said}");
+    }
+    let full = tempfile::tempdir().unwrap();
+    let at = full.path().to_str().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "none", at]).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: {test}: no tmpfs can be mounted here");
+        return;
+    }
+    let filled = fs::write(full.path().join("filler"), vec![7; 2 << 20]);
+    let refused = ways(&bench).map(|line| {
+        let output = bench.tacita(&format!("{line} --anchor {at}/anchor"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said.contains("No space left") && said.contains("make room there"))
+    });
+    run("umount", &[at]);
+    assert!(filled.is_err(), "it is not full");
+    assert_eq!(refused, [(Some(6), true); 3]);
 }
 
 /// ENAMETOOLONG and EFBIG.
