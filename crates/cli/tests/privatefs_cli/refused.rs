@@ -99,7 +99,7 @@ fn a_newer_format_is_refused_by_its_number() {
 #[test]
 fn a_full_disk_and_a_strange_server_are_told() {
     let test = "a_full_disk_and_a_strange_server_are_told";
-    let Some(mut bench) = Bench::at(test, None, &[]) else { return };
+    let Some(bench) = Bench::at(test, None, &[]) else { return };
     bench.make(1024, 64);
     let strange = bench.path("strange");
     let listener = UnixListener::bind(&strange).unwrap();
