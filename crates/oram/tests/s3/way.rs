@@ -1,11 +1,11 @@
 //! The way to a server of buckets, on which things go wrong as a test has them.
 //!
-//! Requests go through it one after the other: moto looks whether an object is there and puts it in
+//! Requests go through it one after the other, as they have come: moto looks whether an object is there and puts it in
 //! two steps.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +31,44 @@ struct State {
     count: usize,
 }
 
+/// The order in which requests go through: whoever waits for a lock may get it last of all.
+#[derive(Default)]
+struct Turns {
+    numbers: Mutex<Numbers>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Numbers {
+    given: u64,
+    ended: u64,
+}
+
+/// The turn of one request, until it is dropped.
+struct Turn<'t>(&'t Turns);
+
+impl Turns {
+    fn wait(&self) -> Turn<'_> {
+        let mut numbers = self.numbers.lock().unwrap();
+        let own = numbers.given;
+        numbers.given += 1;
+        drop(self.ended.wait_while(numbers, |numbers| numbers.ended < own).unwrap());
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.numbers.lock().unwrap().ended += 1;
+        self.0.ended.notify_all();
+    }
+}
+
 /// The way, as long as the test.
 pub(crate) struct Way {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    turns: Arc<Turns>,
 }
 
 impl Way {
@@ -43,15 +77,16 @@ impl Way {
         let address = listener.local_addr().unwrap();
         let state = State { server, rule: Box::new(|_, _| None), count: 0 };
         let state = Arc::new(Mutex::new(state));
-        let shared = state.clone();
+        let turns = Arc::<Turns>::default();
+        let (shared, own_turns) = (state.clone(), turns.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shared = shared.clone();
+                let (shared, turns) = (shared.clone(), own_turns.clone());
                 // Whoever asks sees from the end of the stream that it went wrong.
-                std::thread::spawn(move || carry(stream, &shared));
+                std::thread::spawn(move || carry(stream, &turns, &shared));
             }
         });
-        Self { address, state }
+        Self { address, state, turns }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -68,14 +103,20 @@ impl Way {
         (state.rule, state.count) = (Box::new(rule), 0);
     }
 
+    /// Requests that have come so far.
+    pub(crate) fn came(&self) -> u64 {
+        self.turns.numbers.lock().unwrap().given
+    }
+
     /// Requests since the rule.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().unwrap().count
     }
 }
 
-fn carry(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
+fn carry(mut stream: TcpStream, turns: &Turns, state: &Mutex<State>) -> io::Result<()> {
     let (head, body) = message(&mut stream)?;
+    let _turn = turns.wait();
     let mut state = state.lock().unwrap();
     let number = state.count;
     state.count += 1;
