@@ -219,8 +219,10 @@ fn a_server_says_that_its_storage_fails() {
     let address = format!("unix:{}", bench.path("server"));
     let mut served = Served::start(&bench.path("store"), &address);
     assert!(served.said().contains("is served at") && served.said().contains("counts"));
-    run("mv", &[&bench.path("store"), &bench.path("elsewhere")]);
-    std::fs::write(bench.path("store"), b"").unwrap();
+    // As of a disk that fails: what is there cannot be read.
+    let manifests = bench.path("store/manifest");
+    run("mv", &[&manifests, &bench.path("elsewhere")]);
+    std::fs::write(&manifests, b"").unwrap();
     for _ in 0..2 {
         bench.ends("check SERVER --key KEY", 4);
     }

@@ -118,3 +118,19 @@ fn blocks_of_another_length_are_refused() {
     bench.serve();
     bench.ends("privatefs format SERVER --key KEY", 2);
 }
+
+/// A mount may cover the very folder that its server keeps the store in.
+#[test]
+fn a_mount_over_its_own_store_is_of_use() {
+    let Some(bench) = Bench::at("a_mount_over_its_own_store_is_of_use", None, &[]) else { return };
+    bench.make(1024, 64);
+    let store = bench.path("store");
+    bench.ends(&format!("privatefs mount SERVER {store} --key KEY"), 0);
+    let file = Path::new(&store).join("file");
+    fs::write(&file, content(100_000, 1)).unwrap();
+    bench.ends(&format!("sync {store}"), 0);
+    assert_eq!(fs::read(&file).unwrap(), content(100_000, 1));
+    bench.ends(&format!("umount {store}"), 0);
+    assert!(!file.exists());
+    bench.check("SERVER");
+}

@@ -4,22 +4,27 @@
 //! folder is made durable. The root is replaced under a lock. So clients that share what they remember may
 //! all have one folder open; a server has its own for itself, for what it remembers of the log is in memory.
 //! What a crash leaves behind is a nameless beginning, which the next opening removes.
+//!
+//! The folder is held open, and whoever has it open goes on with it, whatever its name stands for by then.
+
+mod held;
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use self::held::Held;
 use super::{BlobStore, Put, Swap, within};
 use crate::durable::sync_folder;
 use crate::error::{Error, Kind, Result};
@@ -44,7 +49,7 @@ static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher
 /// A store in a folder.
 #[derive(Debug, Clone)]
 pub struct FolderStore {
-    folder: Arc<PathBuf>,
+    folder: Arc<Held>,
 }
 
 impl FolderStore {
@@ -56,34 +61,33 @@ impl FolderStore {
         let folder = folder.into();
         // Whoever serves it may go to another folder.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
-        let store = Self { folder: Arc::new(folder) };
-        store.open_now().map_err(|e| store.failed("open", "", e))?;
+        let failed = |e| Error::of_storage(format_args!("open {}", folder.display()), e);
+        let held = make_folder(&folder).and_then(|()| Held::open(&folder)).map_err(failed)?;
+        let store = Self { folder: Arc::new(held) };
+        store.remove_leftovers().map_err(failed)?;
         Ok(store)
     }
 
-    fn open_now(&self) -> io::Result<()> {
-        make_folder(&self.folder.join(NEW))?;
+    fn remove_leftovers(&self) -> io::Result<()> {
+        self.folder.make_folder(Path::new(NEW))?;
         let _lock = self.lock(NEW_LOCK, FlockOperation::LockExclusive)?;
-        for entry in fs::read_dir(self.folder.join(NEW))? {
-            let path = entry?.path();
+        for (name, _) in self.folder.list(Path::new(NEW))? {
             // Whoever still writes to it holds its lock.
-            let is_left = match File::open(&path) {
+            let is_left = match self.folder.file(&name) {
                 Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => false,
                 Err(e) => return Err(e),
             };
             if is_left {
-                remove(&path)?;
+                self.folder.remove(&name)?;
             }
         }
-        sync_folder(&self.folder)
+        self.folder.sync_folder(Path::new(""))
     }
 
     /// The lock is held until what is returned is dropped.
     fn lock(&self, name: &str, how: FlockOperation) -> io::Result<File> {
-        let mut options = fs::OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let lock = options.open(self.folder.join(name))?;
+        let lock = self.folder.file_to_write(name)?;
         flock(&lock, how)?;
         Ok(lock)
     }
@@ -95,19 +99,16 @@ impl FolderStore {
     pub fn serve_alone(&self) -> Result<File> {
         self.lock(SERVED_LOCK, FlockOperation::NonBlockingLockExclusive).map_err(|e| {
             if e.kind() == io::ErrorKind::WouldBlock {
-                let what = format!("{}: another server serves it", self.folder.display());
+                let what = format!("{}: another server serves it", self.folder.name.display());
                 return Error::new(Kind::Busy, what);
             }
             self.failed("lock", SERVED_LOCK, e)
         })
     }
 
-    fn path(&self, object: Object) -> PathBuf {
-        self.folder.join(object.to_string())
-    }
-
     fn failed(&self, operation: &str, name: &str, error: io::Error) -> Error {
-        Error::of_storage(format_args!("{operation} {}", self.folder.join(name).display()), error)
+        let path = self.folder.name.join(name);
+        Error::of_storage(format_args!("{operation} {}", path.display()), error)
     }
 
     /// Does what may wait for a disk on a thread that may wait.
@@ -127,47 +128,52 @@ impl FolderStore {
     }
 
     /// A new file with these bytes, durable but for its name, and the lock on it.
-    fn begin(&self, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
+    fn begin(&self, bytes: &[u8]) -> io::Result<(String, File)> {
         let begun = BEGUN.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder.join(NEW).join(format!("{:016x}-{begun}", *PROCESS));
+        let name = format!("{NEW}/{:016x}-{begun}", *PROCESS);
         let lock = self.lock(NEW_LOCK, FlockOperation::LockShared)?;
-        let mut file =
-            fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
+        let mut file = self.folder.new_file(&name)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         drop(lock);
         match file.write_all(bytes).and_then(|()| file.sync_all()) {
-            Ok(()) => Ok((path, file)),
+            Ok(()) => Ok((name, file)),
             Err(e) => {
                 // Half of it would keep the room that is lacking.
-                let _ = remove(&path);
+                let _ = self.folder.remove(&name);
                 Err(e)
             }
         }
     }
 
     fn put_now(&self, object: Object, bytes: &[u8]) -> io::Result<Put> {
-        let path = self.path(object);
-        let parent = path.parent().expect("names have folders");
-        if path.try_exists()? {
+        let name = object.to_string();
+        let parent = folder_of(&name);
+        if self.folder.stat(&name)?.is_some() {
             // Whoever has created it may not have come to this yet.
-            sync_folder(parent)?;
+            self.folder.sync_folder(parent)?;
             return Ok(Put::Exists);
         }
-        make_folder(parent)?;
+        self.folder.make_folder(parent)?;
         let (new, _file) = self.begin(bytes)?;
-        let put = match name_it(&new, &path) {
+        let put = match self.folder.rename_new(&new, &name) {
             Ok(()) => Put::Created,
             Err(Errno::EXIST) => {
-                remove(&new)?;
+                self.folder.remove(&new)?;
                 Put::Exists
             }
             Err(e) => {
-                remove(&new)?;
+                self.folder.remove(&new)?;
                 return Err(e.into());
             }
         };
-        sync_folder(parent)?;
+        self.folder.sync_folder(parent)?;
         Ok(put)
+    }
+
+    fn delete_now(&self, object: Object) -> io::Result<()> {
+        let name = object.to_string();
+        self.folder.remove(&name)?;
+        found(self.folder.sync_folder(folder_of(&name))).map(|_| ())
     }
 
     fn swap_now(&self, expected: Option<&Bytes>, new: &[u8]) -> io::Result<Swap> {
@@ -177,27 +183,24 @@ impl FolderStore {
             return Ok(Swap::Differs(now));
         }
         let (begun, _file) = self.begin(new)?;
-        fs::rename(&begun, self.folder.join(ROOT))?;
-        sync_folder(&self.folder)?;
+        self.folder.rename(&begun, ROOT)?;
+        self.folder.sync_folder(Path::new(""))?;
         Ok(Swap::Swapped)
     }
 
     fn root_now(&self) -> io::Result<Option<Bytes>> {
-        Ok(found(fs::read(self.folder.join(ROOT)))?.map(Bytes::from))
+        Ok(found(self.folder.read(ROOT))?.map(Bytes::from))
     }
 
     fn list_now(&self, folder: &Path, prefix: &str, names: &mut Vec<Object>) -> io::Result<()> {
-        for entry in found(fs::read_dir(folder))?.into_iter().flatten() {
-            let entry = entry?;
-            let path = entry.path();
-            let name = path.strip_prefix(&*self.folder).expect("it lies within");
-            let Some(name) = name.to_str() else { continue };
+        for (path, is_folder) in found(self.folder.list(folder))?.into_iter().flatten() {
+            let Some(name) = path.to_str() else { continue };
             // Folders beside the way to the prefix are not looked into.
             let is_on_the_way = name.starts_with(prefix) || prefix.starts_with(name);
             if !is_on_the_way || name == NEW {
                 continue;
             }
-            if entry.file_type()?.is_dir() {
+            if is_folder {
                 self.list_now(&path, prefix, names)?;
             } else if let Ok(object) = name.parse()
                 && name.starts_with(prefix)
@@ -213,7 +216,7 @@ impl FolderStore {
 impl BlobStore for FolderStore {
     async fn get(&self, object: Object, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>> {
         let fail = |e: io::Error| self.failed("read", &object.to_string(), e);
-        let Some(file) = found(File::open(self.path(object))).map_err(fail)? else {
+        let Some(file) = found(self.folder.file(object.to_string())).map_err(fail)? else {
             return Ok(None);
         };
         let len = file.metadata().map_err(fail)?.len();
@@ -245,9 +248,9 @@ impl BlobStore for FolderStore {
     }
 
     async fn len(&self, object: Object) -> Result<Option<u64>> {
-        let found = found(fs::metadata(self.path(object)));
-        let found = found.map_err(|e| self.failed("look at", &object.to_string(), e))?;
-        Ok(found.map(|metadata| metadata.len()))
+        let name = object.to_string();
+        let stat = self.folder.stat(&name).map_err(|e| self.failed("look at", &name, e))?;
+        Ok(stat.map(|stat| stat.st_size.cast_unsigned()))
     }
 
     async fn put_if_absent(&self, object: Object, bytes: Bytes) -> Result<Put> {
@@ -256,12 +259,7 @@ impl BlobStore for FolderStore {
     }
 
     async fn delete(&self, object: Object) -> Result<()> {
-        let work = move |store: &Self| {
-            let path = store.path(object);
-            let parent = path.parent().expect("names have folders");
-            remove(&path)?;
-            found(sync_folder(parent)).map(|_| ())
-        };
+        let work = move |store: &Self| store.delete_now(object);
         self.blocking("remove", object.to_string(), work).await
     }
 
@@ -269,7 +267,7 @@ impl BlobStore for FolderStore {
         let prefix = prefix.to_owned();
         let work = move |store: &Self| {
             let mut names = Vec::new();
-            store.list_now(&store.folder, &prefix, &mut names)?;
+            store.list_now(Path::new(""), &prefix, &mut names)?;
             Ok(names)
         };
         self.blocking("list", String::new(), work).await
@@ -335,24 +333,28 @@ impl Beginning {
         {
             return true;
         }
-        let store = FolderStore { folder: Arc::new(self.folder.clone()) };
-        // Nobody makes it a store meanwhile. Where there is no room for a lock, nobody can.
-        let _lock = store.lock(LOCK, FlockOperation::LockExclusive);
-        if !matches!(store.root_now(), Ok(None)) {
-            return false;
+        let Ok(held) = found(Held::open(&self.folder)) else { return false };
+        if let Some(held) = held {
+            let store = FolderStore { folder: Arc::new(held) };
+            // Nobody makes it a store meanwhile. Where there is no room for a lock, nobody can.
+            let _lock = store.lock(LOCK, FlockOperation::LockExclusive);
+            if !matches!(store.root_now(), Ok(None)) {
+                return false;
+            }
+            let served = store.serve_alone();
+            if served.as_ref().is_err_and(|e| e.kind() == Kind::Busy) {
+                // It is the folder of whoever serves it.
+                return true;
+            }
+            let manifest = Object::Manifest { period: 0 }.to_string();
+            for file in [LOCK, NEW_LOCK, SERVED_LOCK, &manifest] {
+                let _ = store.folder.remove(file);
+            }
+            for folder in [folder_of(&manifest), Path::new(NEW)] {
+                let _ = store.folder.remove_folder(folder);
+            }
         }
-        let served = store.serve_alone();
-        if served.as_ref().is_err_and(|e| e.kind() == Kind::Busy) {
-            // It is the folder of whoever serves it.
-            return true;
-        }
-        let manifest = store.path(Object::Manifest { period: 0 });
-        let locks = [LOCK, NEW_LOCK, SERVED_LOCK].map(|name| self.folder.join(name));
-        for file in locks.iter().chain([&manifest]) {
-            let _ = remove(file);
-        }
-        let within = [manifest.parent().expect("names have folders"), &self.folder.join(NEW)];
-        for folder in within.into_iter().chain(self.missing.iter().map(PathBuf::as_path)) {
+        for folder in &self.missing {
             let _ = fs::remove_dir(folder);
         }
         true
@@ -366,16 +368,9 @@ fn read_now(file: &File, part: &mut [u8], at: u64) -> bool {
     len == 0 || preadv2(file, &mut buffers, at, ReadWriteFlags::NOWAIT) == Ok(len)
 }
 
-/// Gives a file its name, if nothing has it.
-fn name_it(new: &Path, path: &Path) -> rustix::io::Result<()> {
-    match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
-        // The file system does not know how: links never replace anything.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            rustix::fs::link(new, path)?;
-            rustix::fs::unlink(new)
-        }
-        result => result,
-    }
+/// The folder of an object.
+fn folder_of(name: &str) -> &Path {
+    Path::new(name).parent().expect("names have folders")
 }
 
 /// The folder, and those above it, durably.
@@ -392,11 +387,6 @@ fn make_folder(path: &Path) -> io::Result<()> {
         result => result?,
     }
     parent.map_or(Ok(()), sync_folder)
-}
-
-/// Removes a file that may be gone already.
-fn remove(path: &Path) -> io::Result<()> {
-    found(fs::remove_file(path)).map(|_| ())
 }
 
 /// `None` for what is not there.
@@ -423,8 +413,26 @@ mod tests {
         fs::write(&left, b"half").unwrap();
         let (written, _file) = store.begin(b"under way").unwrap();
         FolderStore::open(folder.path()).unwrap();
-        assert!(!left.exists() && written.exists());
+        assert!(!left.exists() && folder.path().join(written).exists());
         assert_eq!(store.list("").await.unwrap(), [object]);
+    }
+
+    /// Whoever has it open goes on with the folder that it has opened, whatever comes in its place.
+    #[tokio::test]
+    async fn one_that_is_open_is_reached_without_its_name() {
+        let above = tempfile::tempdir().unwrap();
+        let [folder, moved] = ["folder", "moved"].map(|name| above.path().join(name));
+        let store = FolderStore::open(&folder).unwrap();
+        fs::rename(&folder, &moved).unwrap();
+        fs::create_dir(&folder).unwrap();
+        let object = Object::Log { first: 0 };
+        store.put_if_absent(object, Bytes::from_static(b"content")).await.unwrap();
+        store.swap_root(None, Bytes::from_static(b"root")).await.unwrap();
+        assert_eq!(store.list("").await.unwrap(), [object]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        let again = FolderStore::open(&moved).unwrap();
+        assert_eq!(again.list("").await.unwrap(), [object]);
+        assert!(again.root().await.unwrap().is_some());
     }
 
     #[tokio::test]
