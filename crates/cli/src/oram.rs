@@ -181,6 +181,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
         ),
         Kind::Exists => Failure::usage(format!("{text}, and is as it was"))
             .with_remedy("name another file, or begin again: it may have come since"),
+        Kind::Anchor => Failure::new(exit::DEVICE, text).with_remedy(
+            "put back a copy of it that is as new as the store; if there is none, and you take the store as the \
+             server shows it, move it away (docs/backup.md)",
+        ),
         Kind::Storage => exit::refused(exit::DEVICE, text, error)
             .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
         Kind::Protocol => Failure::new(exit::DEVICE, text).with_remedy(

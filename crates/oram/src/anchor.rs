@@ -3,11 +3,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use rustix::fs::OFlags;
 use tacita_secret::digest;
 
 use crate::durable;
@@ -31,7 +32,7 @@ pub trait Anchor: Send + Sync + std::fmt::Debug {
     /// The mark; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`Kind::Storage`].
+    /// [`Kind::Storage`], [`Kind::Anchor`].
     async fn load(&self) -> Result<Option<Mark>>;
 
     /// Keeps `mark`, durably.
@@ -75,6 +76,7 @@ pub struct FileAnchor(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
+    path: PathBuf,
     file: File,
     /// Marks that have been stored.
     turns: Mutex<u64>,
@@ -84,10 +86,9 @@ impl FileAnchor {
     /// The anchor at `path`, which is made if there is none. It is locked: one process has it.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if another process has it; [`Kind::Storage`].
+    /// [`Kind::Busy`] if another process has it; [`Kind::Storage`], [`Kind::Anchor`].
     pub fn open(path: &Path) -> Result<Self> {
-        let failed =
-            |e: std::io::Error| Error::of_storage(format_args!("anchor {}", path.display()), e);
+        let failed = |e| failed(path, e);
         let there = || OpenOptions::new().read(true).write(true).open(path);
         let file = match there() {
             // What is there needs no room for another one beside it.
@@ -103,21 +104,27 @@ impl FileAnchor {
             }
             Err(std::fs::TryLockError::Error(e)) => return Err(failed(e)),
         }
-        let (turn, _) = newest(&file)?;
-        Ok(Self(Arc::new(Places { file, turns: Mutex::new(turn) })))
+        let (turn, _) = newest(path, &file)?;
+        Ok(Self(Arc::new(Places { path: path.to_owned(), file, turns: Mutex::new(turn) })))
     }
 
     /// The mark in the anchor at `path`, which another process may have; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`Kind::Storage`].
+    /// [`Kind::Storage`], [`Kind::Anchor`].
     pub fn look(path: &Path) -> Result<Option<Mark>> {
-        match File::open(path) {
-            Ok(file) => Ok(newest(&file)?.1),
+        // A pipe is no anchor, and nobody is waited for at its other end.
+        let waits_not = OFlags::NONBLOCK.bits().cast_signed();
+        match OpenOptions::new().read(true).custom_flags(waits_not).open(path) {
+            Ok(file) => Ok(newest(path, &file)?.1),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::of_storage(format_args!("anchor {}", path.display()), e)),
+            Err(e) => Err(failed(path, e)),
         }
     }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::of_storage(format_args!("anchor {}", path.display()), error)
 }
 
 /// Makes the file of an anchor that has seen nothing, unless somebody else has made it meanwhile.
@@ -134,7 +141,7 @@ impl Places {
     fn store(&self, mark: &Mark) -> Result<()> {
         let mut turns = self.turns.lock().expect("nobody panics with it");
         let turn = *turns + 1;
-        let failed = |e: std::io::Error| Error::of_storage("writing the anchor", e);
+        let failed = |e| failed(&self.path, e);
         let place = (turn % 2) * PLACE_LEN as u64;
         self.file.write_all_at(&encode(turn, mark), place).map_err(failed)?;
         self.file.sync_data().map_err(failed)?;
@@ -146,7 +153,7 @@ impl Places {
 #[async_trait]
 impl Anchor for FileAnchor {
     async fn load(&self) -> Result<Option<Mark>> {
-        Ok(newest(&self.0.file)?.1)
+        Ok(newest(&self.0.path, &self.0.file)?.1)
     }
 
     async fn store(&self, mark: &Mark) -> Result<()> {
@@ -157,19 +164,20 @@ impl Anchor for FileAnchor {
 }
 
 /// How many marks have been stored, and the last of them.
-fn newest(file: &File) -> Result<(u64, Option<Mark>)> {
+fn newest(path: &Path, file: &File) -> Result<(u64, Option<Mark>)> {
     let mut bytes = [0; 2 * PLACE_LEN];
     let mut len = 0;
     while len < bytes.len() {
         let count = file.read_at(&mut bytes[len..], len as u64);
-        match count.map_err(|e| Error::of_storage("reading the anchor", e))? {
+        match count.map_err(|e| failed(path, e))? {
             0 => break,
             count => len += count,
         }
     }
     let newest = bytes.chunks(PLACE_LEN).filter_map(decode).max_by_key(|(turn, _)| *turn);
     let (turn, mark) = newest.ok_or_else(|| {
-        Error::new(Kind::Storage, "the anchor is damaged: it does not tell what was seen")
+        let path = path.display();
+        Error::new(Kind::Anchor, format!("anchor {path}: it does not tell what was seen"))
     })?;
     Ok((turn, (turn > 0).then_some(mark)))
 }
@@ -215,7 +223,7 @@ mod tests {
                 anchor.store(&mark(sequence)).await.unwrap();
             }
             drop(anchor);
-            let turns = newest(&File::open(&path).unwrap()).unwrap().0;
+            let turns = newest(&path, &File::open(&path).unwrap()).unwrap().0;
             let file = OpenOptions::new().write(true).open(&path).unwrap();
             file.write_all_at(&[0xff; 40], (turns % 2) * PLACE_LEN as u64 + 20).unwrap();
             let anchor = FileAnchor::open(&path).unwrap();
@@ -252,6 +260,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("anchor");
         std::fs::write(&path, [7; 1024]).unwrap();
+        for error in [FileAnchor::open(&path).unwrap_err(), FileAnchor::look(&path).unwrap_err()] {
+            assert_eq!(error.kind(), Kind::Anchor);
+            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_no_anchor_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(FileAnchor::look(&path).unwrap_err().kind(), Kind::Storage);
         assert_eq!(FileAnchor::open(&path).unwrap_err().kind(), Kind::Storage);
     }
 }

@@ -29,6 +29,8 @@ pub enum Kind {
     Exists,
     /// The store's bytes cannot be read or written, for now or for good.
     Storage,
+    /// What a client remembers of the store is damaged.
+    Anchor,
     /// The server cannot be reached, or did not answer in time; or somebody else has its address.
     Unreachable,
     /// Nobody can be served at this address from here.
