@@ -39,7 +39,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::Busy => failure.or_remedy("`tacita umount DIR` first, or name another folder"),
         Kind::NotFound | Kind::NotDirectory => failure.or_remedy("name a folder that is there"),
         Kind::Invalid => failure.or_remedy("`--help` of the command tells its options"),
-        _ => failure.or_remedy(MEDIUM),
+        _ => failure.or_remedy(beneath(error)),
     }
 }
 
@@ -49,7 +49,16 @@ fn told(error: &tacita_vfs::Error) -> Option<&Failure> {
 }
 
 /// What can be done where something fails beneath.
-pub(crate) const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
+pub(crate) fn beneath(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    match tacita_daemon::refusal_of(error).map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::FileTooLarge) => {
+            "the file system there, or a limit (`ulimit -f`), lets no file be so long"
+        }
+        _ => MEDIUM,
+    }
+}
+
+const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
 
 /// What makes mounting possible.
 const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
@@ -178,7 +187,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
         tacita_block::Kind::Unavailable => failure.or_remedy(FILE_OR_DEVICE),
         tacita_block::Kind::NoSpace => failure.or_remedy("make room there"),
-        _ => failure.or_remedy(MEDIUM),
+        _ => failure.or_remedy(beneath(error)),
     }
 }
 
@@ -203,8 +212,7 @@ pub(crate) fn of_nbd(socket: &std::path::Path, error: &tacita_nbd::Error) -> Fai
 /// A failure of making a file for an image.
 pub(crate) fn of_new_file(path: &std::path::Path, error: &tacita_block::Error) -> Failure {
     let failure = of_device(path, error);
-    let source = std::error::Error::source(error).and_then(|e| e.downcast_ref::<std::io::Error>());
-    match source.map(std::io::Error::kind) {
+    match tacita_daemon::refusal_of(error).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::FileTooLarge) => failure.with_remedy(
             "the file system there, or a limit (`ulimit -f`), lets no file be so long: give a smaller \
              size, or another place",
@@ -294,7 +302,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::Unavailable => refused(DEVICE, text, error).or_remedy(FILE_OR_UBI),
-        _ => refused(DEVICE, text, error).or_remedy(MEDIUM),
+        _ => refused(DEVICE, text, error).or_remedy(beneath(error)),
     }
 }
 

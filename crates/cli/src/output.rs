@@ -158,7 +158,7 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
     }
     let remedy = match error.kind() {
         ErrorKind::InvalidInput => "name a file",
-        _ => exit::MEDIUM,
+        _ => exit::beneath(&error),
     };
     let failure = Failure::from(error);
     Failure { cause: format!("{}: {}", shown_name(path), failure.cause), ..failure }

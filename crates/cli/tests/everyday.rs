@@ -167,6 +167,24 @@ fn a_limit_of_the_length_of_files_is_an_error() {
         assert!(said.contains("File too large"), "{said}");
         assert!(!image.exists());
     }
+    // Of what is there already.
+    let volume = folder.path().join("volume");
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    fs::write(&old, "one\n").unwrap();
+    fs::write(&new, "two\n").unwrap();
+    let password = ["--password-file", text(&old)];
+    expect(0, &[&["dnefs", "format", text(&volume), "--size", "8M"][..], &password].concat());
+    let line = format!(
+        "ulimit -f 1; exec {TACITA} dnefs passwd {} --password-file {} --new-password-file {}",
+        text(&volume),
+        text(&old),
+        text(&new)
+    );
+    let done = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(4), "{said}");
+    assert!(said.contains("`ulimit -f`"), "{said}");
+    expect(0, &[&["dnefs", "check", text(&volume)][..], &password].concat());
 }
 
 #[test]

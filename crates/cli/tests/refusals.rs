@@ -231,6 +231,28 @@ fn places_where_nothing_can_be_made() {
     }
 }
 
+/// Names lead nowhere from a folder that was removed while a shell was in it.
+#[test]
+fn a_folder_that_is_gone_is_said_to_be() {
+    let bench = Bench::new();
+    for line in [
+        "hifs format image --size 2M",
+        "dnefs format volume --size 8M",
+        "dnefs check volume",
+        "oram init store --key key --blocks 256",
+        "pddm init device --size 12M --password-file @/pw",
+    ] {
+        let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
+        let mut command = Command::new("sh");
+        let line = line.replace('@', bench.0.path().to_str().unwrap());
+        command.args(["-c", script, env!("CARGO_BIN_EXE_tacita")]).args(line.split(' '));
+        let output = command.current_dir(bench.0.path()).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "tacita {line}: {said}");
+        assert!(said.contains("called in is gone"), "tacita {line}: {said}");
+    }
+}
+
 /// A disk of two megabytes that is full but for a few kilobytes, gone when dropped.
 struct FullDisk(PathBuf);
 

@@ -73,6 +73,11 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         }
         _ => {}
     }
+    let is_of_a_name =
+        matches!(refusal.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+    if is_of_a_name && std::env::current_dir().is_err() {
+        return Some("the folder that this was called in is gone: go to another one (`cd`)");
+    }
     Some(match refusal.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             "check the path"
@@ -102,7 +107,7 @@ fn code_of(refusal: &io::Error) -> Option<u8> {
 }
 
 /// The refusal of the system that an error is or comes from.
-fn refusal_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+pub fn refusal_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(refusal) = error.downcast_ref() {

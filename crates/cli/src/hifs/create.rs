@@ -151,7 +151,10 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
         Some(ErrorKind::DirectoryNotEmpty) => {
             return Failure::usage(text).with_remedy("name a new or empty folder");
         }
-        _ => return exit::refused(exit::DEVICE, text, &*error.source).or_remedy(exit::MEDIUM),
+        _ => {
+            let failure = exit::refused(exit::DEVICE, text, &*error.source);
+            return failure.or_remedy(exit::beneath(&*error.source));
+        }
     }
     Failure::new(exit::NO_SPACE, text).with_remedy("choose a larger --size, or make room")
 }
