@@ -73,14 +73,17 @@ fn run(part: &str, options: &PrivatefsOptions, scratch: &Path) -> Result<Vec<Rec
             if round_trip.is_zero() {
                 contenders.extend(Gocryptfs::made(&at("gocryptfs"))?);
             }
+            let mut all_began = Vec::new();
             for contender in &mut contenders {
                 runner::check_stop()?;
-                let told = work::of_files(&mut **contender, size)?;
+                let (told, began) = work::of_files(&mut **contender, size)?;
                 add(&mut records, part, *clients, contender.name(), &told);
+                all_began.push(began);
             }
             drop(contenders);
             let raw = Raw::new(&at("raw"), options.blocks, round_trip)?;
-            add(&mut records, part, *clients, "store", &raw.measure(*clients, size)?);
+            let told = raw.measure(*clients, size, all_began[0])?;
+            add(&mut records, part, *clients, "store", &told);
         }
     }
     Ok(records)

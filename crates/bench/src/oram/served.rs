@@ -26,8 +26,8 @@ pub(crate) struct Served {
 
 /// What a server has done so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
-    pub(super) queries: f64,
+pub(crate) struct Counts {
+    pub(crate) queries: f64,
     pub(super) fetches: f64,
     pub(super) bytes: f64,
     pub(super) processor: Duration,
@@ -63,7 +63,7 @@ impl Served {
     }
 
     /// What it has counted, and the time that its threads have had.
-    pub(super) fn counts(&self) -> Result<Counts> {
+    pub(crate) fn counts(&self) -> Result<Counts> {
         let mut stream = TcpStream::connect(&self.metrics).context("no metrics")?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;

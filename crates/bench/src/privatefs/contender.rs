@@ -25,7 +25,7 @@ use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 
 use super::Told;
-use super::work::Size;
+use super::work::{Began, Size};
 use crate::harness::runner::{self, tacita};
 use crate::harness::statistics::real;
 use crate::oram::served::{Served, memory_kib};
@@ -39,6 +39,10 @@ pub(super) trait Contender {
     fn dir(&self) -> &Path;
     /// Everything is durable, and nothing is in memory.
     fn again(&mut self) -> Result<()>;
+    /// Queries that its store has had so far, if it has one.
+    fn queries(&self) -> Result<f64> {
+        Ok(0.0)
+    }
 }
 
 fn command(arguments: &[&str]) -> Result<()> {
@@ -54,7 +58,7 @@ pub(super) struct Private {
     dir: PathBuf,
     arguments: Vec<String>,
     is_padded: bool,
-    _served: Served,
+    served: Served,
 }
 
 impl Private {
@@ -80,7 +84,7 @@ impl Private {
         arguments.extend(["--clients", &clients, "--latency", &latency, "--timeout", "600"]);
         arguments.extend((!option.is_empty()).then_some(option));
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-        let private = Self { dir, arguments, is_padded: !option.is_empty(), _served: served };
+        let private = Self { dir, arguments, is_padded: !option.is_empty(), served };
         private.mount()?;
         Ok(private)
     }
@@ -110,6 +114,10 @@ impl Contender for Private {
         // The daemon may still be at its last changes.
         runner::wait_until(LIMIT, || runner::process_with(&self.dir).is_none())?;
         self.mount()
+    }
+
+    fn queries(&self) -> Result<f64> {
+        Ok(self.served.counts()?.queries)
     }
 }
 
@@ -284,9 +292,9 @@ impl Drop for Gocryptfs {
 
 /// The store by itself, in this process.
 pub(super) struct Raw {
-    // Before the server, so that it is closed while that is there.
-    store: Store,
-    _served: Served,
+    folder: PathBuf,
+    round_trip: Duration,
+    served: Served,
 }
 
 impl Raw {
@@ -296,15 +304,29 @@ impl Raw {
         let geometry = Geometry::new(block_len, 256, 4, blocks).context("shapes")?;
         Store::init(&Place::Folder(folder.join("store")), &key(), geometry)?;
         let served = Served::start(folder)?;
-        let delay = (!round_trip.is_zero()).then(|| Delay::of(round_trip / 2));
-        let options = Options { delay, ..Options::default() };
-        let way = Way::Server(served.address());
-        let store = Store::open(way, &key(), &AnchorAt::File(folder.join("anchor")), &options)?;
-        Ok(Self { store, _served: served })
+        Ok(Self { folder: folder.to_owned(), round_trip, served })
     }
 
-    /// As many blocks as the files have, written and read.
-    pub(super) fn measure(&self, clients: u32, size: Size) -> Result<Vec<Told>> {
+    fn open(&self, round_trip: Duration) -> Result<Store> {
+        let delay = (!round_trip.is_zero()).then(|| Delay::of(round_trip / 2));
+        let options = Options { delay, ..Options::default() };
+        let (way, anchor) = (Way::Server(self.served.address()), self.folder.join("anchor"));
+        Ok(Store::open(way, &key(), &AnchorAt::File(anchor), &options)?)
+    }
+
+    /// Has as many queries as the other store has had: how many generations a query has to ask, and with that
+    /// how often it waits for the server, is a matter of how many there were.
+    fn come_to(&self, queries: f64) -> Result<()> {
+        let store = self.open(Duration::ZERO)?;
+        while self.served.counts()?.queries < queries {
+            store.read(Id::default())?;
+        }
+        Ok(())
+    }
+
+    /// As many blocks as the files have, written and read by a store that is opened for each, from where the
+    /// files were.
+    pub(super) fn measure(&self, clients: u32, size: Size, began: Began) -> Result<Vec<Told>> {
         let amount = Amount { queries: size.bytes() / BLOCK_LEN as u64, time: Duration::MAX };
         let id = |number: u64| {
             let mut id = Id::default();
@@ -312,11 +334,16 @@ impl Raw {
             id
         };
         let content = Bytes::from(vec![7; BLOCK_LEN]);
-        let write = |number| self.store.write(id(number), content.clone());
-        let read = |number| self.store.read(id(number)).map(drop);
-        let written = Load::measure(vec![write; clients as usize], amount)?;
-        let read = Load::measure(vec![read; clients as usize], amount)?;
         let speed = |load: &Load| load.per_second() * real(BLOCK_LEN as u64) / 1000.0;
+        self.come_to(began.write)?;
+        let store = self.open(self.round_trip)?;
+        let write = |number| store.write(id(number), content.clone());
+        let written = Load::measure(vec![write; clients as usize], amount)?;
+        drop(store);
+        self.come_to(began.read)?;
+        let store = self.open(self.round_trip)?;
+        let read = |number| store.read(id(number)).map(drop);
+        let read = Load::measure(vec![read; clients as usize], amount)?;
         Ok(vec![("write", "KB/s", speed(&written)), ("read", "KB/s", speed(&read))])
     }
 }

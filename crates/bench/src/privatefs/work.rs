@@ -51,6 +51,13 @@ impl Size {
     }
 }
 
+/// Queries that a contender's store has had when files begin to be written, and to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    pub(super) write: f64,
+    pub(super) read: f64,
+}
+
 /// Has each of the files handled by a thread of its own; how long that takes.
 fn at_once(work: impl Fn(u64) -> Result<()> + Sync) -> Result<Duration> {
     let begin = Instant::now();
@@ -80,16 +87,18 @@ fn places(size: Size, number: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Files written, read and used; small ones; what is known of them.
-pub(super) fn of_files(contender: &mut dyn Contender, size: Size) -> Result<Vec<Told>> {
+pub(super) fn of_files(contender: &mut dyn Contender, size: Size) -> Result<(Vec<Told>, Began)> {
     let dir = contender.dir().to_owned();
     let dir = dir.as_path();
     let per_second = |count: u64, took: Duration| real(count) / took.as_secs_f64();
     let speed = |bytes: u64, took: Duration| per_second(bytes, took) / 1000.0;
+    let write_began = contender.queries()?;
     let written = at_once(|number| {
         fs::write(name(dir, number), content(size.blocks * BLOCK, number)?)?;
         Ok(File::open(name(dir, number))?.sync_all()?)
     })?;
     contender.again()?;
+    let began = Began { write: write_began, read: contender.queries()? };
     let read = at_once(|number| {
         let found = fs::read(name(dir, number))?;
         anyhow::ensure!(found == content(size.blocks * BLOCK, number)?, "file {number} differs");
@@ -128,12 +137,13 @@ pub(super) fn of_files(contender: &mut dyn Contender, size: Size) -> Result<Vec<
         Ok(())
     })?;
     let few = size.few / FILES * FILES;
-    Ok(vec![
+    let told = vec![
         ("write", "KB/s", speed(size.bytes(), written)),
         ("read", "KB/s", speed(size.bytes(), read)),
         ("random-read", "KB/s", speed(few * BLOCK, random_read)),
         ("random-write", "KB/s", speed(few * BLOCK, random_write)),
         ("small-files", "files/s", per_second(few, small)),
         ("metadata", "files/s", per_second(few, looked_at)),
-    ])
+    ];
+    Ok((told, began))
 }
