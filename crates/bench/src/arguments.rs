@@ -293,6 +293,10 @@ pub(crate) struct PrivatefsOptions {
     #[arg(long, value_delimiter = ',', default_value = "1,10,20,40,80",
         value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) clients: Vec<u32>,
+    /// Who is measured beside privatefs and the store; gocryptfs only where nothing is far away
+    #[arg(long, value_delimiter = ',', default_value = "privatefs-pad,plain,gocryptfs",
+        value_parser = ["privatefs-pad", "plain", "gocryptfs", "none"])]
+    pub(crate) peers: Vec<String>,
     /// Interleaved rounds; medians are shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,

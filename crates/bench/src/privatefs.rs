@@ -58,21 +58,7 @@ fn run(part: &str, options: &PrivatefsOptions, scratch: &Path) -> Result<Vec<Rec
             let size = Size::of(*clients, round_trip);
             let folder = tempfile::tempdir_in(folder.path())?;
             let at = |name: &str| folder.path().join(name);
-            let mut contenders: Vec<Box<dyn Contender>> = vec![
-                Box::new(Private::new(&at("private"), options.blocks, *clients, round_trip, "")?),
-                Box::new(Private::new(
-                    &at("padded"),
-                    options.blocks,
-                    *clients,
-                    round_trip,
-                    "--pad",
-                )?),
-                Box::new(Plain::new(&at("plain"), options.blocks, *clients, round_trip)?),
-            ];
-            // The upper end does not depend on the store.
-            if round_trip.is_zero() {
-                contenders.extend(Gocryptfs::made(&at("gocryptfs"))?);
-            }
+            let mut contenders = contenders(options, folder.path(), *clients, round_trip)?;
             let mut all_began = Vec::new();
             for contender in &mut contenders {
                 runner::check_stop()?;
@@ -87,6 +73,32 @@ fn run(part: &str, options: &PrivatefsOptions, scratch: &Path) -> Result<Vec<Rec
         }
     }
     Ok(records)
+}
+
+/// Who is measured through a mount, `PrivateFS` first.
+fn contenders(
+    options: &PrivatefsOptions,
+    folder: &Path,
+    clients: u32,
+    round_trip: Duration,
+) -> Result<Vec<Box<dyn Contender>>> {
+    let is_wanted = |peer: &str| options.peers.iter().any(|wanted| wanted == peer);
+    let at = |name: &str| folder.join(name);
+    let private = |name: &str, option: &str| {
+        Private::new(&at(name), options.blocks, clients, round_trip, option)
+    };
+    let mut contenders: Vec<Box<dyn Contender>> = vec![Box::new(private("private", "")?)];
+    if is_wanted("privatefs-pad") {
+        contenders.push(Box::new(private("padded", "--pad")?));
+    }
+    if is_wanted("plain") {
+        contenders.push(Box::new(Plain::new(&at("plain"), options.blocks, clients, round_trip)?));
+    }
+    // The upper end does not depend on the store.
+    if is_wanted("gocryptfs") && round_trip.is_zero() {
+        contenders.extend(Gocryptfs::made(&at("gocryptfs"))?);
+    }
+    Ok(contenders)
 }
 
 /// Memory of a mount at a store of 2^20 blocks while files are written and read.
