@@ -94,7 +94,7 @@ impl NewFile {
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if somebody has it by now, whom nothing befalls; if the disk is
     /// full or fails. It can be tried again.
-    pub(crate) fn take_free_name(&mut self) -> io::Result<()> {
+    pub fn take_free_name(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         match &self.beside {
             Some(beside) => rename_to_free_name(beside, &self.path)?,

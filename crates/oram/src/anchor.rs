@@ -250,9 +250,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("anchor");
         drop(FileAnchor::open(&path).unwrap());
-        let beside = format!("anchor.{}.new", std::process::id());
-        std::fs::create_dir(folder.path().join(beside)).unwrap();
-        FileAnchor::open(&path).unwrap();
+        // In a folder that is gone nothing can be made.
+        let held = File::open(&path).unwrap();
+        drop(folder);
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+        FileAnchor::open(Path::new(&path)).unwrap();
     }
 
     #[test]

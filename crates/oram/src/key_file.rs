@@ -138,9 +138,15 @@ pub fn create(path: &Path, password: Option<&Password>) -> Result<(Key, NewKey)>
 /// Seals the key in the file at `path` by another password, or by none. Copies of the file are as they were.
 ///
 /// # Errors
-/// As [`KeyFile::read`] and [`KeyFile::open`]; the file is as it was then.
+/// As [`KeyFile::read`] and [`KeyFile::open`]; [`Kind::Exists`] if it has been changed meanwhile. The file is as
+/// it was then.
 pub fn set_password(path: &Path, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
-    let failed = |e: std::io::Error| Error::of_storage(path.display(), e);
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::new(Kind::Exists, format!("{}: it has been changed meanwhile", path.display()))
+        }
+        _ => Error::of_storage(path.display(), e),
+    };
     let key = KeyFile::read(path)?.open(old)?;
     let text = encode(path, &key, new)?;
     durable::replace(path, text.as_bytes()).map_err(failed)
