@@ -39,6 +39,7 @@ pub mod root;
 pub mod schedule;
 pub mod server;
 mod store;
+mod threads;
 pub mod trace;
 mod trust;
 mod waiters;

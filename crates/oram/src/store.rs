@@ -26,6 +26,7 @@ use crate::link::{Address, Delay, Remote, Stream};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
 use crate::server::{Limits, Place, Server};
+use crate::threads;
 
 /// Threads that serve one open store.
 const THREADS: usize = 2;
@@ -520,12 +521,7 @@ fn was(outcome: Outcome) -> Result<Option<Bytes>> {
 }
 
 fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("oram")
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(Kind::Storage, format!("no threads: {e}")))
+    threads::runtime("oram", THREADS)
 }
 
 fn in_time<T>(

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,6 +22,7 @@ use crate::blob::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::link::{Address, Identity, cannot_listen};
+use crate::threads;
 
 /// How long operations of the store that are under way have when the server stops.
 const STOPPING: Duration = Duration::from_secs(10);
@@ -119,8 +122,8 @@ impl Running {
             let what = "metrics are told to this machine alone: listen on 127.0.0.1 or [::1]";
             return Err(Error::new(Kind::Parameters, what));
         }
-        let runtime = Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        let runtime = threads::runtime("oram-server", processors)?;
         let (store, alone) = runtime.block_on(place.open_to_serve())?;
         let handle = runtime.handle().clone();
         let tasks = JoinSet::new();
@@ -359,6 +362,8 @@ async fn tell_once(server: &Server, mut stream: TcpStream) -> std::io::Result<()
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+
+    use tokio::runtime::Builder;
 
     use super::*;
     use crate::link::{Connection, Options};

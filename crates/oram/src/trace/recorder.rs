@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use super::{Decoder, Event, Frame, Side};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::link::{Address, Listener, Stream};
+use crate::threads;
 
 /// Bytes that are handed on at once.
 const CHUNK_LEN: usize = 1 << 16;
@@ -61,8 +62,7 @@ impl Recorder {
                 return Err(Error::new(Kind::Parameters, what));
             }
         }
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|e| Error::new(Kind::Storage, format!("runtime: {e}")))?;
+        let runtime = threads::runtime("oram-trace", 1)?;
         let listening = runtime.block_on(async {
             drop(server.connect().await?);
             let listener = listen.listen(None).await?;
