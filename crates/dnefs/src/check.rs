@@ -8,7 +8,7 @@ use tacita_flash::Volume;
 use tacita_secret::Password;
 
 use crate::error::{Error, Kind, Result, damaged};
-use crate::format::unlock;
+use crate::format::{places_without, unlock};
 use crate::load;
 use crate::store::{ROOT_INO, Store};
 
@@ -36,9 +36,17 @@ pub fn check(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Findings> {
     let unlocked = unlock(&**volume, password)?;
-    let parameters = unlocked.superblock.parameters;
+    let superblock = unlocked.superblock.clone();
+    let parameters = superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
     let mut findings = Findings { was_unmounted: loaded.is_clean, ..Findings::default() };
+    for leb in places_without(&**volume, &superblock)? {
+        findings.wrong.push(format!(
+            "the superblock in block {} is not the newest one: a change of the password was cut short, and \
+             the one before may open it still, or it is damaged; mounting it for writing puts that right",
+            leb.0
+        ));
+    }
     if loaded.lost > 0 {
         findings.wrong.push(lost(loaded.lost));
     }

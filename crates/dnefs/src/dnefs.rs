@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tacita_clock::{Clock, Event};
-use tacita_dnefs_format::Parameters;
+use tacita_dnefs_format::Superblock;
 use tacita_dnefs_format::node::Class;
 use tacita_dnefs_format::receipt::{Receipt, destroyed};
 use tacita_dnefs_format::record::IndexKey;
@@ -15,7 +15,7 @@ use tacita_secret::Password;
 use crate::entries::NameHash;
 use crate::error::{Kind, Result};
 use crate::faults::{Fault, planted};
-use crate::format::unlock;
+use crate::format::{complete_superblock, unlock};
 use crate::inodes::{Inodes, missing, time_of};
 use crate::load::{self, Loaded};
 use crate::policy::Policy;
@@ -91,7 +91,12 @@ impl Dnefs {
         password: Option<&Password>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let (mut loaded, parameters, name_hash) = read(&volume, password)?;
+        let (mut loaded, superblock, name_hash) = read(&volume, password)?;
+        if complete_superblock(&*volume, &superblock)? {
+            // The one that was there may open by another password.
+            volume.flush_erases()?;
+        }
+        let parameters = superblock.parameters;
         load::prepare(&mut loaded.core, &*volume)?;
         let (is_clean, receipt) = (loaded.is_clean, loaded.receipt);
         let store = Store::new(volume, parameters, loaded.core)?;
@@ -114,8 +119,8 @@ impl Dnefs {
         if planted(Fault::ReadersRecover) {
             return Self::open(volume, password, clock);
         }
-        let (loaded, parameters, name_hash) = read(&volume, password)?;
-        let store = Store::new(volume, parameters, loaded.core)?;
+        let (loaded, superblock, name_hash) = read(&volume, password)?;
+        let store = Store::new(volume, superblock.parameters, loaded.core)?;
         store.open_for_reading();
         let dnefs = Self {
             last_receipt: loaded.receipt,
@@ -373,9 +378,9 @@ impl Dnefs {
 fn read(
     volume: &Arc<dyn Volume>,
     password: Option<&Password>,
-) -> Result<(Loaded, Parameters, NameHash)> {
+) -> Result<(Loaded, Superblock, NameHash)> {
     let unlocked = unlock(&**volume, password)?;
-    let parameters = unlocked.superblock.parameters;
+    let superblock = unlocked.superblock.clone();
     let name_hash = NameHash::new(unlocked.master.value(NAME_HASH, &[]));
-    Ok((load::load(volume, unlocked)?, parameters, name_hash))
+    Ok((load::load(volume, unlocked)?, superblock, name_hash))
 }

@@ -11,7 +11,9 @@ use tacita_secret::LockedBytes;
 use crate::dnefs::Dnefs;
 use crate::error::{Error, Kind, Result, damaged};
 use crate::faults::{Fault, planted};
-use crate::format::{FormatOptions, format, read_superblock, write_superblock};
+use crate::format::{
+    FormatOptions, complete_superblock, format, read_superblock, write_superblock,
+};
 use crate::inodes::time_of;
 
 /// Destroys what a volume holds, and makes it one whose keys are never on it.
@@ -52,7 +54,13 @@ impl Dnefs {
             owner,
             now: time_of(&*clock),
         };
-        let volume: Arc<dyn Volume> = Arc::new(Upper::new(volume, &layout));
+        // What of it was to be destroyed may be there, if that was cut short.
+        complete_superblock(&*volume, &superblock)?;
+        let upper = Upper::new(volume, &layout);
+        for leb in (2..upper.count).map(Leb) {
+            upper.flash.unmap(leb)?;
+        }
+        let volume: Arc<dyn Volume> = Arc::new(upper);
         format(&volume, &options, None)?;
         Self::open(volume, None, clock)
     }

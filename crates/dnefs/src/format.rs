@@ -155,12 +155,42 @@ fn root_directory(options: &FormatOptions) -> Write<'static> {
 
 /// Puts a superblock into both of its places, one after the other.
 pub(crate) fn write_superblock(volume: &dyn Volume, superblock: &Superblock) -> Result<()> {
-    let mut page = superblock.encode();
-    page.resize(volume.geometry().page_len_bytes as usize, 0);
+    let page = page_of(volume, superblock);
     for leb in SUPERBLOCK_LEBS {
         volume.change(Leb(leb), &page)?;
     }
     Ok(())
+}
+
+/// Puts a superblock where it is not: a change was cut short, or a copy is damaged. Whether anything was
+/// replaced; it is still to be erased.
+pub(crate) fn complete_superblock(volume: &dyn Volume, superblock: &Superblock) -> Result<bool> {
+    let page = page_of(volume, superblock);
+    let others = places_without(volume, superblock)?;
+    for leb in &others {
+        volume.change(*leb, &page)?;
+    }
+    Ok(!others.is_empty())
+}
+
+/// Which of its two places hold anything else than a superblock.
+pub(crate) fn places_without(volume: &dyn Volume, superblock: &Superblock) -> Result<Vec<Leb>> {
+    let mut others = Vec::new();
+    for leb in SUPERBLOCK_LEBS.map(Leb) {
+        let mut page = vec![0; volume.geometry().page_len_bytes as usize];
+        volume.read(leb, 0, &mut page)?;
+        if Superblock::decode(&page).ok().as_ref() != Some(superblock) {
+            others.push(leb);
+        }
+    }
+    Ok(others)
+}
+
+/// A page that holds a superblock.
+fn page_of(volume: &dyn Volume, superblock: &Superblock) -> Vec<u8> {
+    let mut page = superblock.encode();
+    page.resize(volume.geometry().page_len_bytes as usize, 0);
+    page
 }
 
 /// Why there is no new superblock.

@@ -15,4 +15,5 @@ mod receipts;
 mod room;
 mod second_reader;
 mod sensitive;
+mod superblocks;
 mod volumes;
