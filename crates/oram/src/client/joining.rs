@@ -345,11 +345,17 @@ impl Shared {
         }
     }
 
-    /// Removes what clients that ended in the middle have left.
+    /// Removes what clients that ended in the middle have left, when `period` was the latest. Others may have gone
+    /// on by the time that this one sees what there is: what is newer is theirs.
     pub(super) async fn remove_leftovers(&self, period: u64) -> Result<()> {
         let needed = needed(&self.geometry, period);
+        let is_left = |generation: Generation| {
+            let is_later =
+                |n: &Generation| n.level == generation.level && n.number > generation.number;
+            !needed.contains(&generation) && needed.iter().any(is_later)
+        };
         for object in self.bulk.names("generation/").await? {
-            if object.generation().is_some_and(|generation| !needed.contains(&generation)) {
+            if object.generation().is_some_and(is_left) {
                 self.bulk.delete(object).await?;
             }
         }

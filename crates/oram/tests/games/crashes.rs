@@ -256,6 +256,37 @@ async fn a_second_client_takes_over_and_the_first_is_told() {
     assert_eq!(outcome, Outcome::Was(Some(block(&geometry(), 1))));
 }
 
+/// A client that is stopped where it clears away what others have left, and goes on when they have long gone on:
+/// what is newer than what it knows is theirs.
+#[test]
+fn whoever_clears_away_late_removes_nothing_of_others() {
+    let others = tokio::runtime::Runtime::new().unwrap();
+    let world = others.block_on(World::new(geometry(), 0));
+    let trace = world.watch();
+    // Nothing of it goes on but while somebody waits for it.
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut first = Box::pin(world.open());
+    let looks =
+        || trace.lock().unwrap().frames.iter().any(|frame| frame.names == "generation/ None");
+    own.block_on(async {
+        tokio::select! {
+            biased;
+            () = async { while !looks() { tokio::task::yield_now().await } } => {}
+            _ = &mut first => panic!("it has not looked for what is left"),
+        }
+    });
+    let second = others.block_on(world.open_with(key(), Access::TakeOver)).unwrap();
+    let content = |n: u64| block(&geometry(), n);
+    for n in 0..8 * geometry().period() {
+        others.block_on(second.query(id(n), Operation::Write(content(n)))).unwrap();
+    }
+    let _late = own.block_on(async { tokio::time::timeout(Duration::from_secs(3), first).await });
+    for n in 0..8 * geometry().period() {
+        let found = others.block_on(second.query(id(n), Operation::Read)).unwrap();
+        assert_eq!(found, Outcome::Was(Some(content(n))));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_makes_queries_end_in_an_error() {
     let world = World::new(geometry(), 20).await;
