@@ -227,10 +227,23 @@ pub(super) fn passwd(
     change: &passwords::Change,
 ) -> Outcome<()> {
     let volume = Chip::open(path)?.volume();
+    let generation = || read_superblock(&*volume).map(|superblock| superblock.generation);
+    let before = generation().map_err(|e| exit::of_dnefs(path, &e))?;
     let old = super::password(path, &*volume, from)?;
     let new = change.read()?;
     let report = tacita_dnefs::set_password(&*volume, old.as_ref(), new.as_ref());
-    told(path, report)
+    let has_failed = report.is_err();
+    told(path, report).map_err(|failure| {
+        if !has_failed || generation().is_ok_and(|now| now == before) {
+            return failure;
+        }
+        let cause =
+            format!("{}; the change has begun: it opens by the new password", failure.cause);
+        let end = "finish it: mount it for writing, or change the password once more";
+        let remedy =
+            failure.remedy.as_ref().map_or(end.into(), |first| format!("{first}, and {end}"));
+        Failure { cause, ..failure }.with_remedy(remedy)
+    })
 }
 
 pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {

@@ -213,3 +213,36 @@ fn a_purge_that_fails_says_what_is_left_and_what_to_do() {
     }
     assert!(at_the_erase > 0, "no sync of an erase has failed");
 }
+
+/// Which password opens a volume is told where a change of it fails.
+#[test]
+fn a_change_of_password_that_fails_half_way_says_which_one_opens() {
+    let test = "a_change_of_password_that_fails_half_way_says_which_one_opens";
+    if cannot_trace(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let (one, two) = (bench.file("one", "one\n"), bench.file("two", "two\n"));
+    let volume = bench.format(&["--password-file", &one]);
+    let change = ["dnefs", "passwd", &volume, "--password-file", &one, "--new-password-file", &two];
+    // The disk is full from the so-manieth write on.
+    let full_from = |number: u32| {
+        let inject = format!("inject=pwrite64:error=ENOSPC:when={number}+");
+        let strace = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", &inject];
+        let mut command = std::process::Command::new("strace");
+        command.args(strace).arg(env!("CARGO_BIN_EXE_tacita")).args(change);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(6), "{said}");
+        said
+    };
+    let said = full_from(1);
+    assert!(!said.contains("has begun"), "{said}");
+    succeed(&["dnefs", "check", &volume, "--password-file", &one]);
+    let said = (2..40).map(full_from).find(|said| said.contains("has begun")).unwrap();
+    assert!(said.contains("make room there, and finish it"), "{said}");
+    fail(3, &["dnefs", "check", &volume, "--password-file", &one]);
+    fail(1, &["dnefs", "check", &volume, "--password-file", &two]);
+    succeed(&[&change[..3], &["--password-file", &two, "--new-password-file", &two]].concat());
+    succeed(&["dnefs", "check", &volume, "--password-file", &two]);
+}
