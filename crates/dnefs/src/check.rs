@@ -23,6 +23,8 @@ pub struct Findings {
     pub was_unmounted: bool,
     /// What is wrong, in words.
     pub wrong: Vec<String>,
+    /// How many of these a mount for writing puts right.
+    pub mended_by_mount: usize,
 }
 
 /// Opens every node of a volume, and compares names with what they name.
@@ -41,6 +43,7 @@ pub fn check(
     let loaded = load::load(volume, unlocked)?;
     let mut findings = Findings { was_unmounted: loaded.is_clean, ..Findings::default() };
     for leb in places_without(&**volume, &superblock)? {
+        findings.mended_by_mount += 1;
         findings.wrong.push(format!(
             "the superblock in block {} is not the newest one: a change of the password was cut short, and \
              the one before may open it still, or it is damaged; mounting it for writing puts that right",

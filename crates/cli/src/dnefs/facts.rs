@@ -31,8 +31,14 @@ pub(super) fn check(path: &Path, from: &passwords::From, json: bool) -> Outcome<
     output::facts(json, &facts, &output::lines(&facts))?;
     match found.wrong.len() {
         0 => Ok(()),
-        count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))
-            .with_remedy("restore what is damaged from a backup")),
+        count => {
+            let remedy = if count == found.mended_by_mount {
+                "mount it for writing, which puts that right"
+            } else {
+                "restore what is damaged from a backup"
+            };
+            Err(Failure::new(exit::WRONG, format!("{count} things are wrong")).with_remedy(remedy))
+        }
     }
 }
 

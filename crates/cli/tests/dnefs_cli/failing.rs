@@ -242,7 +242,8 @@ fn a_change_of_password_that_fails_half_way_says_which_one_opens() {
     let said = (2..40).map(full_from).find(|said| said.contains("has begun")).unwrap();
     assert!(said.contains("make room there, and finish it"), "{said}");
     fail(3, &["dnefs", "check", &volume, "--password-file", &one]);
-    fail(1, &["dnefs", "check", &volume, "--password-file", &two]);
+    let said = fail(1, &["dnefs", "check", &volume, "--password-file", &two]);
+    assert!(said.contains("mount it for writing, which puts that right"), "{said}");
     succeed(&[&change[..3], &["--password-file", &two, "--new-password-file", &two]].concat());
     succeed(&["dnefs", "check", &volume, "--password-file", &two]);
 }
