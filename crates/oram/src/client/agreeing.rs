@@ -85,6 +85,11 @@ impl Agreeing {
         self.last.lock().await.agreement
     }
 
+    /// What is there now, whatever is waited for meanwhile; `None` if that cannot be told.
+    async fn now(&self, shared: &Shared) -> Option<Agreement> {
+        kept(&*self.place, &self.keys, &shared.root.store_id).await.ok().flatten()
+    }
+
     /// The mark has been compared with the log.
     pub(super) async fn compared(&self) {
         self.last.lock().await.is_compared = true;
@@ -291,6 +296,20 @@ impl Shared {
                 other => other.map(drop)?,
             }
         }
+    }
+
+    /// Whether others have seen so much of the log behind `records` that what followed those may be gone: the
+    /// anchor says so, whatever the server does.
+    pub(super) async fn is_left_behind(&self, records: u64) -> bool {
+        let Some(agreeing) = &self.agreeing else { return false };
+        let now = agreeing.now(self).await;
+        now.is_some_and(|now| now.mark.sequence > records + self.geometry.period())
+    }
+
+    /// Whether somebody else builds by now: then what this client still builds is nobody's, and may be gone.
+    pub(super) async fn is_relieved(&self) -> bool {
+        let Some(agreeing) = &self.agreeing else { return false };
+        agreeing.now(self).await.is_some_and(|now| now.builder != agreeing.me)
     }
 
     /// Leaves the building to others.

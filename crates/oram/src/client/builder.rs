@@ -84,8 +84,11 @@ impl Shared {
             let weak = Arc::downgrade(self);
             tokio::spawn(async move {
                 let Some(shared) = weak.upgrade() else { return };
-                if let Err(error) = shared.build(build, &metered).await {
-                    shared.fail(error);
+                match shared.build(build, &metered).await {
+                    Err(error) if error.kind() == Kind::Hostile && shared.is_relieved().await => {
+                        shared.meter.end(&metered);
+                    }
+                    built => built.unwrap_or_else(|error| shared.fail(error)),
                 }
             });
         }

@@ -148,7 +148,8 @@ impl Shared {
         let sealed = Bytes::from(sealed);
         let fence = self.root.fence;
         loop {
-            let connection = self.patiently(awaited, self.queue.connection()).await?;
+            let connected = self.when(|_| self.queue.current());
+            let connection = self.patiently(awaited, connected).await??;
             // What was sent on a connection that is lost may have come all the same.
             if let Some(sequence) = self.lock().view.sequence_of(&request) {
                 return Ok(sequence);

@@ -12,7 +12,11 @@ use super::{Access, Shared, State};
 use crate::error::{Error, Kind, Result};
 use crate::link::{Connection, Event};
 use crate::root::Root;
-use crate::wire::{Answer, Push, Request};
+use crate::wire::{Answer, Push, Refusal, Request};
+
+/// Of a client that was stopped, or cut off, for too long.
+const LEFT_BEHIND: &str =
+    "other clients of the store have gone on so far that this one cannot follow";
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -32,6 +36,11 @@ impl Queue {
     /// Whether there is a connection: others find that this client is there.
     pub(super) fn is_there(&self) -> bool {
         self.current.borrow().is_some()
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn current(&self) -> Option<Connection> {
+        self.current.borrow().clone()
     }
 
     /// The connection, as soon as there is one.
@@ -95,7 +104,12 @@ async fn connect(
             "the server has fewer records than before: it was set back",
         ));
     }
-    Connection::expect(connection.call(Request::Follow { record, result }).await?)?;
+    let follows = connection.call(Request::Follow { record, result }).await?;
+    if follows == Answer::Refused(Refusal::Absent) && shared.is_left_behind(record).await {
+        log::error!("{LEFT_BEHIND}: what was asked last may be done or not; open it again");
+        return Err(Error::new(Kind::Poisoned, LEFT_BEHIND));
+    }
+    Connection::expect(follows)?;
     // At first there is nothing that this client has found.
     if !is_first {
         shared.store_again(&connection).await?;

@@ -239,3 +239,38 @@ async fn an_anchor_that_was_set_back_or_is_another_stores_is_told() {
     let refused = other.open_at(anchor, key(), Access::Write).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::RolledBack);
 }
+
+/// A client whose machine sleeps while others go on, whether it builds or not: what it missed is gone, and so is
+/// what it was building. No server has lied, and it goes on when it opens the store again.
+#[test]
+fn whoever_was_stopped_for_long_accuses_nobody() {
+    let others = tokio::runtime::Runtime::new().unwrap();
+    for builds in [true, false] {
+        let world = others.block_on(World::new(geometry(), 0));
+        let anchor = anchor();
+        let join = || world.open_hastily(anchor.clone());
+        // Nothing of it goes on but while somebody waits for it.
+        let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let first = builds.then(|| own.block_on(join()).unwrap());
+        let other = others.block_on(join()).unwrap();
+        let stopped = first.unwrap_or_else(|| own.block_on(join()).unwrap());
+        let content = |n: u64| block(&geometry(), n);
+        let before = stopped.query(id(300), Operation::Write(content(300)));
+        own.block_on(before).unwrap();
+        for n in 0..8 * geometry().period() {
+            let written = other.query(id(n), Operation::Write(content(n)));
+            others.block_on(written).unwrap();
+        }
+        let told = own.block_on(async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            stopped.query(id(1), Operation::Read).await.unwrap_err()
+        });
+        assert_eq!(told.kind(), Kind::Poisoned, "{told}, builds: {builds}");
+        drop(stopped);
+        let again = own.block_on(join()).unwrap();
+        for n in [1, 300] {
+            let found = own.block_on(again.query(id(n), Operation::Read)).unwrap();
+            assert_eq!(found, Outcome::Was(Some(content(n))));
+        }
+    }
+}

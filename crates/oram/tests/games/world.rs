@@ -201,6 +201,13 @@ impl World {
         Client::open(&key, self.surroundings(anchor, access)).await
     }
 
+    /// By somebody who soon takes others for gone.
+    pub(crate) async fn open_hastily(&self, anchor: Anchorage) -> Result<Client> {
+        let mut surroundings = self.surroundings(anchor, Access::Write);
+        surroundings.patience.take_over = Duration::from_millis(400);
+        Client::open(&key(), surroundings).await
+    }
+
     /// With a query each time.
     pub(crate) async fn open_at_rate(&self, between: Duration) -> Result<Client> {
         let surroundings = self.surroundings(Anchorage::Own(self.anchor.clone()), Access::Write);
