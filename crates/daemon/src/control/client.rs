@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -73,7 +73,9 @@ impl Client {
 
     /// Has the daemon take this connection, if it has room for one.
     fn knock(&mut self) -> std::io::Result<()> {
-        match connect(&self.stream, &SocketAddrUnix::new(&self.socket)?) {
+        let address = SocketAddrUnix::new(&self.socket)?;
+        // Whoever is stopped while it waits, as by Ctrl-Z, is interrupted when it goes on.
+        match retry_on_intr(|| connect(&self.stream, &address)) {
             Err(Errno::AGAIN) => return Ok(()),
             done => done?,
         }
@@ -272,6 +274,22 @@ mod tests {
         let next = Client::connect(&socket).unwrap();
         assert_eq!(next.process(), Some(std::process::id().cast_signed()));
         assert_eq!(next.status().unwrap_err().code, exit::BUSY);
+    }
+
+    /// Ctrl-Z, and on again.
+    #[test]
+    fn who_waits_may_be_stopped_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, socket) = listening(folder.path(), 0);
+        let _taken = Client::connect(&socket).unwrap();
+        let stops = format!(
+            "for n in 1 2 3 4 5; do sleep 0.1; kill -STOP {0}; sleep 0.1; kill -CONT {0}; done",
+            std::process::id()
+        );
+        let mut child = Command::new("sh").args(["-c", &stops]).spawn().unwrap();
+        let client = Client::connect(&socket).unwrap();
+        assert!(!client.is_taken);
+        assert!(child.wait().unwrap().success());
     }
 
     /// Each search for any daemon would wait for it.
