@@ -377,9 +377,7 @@ impl FileSystem for PrivateFs {
         self.core.ask_for_room()?;
         let state = self.core.lock();
         let capacity = state.usage.room.capacity;
-        let free = capacity.saturating_sub(state.usage.used());
-        let kept = 3 * self.core.options.changed_max as u64;
-        let available = free.saturating_sub(kept);
+        let (free, available) = state.usage.free(&self.core.options);
         Ok(FsStats {
             block_len_bytes: u32::try_from(BLOCK_LEN).expect("blocks are short"),
             blocks: capacity,

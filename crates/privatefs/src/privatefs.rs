@@ -553,11 +553,22 @@ impl Usage {
     fn has_room(&self, added: u64, need: Need, options: &Options) -> bool {
         let kept = match need {
             Need::Nothing => return true,
-            Need::Room => 2 * options.changed_max as u64 + 2 * SLACK,
-            Need::Less => options.changed_max as u64 + SLACK,
+            Need::Room => kept_for_commits(options),
+            Need::Less => kept_for_commits(options) / 2,
         };
         self.used().saturating_add(added).saturating_add(kept) <= self.room.capacity
     }
+
+    /// Blocks that there are not, and those of them that programs can have.
+    pub(crate) fn free(&self, options: &Options) -> (u64, u64) {
+        let free = self.room.capacity.saturating_sub(self.used());
+        (free, free.saturating_sub(kept_for_commits(options)))
+    }
+}
+
+/// Blocks that nothing is added to: a commit is written twice, to its journal and to its place.
+const fn kept_for_commits(options: &Options) -> u64 {
+    2 * (options.changed_max as u64 + SLACK)
 }
 
 /// Threads that look whose turn it is, and free what has no name any more, until this is dropped.
