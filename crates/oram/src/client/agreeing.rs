@@ -226,6 +226,11 @@ impl Shared {
         // Looks in a row that found no sign of life.
         let mut silent = if is_alone { LOOKS } else { 0 };
         loop {
+            // Whoever has failed builds nothing: with a sign of life all others would wait for it.
+            let has_failed = self.lock().failed.is_some();
+            if has_failed {
+                return self.leave().await;
+            }
             let is_mine = seen.builder == agreeing.me;
             if is_mine || silent >= LOOKS || seen.builder == Member::default() {
                 // Unless somebody else comes first.

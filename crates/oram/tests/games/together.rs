@@ -240,6 +240,10 @@ async fn an_anchor_that_was_set_back_or_is_another_stores_is_told() {
     assert_eq!(refused.kind(), Kind::RolledBack);
 }
 
+fn one_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 /// A client whose machine sleeps while others go on, whether it builds or not: what it missed is gone, and so is
 /// what it was building. No server has lied, and it goes on when it opens the store again.
 #[test]
@@ -250,7 +254,7 @@ fn whoever_was_stopped_for_long_accuses_nobody() {
         let anchor = anchor();
         let join = || world.open_hastily(anchor.clone());
         // Nothing of it goes on but while somebody waits for it.
-        let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let own = one_thread();
         let first = builds.then(|| own.block_on(join()).unwrap());
         let other = others.block_on(join()).unwrap();
         let stopped = first.unwrap_or_else(|| own.block_on(join()).unwrap());
@@ -266,7 +270,20 @@ fn whoever_was_stopped_for_long_accuses_nobody() {
             stopped.query(id(1), Operation::Read).await.unwrap_err()
         });
         assert_eq!(told.kind(), Kind::Poisoned, "{told}, builds: {builds}");
-        drop(stopped);
+        // Nor does it take it on itself to build when nobody does: all others would wait for it.
+        let late = one_thread();
+        let third = late.block_on(join()).unwrap();
+        others.block_on(async { drop(other) });
+        std::thread::scope(|scope| {
+            let (_done, done) = tokio::sync::oneshot::channel::<()>();
+            scope.spawn(|| own.block_on(done));
+            others.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
+            for n in 0..4 * geometry().period() {
+                let written = third.query(id(n), Operation::Write(content(n)));
+                late.block_on(written).unwrap();
+            }
+        });
+        drop((stopped, third));
         let again = own.block_on(join()).unwrap();
         for n in [1, 300] {
             let found = own.block_on(again.query(id(n), Operation::Read)).unwrap();
