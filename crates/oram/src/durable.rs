@@ -12,6 +12,10 @@ use tacita_block::NewFile;
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if there is one: it is as it was.
 pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    // A link that leads nowhere has the name, too.
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
     let mut new = NewFile::create(path)?;
     new.file().write_all(bytes)?;
     let file = new.file().try_clone()?;
