@@ -175,6 +175,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
+        Kind::Untrusted => Failure::new(exit::DEVICE, text).with_remedy(
+            "--tls-root names whom to believe; if it is the server's certificate that is wrong, its owner gives `tacita \
+             oram serve` another one",
+        ),
         Kind::Address => Failure::usage(text).with_remedy(
             "name an address of this machine and a port that you may have, or a socket in a folder that \
              is there and that you may write",

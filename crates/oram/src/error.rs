@@ -33,6 +33,8 @@ pub enum Kind {
     Anchor,
     /// The server cannot be reached, or did not answer in time; or somebody else has its address.
     Unreachable,
+    /// The certificate that the server shows is not accepted, by now or yet.
+    Untrusted,
     /// Nobody can be served at this address from here.
     Address,
     /// What came is not what the protocol allows.
@@ -41,6 +43,13 @@ pub enum Kind {
     Memory,
     /// An earlier failure has ended this session; open the store again.
     Poisoned,
+}
+
+impl Kind {
+    /// Whether whoever has the store open goes on trying, for it may pass by itself, or by others.
+    pub(crate) const fn may_pass(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Untrusted)
+    }
 }
 
 /// Kind, what was being done and where, and what lies beneath.

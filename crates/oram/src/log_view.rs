@@ -264,18 +264,19 @@ impl LogView {
         (self.settled < self.records()).then_some(self.settled)
     }
 
-    /// What a period's queries leave, each block once; all of them have settled.
-    pub fn batch(&self, period: u64) -> Vec<Item> {
+    /// What a period's queries leave, each block once; all of them have settled. `None` if they are
+    /// forgotten, all or some.
+    pub fn batch(&self, period: u64) -> Option<Vec<Item>> {
         // In an order that follows from the log: builds repeat to the byte.
         let mut items = BTreeMap::new();
         for sequence in self.sequences(period) {
-            let entry = self.entry(sequence).expect("periods that are built are not forgotten");
+            let entry = self.entry(sequence)?;
             let settled = entry.settled.as_ref().expect("periods that are built have settled");
             if !entry.void && entry.record.operation != Operation::Dummy {
                 items.insert(entry.record.id, settled.after.clone());
             }
         }
-        items.into_iter().map(|(id, block)| Item { id, block }).collect()
+        Some(items.into_iter().map(|(id, block)| Item { id, block }).collect())
     }
 
     /// Whether all queries of `period` are here and have settled.

@@ -48,6 +48,30 @@ async fn what_was_answered_outlives_a_kill() {
     }
 }
 
+/// What a server without memory has can be read.
+#[tokio::test]
+async fn a_server_without_memory_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(server) = redis(folder.path(), &DURABLE) else { return };
+    let store = RedisStore::open(&server.url, "s").await.unwrap();
+    let [full, empty] = [0, 1].map(|first| Object::Log { first });
+    store.put_if_absent(full, Bytes::from_static(b"content")).await.unwrap();
+    store.put_if_absent(empty, Bytes::new()).await.unwrap();
+    let client = redis::Client::open(server.url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let limit = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").to_owned();
+    limit.query_async::<()>(&mut connection).await.unwrap();
+    let more = store.put_if_absent(Object::Log { first: 2 }, Bytes::new()).await.unwrap_err();
+    assert!(more.to_string().contains("maxmemory"), "{more}");
+    let none = std::slice::from_ref(&(0..0));
+    let parts = store.get(full, &[0..7, 3..3, 4..6]).await.unwrap().unwrap();
+    assert_eq!(parts, ["content", "", "en"]);
+    assert_eq!(store.get(empty, none).await.unwrap().unwrap(), [""]);
+    assert_eq!(store.get(Object::Log { first: 2 }, none).await.unwrap(), None);
+    assert_eq!(store.len(full).await.unwrap(), Some(7));
+    assert_eq!(store.len(Object::Log { first: 2 }).await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn servers_that_forget_are_refused() {
     for (settings, named) in [

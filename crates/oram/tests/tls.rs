@@ -114,6 +114,13 @@ fn is_refused(asked: Result<Answer, Error>, word: &str) {
     assert!(error.to_string().contains(word), "{word} is not in: {error}");
 }
 
+/// Whoever is asked there is not believed: that is no matter of whether anybody is there.
+#[track_caller]
+fn is_untrusted(asked: Result<Answer, Error>, word: &str) {
+    assert_eq!(asked.as_ref().unwrap_err().kind(), Kind::Untrusted);
+    is_refused(asked, word);
+}
+
 #[tokio::test]
 async fn who_vouches_for_a_server_is_believed() {
     let files = Files::new();
@@ -143,30 +150,30 @@ async fn nobody_else_is_believed() {
     let own = files.own("own", HERE);
     let at = serving_tls(&own).await;
     let other = files.own("other", HERE);
-    is_refused(asked(&at, Some(&other.0)).await, "--tls-root");
+    is_untrusted(asked(&at, Some(&other.0)).await, "--tls-root");
     let vouching = files.own("vouching", Form { vouches: true, ..HERE });
-    is_refused(asked(&serving_tls(&vouching).await, Some(&own.0)).await, "--tls-root");
+    is_untrusted(asked(&serving_tls(&vouching).await, Some(&own.0)).await, "--tls-root");
     // Whom the system believes, if it believes anybody.
-    is_refused(asked(&at, None).await, "certificate");
+    is_untrusted(asked(&at, None).await, "certificate");
     let Address::Tls(place) = &at else { panic!("it listens with TLS") };
     is_refused(asked(&Address::Tcp(place.clone()), Some(&own.0)).await, "tls:HOST:PORT alone");
 
     let elsewhere = Form { name: "elsewhere.example", ..HERE };
     let (pem, key, roots) = files.issued("elsewhere", elsewhere);
     let at = serving_tls(&(pem, key)).await;
-    is_refused(asked(&at, Some(&roots)).await, "another name");
+    is_untrusted(asked(&at, Some(&roots)).await, "another name");
     for (name, form) in [
         ("old", Form { year: 2001, ..HERE }),
         ("old-vouching", Form { year: 2001, vouches: true, ..HERE }),
     ] {
         let old = files.own(name, form);
         let at = serving_tls(&old).await;
-        is_refused(asked(&at, Some(&old.0)).await, "has expired");
+        is_untrusted(asked(&at, Some(&old.0)).await, "has expired");
     }
     let (pem, key, roots) = files.issued("old-issued", Form { year: 2001, ..HERE });
     let at = serving_tls(&(pem.clone(), key)).await;
     for file in [roots, pem] {
-        is_refused(asked(&at, Some(&file)).await, "has expired");
+        is_untrusted(asked(&at, Some(&file)).await, "has expired");
     }
 }
 

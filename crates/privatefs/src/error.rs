@@ -70,7 +70,7 @@ impl From<tacita_oram::Error> for Error {
     fn from(error: tacita_oram::Error) -> Self {
         let kind = match error.kind() {
             tacita_oram::Kind::NoSpace => Kind::NoSpace,
-            tacita_oram::Kind::Unreachable => Kind::TimedOut,
+            tacita_oram::Kind::Unreachable | tacita_oram::Kind::Untrusted => Kind::TimedOut,
             _ => Kind::Store,
         };
         Self { kind, context: error.clone().into_context(), store: Some(error) }

@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use self::held::Held;
 use super::{BlobStore, Put, Swap, within};
@@ -227,7 +227,7 @@ impl BlobStore for FolderStore {
         let mut parts = Vec::with_capacity(ranges.len());
         for (len, at) in &lens {
             let mut part = vec![0; *len];
-            if !read_now(&file, &mut part, *at) {
+            if !self.folder.read_now(&file, &mut part, *at) {
                 break;
             }
             parts.push(Bytes::from(part));
@@ -361,13 +361,6 @@ impl Beginning {
     }
 }
 
-/// Reads what is in the machine's memory; `false` if some of it would have to be waited for.
-fn read_now(file: &File, part: &mut [u8], at: u64) -> bool {
-    let len = part.len();
-    let mut buffers = [io::IoSliceMut::new(part)];
-    len == 0 || preadv2(file, &mut buffers, at, ReadWriteFlags::NOWAIT) == Ok(len)
-}
-
 /// The folder of an object.
 fn folder_of(name: &str) -> &Path {
     Path::new(name).parent().expect("names have folders")
@@ -433,6 +426,20 @@ mod tests {
         let again = FolderStore::open(&moved).unwrap();
         assert_eq!(again.list("").await.unwrap(), [object]);
         assert!(again.root().await.unwrap().is_some());
+    }
+
+    /// A file system that is in memory refuses to say what would have to be waited for.
+    #[tokio::test]
+    async fn what_is_in_memory_is_read_at_once() {
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("SKIPPED: a store in memory: there is no /dev/shm");
+            return;
+        };
+        let held = Held::open(folder.path()).unwrap();
+        fs::write(folder.path().join("file"), b"content").unwrap();
+        let (file, mut part) = (held.file("file").unwrap(), [0; 4]);
+        assert!(held.read_now(&file, &mut part, 3) && part == *b"tent");
+        assert!(!held.read_now(&file, &mut part, 4), "it ends before");
     }
 
     #[tokio::test]

@@ -127,24 +127,24 @@ impl BlobStore for RedisStore {
     async fn get(&self, object: Object, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>> {
         let key = self.key(&object.to_string());
         let mut pipe = redis::pipe();
-        pipe.atomic().cmd("EXISTS").arg(&key).cmd("STRLEN").arg(&key);
+        look(&mut pipe, &key);
         for range in ranges.iter().filter(|range| range.start < range.end) {
             // Places beyond what Redis numbers are refused below, by the length.
             let place = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
             pipe.cmd("GETRANGE").arg(&key).arg(place(range.start)).arg(place(range.end - 1));
         }
+        look(&mut pipe, &key);
         let answer = match self.connection().await {
             Ok(mut connection) => pipe.query_async(&mut connection).await,
             Err(error) => Err(error),
         };
         let values: Vec<redis::Value> = self.judge("read", answer).await?;
-        let mut values = values.into_iter();
-        let mut number =
-            || values.next().map(u64::from_redis_value).and_then(std::result::Result::ok);
-        let (Some(exists), Some(len)) = (number(), number()) else { return Err(strange("read")) };
-        if exists == 0 {
-            return Ok(None);
-        }
+        let (before, values) = values.split_at_checked(LOOK).ok_or_else(|| strange("read"))?;
+        let (values, after) = values
+            .split_at_checked(values.len().saturating_sub(LOOK))
+            .ok_or_else(|| strange("read"))?;
+        let Some(len) = seen([before, after])? else { return Ok(None) };
+        let mut values = values.iter();
         let mut parts = Vec::with_capacity(ranges.len());
         for range in ranges {
             let wanted = within(object, range, len)?;
@@ -154,7 +154,7 @@ impl BlobStore for RedisStore {
             }
             let part = match values.next() {
                 Some(redis::Value::BulkString(bytes)) if bytes.len() == wanted.len() => {
-                    bytes.into()
+                    Bytes::copy_from_slice(bytes)
                 }
                 _ => return Err(strange("read")),
             };
@@ -166,13 +166,15 @@ impl BlobStore for RedisStore {
     async fn len(&self, object: Object) -> Result<Option<u64>> {
         let key = self.key(&object.to_string());
         let mut pipe = redis::pipe();
-        pipe.atomic().cmd("EXISTS").arg(&key).cmd("STRLEN").arg(&key);
+        look(&mut pipe, &key);
+        look(&mut pipe, &key);
         let answer = match self.connection().await {
             Ok(mut connection) => pipe.query_async(&mut connection).await,
             Err(error) => Err(error),
         };
-        let (exists, len): (bool, u64) = self.judge("look", answer).await?;
-        Ok(exists.then_some(len))
+        let values: Vec<redis::Value> = self.judge("look", answer).await?;
+        let (before, after) = values.split_at_checked(LOOK).ok_or_else(|| strange("look"))?;
+        seen([before, after])
     }
 
     async fn put_if_absent(&self, object: Object, bytes: Bytes) -> Result<Put> {
@@ -238,6 +240,30 @@ impl fmt::Debug for RedisStore {
     /// Without the URL, which may have a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Answers to a look.
+const LOOK: usize = 2;
+
+/// Whether a value is there, and how long it is. What is asked between two looks is of one value, if both see
+/// the same: values are never changed. A transaction would do as well, but a server that has no memory
+/// left to write refuses those.
+fn look(pipe: &mut redis::Pipeline, key: &str) {
+    pipe.cmd("EXISTS").arg(key).cmd("STRLEN").arg(key);
+}
+
+/// The length of the value that all looks saw; `None` if one of them saw none.
+fn seen(looks: [&[redis::Value]; 2]) -> Result<Option<u64>> {
+    let looks = looks.map(|look| match look {
+        [redis::Value::Int(0), _] => Some(None),
+        [redis::Value::Int(1), redis::Value::Int(len)] => u64::try_from(*len).ok().map(Some),
+        _ => None,
+    });
+    match looks {
+        [Some(None), Some(_)] | [Some(_), Some(None)] => Ok(None),
+        [Some(before), Some(after)] if before == after => Ok(before),
+        _ => Err(strange("look")),
     }
 }
 

@@ -119,6 +119,62 @@ async fn build_again(job: &Job, objects: &Memory) {
     }
 }
 
+/// Objects that another builder of the same clears away when something of a kind is read for the nth time.
+struct Cleared<'a> {
+    objects: &'a Memory,
+    is_read: fn(&Object) -> bool,
+    reads_left: Mutex<usize>,
+}
+
+#[async_trait]
+impl Objects for Cleared<'_> {
+    async fn get(&self, object: Object, offset: u64, len: u64) -> Result<Bytes> {
+        if (self.is_read)(&object) {
+            let mut left = self.reads_left.lock().unwrap();
+            let Some(fewer) = left.checked_sub(1) else {
+                let is_between =
+                    |o: &Object| matches!(o, Object::Cells { .. } | Object::Entries { .. });
+                self.objects.0.lock().unwrap().retain(|object, _| !is_between(object));
+                return Err(Error::new(crate::Kind::Hostile, "it is not there"));
+            };
+            *left = fewer;
+        }
+        self.objects.get(object, offset, len).await
+    }
+
+    async fn put(&self, object: Object, bytes: Bytes) -> Result<()> {
+        self.objects.put(object, bytes).await
+    }
+
+    async fn delete(&self, object: Object) -> Result<()> {
+        self.objects.delete(object).await
+    }
+
+    async fn made(&self, generation: Generation) -> Result<HashSet<Object>> {
+        self.objects.made(generation).await
+    }
+}
+
+/// Whoever finds what lies between the passes gone can begin again, and no server is accused.
+async fn build_while_another_clears(job: &Job, objects: &Memory) {
+    let whole = objects.0.lock().unwrap().clone();
+    let generation = job.build.generation;
+    let kinds: [fn(&Object) -> bool; 2] =
+        [|o| matches!(o, Object::Cells { .. }), |o| matches!(o, Object::Entries { .. })];
+    for is_read in kinds {
+        for reads in [0, 3] {
+            let again = Memory(Mutex::new(whole.clone()));
+            again.0.lock().unwrap().retain(|object, _| object.generation() != Some(generation));
+            let reads_left = Mutex::new(reads);
+            let cleared = Cleared { objects: &again, is_read, reads_left };
+            let error = job.run(&cleared, &Counted::default()).await.unwrap_err();
+            assert_eq!(error.kind(), crate::Kind::Storage, "{error}");
+            job.run(&again, &Counted::default()).await.unwrap();
+            assert_eq!(whole, *again.0.lock().unwrap());
+        }
+    }
+}
+
 /// Counts what has been moved.
 #[derive(Default)]
 struct Counted(Mutex<u64>);
@@ -239,7 +295,7 @@ impl Game {
             let shape = self.geometry.shape(build.generation);
             let keys = Arc::new(self.keys.generation(build.generation, shape, &head));
             let batch = match build.batch {
-                Batch::Log { period } => Input::Log(self.view.batch(period)),
+                Batch::Log { period } => Input::Log(self.view.batch(period).unwrap()),
                 Batch::Full(full) => Input::Full(full, self.generations[&full].clone()),
             };
             let current = build.current.map(|current| self.generations[&current].clone());
@@ -249,6 +305,9 @@ impl Game {
             assert_eq!(*moved.0.lock().unwrap(), work(&self.geometry, &build), "{build:?}");
             if period.is_multiple_of(self.again) {
                 build_again(&job, &self.objects).await;
+                if job.keys.shape().buckets > 3 {
+                    build_while_another_clears(&job, &self.objects).await;
+                }
             }
             self.generations.insert(build.generation, keys);
         }

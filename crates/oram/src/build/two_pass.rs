@@ -179,6 +179,14 @@ async fn put_cells(
     objects.put(Object::Cells { generation, chunk }, Bytes::from(object)).await
 }
 
+/// Whoever built the same at the same time has removed it: there is no harm in beginning again.
+fn gone(error: Error) -> Error {
+    match error.kind() {
+        Kind::Hostile => Error::new(Kind::Storage, error.to_string()),
+        _ => error,
+    }
+}
+
 /// The second pass, for one bucket.
 async fn gather(
     job: &Job,
@@ -193,11 +201,6 @@ async fn gather(
     let mut newest: BTreeMap<Label, (Item, u8)> = BTreeMap::new();
     for chunk in 0..cells.chunks {
         let offset = u64::from(bucket) * cell_len;
-        // Whoever built the same at the same time has removed them: there is no harm in beginning again.
-        let gone = |error: Error| match error.kind() {
-            Kind::Hostile => Error::new(Kind::Storage, error.to_string()),
-            _ => error,
-        };
         let cell = objects.get(Object::Cells { generation, chunk }, offset, cell_len).await;
         let cell = cell.map_err(gone)?;
         for (index, sealed) in (bucket * cells.len..).zip(cell.chunks_exact(item_len)) {
@@ -245,7 +248,8 @@ async fn entries(job: &Job, bucket: u32, objects: &dyn Objects) -> Result<Vec<En
     let slots = u64::from(job.keys.shape().slots);
     let generation = job.build.generation;
     let len = 4 + slots * 16 + TAG_LEN as u64;
-    let mut object = objects.get(Object::Entries { generation, bucket }, 0, len).await?.to_vec();
+    let object = objects.get(Object::Entries { generation, bucket }, 0, len).await;
+    let mut object = object.map_err(gone)?.to_vec();
     let tag = object.split_off(object.len() - TAG_LEN);
     let tag = tag.try_into().map_err(|_| damaged())?;
     let place = keys::place(keys::Kind::Entries, bucket, 0);

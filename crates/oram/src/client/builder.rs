@@ -1,9 +1,10 @@
 //! Builds in the background, and the opening of periods.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::meter::Metered;
@@ -78,20 +79,40 @@ impl Shared {
         builds.into_iter().map(|build| (build, self.meter.begin(build, queries))).collect()
     }
 
-    /// Runs builds, each a task of its own.
+    /// Runs builds, each a task of its own, until others see to them.
     pub(super) fn run_builds(self: &Arc<Self>, begun: Begun) {
         for (build, metered) in begun {
             let weak = Arc::downgrade(self);
-            tokio::spawn(async move {
+            let measured = metered.clone();
+            let building = tokio::spawn(async move {
                 let Some(shared) = weak.upgrade() else { return };
-                match shared.build(build, &metered).await {
-                    Err(error) if error.kind() == Kind::Hostile && shared.is_relieved().await => {
-                        shared.meter.end(&metered);
-                    }
+                match shared.build(build, &measured).await {
+                    Err(error) if error.kind() == Kind::Hostile && shared.is_relieved().await => {}
                     built => built.unwrap_or_else(|error| shared.fail(error)),
                 }
             });
+            tokio::spawn(Self::watch(Arc::downgrade(self), build, metered, building));
         }
+    }
+
+    /// Gives a build up when others see to it: what it would read is theirs to remove, or is forgotten.
+    async fn watch(
+        shared: Weak<Self>,
+        build: Build,
+        metered: Arc<Metered>,
+        mut building: JoinHandle<()>,
+    ) {
+        let Some(shared) = shared.upgrade() else { return };
+        let is_others = |state: &mut State| {
+            let is_over = state.period() * shared.geometry.period() >= build.until;
+            (is_over || !state.builds).then_some(())
+        };
+        tokio::select! {
+            _ = &mut building => {}
+            // Or all has failed.
+            _ = shared.when(is_others) => building.abort(),
+        }
+        shared.meter.end(&metered);
     }
 
     async fn build(&self, build: Build, metered: &Arc<Metered>) -> Result<()> {
@@ -129,7 +150,7 @@ impl Shared {
                 if !state.view.is_settled(period) {
                     return None;
                 }
-                Input::Log(state.view.batch(period))
+                Input::Log(state.view.batch(period)?)
             }
             Batch::Full(full) => Input::Full(full, state.generations.get(&full)?.clone()),
         };

@@ -78,7 +78,7 @@ impl Line {
                 Err(error) => Err(error),
             };
             match tried {
-                Err(error) if error.kind() == Kind::Unreachable => {}
+                Err(error) if error.kind().may_pass() => {}
                 other => return other,
             }
             sleep(self.patience.again).await;

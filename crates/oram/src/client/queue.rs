@@ -68,7 +68,7 @@ pub(super) async fn keep(shared: Weak<Shared>) {
                 let Some(strong) = shared.upgrade() else { return };
                 strong.queue.current.send_replace(None);
             }
-            Err(error) if error.kind() == Kind::Unreachable => drop(strong),
+            Err(error) if error.kind().may_pass() => drop(strong),
             Err(error) => return strong.fail(error),
         }
         sleep(again).await;

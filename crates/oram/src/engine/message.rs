@@ -310,6 +310,8 @@ fn code_of(kind: Kind) -> u8 {
     let kind = match kind {
         // What only who starts an engine, or makes a key, meets has no code of its own.
         Kind::Memory | Kind::Address | Kind::Exists => Kind::Storage,
+        // It is the engine that does not reach the server; the text says why.
+        Kind::Untrusted => Kind::Unreachable,
         kind => kind,
     };
     let code = KINDS.iter().position(|known| *known == kind).expect("all are there");

@@ -119,7 +119,7 @@ impl Trust {
         let shaken = timeout(PATIENCE, self.0.connect(name, stream)).await;
         let stream = shaken
             .map_err(|_| unreachable("the server does not finish the TLS handshake: is it one?"))?
-            .map_err(|e| unreachable(&said(&e)))?;
+            .map_err(|e| Error::new(kind_of(&e), format!("tls:{place}: {}", said(&e))))?;
         if stream.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
             return Err(unreachable("the server speaks another protocol within TLS"));
         }
@@ -139,10 +139,21 @@ impl fmt::Debug for Trust {
     }
 }
 
+/// What the TLS library says about a handshake.
+fn cause(error: &std::io::Error) -> Option<&TlsError> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
+fn kind_of(error: &std::io::Error) -> Kind {
+    match cause(error) {
+        Some(TlsError::InvalidCertificate(_)) => Kind::Untrusted,
+        _ => Kind::Unreachable,
+    }
+}
+
 /// What went wrong with a handshake, as whoever typed the address understands it.
 fn said(error: &std::io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
-    let text = match inner {
+    let text = match cause(error) {
         Some(TlsError::InvalidMessage(_)) => {
             "there is no TLS at this port: is its address without tls:?"
         }

@@ -112,12 +112,30 @@ fn a_batch_has_each_block_once_as_the_period_left_it() {
         game.settle(query);
     }
     assert!(game.view.is_settled(0));
-    let mut batch = game.view.batch(0);
+    let mut batch = game.view.batch(0).unwrap();
     batch.sort_by_key(|item| item.id);
     let last: Vec<_> =
         batch.iter().map(|item| (item.id[0], item.block.as_ref().unwrap()[0])).collect();
     assert_eq!(last, [(0, 15), (1, 11), (2, 12), (3, 13), (4, 14)]);
     assert_eq!(game.view.change(0), 5);
+}
+
+/// Whoever builds it late, when others have gone on, hears so.
+#[test]
+fn a_batch_that_is_forgotten_is_none() {
+    let mut game = Game::new(100);
+    for _ in 0..3 * 16 {
+        let sequence = game.push(1, Operation::Read);
+        game.settle(sequence);
+        let records = game.view.records();
+        if records.is_multiple_of(16) {
+            game.view.opened(records / 16, 0).unwrap();
+        }
+    }
+    assert!(game.view.is_settled(0) && game.view.batch(0).is_some());
+    game.view.forget_before(1);
+    assert!(game.view.is_settled(0) && game.view.batch(0).is_none());
+    assert!(game.view.batch(1).is_some());
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, linkat, mkdirat, openat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstatfs, linkat, mkdirat, openat,
     renameat, renameat_with, statat, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::found;
 
@@ -19,13 +20,16 @@ pub(super) struct Held {
     /// What it was called, for errors.
     pub(super) name: PathBuf,
     folder: File,
+    /// Whether nothing in it is ever read from a disk, but for what was swapped out.
+    is_in_memory: bool,
 }
 
 impl Held {
     /// The folder of this name.
     pub(super) fn open(name: &Path) -> io::Result<Self> {
         let folder = openat(CWD, name, READ | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(Self { name: name.to_owned(), folder: folder.into() })
+        let is_in_memory = fstatfs(&folder)?.f_type == TMPFS;
+        Ok(Self { name: name.to_owned(), folder: folder.into(), is_in_memory })
     }
 
     /// A file to be read.
@@ -46,6 +50,17 @@ impl Held {
     fn create(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | flags;
         Ok(openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    /// Reads what is in the machine's memory; `false` if some of it would have to be waited for.
+    pub(super) fn read_now(&self, file: &File, part: &mut [u8], at: u64) -> bool {
+        if self.is_in_memory {
+            // tmpfs does not know how to be asked whether it would have to.
+            return file.read_exact_at(part, at).is_ok();
+        }
+        let len = part.len();
+        let mut buffers = [io::IoSliceMut::new(part)];
+        len == 0 || preadv2(file, &mut buffers, at, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
     /// All of a file.
@@ -74,7 +89,9 @@ impl Held {
             let kind = match entry.file_type() {
                 // Some file systems do not say it there.
                 FileType::Unknown => {
-                    let stat = statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    let stat = statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW);
+                    // It may have been removed just now.
+                    let Some(stat) = found(stat.map_err(io::Error::from))? else { continue };
                     FileType::from_raw_mode(stat.st_mode)
                 }
                 kind => kind,
@@ -138,3 +155,5 @@ impl Held {
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+/// The number of that file system, `TMPFS_MAGIC` of linux/magic.h.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
