@@ -34,7 +34,7 @@ impl Size {
     /// Some seconds for each number of clients, however far the store is.
     pub(super) fn of(clients: u32, round_trip: Duration) -> Self {
         if round_trip.is_zero() {
-            return Self { blocks: 256, few: 200 };
+            return Self { blocks: 1024, few: 200 };
         }
         let at_once = u64::from(clients).max(FILES);
         Self { blocks: at_once * ROUND_TRIPS / FILES, few: at_once }
