@@ -260,7 +260,7 @@ fn what_was_written_over_shared_blocks_goes() {
         drop(file);
         let (verdicts, _) = purge(&[&two], RemovalOptions { anyway: true, ..plain() });
         let verdict = &verdicts[0];
-        assert!(verdict.removed && verdict.overwritten >= len as u64, "{verdict:?}");
+        assert!(verdict.removed && verdict.overwritten >= len, "{verdict:?}");
         let is_proven = verdict.content == Content::Verified(Proof::Device);
         assert_eq!(is_proven, is_all, "{verdict:?}");
         assert_eq!(matches!(verdict.content, Content::Shared(_)), !is_all, "{verdict:?}");
