@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use naming::{Unpublished, overwrite_nameless};
-pub use opening::FileOptions;
+pub use opening::{FileOptions, keep_access_time};
 use transfer::Bounce;
 
 use crate::loop_device::BackingLock;

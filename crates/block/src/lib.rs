@@ -36,8 +36,8 @@ pub use device::{Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry}
 pub use disk_model::{DiskModel, DiskParameters};
 pub use error::{Error, Kind, Result};
 pub use fault::{Event, Fault, FaultDevice, InFlight, Recording, SECTOR_LEN_BYTES, Sector};
-pub use file::{Access, FileDevice, FileOptions};
+pub use file::{Access, FileDevice, FileOptions, keep_access_time};
 pub use memory::MemoryDevice;
-pub use new_file::{NewFile, name_beside, rename_to_free_name};
+pub use new_file::{NewFile, name_beside, remove_left, rename_to_free_name};
 pub use trace::{Request, RequestKind, Trace, TraceDevice};
 pub use zero::is_zero;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// As many symbolic links as the kernel follows.
@@ -19,7 +19,8 @@ const KEPT_MAX: usize = 48;
 /// until then it goes with the process that makes it, however that ends, and what has the name stays.
 ///
 /// Where the file system has no files without names, it has a random one beside its own meanwhile,
-/// which is left behind if the process is killed.
+/// which is left behind if the process is killed; and so it has everywhere for the moment in which it
+/// takes the place of another. [`remove_left`] removes what was left.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -57,10 +58,14 @@ impl NewFile {
             .custom_flags((OFlags::TMPFILE | OFlags::CLOEXEC).bits().cast_signed())
             .open(folder_of(&path));
         match nameless {
-            Ok(file) => Ok(Self { file, path, before, beside: None }),
+            Ok(file) => {
+                lock(&file);
+                Ok(Self { file, path, before, beside: None })
+            }
             Err(e) if is_not_offered(&e) => {
                 let beside = name_beside(&path)?;
                 let file = options.create_new(true).open(&beside)?;
+                lock(&file);
                 Ok(Self { file, path, before, beside: Some(beside) })
             }
             Err(e) => Err(e),
@@ -148,6 +153,53 @@ impl Drop for NewFile {
     }
 }
 
+/// Says to [`remove_left`] that somebody makes it. Where there are no locks its process does.
+fn lock(file: &File) {
+    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+}
+
+/// Removes what [`NewFile`]s for this name have left whose processes were killed: files of this user's
+/// with such hidden names, that nobody has locked, of processes that are no more.
+pub fn remove_left(path: impl AsRef<Path>) {
+    let path = followed(path.as_ref());
+    let (Some(beginning), Ok(there)) = (beginning_beside(&path), fs::read_dir(folder_of(&path)))
+    else {
+        return;
+    };
+    for entry in there.flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| process_of(name.strip_prefix(&beginning)?));
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+            && is_left(&entry.path())
+        {
+            // What cannot be removed stays as it was.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The process in the end of a hidden name; `None` if it is none of ours.
+fn process_of(end: &str) -> Option<u32> {
+    let (process, nanoseconds) = end.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    (is_number(process) && is_number(nanoseconds)).then(|| process.parse().ok())?
+}
+
+/// Whether that is a file as we make them, which nobody has locked.
+fn is_left(path: &Path) -> bool {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let Ok((file, meta)) = opened.and_then(|file| file.metadata().map(|meta| (file, meta))) else {
+        return false;
+    };
+    let is_ours = meta.uid() == rustix::process::geteuid().as_raw();
+    let is_plain = meta.is_file() && meta.nlink() == 1 && meta.mode() & 0o7777 == 0o600;
+    is_ours
+        && is_plain
+        && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
 /// Gives a file or folder another name, which nobody has.
 ///
 /// # Errors
@@ -208,11 +260,16 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] if `path` ends in no name.
 pub fn name_beside(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let name: String = name.chars().take(KEPT_MAX).collect();
+    let beginning = beginning_beside(path).ok_or(io::ErrorKind::InvalidInput)?;
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let unique = format!(".{name}.{}-{}", std::process::id(), time.tv_nsec);
+    let unique = format!("{beginning}{}-{}", std::process::id(), time.tv_nsec);
     Ok(path.with_file_name(unique))
+}
+
+/// How hidden names beside `path` begin.
+fn beginning_beside(path: &Path) -> Option<String> {
+    let name: String = path.file_name()?.to_string_lossy().chars().take(KEPT_MAX).collect();
+    Some(format!(".{name}."))
 }
 
 #[cfg(test)]
@@ -247,6 +304,45 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(names(folder.path()), ["new"]);
         assert!(NewFile::create(folder.path().join("none/new")).is_err());
+    }
+
+    /// No process has such a number: there are 2^22 at most.
+    const NOBODY: u32 = (1 << 22) + 1;
+
+    #[test]
+    fn what_killed_processes_have_left_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let make = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            options.open(folder.path().join(name)).unwrap()
+        };
+        let stays = [
+            "new".to_owned(),
+            format!(".new.{}-5", std::process::id()),
+            format!(".new.{NOBODY}-6"),
+            format!(".new.{NOBODY}-"),
+            format!(".new.{NOBODY}-1a"),
+            format!(".new.{NOBODY}"),
+            format!(".other.{NOBODY}-1"),
+            format!("new.{NOBODY}-1"),
+        ];
+        let held = stays.each_ref().map(|name| make(name));
+        lock(&held[2]);
+        let shared = make(&format!(".new.{NOBODY}-7"));
+        shared.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        fs::create_dir(folder.path().join(format!(".new.{NOBODY}-8"))).unwrap();
+        let mut wanted = stays.to_vec();
+        wanted.extend([7, 8].map(|number| format!(".new.{NOBODY}-{number}")));
+        wanted.sort();
+        drop(make(&format!(".new.{NOBODY}-9")));
+        remove_left(&path);
+        assert_eq!(names(folder.path()), wanted);
+        drop(held);
+        remove_left(&path);
+        wanted.retain(|name| *name != format!(".new.{NOBODY}-6"));
+        assert_eq!(names(folder.path()), wanted);
     }
 
     #[test]

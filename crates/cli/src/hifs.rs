@@ -43,6 +43,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 pub(crate) fn has_superblock(path: &Path) -> bool {
     let copy = || -> std::io::Result<bool> {
         let mut file = File::open(path)?;
+        tacita_block::keep_access_time(&file);
         let len_bytes = file.seek(SeekFrom::End(0))?;
         let mut block = [0; BLOCK_LEN];
         let last = (len_bytes / BLOCK_LEN as u64).saturating_sub(1);

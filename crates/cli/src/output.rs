@@ -97,6 +97,7 @@ pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
         );
     }
     // It takes no other name than that of the file that is looked at.
+    tacita_block::remove_left(path);
     let new = NewFile::create(path).map_err(|e| of_file(path, e))?;
     match recognise::made_at(path).filter(|made| Some(*made) != again) {
         Some(made) => Err(Failure::usage(format!("{name}: this is {}", made.article()))

@@ -119,9 +119,7 @@ fn of_kind(kind: Kind, cause: String) -> Failure {
         Kind::Invalid => (exit::USAGE, "see `tacita purge --help`"),
         Kind::NotFound => (exit::USAGE, "check the path, and that what holds it is mounted"),
         Kind::Unsuitable => (exit::NOT_HERE, ELSEWHERE),
-        Kind::NotPermitted => {
-            (exit::NOT_HERE, "run it as root, or as a user who may read and write there")
-        }
+        Kind::NotPermitted => (exit::NOT_HERE, tacita_daemon::remedy_where_refused()),
         Kind::ReadOnly => (exit::NOT_HERE, "`mount -o remount,rw` makes it writable"),
         Kind::InUse => (
             exit::BUSY,

@@ -156,7 +156,9 @@ fn recognised(path: &Path) -> Outcome<Made> {
 
 fn begins(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LOOKED_AT).read_to_end(&mut bytes)?;
+    let file = File::open(path)?;
+    tacita_block::keep_access_time(&file);
+    file.take(LOOKED_AT).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tacita_testkit::strace::{Watched, cannot_trace};
-use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, copy_program, skip_without, skip_without_fuse};
 
 static TURN: Mutex<()> = Mutex::new(());
 const TIME_MAX: Duration = Duration::from_mins(5);
@@ -398,7 +398,7 @@ fn the_mount_of_another_user_is_not_ended() {
         fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let program = bench.files.path().join("tacita");
-    fs::copy(env!("CARGO_BIN_EXE_tacita"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tacita"), &program);
     let refused = Command::new(program).args(["umount", folder]).uid(OTHER).gid(OTHER).output();
     let refused = refused.unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

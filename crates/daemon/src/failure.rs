@@ -75,7 +75,7 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
     }
     let is_of_a_name =
         matches!(refusal.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
-    if is_of_a_name && std::env::current_dir().is_err() {
+    if is_of_a_name && is_gone(&std::env::current_dir()) {
         return Some("the folder that this was called in is gone: go to another one (`cd`)");
     }
     Some(match refusal.kind() {
@@ -83,14 +83,32 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
             "check the path"
         }
         io::ErrorKind::IsADirectory => "name a file, not a folder",
-        io::ErrorKind::PermissionDenied => {
-            "run it as root, or as a user who may read and write there"
-        }
+        io::ErrorKind::PermissionDenied => remedy_where_refused(),
         io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
         io::ErrorKind::OutOfMemory => MEMORY,
         _ => return None,
     })
+}
+
+/// Whether the present folder is there no more, by what was said when it was asked for: anything else
+/// that keeps it from being told says nothing of it.
+fn is_gone(present: &io::Result<std::path::PathBuf>) -> bool {
+    present.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
+/// What can be done where something is not permitted.
+pub fn remedy_where_refused() -> &'static str {
+    remedy_of_user(rustix::process::geteuid().is_root())
+}
+
+const fn remedy_of_user(is_root: bool) -> &'static str {
+    if is_root {
+        "root is refused, too: see whether the device is set read-only (`blockdev --getro`), the file or \
+         folder may not be changed (`lsattr`), or a container or security module forbids it"
+    } else {
+        "run it as root, or as a user who may read and write there"
+    }
 }
 
 /// The exit code that a refusal has, whatever was asked for.
@@ -260,6 +278,23 @@ mod tests {
         let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(remedy_for(&ours), Some("check the path"));
         assert!(Failure::from(crate::Error::new(crate::Kind::Busy, "the lock")).remedy.is_some());
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        assert!(remedy_of_user(false).starts_with("run it as root"));
+        let of_root = remedy_of_user(true);
+        assert!(!of_root.contains("run it as") && of_root.contains("read-only"), "{of_root}");
+        let refused = Failure::from(io::Error::from(io::ErrorKind::PermissionDenied)).remedy;
+        assert_eq!(refused.as_deref(), Some(remedy_where_refused()));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_told_is_not_gone() {
+        let refused = |kind: io::ErrorKind| is_gone(&Err(kind.into()));
+        assert!(refused(io::ErrorKind::NotFound));
+        assert!(!refused(io::ErrorKind::PermissionDenied) && !refused(io::ErrorKind::OutOfMemory));
+        assert!(!is_gone(&Ok("/".into())));
     }
 
     #[test]

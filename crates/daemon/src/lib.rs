@@ -21,7 +21,9 @@ mod serving_lock;
 pub mod voice;
 
 pub use error::{Error, Kind, Result};
-pub use failure::{Failure, code_for, exit, refusal_of, remedy_for, with_causes};
+pub use failure::{
+    Failure, code_for, exit, refusal_of, remedy_for, remedy_where_refused, with_causes,
+};
 pub use fork::{Daemonised, Reporter, daemonise, serve};
 pub use interrupts::{Heeding, Interrupts, outlive_file_size_limit};
 pub use kernel_table::{Mount, mounts, unescaped};

@@ -173,7 +173,18 @@ fn judge(
         }
     }
     report.recoverable.sort_by_key(|node| node.sqnum);
+    if report.undecided.is_none() {
+        report.undecided = unsought(&report).map(str::to_owned);
+    }
     Ok(report)
+}
+
+/// Why there was no key of a deleted node to be looked for, if so: then nothing was shown.
+fn unsought(report: &Report) -> Option<&'static str> {
+    if report.deleted == 0 {
+        return Some("no deleted node was found in either dump, so there was no key to look for");
+    }
+    (report.windows == 0).then_some("what was to be searched is too short to hold any key")
 }
 
 fn classify(report: &mut Report, nodes: &HashMap<CheckValue, Node>, live: &live::Live) {

@@ -66,7 +66,7 @@ pub struct Carried {
     /// Bytes of content.
     pub bytes: u64,
     /// Extended attributes that could not come along: in name spaces that the image or this caller
-    /// does not write.
+    /// does not write, or not read out by the kernel.
     pub attributes_left_out: u64,
 }
 
@@ -316,7 +316,16 @@ impl Packer<'_> {
             }
             let name = OsStr::from_bytes(name);
             let mut value = vec![0; 64 << 10];
-            let len = rustix::fs::lgetxattr(place.path(), name, &mut value[..]).at(path)?;
+            let len = match rustix::fs::lgetxattr(place.path(), name, &mut value[..]) {
+                // The kernel reads what is no list of capabilities out to nobody: an empty one, say.
+                Err(Errno::INVAL) => {
+                    self.carried.attributes_left_out += 1;
+                    continue;
+                }
+                // It has gone meanwhile.
+                Err(Errno::NODATA) => continue,
+                read => read.at(path)?,
+            };
             self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
         }
         let change = Change {

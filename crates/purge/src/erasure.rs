@@ -155,6 +155,12 @@ impl<'a> Erasure<'a> {
             overwritten: 0,
         };
         let mut map = erasure.look(fate)?;
+        if map.any(State::Shared) && !planted(Fault::MemoryUnhooked) {
+            // What was written over shared blocks gets blocks of its own when it is written back, of
+            // which the map says nothing before.
+            fdatasync(file).during("writing a file back")?;
+            map = erasure.look(fate)?;
+        }
         if !planted(Fault::MemoryUnhooked) {
             let memory = map.only(|state| state == State::InMemory);
             let hidden = erasure.hidden_memory(&map, fate)?;

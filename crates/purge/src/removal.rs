@@ -93,6 +93,8 @@ struct Place {
     any: OwnedFd,
     /// Folders that lost names, by their inode numbers.
     touched: HashMap<u64, (File, Wanted)>,
+    /// What was seen of folders before they were removed.
+    gone: HashMap<u64, Option<Left>>,
     /// What was last seen of its journal.
     journal: Part,
 }
@@ -236,9 +238,17 @@ impl Removal {
                 self.keep(path, Some(&stat), &Error::new(Kind::Invalid, text));
                 return Ok(());
             }
+            if let Err(error) = self.check_suited(&lower) {
+                self.keep(path, Some(&stat), &error);
+                return Ok(());
+            }
             return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
         if let Some(error) = not_meant(kind, path).filter(|_| depth == 0) {
+            self.keep(path, Some(&stat), &error);
+            return Ok(());
+        }
+        if let Err(error) = self.check_suited(&lower) {
             self.keep(path, Some(&stat), &error);
             return Ok(());
         }
@@ -247,6 +257,19 @@ impl Removal {
         match self.purge_aside(&lower, dir, (&entry, name), &mut told) {
             Ok(()) => self.removed(dir, name, &stat, told)?,
             Err(error) => self.keep_with(told.verdict, &error),
+        }
+        Ok(())
+    }
+
+    /// Refuses where overwriting does not help, and what needs a mount: nothing of it is touched then,
+    /// whatever it is.
+    fn check_suited(&self, lower: &LowerFs) -> Result<()> {
+        if !self.options.anyway {
+            lower.check()?;
+        }
+        if self.options.method.holds() {
+            let text = "method f holds files for as long as they were kept: it needs a mount";
+            return Err(Error::new(Kind::Invalid, text));
         }
         Ok(())
     }
@@ -355,14 +378,6 @@ impl Removal {
         told: &mut Told,
     ) -> Result<Content> {
         let verdict = &mut told.verdict;
-        let method = &self.options.method;
-        if !self.options.anyway {
-            lower.check()?;
-        }
-        if method.holds() {
-            let text = "method f holds files for as long as they were kept: it needs a mount";
-            return Err(Error::new(Kind::Invalid, text));
-        }
         if stat.stx_nlink > 1 {
             let text = format!(
                 "it has {} names, and its content lives on under the others; nothing was \
@@ -432,6 +447,7 @@ impl Removal {
             lower: Rc::clone(&lower),
             any,
             touched: HashMap::new(),
+            gone: HashMap::new(),
             journal: Part::Pending,
         };
         self.places.insert(device(stat), place);

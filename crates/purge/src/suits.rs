@@ -147,9 +147,7 @@ fn journal_word(journal: Journal) -> &'static str {
 }
 
 fn probe(lower: &LowerFs, dir: &OwnedFd) -> Result<Content> {
-    let name = format!(".tacita-probe-{}", names::random_name(12)?);
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = match openat(dir, name.as_str(), flags, Mode::RUSR | Mode::WUSR) {
+    let file = match nameless(dir)? {
         // Of /proc, say: the folder is there, and takes no files.
         Err(Errno::NOENT | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
             let text = "nobody can make files there: it is no file system to keep them";
@@ -157,9 +155,22 @@ fn probe(lower: &LowerFs, dir: &OwnedFd) -> Result<Content> {
         }
         opened => File::from(opened.during("making a file to try it on")?),
     };
-    let told = overwrite_probe(lower, &file);
-    unlinkat(dir.as_fd(), name.as_str(), AtFlags::empty()).during("removing the probe")?;
-    told
+    overwrite_probe(lower, &file)
+}
+
+/// A file without a name, which is gone whatever becomes of this process. Where there is no such
+/// thing it has a name for a moment.
+fn nameless(dir: &OwnedFd) -> Result<rustix::io::Result<OwnedFd>> {
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    if let Ok(file) = openat(dir, ".", flags | OFlags::TMPFILE, mode) {
+        return Ok(Ok(file));
+    }
+    let name = format!(".tacita-probe-{}", names::random_name(12)?);
+    let opened = openat(dir, name.as_str(), flags | OFlags::CREATE | OFlags::EXCL, mode);
+    if opened.is_ok() {
+        unlinkat(dir.as_fd(), name.as_str(), AtFlags::empty()).during("removing the probe")?;
+    }
+    Ok(opened)
 }
 
 fn overwrite_probe(lower: &LowerFs, file: &File) -> Result<Content> {

@@ -201,6 +201,28 @@ impl Content {
         Self::NotInPlace(why.to_owned())
     }
 
+    /// What became of the names in a folder that has gone with them; `None` where nobody can tell.
+    pub(crate) fn of_folder(lower: &LowerFs, left: Option<&Left>) -> Self {
+        let why = match left {
+            Some(left) if left.is_nothing() => return Self::NothingStored,
+            Some(_) => {
+                let why = "parts of the names in it are left, where nothing clears them";
+                return Self::NotInPlace(why.to_owned());
+            }
+            None if !lower.is_ext() => {
+                "the names in it were covered by others, but their places may have been missed"
+            }
+            None if !lower.puts_in_place() && lower.raw().is_some() => {
+                "the names in it were cleared, but may be left: the journal cannot be put in place, so \
+                 this was not verified"
+            }
+            None => {
+                "the names in it were cleared, but copies may be left: only root can read the device"
+            }
+        };
+        Self::Unproven(why.to_owned())
+    }
+
     /// What became of content that was overwritten where that is refused; `None` where it is not.
     pub(crate) fn of_refused(lower: &LowerFs) -> Option<Self> {
         let why = lower.check().err()?.to_string();

@@ -2,6 +2,7 @@
 //! themselves, and the drivers of external conformance tools.
 
 pub mod by_name;
+mod copying;
 mod environment;
 pub mod history;
 mod killing;
@@ -15,6 +16,7 @@ pub mod simulation;
 pub mod strace;
 pub mod watchdog;
 
+pub use copying::copy_program;
 pub use environment::{env_number, skip_without};
 pub use killing::kill_daemon;
 pub use memory_fs::{InoScheme, MemoryFs};

@@ -68,6 +68,16 @@ fn become_user(user: Uid, own: CapabilitySets, effective: CapabilitySet) -> Resu
     Ok(acting)
 }
 
+/// The supplementary groups of a thread that waits for us; none where it is not in our view.
+pub(crate) fn groups(pid: u32) -> Vec<u32> {
+    if pid == 0 {
+        return Vec::new();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
 fn refused(errno: Errno) -> crate::Error {
     Kind::from_errno(errno.raw_os_error()).into()
 }

@@ -6,7 +6,8 @@
 //! Permission bits are left to the kernel: mounts always carry `default_permissions`. What the
 //! kernel cannot leave to chance across several names (sticky directories) is checked here again.
 //! The group-membership rule of `chmod` (set-gid falls when the caller is not in the group) is the
-//! kernel's, for only it knows the caller's supplementary groups.
+//! kernel's. When set-gid without execution falls by anything else, it does not tell who is in the
+//! group, and it is looked up.
 //!
 //! Times: creation stamps the node and its directory; `link`, `unlink` and `rename` stamp the
 //! directories' mtime and ctime and the node's ctime (all through the seam's `now`); writing,
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tacita_clock::Clock;
 
-use crate::{Attr, FileSystem, FsStats, NodeId, Result, Timestamp};
+use crate::{Attr, FileSystem, FsStats, NodeId, Result, Timestamp, credentials};
 
 mod activity;
 mod attributes;
@@ -79,6 +80,12 @@ impl Caller {
     /// stands for `CAP_FOWNER` and `CAP_FSETID`.
     const fn is_root(self) -> bool {
         self.uid == 0
+    }
+
+    /// Whether the caller counts as one of a group. Of a process outside our view only its own group
+    /// is known.
+    fn is_in(self, gid: u32) -> bool {
+        self.is_root() || self.gid == gid || credentials::groups(self.pid).contains(&gid)
     }
 }
 

@@ -12,9 +12,10 @@ use tacita_testkit::MemoryFs;
 use tacita_vfs::posix::{Caller, OpenMode, RenameMode, SetAttr, SetTime, WriteMode};
 use tacita_vfs::{Attr, FileType, Kind, NodeId, Posix, Reserve, Result, Timestamp, XattrMode};
 
-const ROOT_USER: Caller = Caller { uid: 0, gid: 0, pid: 1, umask: 0o022 };
-const USER: Caller = Caller { uid: 1000, gid: 100, pid: 2, umask: 0o022 };
-const OTHER: Caller = Caller { uid: 2000, gid: 200, pid: 3, umask: 0o022 };
+/// Processes outside our view: nobody looks up the groups of one of this machine.
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0, pid: 0, umask: 0o022 };
+const USER: Caller = Caller { uid: 1000, gid: 100, pid: 0, umask: 0o022 };
+const OTHER: Caller = Caller { uid: 2000, gid: 200, pid: 0, umask: 0o022 };
 const READ_WRITE: OpenMode = OpenMode { read: true, write: true, append: false, truncate: false };
 
 type Fs = Posix<MemoryFs>;
@@ -241,6 +242,69 @@ fn set_id_bits_fall() {
     assert_eq!(perm(), 0o755);
 }
 
+/// A file of [`USER`]'s with these bits, and what is left of them after a `chown` to nobody.
+fn bits_after_chown_to_nobody(fs: &Fs, caller: Caller, perm: u16) -> Result<u16> {
+    let root = fs.root();
+    let f = fs
+        .lookup(root, name("f"))
+        .map_or_else(|_| file(fs, USER, root, "f", 0o755), |(node, _)| node);
+    fs.change(USER, f, &SetAttr { perm: Some(perm), ..SetAttr::default() }).unwrap();
+    fs.change(caller, f, &SetAttr::default()).map(|attr| attr.perm)
+}
+
+/// As on ext4 of kernel 6.18.
+#[test]
+fn a_chown_to_nobody_drops_set_id_bits_of_ones_own_files_alone() {
+    let fs = new_fs();
+    let bits = |caller, perm| bits_after_chown_to_nobody(&fs, caller, perm);
+    let member = Caller { gid: USER.gid, ..OTHER };
+    let outside = Caller { gid: OTHER.gid, ..USER };
+    for perm in [0o6777, 0o6755, 0o4777, 0o2755] {
+        fails(bits(OTHER, perm), Kind::NotPermitted);
+        fails(bits(member, perm), Kind::NotPermitted);
+        for caller in [ROOT_USER, USER, outside] {
+            assert_eq!(bits(caller, perm).unwrap(), perm & 0o777);
+        }
+    }
+    // Set-gid without execution stays within the group.
+    fails(bits(OTHER, 0o2766), Kind::NotPermitted);
+    assert_eq!(bits(outside, 0o2766).unwrap(), 0o766);
+    for caller in [ROOT_USER, USER, member] {
+        assert_eq!(bits(caller, 0o2766).unwrap(), 0o2766);
+    }
+    assert_eq!(bits(OTHER, 0o777).unwrap(), 0o777, "there is nothing to drop");
+    // Where the kernel keeps the ctime it says so; nothing of that is a write.
+    let (f, _) = fs.lookup(fs.root(), name("f")).unwrap();
+    let ctime = SetAttr { ctime: Some(UNIX_EPOCH.into()), ..SetAttr::default() };
+    let (handle, _) = fs.open(OTHER, f, READ_WRITE).unwrap();
+    fs.change(USER, f, &SetAttr { perm: Some(0o4755), ..SetAttr::default() }).unwrap();
+    fails(fs.change(OTHER, f, &ctime), Kind::NotPermitted);
+    assert_eq!(fs.change(USER, f, &ctime).unwrap().perm, 0o755);
+    fs.release(handle).unwrap();
+}
+
+#[test]
+fn whoever_is_about_to_write_drops_set_id_bits() {
+    let fs = new_fs();
+    let bits = |caller, perm| bits_after_chown_to_nobody(&fs, caller, perm).unwrap();
+    let f = file(&fs, USER, fs.root(), "f", 0o755);
+    let third = Caller { uid: 3000, ..OTHER };
+    let (reading, _) = fs.open(third, f, OpenMode { read: true, ..OpenMode::default() }).unwrap();
+    fails(bits_after_chown_to_nobody(&fs, third, 0o6777), Kind::NotPermitted);
+    let (handle, _) = fs.open(OTHER, f, READ_WRITE).unwrap();
+    assert_eq!(bits(OTHER, 0o6777), 0o777);
+    assert_eq!(bits(OTHER, 0o2766), 0o766, "nor does it stay outside the group");
+    assert_eq!(bits(third, 0o6777), 0o6777, "it may have been handed to them: the write tells");
+    fs.release(handle).unwrap();
+    fails(bits_after_chown_to_nobody(&fs, OTHER, 0o6777), Kind::NotPermitted);
+    fs.release(reading).unwrap();
+    let truncate = SetAttr { size: Some(0), ..SetAttr::default() };
+    fs.change(USER, f, &SetAttr { perm: Some(0o2766), ..SetAttr::default() }).unwrap();
+    let member = Caller { gid: USER.gid, ..OTHER };
+    assert_eq!(fs.change(member, f, &truncate).unwrap().perm, 0o2766);
+    assert_eq!(fs.change(OTHER, f, &truncate).unwrap().perm, 0o766);
+}
+
 /// Which times differ, as in "amc".
 fn changed(before: &Attr, after: &Attr) -> String {
     let mut times = String::new();
@@ -411,7 +475,12 @@ fn extended_attributes_have_limits() {
     let fs = new_fs();
     let f = file(&fs, USER, fs.root(), "f", 0o644);
     let set = |key: &str, value: &[u8], mode| fs.set_xattr(f, name(key), value, mode);
-    fails(set("user.", b"", XattrMode::Any), Kind::Unsupported);
+    for space in ["user.", "trusted.", "security."] {
+        fails(set(space, b"", XattrMode::Any), Kind::Invalid);
+        fails(fs.xattr(f, name(space)), Kind::Invalid);
+        fails(fs.remove_xattr(f, name(space)), Kind::Invalid);
+    }
+    fails(set("user", b"", XattrMode::Any), Kind::Unsupported);
     fails(set("system.posix_acl_access", b"", XattrMode::Any), Kind::Unsupported);
     fails(set(&format!("user.{}", "n".repeat(251)), b"", XattrMode::Any), Kind::Range);
     fails(set("user.a", &vec![0; 65537], XattrMode::Any), Kind::TooLarge);
@@ -420,4 +489,16 @@ fn extended_attributes_have_limits() {
     fails(set("user.a", b"1", XattrMode::Create), Kind::Exists);
     fs.remove_xattr(f, name("user.a")).unwrap();
     fails(fs.xattr(f, name("user.a")), Kind::NoAttribute);
+}
+
+#[test]
+fn users_are_not_told_the_names_of_trusted_attributes() {
+    let fs = new_fs();
+    let f = file(&fs, USER, fs.root(), "f", 0o644);
+    for key in ["security.a", "trusted.a", "user.a"] {
+        fs.set_xattr(f, name(key), b"1", XattrMode::Any).unwrap();
+    }
+    let told = |caller| fs.xattrs_for(caller, f).unwrap();
+    assert_eq!(told(ROOT_USER), ["security.a", "trusted.a", "user.a"]);
+    assert_eq!(told(USER), ["security.a", "user.a"]);
 }

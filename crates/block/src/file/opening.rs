@@ -13,7 +13,7 @@ use super::naming::{Latecomer, Unpublished};
 use super::transfer::Bounce;
 use super::{Access, FileDevice};
 use crate::loop_device::BackingLock;
-use crate::new_file::{NewFile, folder_of};
+use crate::new_file::{NewFile, folder_of, remove_left};
 use crate::{AlignedBuf, BlockDevice, BlockNo, Error, Geometry, Kind, Result};
 
 /// How to open a [`FileDevice`].
@@ -139,9 +139,11 @@ impl FileOptions {
             Err(_) => None,
         };
         let failed = |e| Error::from_io(format!("cannot make {}", path.display()), e);
+        remove_left(path);
         let new = NewFile::create(path).map_err(failed)?;
         new.file().set_len(len_bytes).map_err(failed)?;
         let file = new.file().try_clone().map_err(failed)?;
+        keep_access_time(&file);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| failed(e.into()))?;
         Ok(FileDevice {
@@ -191,6 +193,7 @@ impl FileOptions {
             let text = format!("{} is a read-only device", path.display());
             return Err(Error::new(Kind::ReadOnly, text));
         }
+        keep_access_time(&file);
         let lock = match access {
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
             Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -228,6 +231,14 @@ impl FileOptions {
                 ),
             )
         })
+    }
+}
+
+/// From now on reading leaves the time of access as it is: when somebody has looked at a device is a
+/// trace, too. The kernel grants it to the file's owner and to root; for others it stays as it was.
+pub fn keep_access_time(file: &File) {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(file) {
+        let _ = rustix::fs::fcntl_setfl(file, flags | OFlags::NOATIME);
     }
 }
 

@@ -234,3 +234,38 @@ fn what_is_replaced_is_overwritten() {
         assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
     }
 }
+
+/// When it has been looked at, nobody sees: neither where the kernel would note it at each reading nor
+/// where it does so once after each change.
+#[test]
+fn reading_leaves_no_time_of_access() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_hours(1);
+    let times = fs::FileTimes::new().set_accessed(long_ago);
+    fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+    let accessed = || fs::metadata(&path).unwrap().accessed().unwrap();
+    let mut block = [0; 4096];
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        for direct in [false, true] {
+            let options = FileOptions::new(4096).direct(direct);
+            let Ok(device) = options.open(&path, access) else { continue };
+            device.read(BlockNo(3), &mut block).unwrap();
+            device.read(BlockNo(200), &mut block).unwrap();
+            assert_eq!(accessed(), long_ago, "{access:?}");
+            drop(device);
+            assert_eq!(accessed(), long_ago, "{access:?}");
+        }
+    }
+    let made = FileOptions::new(4096).replace(true).create_unpublished(&path, 1 << 20).unwrap();
+    let before = made.file.metadata().unwrap().accessed().unwrap();
+    made.write(BlockNo(0), &[1; 4096]).unwrap();
+    made.read(BlockNo(0), &mut block).unwrap();
+    assert_eq!(made.file.metadata().unwrap().accessed().unwrap(), before);
+    // Somebody else's reading is noted, if the file system notes any.
+    drop(fs::read(&path).unwrap());
+    if accessed() == long_ago {
+        eprintln!("SKIPPED: this file system notes no times of access");
+    }
+}

@@ -131,7 +131,7 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
         let _ = writeln!(
             text,
             "{left_out} extended attributes left out: only root carries `trusted.` and `security.`, \
-             and `system.` has no place"
+             `system.` has no place, and nobody can read a `security.capability` that is none"
         );
     }
     output::facts(json, &facts, &text)
@@ -216,6 +216,7 @@ fn refuse_what_is_in_use(image: &Path) -> Outcome<()> {
     }
     match File::open(image) {
         Ok(file) => {
+            tacita_block::keep_access_time(&file);
             let read = file.take(PROBE_LEN as u64).read_to_end(&mut head);
             read.map_err(|e| output::of_file(image, e))?;
         }

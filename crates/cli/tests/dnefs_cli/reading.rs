@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::geteuid;
-use tacita_testkit::MountGuard;
+use tacita_testkit::{MountGuard, copy_program};
 
 use crate::bench::{Bench, Mounted, fail, kill, status_of, succeed};
 
@@ -228,7 +228,7 @@ fn a_file_of_mode_0444_is_read_by_everybody() {
     fs::set_permissions(&volume, Permissions::from_mode(0o444)).unwrap();
     fs::set_permissions(bench.path(""), Permissions::from_mode(0o755)).unwrap();
     // Where it was built not everybody may look.
-    fs::copy(env!("CARGO_BIN_EXE_tacita"), bench.path("tacita")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tacita"), bench.path("tacita"));
     let kept = Kept::new(&volume);
     let as_nobody = |code: i32, arguments: &[&str]| {
         let mut command = Command::new(bench.path("tacita"));

@@ -21,7 +21,7 @@ use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, linkat, mkdirat, openat, readlinkat, statat,
     symlinkat,
 };
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, copy_program, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(20);
 /// A user other than root, who owns nothing.
@@ -392,10 +392,8 @@ fn set_user_id_is_lent_by_its_owner_only() {
     set_mode(image.clone(), 0o644);
     set_mode(dir.path().to_owned(), 0o755);
     let (program, place) = (dir.path().join("tacita"), dir.path().join("place"));
-    // Where it has been built others need not come. By a process of its own: what this one has open to be
-    // written is open in whatever other tests begin just then, and cannot be run so long.
-    let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_tacita")).arg(&program).status();
-    assert!(copy.unwrap().success());
+    // Where it has been built others need not come.
+    copy_program(env!("CARGO_BIN_EXE_tacita"), &program);
     fs::create_dir(&place).unwrap();
     std::os::unix::fs::chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
     let out = place.join("out");

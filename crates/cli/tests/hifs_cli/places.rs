@@ -1,8 +1,11 @@
 //! What images lie on, and what is unpacked into: devices, files that cannot be written, full file systems.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use tacita_testkit::loop_disk::system;
+use tacita_testkit::strace::cannot_trace;
 use tacita_testkit::{MountGuard, skip_without_fuse};
 
 use crate::{Bench, expect, format, hifs, path};
@@ -118,4 +121,59 @@ fn unpacking_into_a_full_file_system_says_what_to_do() {
     let said = expect(6, &full);
     assert!(said.contains("make room there") && !said.contains("--size"), "{said}");
     assert_eq!(left, 0, "nothing of it is left");
+}
+
+/// Root can set an empty list of capabilities; nobody can read it.
+#[test]
+fn a_list_of_capabilities_that_is_none_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let [tree, image, out] = ["tree", "i.img", "out"].map(|name| folder.path().join(name));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "content").unwrap();
+    let (name, none) = ("security.capability", rustix::fs::XattrFlags::empty());
+    let set = rustix::fs::setxattr(tree.join("file"), name, &[], none);
+    let mut value = [0; 64];
+    if set.is_err() || rustix::fs::getxattr(tree.join("file"), name, &mut value[..]).is_ok() {
+        eprintln!("SKIPPED: a_list_of_capabilities_that_is_none_is_left_out: there is none here");
+        return;
+    }
+    let packed = hifs(&["pack", path(&tree), path(&image), "--json"]);
+    expect(0, &packed);
+    let facts: serde_json::Value = serde_json::from_slice(&packed.stdout).unwrap();
+    assert_eq!((&facts["attributes_left_out"], &facts["bytes"]), (&1.into(), &7.into()));
+    expect(0, &hifs(&["unpack", path(&image), path(&out)]));
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"content");
+}
+
+fn names(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+/// Killed as it takes the other image's place: that is as it was, and what is left beside it goes with the
+/// same command.
+#[test]
+fn what_a_killed_format_has_left_goes_with_the_next_one() {
+    let test = "what_a_killed_format_has_left_goes_with_the_next_one";
+    if cannot_trace(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = format(folder.path(), "i.img", "4M");
+    let before = fs::read(&image).unwrap();
+    let again = ["format", path(&image), "--size", "2M", "--force"];
+    let calls = "?rename,?renameat,?renameat2";
+    let mut killed = Command::new("strace");
+    killed.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")]);
+    killed.args([
+        "-e",
+        &format!("inject={calls}:signal=KILL"),
+        env!("CARGO_BIN_EXE_tacita"),
+        "hifs",
+    ]);
+    assert!(!killed.args(again).output().unwrap().status.success());
+    assert!(fs::read(&image).unwrap() == before, "it has changed");
+    assert_eq!(names(folder.path()), 2, "it was not killed where something is left");
+    expect(0, &hifs(&again));
+    assert_eq!(names(folder.path()), 1);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
 }

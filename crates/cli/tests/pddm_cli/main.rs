@@ -8,6 +8,7 @@ mod closing;
 mod commands;
 mod failing;
 mod protected;
+mod times;
 
 use std::ffi::OsString;
 use std::fs;

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::geteuid;
+use tacita_testkit::copy_program;
 use tacita_testkit::loop_disk::system;
 
 use crate::bench::{Bench, expect, tacita};
@@ -132,7 +133,7 @@ fn a_device_that_its_user_may_only_read() {
     fs::set_permissions(&device, Permissions::from_mode(0o444)).unwrap();
     fs::set_permissions(bench.folder.path(), Permissions::from_mode(0o755)).unwrap();
     // Where it was built not everybody may look.
-    fs::copy(env!("CARGO_BIN_EXE_tacita"), bench.path("tacita")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tacita"), bench.path("tacita"));
     let said = Said::of(&bench, &device, |arguments| {
         let mut command = Command::new(bench.path("tacita"));
         command.args(arguments).uid(NOBODY).gid(NOBODY).current_dir("/").stdin(Stdio::null());

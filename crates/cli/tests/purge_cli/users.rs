@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
+use tacita_testkit::copy_program;
 
 use crate::image::{Image, said, system};
 
@@ -24,7 +25,7 @@ fn as_user(image: &Image, fuse: bool, script: &str) -> Output {
     // Both have to be reached by that user.
     let program = folder.join("tacita");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_tacita"), &program).unwrap();
+        copy_program(env!("CARGO_BIN_EXE_tacita"), &program);
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tacita_clock::System;
 use tacita_dnefs::{Dnefs, Kind, PurgeScope, check, make_ephemeral};
-use tacita_dnefs_audit::{audit, keys_used_twice};
+use tacita_dnefs_audit::{audit, audit_memory, keys_used_twice};
 use tacita_flash::Emulator;
 use tacita_testkit::MemoryFs;
 use tacita_testkit::history::{Rng, step, tree};
@@ -73,4 +73,24 @@ fn an_ephemeral_volume_is_empty_at_each_mount_and_opens_in_no_other_way() {
     let kind = Dnefs::open(volume(&chip), None, Arc::new(System)).unwrap_err().kind();
     assert_eq!(kind, Kind::Ephemeral);
     assert_eq!(check(&volume(&chip), None, &mut |_, _| {}).unwrap_err().kind(), Kind::Ephemeral);
+}
+
+/// Where no deleted node is seen there is no key to look for: that nothing was found says nothing.
+#[test]
+fn an_audit_that_had_nothing_to_look_for_says_nothing() {
+    let chip = fresh(110, 0);
+    let fs = open(&chip);
+    make(&fs, "of before", &[7; 12_000]);
+    fs.close().unwrap();
+    drop(fs);
+    let before = dump(&chip);
+    make_ephemeral(&*chip).unwrap();
+    let erased = dump(&chip);
+    let report = audit(&erased, &erased, &[], &|_, _| ()).unwrap();
+    assert_eq!((report.deleted, report.recoverable.len()), (0, 0), "{report:?}");
+    assert!(!report.holds() && report.undecided.unwrap().contains("no deleted node"));
+    let report = audit_memory(&[], (&before, &erased), &[], &|_, _| ()).unwrap();
+    assert!(report.deleted > 10 && report.windows == 0, "{report:?}");
+    assert!(!report.holds() && report.undecided.unwrap().contains("too short"));
+    assert!(audit(&before, &erased, &[], &|_, _| ()).unwrap().holds());
 }

@@ -55,6 +55,7 @@ impl Removal {
         self.erase_journals()?;
         for place in self.places.values_mut() {
             place.touched.clear();
+            place.gone.clear();
         }
         let verdicts = std::mem::take(&mut self.verdicts);
         let judged = verdicts.into_iter().map(|told| {
@@ -96,7 +97,13 @@ impl Removal {
                     self.is_cut_short = true;
                     return Ok(looked);
                 }
-                looked.insert((*device, *ino), clear_of_names(&place.lower, folder, wanted)?);
+                let left = if folder.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+                    clear_of_names(&place.lower, folder, wanted)?
+                } else {
+                    // It was looked at as a whole before it went, or not at all.
+                    place.gone.get(ino).cloned().flatten()
+                };
+                looked.insert((*device, *ino), left);
             }
         }
         Ok(looked)
@@ -121,9 +128,7 @@ impl Removal {
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            if clear_of_names(&lower, &file, &any)?.is_some_and(|left| !left.is_nothing()) {
-                left = Some("parts of the names in it are left, where nothing clears them");
-            }
+            left = clear_of_names(&lower, &file, &any)?;
             told.take_values(&lower, xattrs::erase_all(&lower, Owner::open(&file))?);
         }
         if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
@@ -135,10 +140,10 @@ impl Removal {
             return Ok(());
         }
         told.verdict.size = Some(0);
-        told.verdict.content = match left {
-            None => Content::NothingStored,
-            Some(why) => Content::NotInPlace(why.to_owned()),
-        };
+        told.verdict.content = Content::of_folder(&lower, left.as_ref());
+        if let Some(place) = self.places.get_mut(&device(&emptied.stat)) {
+            place.gone.insert(emptied.stat.stx_ino, left);
+        }
         self.removed(&emptied.parent, &emptied.name, &emptied.stat, told)
     }
 
@@ -181,11 +186,6 @@ fn flush_folders(place: &Place) -> Result<()> {
 
 /// Clears a folder of names; what is left of them, `None` where nobody can tell.
 fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
-    let linked = folder.metadata().is_ok_and(|meta| meta.nlink() > 0);
-    if !linked {
-        // It has been removed as well, and was dealt with as a whole.
-        return Ok(Some(Left::default()));
-    }
     let Some(volume) = lower.volume()? else {
         return Ok(None);
     };

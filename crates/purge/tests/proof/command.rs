@@ -1,7 +1,7 @@
 //! Purging by path, without a mount.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
@@ -238,6 +238,122 @@ fn shared_blocks_are_told() {
     let (verdicts, _) = purge(&[&one], RemovalOptions { anyway: true, ..plain() });
     assert!(matches!(verdicts[0].content, Content::Shared(_)), "{verdicts:?}");
     assert_eq!(fs::read(&two).unwrap(), fill(LOST, 100_000));
+}
+
+/// What has been written over shared blocks, and is only in memory, gets blocks of its own.
+#[test]
+fn what_was_written_over_shared_blocks_goes() {
+    let _turn = turn();
+    let test = "what_was_written_over_shared_blocks_goes";
+    for (len, is_all) in [(200_000, true), (20_000, false)] {
+        let Some(image) = Image::new(test, Fs::Xfs) else { return };
+        let (one, two) = (image.dir().join("one"), image.dir().join("two"));
+        fs::write(&one, fill("KEPT-Command-m-", 200_000)).unwrap();
+        let names = [one.to_str().unwrap(), two.to_str().unwrap()];
+        if let Err(why) = crate::image::run("cp", &["--reflink=always", names[0], names[1]]) {
+            eprintln!("SKIPPED: {test}: {why}");
+            return;
+        }
+        image.remount();
+        let file = fs::OpenOptions::new().write(true).open(&two).unwrap();
+        file.write_all_at(&fill(LOST, len), 0).unwrap();
+        drop(file);
+        let (verdicts, _) = purge(&[&two], RemovalOptions { anyway: true, ..plain() });
+        let verdict = &verdicts[0];
+        assert!(verdict.removed && verdict.overwritten >= len, "{verdict:?}");
+        let is_proven = verdict.content == Content::Verified(Proof::Device);
+        assert_eq!(is_proven, is_all, "{verdict:?}");
+        assert_eq!(matches!(verdict.content, Content::Shared(_)), !is_all, "{verdict:?}");
+        image.unmount();
+        assert_eq!(image.count(LOST), 0);
+        image.mount();
+        assert_eq!(fs::read(&one).unwrap(), fill("KEPT-Command-m-", 200_000));
+    }
+}
+
+/// What is refused for where it lies is as it was, whatever it is.
+#[test]
+fn what_is_refused_is_untouched() {
+    let _turn = turn();
+    let Ok(folder) = tempfile::Builder::new().tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: what_is_refused_is_untouched: no /dev/shm");
+        return;
+    };
+    let top = folder.path().join("top");
+    fs::create_dir(&top).unwrap();
+    let at = |name: &str| top.join(name);
+    fs::write(at("file"), fill(LOST, 9000)).unwrap();
+    symlink("elsewhere", at("link")).unwrap();
+    mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::create_dir(at("folder/inner")).unwrap();
+    let look = || {
+        let names = ["file", "link", "pipe", "folder", "folder/inner", ""];
+        names.map(|name| {
+            let meta = fs::symlink_metadata(at(name)).unwrap();
+            (meta.ino(), meta.ctime(), meta.ctime_nsec(), meta.mtime_nsec())
+        })
+    };
+    let before = look();
+    for name in ["file", "link", "pipe", "folder"] {
+        let options = RemovalOptions { recursive: true, ..plain() };
+        let (verdicts, failure) = purge(&[&at(name)], options);
+        assert_eq!((failure, verdicts.len()), (Some(Kind::Unsuitable), 1), "{name}: {verdicts:?}");
+        assert!(matches!(verdicts[0].content, Content::Kept(_)), "{verdicts:?}");
+    }
+    assert_eq!(look(), before);
+    let held = RemovalOptions { method: "f".parse().unwrap(), anyway: true, ..plain() };
+    assert_eq!(purge(&[&at("file")], held).1, Some(Kind::Invalid));
+    assert_eq!(look(), before);
+    assert_eq!(fs::read(at("file")).unwrap(), fill(LOST, 9000));
+    let anyway = RemovalOptions { recursive: true, anyway: true, ..plain() };
+    let (verdicts, _) = purge(&[&top], anyway);
+    assert!(verdicts.iter().all(|verdict| verdict.removed && !verdict.holds()), "{verdicts:#?}");
+}
+
+/// Folders that went cannot be looked at afterwards: what nobody saw before is not said to be gone.
+#[test]
+fn names_in_a_folder_that_went_unseen_are_not_called_gone() {
+    let _turn = turn();
+    for fs in [Fs::Xfs, Fs::Ext4FastCommit, Fs::Ext4] {
+        let test = "names_in_a_folder_that_went_unseen_are_not_called_gone";
+        let Some(image) = Image::new(test, fs) else { continue };
+        let top = image.dir().join("top");
+        fs::create_dir_all(top.join("inner")).unwrap();
+        fs::write(top.join("inner").join(NAME), fill(LOST, 5000)).unwrap();
+        let (verdicts, failure) = purge(&[&top], RemovalOptions { recursive: true, ..plain() });
+        assert_eq!((failure, verdicts.len()), (None, 3), "{verdicts:#?}");
+        for verdict in &verdicts {
+            assert_eq!(verdict.name == Part::Done, fs.clears_names(), "{fs:?}: {verdict:?}");
+            assert_eq!(verdict.holds(), fs.clears_names(), "{fs:?}: {verdict:?}");
+        }
+        // The file comes first, and then the folders that have held names.
+        for verdict in &verdicts[1..] {
+            let is_empty = verdict.content == Content::NothingStored;
+            assert_eq!(is_empty, fs.clears_names(), "{fs:?}: {verdict:?}");
+        }
+    }
+}
+
+/// A probe has no name that could stay behind if it is ended.
+#[cfg(feature = "faults")]
+#[test]
+fn a_probe_has_no_name() {
+    use std::sync::{Arc, Mutex};
+    use tacita_purge::faults::at_each_step;
+    let _turn = turn();
+    let Some(image) = Image::new("a_probe_has_no_name", Fs::Ext4) else { return };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (dir, told) = (image.dir(), Arc::clone(&seen));
+    at_each_step(move |_| {
+        let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+        told.lock().unwrap().push(names.collect::<Vec<_>>());
+    });
+    let found = Suitability::of(&image.dir());
+    at_each_step(|_| ());
+    assert!(matches!(found.unwrap().probe, Content::Verified(_)));
+    let seen = seen.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|names| *names == ["lost+found"]), "{seen:?}");
 }
 
 /// While a file is purged by its path, another program puts a new one there, or gives it a second

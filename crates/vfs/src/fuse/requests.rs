@@ -427,8 +427,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         reply_value("getxattr", value, size, reply);
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.node(ino).and_then(|node| self.posix.xattrs(node));
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.node(ino).and_then(|node| self.posix.xattrs_for(caller(req, 0), node));
         let list = names.map(|names| {
             let mut list = Vec::new();
             for name in names {

@@ -10,7 +10,7 @@ const SET_UID: u16 = 0o4000;
 /// Set-group-id.
 const SET_GID: u16 = 0o2000;
 
-/// Execution by the group: without it set-gid means something else and stays.
+/// Execution by the group: without it set-gid means something else, and stays within the group.
 const GROUP_EXECUTE: u16 = 0o0010;
 
 /// Permission and set-id bits.
@@ -26,8 +26,8 @@ pub enum SetTime {
 }
 
 /// What `chmod`, `chown`, `truncate` and `utimensat` change; what is `None` stays. With nothing
-/// at all it is a `chown` to the present owner, which still drops set-id bits. (The kernel asks the
-/// same when a write has made it remove a file's capabilities: dropping more is the safe side.)
+/// at all, or a ctime alone, it is a `chown` to nobody, which still drops set-id bits. (With nothing
+/// at all it can also be the kernel's, before somebody writes to a file with such bits.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission and set-id bits.
@@ -46,12 +46,20 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
 }
 
+impl SetAttr {
+    /// Whether it changes nothing but, where the kernel keeps it, the ctime.
+    fn is_to_nobody(&self) -> bool {
+        Self { ctime: None, ..*self } == Self::default()
+    }
+}
+
 impl<F: FileSystem> Posix<F> {
     /// Changes attributes and returns the new ones.
     ///
     /// # Errors
     /// [`Kind::IsDirectory`] and [`Kind::Invalid`] for the size of anything but a file;
-    /// [`Kind::FileTooBig`]; [`Kind::NoSpace`].
+    /// [`Kind::FileTooBig`]; [`Kind::NoSpace`]; [`Kind::NotPermitted`] for a `chown` to nobody that
+    /// would drop the set-id bits of somebody else's file.
     pub fn change(&self, caller: Caller, node: NodeId, set: &SetAttr) -> Result<Attr> {
         let _guard = self.lock_attributes(node);
         let attr = self.fs.attr(node)?;
@@ -63,11 +71,12 @@ impl<F: FileSystem> Posix<F> {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let by_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttr::default();
+        let by_chown = set.uid.is_some() || set.gid.is_some();
         let by_truncate = set.size.is_some() && !caller.is_root();
         let perm = match set.perm {
             Some(perm) => Some(perm & PERM_MASK),
-            None if by_chown || by_truncate => without_set_id(&attr),
+            None if by_chown || by_truncate => without_set_id_by(caller, &attr),
+            None if set.is_to_nobody() => self.fallen(caller, node, &attr, set)?,
             None => None,
         };
         let truncated = set.size.map(|_| now);
@@ -84,6 +93,29 @@ impl<F: FileSystem> Posix<F> {
                 .any(|set| matches!(set, Some(SetTime::At(_)))),
         };
         self.fs.change(node, &change)
+    }
+
+    /// What remains of the bits when nothing is asked for. Owners and root drop them so; others only
+    /// because they write, which the kernel has the same words for.
+    fn fallen(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        attr: &Attr,
+        set: &SetAttr,
+    ) -> Result<Option<u16>> {
+        let remaining = without_set_id_by(caller, attr);
+        if remaining.is_none() || caller.is_root() || caller.uid == attr.uid {
+            return Ok(remaining);
+        }
+        let writers = self.handles.writers_of(node);
+        if set.ctime.is_some() || writers.is_empty() {
+            return Err(Kind::NotPermitted.into());
+        }
+        // Whoever has it open could as well write. Others may have been handed it open: their write
+        // tells us itself that bits fall, unless the kernel writes to a lower file past us.
+        let drops = writers.iter().any(|writer| writer.user == caller.uid || writer.past_us);
+        Ok(remaining.filter(|_| drops))
     }
 
     /// Stamps mtime and ctime after a change of content, and drops set-id bits if told to.
@@ -112,6 +144,16 @@ fn check_size(attr: &Attr, size: u64) -> Result<()> {
         FileType::File => Ok(()),
         _ => Err(Kind::Invalid.into()),
     }
+}
+
+/// The same where it is known who does it: set-gid without execution falls, too, unless that is
+/// somebody of the group.
+fn without_set_id_by(caller: Caller, attr: &Attr) -> Option<u16> {
+    let is_plain = attr.perm & (SET_GID | GROUP_EXECUTE) == SET_GID;
+    if attr.kind != FileType::Directory && is_plain && !caller.is_in(attr.gid) {
+        return Some(attr.perm & !(SET_UID | SET_GID));
+    }
+    without_set_id(attr)
 }
 
 /// The bits that remain when set-id falls; `None` if none is set.

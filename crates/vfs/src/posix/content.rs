@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::attributes::without_set_id;
-use super::handles::Handle;
+use super::handles::{Handle, Writer};
 use super::{FILE_SIZE_MAX, Posix};
 use crate::posix::{Caller, HandleId, SetAttr};
 use crate::{FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek, Stamps};
@@ -63,18 +63,26 @@ impl<F: FileSystem> Posix<F> {
             self.fs.released(node);
             return Err(Kind::NotPermitted.into());
         }
-        Ok((self.open_handle(node, mode), opened))
+        Ok((self.open_handle(caller, node, mode, &opened), opened))
     }
 
     /// A handle of a regular file that the system has opened, which refers to the node.
-    pub(super) fn open_handle(&self, node: NodeId, mode: OpenMode) -> HandleId {
+    pub(super) fn open_handle(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        mode: OpenMode,
+        opened: &Opened,
+    ) -> HandleId {
         self.references.take(node);
+        let writer = Writer { user: caller.uid, past_us: opened.backing.is_some() };
         self.handles.insert(Handle {
             node,
             directory: false,
             read: mode.read,
             write: mode.write,
             append: mode.append,
+            writer,
         })
     }
 

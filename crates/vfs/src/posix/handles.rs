@@ -22,6 +22,15 @@ pub(super) struct Handle {
     pub(super) read: bool,
     pub(super) write: bool,
     pub(super) append: bool,
+    pub(super) writer: Writer,
+}
+
+/// Who has opened it, for when it is open for writing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Writer {
+    pub(super) user: u32,
+    /// Whether the kernel may write to a lower file without telling.
+    pub(super) past_us: bool,
 }
 
 /// All open files and directories.
@@ -65,6 +74,17 @@ impl Handles {
             let handles = shard.read().unwrap_or_else(PoisonError::into_inner);
             handles.values().any(|handle| handle.node == node)
         })
+    }
+
+    /// Who has the node open for writing.
+    pub(super) fn writers_of(&self, node: NodeId) -> Vec<Writer> {
+        let mut writers = Vec::new();
+        for shard in &self.shards {
+            let handles = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let writing = handles.values().filter(|handle| handle.node == node && handle.write);
+            writers.extend(writing.map(|handle| handle.writer));
+        }
+        writers
     }
 
     /// Closes all; returns the files, once for each handle.

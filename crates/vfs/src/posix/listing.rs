@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::Posix;
-use super::handles::Handle;
+use super::handles::{Handle, Writer};
 use crate::posix::HandleId;
 use crate::{Attr, Cookie, Entry, FileSystem, FileType, Kind, NodeId, Result};
 
@@ -39,6 +39,7 @@ impl<F: FileSystem> Posix<F> {
         }
         self.references.take(node);
         Ok(self.handles.insert(Handle {
+            writer: Writer::default(),
             node,
             directory: true,
             read: true,

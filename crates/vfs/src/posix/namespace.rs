@@ -212,7 +212,7 @@ impl<F: FileSystem> Posix<F> {
         let new = self.prepare(caller, dir, name, (FileType::File, mode))?;
         let (node, attr, opened) = self.fs.create_open(dir, name, &new, open.write)?;
         self.references.take(node);
-        Ok((node, attr, self.open_handle(node, open), opened))
+        Ok((node, attr, self.open_handle(caller, node, open, &opened), opened))
     }
 
     /// Gives `node` another name, with one more reference.

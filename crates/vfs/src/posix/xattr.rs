@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::Posix;
+use super::{Caller, Posix};
 use crate::{FileSystem, Kind, NodeId, Result, XattrMode};
 
 /// Longest name of an extended attribute in bytes: `XATTR_NAME_MAX` of Linux.
@@ -14,13 +14,17 @@ pub const XATTR_VALUE_LEN_MAX: usize = 65536;
 
 /// Name spaces that are stored. `system.` is not: access control lists would be stored but never
 /// obeyed, which is worse than not having them.
-const NAME_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const NAME_SPACES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
+
+/// What only root may read and write.
+const TRUSTED: &[u8] = b"trusted.";
 
 impl<F: FileSystem> Posix<F> {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// [`Kind::NoAttribute`]; [`Kind::Unsupported`] for a name space that is not stored.
+    /// [`Kind::NoAttribute`]; [`Kind::Unsupported`] for a name space that is not stored;
+    /// [`Kind::Invalid`] for one alone, without a name.
     pub fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         check_xattr_name(name)?;
         self.fs.xattr(node, name)
@@ -32,6 +36,16 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::Stale`].
     pub fn xattrs(&self, node: NodeId) -> Result<Vec<OsString>> {
         self.fs.xattrs(node)
+    }
+
+    /// Those of them that the caller may know of: whoever may not read one is not told its name.
+    ///
+    /// # Errors
+    /// [`Kind::Stale`].
+    pub fn xattrs_for(&self, caller: Caller, node: NodeId) -> Result<Vec<OsString>> {
+        let mut names = self.fs.xattrs(node)?;
+        names.retain(|name| caller.is_root() || !name.as_bytes().starts_with(TRUSTED));
+        Ok(names)
     }
 
     /// Sets an extended attribute.
@@ -70,6 +84,9 @@ fn check_xattr_name(name: &OsStr) -> Result<()> {
     if bytes.len() > XATTR_NAME_LEN_MAX {
         return Err(Kind::Range.into());
     }
-    let in_space = |space: &&[u8]| bytes.len() > space.len() && bytes.starts_with(space);
-    if NAME_SPACES.iter().any(in_space) { Ok(()) } else { Err(Kind::Unsupported.into()) }
+    match NAME_SPACES.iter().find(|space| bytes.starts_with(space)) {
+        None => Err(Kind::Unsupported.into()),
+        Some(space) if space.len() == bytes.len() => Err(Kind::Invalid.into()),
+        Some(_) => Ok(()),
+    }
 }
