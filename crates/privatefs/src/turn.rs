@@ -4,7 +4,8 @@
 //! commit is finished, and whatever it tries to commit from then on fails.
 //!
 //! Signs of life are counters that grow, and each mount looks at its own clock for how long one has not:
-//! what the clocks of two machines say need not agree.
+//! what the clocks of two machines say need not agree. Time in which the store did not answer, and nobody
+//! could be heard, hardly counts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,8 +47,10 @@ pub(crate) type Left = (MountId, u32);
 #[derive(Debug)]
 struct Known {
     block: Bytes,
-    /// The counter of each other mount, and since when it is that.
+    /// The counter of each other mount, and for how long it was seen to be that.
     beats: HashMap<MountId, (u64, Duration)>,
+    /// When others were looked at last.
+    looked: Option<Duration>,
     /// When the register was changed last, and when the turn began.
     beaten: Duration,
     begun: Duration,
@@ -72,8 +75,13 @@ impl Turn {
         } else {
             Vec::new()
         };
-        let mut known =
-            Known { block, beats: HashMap::new(), beaten: Duration::ZERO, begun: Duration::ZERO };
+        let mut known = Known {
+            block,
+            beats: HashMap::new(),
+            looked: None,
+            beaten: Duration::ZERO,
+            begun: Duration::ZERO,
+        };
         let mut left = Vec::new();
         update(&mut known, blocks, ids, |register| {
             left = bury(register, &silent);
@@ -124,10 +132,13 @@ fn await_silent(
         "{SLOTS} mounts are there: waiting for {} s to see whether one of them is gone",
         options.take_over.as_secs()
     );
-    let begun = clock.monotonic();
+    let (mut looked, mut silence) = (clock.monotonic(), Duration::ZERO);
     let mut silent: Vec<Beat> = full.slots.iter().map(|slot| (slot.mount, slot.beat)).collect();
-    while !silent.is_empty() && clock.elapsed(begun) <= options.take_over {
+    while !silent.is_empty() && silence <= options.take_over {
         let block = read_register(blocks, ids)?;
+        let now = clock.monotonic();
+        silence += heard_between(looked, now, options);
+        looked = now;
         let register = Register::decode(&block.ok_or_else(gone)?)?;
         if register.slots.len() < SLOTS {
             return Ok(Vec::new());
@@ -136,6 +147,12 @@ fn await_silent(
         clock.wait(options.take_over / 8);
     }
     Ok(silent)
+}
+
+/// How much of the time between two looks at the register counts as silence: where it was long, the store
+/// did not answer, or this mount stood still.
+fn heard_between(last: Duration, now: Duration, options: &Options) -> Duration {
+    now.saturating_sub(last).min(options.take_over / 4)
 }
 
 fn gone() -> Error {
@@ -336,10 +353,11 @@ impl Core {
             };
             quiet < wanted
         };
-        if is_early {
-            return Ok(());
+        // Who commits all the time gives a sign of life with each commit, and hears with it who waits.
+        if !is_early {
+            self.renew()?;
         }
-        self.renew()?;
+        let now = self.clock.monotonic();
         let (others_wait, begun) = {
             let mut known = self.turn.lock();
             let register = Register::decode(&known.block)?;
@@ -356,7 +374,7 @@ impl Core {
         };
         let is_idle = {
             let state = self.lock();
-            state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
+            !is_early && state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
         };
         if others_wait && (is_idle || self.clock.elapsed(begun) >= self.options.slice) {
             return self.end_turn();
@@ -399,7 +417,7 @@ impl Core {
             self.turned.notify_all();
             return Err(error);
         };
-        let dead = self.look_at_others(&mut known, &register, now);
+        let dead = self.look_at_others(&mut known, &register, self.clock.monotonic());
         if !dead.is_empty() {
             let mut left = Vec::new();
             update(&mut known, &*self.blocks, &self.ids, |register| {
@@ -445,17 +463,18 @@ impl Core {
         state.journals.extend(left);
     }
 
-    /// The mounts of which nothing has been heard for too long.
+    /// The mounts of which nothing has been heard for too long, now that the register has come.
     fn look_at_others(&self, known: &mut Known, register: &Register, now: Duration) -> Vec<Beat> {
+        let looked = known.looked.replace(now).unwrap_or(now);
+        let passed = heard_between(looked, now, &self.options);
         known.beats.retain(|mount, _| register.slot(mount).is_some());
         let others = register.slots.iter().filter(|slot| slot.mount != self.mount);
         let mut dead = Vec::new();
         for slot in others {
-            let seen = known.beats.entry(slot.mount).or_insert((slot.beat, now));
-            if seen.0 != slot.beat {
-                *seen = (slot.beat, now);
-            }
-            if now.saturating_sub(seen.1) > self.options.take_over {
+            let (beat, silence) = known.beats.entry(slot.mount).or_default();
+            *silence = if *beat == slot.beat { *silence + passed } else { Duration::ZERO };
+            *beat = slot.beat;
+            if *silence > self.options.take_over {
                 dead.push((slot.mount, slot.beat));
             }
         }
