@@ -35,6 +35,22 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// Counts a result as one that has not reached the server.
+struct Storing(Arc<Shared>);
+
+impl Storing {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.lock().storing += 1;
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.0.change(|state| state.storing -= 1);
+    }
+}
+
 /// Counts a query as one that waits until builds are further.
 struct HeldBack<'a> {
     shared: &'a Shared,
@@ -154,6 +170,7 @@ impl Shared {
             if let Some(sequence) = self.lock().view.sequence_of(&request) {
                 return Ok(sequence);
             }
+            awaited.goes_out();
             let call = connection.call(Request::Append { fence, record: sealed.clone() });
             match call.await {
                 Ok(Answer::Appended { .. }) => {
@@ -239,6 +256,10 @@ impl Shared {
                     self.lock().mine.remove(&sequence);
                     return Ok(());
                 }
+                let records = self.lock().view.records();
+                if error.kind() == Kind::Hostile && self.is_left_behind(records).await {
+                    return Err(self.fail_left_behind());
+                }
                 self.fail(error.clone());
                 return Err(error);
             }
@@ -247,10 +268,10 @@ impl Shared {
         let block_len = self.geometry.block_len();
         let sealed = Bytes::from(found.seal(&self.keys, &position, self.salt()?, block_len));
         // That the server keeps it is not waited for: it follows from the log.
-        let shared = self.clone();
+        let storing = Storing::begin(self);
         tokio::spawn(async move {
-            if let Err(error) = shared.store(sequence, sealed).await {
-                shared.fail(error);
+            if let Err(error) = storing.0.store(sequence, sealed).await {
+                storing.0.fail(error);
             }
         });
         self.change(|state| {
