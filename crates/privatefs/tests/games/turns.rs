@@ -215,6 +215,68 @@ fn a_mount_whose_machine_has_slept_believes_in_no_turn() {
     world.check("after a sleep");
 }
 
+/// A mount of a machine that slept while another one took over, with what it did before: programs hear of it at
+/// once. Returns both, and the sleeper's clock.
+fn slept(world: &World, before: impl FnOnce(&PrivateFs)) -> (PrivateFs, PrivateFs, Arc<Simulated>) {
+    let sleeper = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+    let (one, two) = (world.share_apart(1, &sleeper).0, world.share(2).0);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    ticking(&[&one], (&sleeper, Duration::ZERO), NOTHING, || before(&one));
+    ticking(&[&two], (&world.clock, Duration::from_secs(1)), NOTHING, || {
+        two.create(two.root(), "meanwhile".as_ref(), &new).unwrap();
+        two.sync().unwrap();
+    });
+    sleeper.sleep(Duration::from_hours(1));
+    assert!(one.attr(one.root()).is_err(), "it shows what it remembers");
+    (one, two, sleeper)
+}
+
+/// If nothing was lost it takes its turns again, as a new one.
+#[test]
+fn a_mount_that_was_taken_over_from_comes_back_if_nothing_was_lost() {
+    let world = World::new();
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (one, two, _) = slept(&world, |one| {
+        one.create(one.root(), "before".as_ref(), &new).unwrap();
+        one.sync().unwrap();
+    });
+    let mut looks = 0;
+    while one.failure().is_some() {
+        one.tick().unwrap();
+        looks += 1;
+        assert!(looks < 3, "it does not come back");
+    }
+    // The other one was alone, and looks seldom.
+    world.clock.advance(Duration::from_secs(5));
+    ticking(&[&one, &two], (&world.clock, Duration::ZERO), NOTHING, || {
+        assert!(tree(&one).contains_key(&b"/meanwhile"[..]));
+        let (node, _) = one.create(one.root(), "after".as_ref(), &new).unwrap();
+        one.write(node, 0, b"content", Stamps::NONE).unwrap();
+        one.sync().unwrap();
+        assert!(tree(&two) == tree(&one));
+    });
+    two.close().unwrap();
+    one.close().unwrap();
+    world.check("after it came back");
+}
+
+/// If something was lost its programs are told so until it is mounted again.
+#[test]
+fn a_mount_that_has_lost_something_does_not_come_back() {
+    let world = World::new();
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (one, two, _) = slept(&world, |one| {
+        one.create(one.root(), "not synced".as_ref(), &new).unwrap();
+    });
+    for _ in 0..100 {
+        let _ = one.tick();
+        two.tick().unwrap();
+    }
+    assert!(one.failure().is_some() && one.sync().is_err() && one.attr(one.root()).is_err());
+    two.close().unwrap();
+    world.check("after something was lost");
+}
+
 /// A mount that stands still at any query of a commit, and goes on when another has taken over, changes
 /// nothing any more. Whether it does as told after that.
 pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> u32 {
