@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
+use crate::agreement::Agreement;
 use crate::anchor::Anchor;
 use crate::blob::BlobStore;
 use crate::error::{Error, Kind, Result};
@@ -31,6 +32,7 @@ mod builder;
 mod checking;
 mod confirming;
 mod joining;
+mod lasting;
 mod line;
 mod meter;
 mod query;
@@ -39,6 +41,7 @@ mod rate;
 
 pub use checking::Checked;
 pub use joining::init;
+pub use lasting::Lasting;
 pub use meter::Progress;
 pub use rate::RATE_MAX;
 
@@ -48,6 +51,10 @@ use line::Line;
 use meter::Meter;
 use queue::Queue;
 use rate::Turns;
+
+/// Of a client that was stopped, or cut off, for too long.
+const LEFT_BEHIND: &str =
+    "other clients of the store have gone on so far that this one cannot follow";
 
 /// How to reach the server.
 #[async_trait]
@@ -130,6 +137,7 @@ pub enum Anchorage {
 }
 
 /// What a client needs besides the key.
+#[derive(Clone)]
 pub struct Surroundings {
     /// The way to the server.
     pub connect: Arc<dyn Connect>,
@@ -207,6 +215,8 @@ struct State {
     /// Periods whose dead generations are being removed.
     removing: u64,
     appending: u64,
+    /// Results that this client has found, and that have not reached the server.
+    storing: u64,
     /// Queries that this client looks up at the moment.
     mine: HashSet<u64>,
     /// Whether this client builds: always, with an anchor of its own.
@@ -217,6 +227,8 @@ struct State {
     held_back: u64,
     /// Why nothing goes any more.
     failed: Option<Error>,
+    /// Whether that is that others have gone on so far that this client cannot follow.
+    is_left_behind: bool,
     /// Why builds do not go on at the moment.
     trouble: Option<Error>,
 }
@@ -255,12 +267,28 @@ impl Client {
         id: Id,
         operation: Operation,
     ) -> Result<Outcome> {
+        let waiting = Arc::new(Waiter::begin(&self.shared.awaited));
+        self.ask(name, asked_since, (id, operation), waiting).await
+    }
+
+    /// As [`Client::query_as`], with patience of `waiting`, which is told when the query may have reached the
+    /// server.
+    async fn ask(
+        &self,
+        name: RequestId,
+        asked_since: Option<u64>,
+        (id, operation): (Id, Operation),
+        waiting: Arc<Waiter>,
+    ) -> Result<Outcome> {
         let shared = self.shared.clone();
-        let waiting = Arc::new(Waiter::begin(&shared.awaited));
         let awaited = waiting.clone();
+        if asked_since.is_some() {
+            waiting.goes_out();
+        }
         // A task of its own: what is in the log has to be finished, whoever waits.
         let query = tokio::spawn(async move {
-            if let Some(outcome) = shared.logged(&name).await? {
+            let logged = shared.logged(&name).await.inspect_err(|_| awaited.goes_out())?;
+            if let Some(outcome) = logged {
                 return Ok(outcome);
             }
             if asked_since.is_some_and(|since| since < shared.lock().view.first()) {
@@ -297,7 +325,32 @@ impl Client {
         self.shared.leave().await
     }
 
-    /// Waits until nothing is being built, opened or removed that could be without further queries.
+    /// Whether others have gone on so far that this client cannot follow: nothing goes any more.
+    fn is_left_behind(&self) -> bool {
+        self.shared.lock().is_left_behind
+    }
+
+    /// Waits until nothing goes any more; whether it is because this client was left behind.
+    async fn until_left_behind(&self) -> bool {
+        let _ = self.shared.when(|_| None::<()>).await;
+        self.is_left_behind()
+    }
+
+    /// What this client knows of the agreement with others, if it shares an anchor.
+    async fn agreed(&self) -> Option<Agreement> {
+        match &self.shared.agreeing {
+            Some(agreeing) => Some(agreeing.known().await),
+            None => None,
+        }
+    }
+
+    /// Nothing goes any more.
+    fn end(&self) {
+        self.shared.fail(Error::new(Kind::Poisoned, "the store was closed"));
+    }
+
+    /// Waits until nothing is being built, opened or removed that could be without further queries, and the
+    /// server has all that was found.
     ///
     /// # Errors
     /// As [`Client::query`].
@@ -312,7 +365,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.shared.fail(Error::new(Kind::Poisoned, "the store was closed"));
+        self.end();
     }
 }
 
@@ -331,6 +384,17 @@ impl Shared {
     /// Nothing goes any more, for this reason.
     fn fail(&self, error: Error) {
         self.change(|state| state.failed.get_or_insert(error).clone());
+    }
+
+    /// Nothing goes any more: others have gone on so far that this client cannot follow.
+    fn fail_left_behind(&self) -> Error {
+        self.change(|state| {
+            if state.failed.is_none() {
+                state.is_left_behind = true;
+                log::warn!("{LEFT_BEHIND}: what was asked last may be done or not");
+            }
+            state.failed.get_or_insert_with(|| Error::new(Kind::Poisoned, LEFT_BEHIND)).clone()
+        })
     }
 
     /// Waits until `ready` has something to say.

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,8 +17,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::anchor::{FileAnchor, MemoryAnchor};
 use crate::blob::Beginning;
 use crate::client::{
-    self, Access, Anchorage, Checked, Client, Connect, Patience, RATE_MAX, Status, Surroundings,
+    self, Access, Anchorage, Checked, Connect, Lasting, Patience, RATE_MAX, Status, Surroundings,
 };
+use crate::durable;
 use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
@@ -26,12 +28,16 @@ use crate::link::{Address, Delay, Remote, Stream};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
 use crate::server::{Limits, Place, Server};
-use crate::threads;
+use crate::threads::{self, Threads};
 
+/// Files that are open at once while what was begun of a store is taken back, and a few more.
+const OPEN_MAX: usize = 8;
 /// Threads that serve one open store.
 const THREADS: usize = 2;
-/// How long a store that is closed waits for what is in the background, and for the shared anchor.
-const LEAVING: Duration = Duration::from_secs(1);
+/// How long a store that is closed waits for what is in the background.
+const ENDING: Duration = Duration::from_secs(1);
+/// How long it waits for the shared anchor: as long as others would for its signs of life.
+const LEAVING: Duration = Duration::from_secs(10);
 
 /// How a store is opened.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +98,8 @@ impl OpenPlace {
     /// # Errors
     /// [`Kind::Storage`], [`Kind::Parameters`]; [`Kind::Busy`] while somebody else makes a store there.
     pub fn open(place: &Place) -> Result<Self> {
+        durable::can_be_open(OPEN_MAX)
+            .map_err(|e| Error::of_storage("a store cannot be made", e))?;
         let runtime = runtime()?;
         let mut beginning = match place {
             Place::Folder(folder) => Some(Beginning::of(folder)),
@@ -107,6 +115,8 @@ impl OpenPlace {
             // It is the folder of whoever makes a store there.
             Err(error) if error.kind() == Kind::Busy => Err(error),
             Err(error) => {
+                // To take it back needs open files, too, of which there may be no more.
+                drop(runtime);
                 beginning.as_ref().map(Beginning::take_back);
                 Err(error)
             }
@@ -133,7 +143,11 @@ impl OpenPlace {
     /// Takes back what an init has begun that has failed, as far as that is known to be no store; whether
     /// it is.
     pub fn take_back(self) -> bool {
-        self.beginning.is_some_and(|beginning| beginning.take_back())
+        let Self { server, runtime, beginning } = self;
+        // To take it back needs open files, too, of which there may be no more.
+        drop(server);
+        drop(runtime);
+        beginning.is_some_and(|beginning| beginning.take_back())
     }
 }
 
@@ -144,13 +158,14 @@ pub struct Store {
     /// Queries that may begin now.
     free: Arc<Semaphore>,
     at_once: usize,
+    is_closed: AtomicBool,
     // Behind who asks, so that it is dropped after it.
-    runtime: Runtime,
+    runtime: Threads,
 }
 
 #[derive(Debug)]
 enum Asking {
-    Client(Arc<Client>),
+    Client(Arc<Lasting>),
     User(User),
 }
 
@@ -182,7 +197,7 @@ impl Store {
         if is_engine {
             return Self::open_engine(connect, key, options);
         }
-        let runtime = runtime()?;
+        let runtime = Threads::new("oram", THREADS)?;
         let anchor = match (anchor, options.access) {
             (AnchorAt::File(path), Access::Look) => {
                 Anchorage::Own(Arc::new(MemoryAnchor::of(FileAnchor::look(path)?)))
@@ -205,11 +220,11 @@ impl Store {
         anchor: Anchorage,
         options: &Options,
     ) -> Result<Self> {
-        Self::open_on(runtime()?, connect, key, anchor, options)
+        Self::open_on(Threads::new("oram", THREADS)?, connect, key, anchor, options)
     }
 
     fn open_on(
-        runtime: Runtime,
+        runtime: Threads,
         connect: Arc<dyn Connect>,
         key: &Key,
         anchor: Anchorage,
@@ -223,7 +238,7 @@ impl Store {
             access: options.access,
             between: options.rate.map(|rate| Duration::from_secs(1) / rate.clamp(1, RATE_MAX)),
         };
-        let client = in_time(&runtime, options, Client::open(key, surroundings))?;
+        let client = in_time(&runtime, options, Lasting::open(key, surroundings))?;
         Ok(Self::of(Asking::Client(Arc::new(client)), runtime, options))
     }
 
@@ -236,15 +251,16 @@ impl Store {
             let whose = "the rate, and taking over, are for the engine itself to be told";
             return Err(Error::new(Kind::Parameters, whose));
         }
-        let runtime = runtime()?;
+        let runtime = Threads::new("oram", THREADS)?;
         let user = in_time(&runtime, options, User::open(connect, key, options.patience))?;
         Ok(Self::of(Asking::User(user), runtime, options))
     }
 
-    fn of(asking: Asking, runtime: Runtime, options: &Options) -> Self {
+    fn of(asking: Asking, runtime: Threads, options: &Options) -> Self {
         let at_once = options.at_once.map_or(Semaphore::MAX_PERMITS, NonZeroUsize::get);
         let free = Arc::new(Semaphore::new(at_once));
-        Self { asking: Arc::new(asking), free, at_once, runtime }
+        let is_closed = AtomicBool::new(false);
+        Self { asking: Arc::new(asking), free, at_once, is_closed, runtime }
     }
 
     /// Lets users that have `key` ask through this store at `address`, until what is returned is dropped.
@@ -266,7 +282,7 @@ impl Store {
     }
 
     /// Who asks the server itself.
-    fn client(&self) -> Result<&Arc<Client>> {
+    fn client(&self) -> Result<&Arc<Lasting>> {
         match &*self.asking {
             Asking::Client(client) => Ok(client),
             Asking::User(_) => Err(Error::new(
@@ -388,7 +404,7 @@ impl Store {
     /// # Errors
     /// As [`Client::check`]; [`Kind::Parameters`] if this store is an engine's.
     pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Checked> {
-        self.runtime.block_on(self.client()?.check(progress))
+        self.runtime.block_on(self.client()?.client()?.check(progress))
     }
 
     /// Queries so far, blocks that are there, builds that are under way.
@@ -397,17 +413,28 @@ impl Store {
     /// As [`Client::query`], if this store is an engine's.
     pub fn status(&self) -> Result<Status> {
         match &*self.asking {
-            Asking::Client(client) => Ok(client.status()),
+            Asking::Client(client) => client.status(),
             Asking::User(user) => self.runtime.block_on(user.status()),
         }
     }
 
-    /// Waits until nothing is being built, opened or removed that could be without further queries.
+    /// Waits until nothing is being built, opened or removed that could be without further queries, and the
+    /// server has all that was found.
     ///
     /// # Errors
     /// As [`Client::query`]; [`Kind::Parameters`] if this store is an engine's.
     pub fn idle(&self) -> Result<()> {
-        self.runtime.block_on(self.client()?.idle())
+        self.runtime.block_on(self.client()?.client()?.idle())
+    }
+
+    /// Ends in order, and waits for little, however the server is: nothing can be asked any more, and others
+    /// need not wait until they notice. Dropping it does the same; a daemon that ends may not come to that.
+    pub fn close(&self) {
+        if let Asking::Client(client) = &*self.asking
+            && !self.is_closed.swap(true, Ordering::SeqCst)
+        {
+            self.runtime.block_on(client.close(ENDING, LEAVING));
+        }
     }
 
     fn fits(&self, operation: &Operation) -> Result<()> {
@@ -431,15 +458,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Asking::Client(client) = &*self.asking {
-            let leaving = async {
-                // What is begun here and can end soon is not left to whoever opens the store next.
-                let _ = tokio::time::timeout(LEAVING, client.idle()).await;
-                // Others would notice by themselves, later.
-                let _ = tokio::time::timeout(LEAVING, client.leave()).await;
-            };
-            self.runtime.block_on(leaving);
-        }
+        self.close();
     }
 }
 

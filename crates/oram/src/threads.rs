@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Deref;
 use std::sync::Mutex;
 use std::thread::{self, Builder};
 use std::time::Duration;
@@ -19,6 +20,39 @@ const STAYING: Duration = Duration::MAX;
 
 /// How often it is looked whether threads have gone.
 const LOOKS_MAX: u32 = 10_000;
+
+/// How long whoever ends threads waits for what they are about.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// A runtime that ends without waiting for ever for what stands still, such as for a lock that another process keeps.
+#[derive(Debug)]
+pub(crate) struct Threads(Option<Runtime>);
+
+impl Threads {
+    /// As [`runtime`].
+    ///
+    /// # Errors
+    /// As [`runtime`].
+    pub(crate) fn new(name: &str, count: usize) -> Result<Self> {
+        Ok(Self(Some(runtime(name, count)?)))
+    }
+}
+
+impl Deref for Threads {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_timeout(ENDING);
+        }
+    }
+}
 
 /// A runtime with so many threads of this name, and one for what blocks, to which others come when they are
 /// needed and can be had.

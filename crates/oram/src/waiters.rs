@@ -2,6 +2,7 @@
 //! it has been asked.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) struct Waiter {
     all: Arc<Waiters>,
     /// Those who asked later have higher ones.
     number: u64,
+    /// Whether the server may have what it waits for.
+    has_gone_out: AtomicBool,
 }
 
 impl Waiters {
@@ -32,7 +35,17 @@ impl Waiter {
         let mut waiting = all.lock();
         let number = waiting.last_key_value().map_or(0, |(last, _)| last + 1);
         waiting.insert(number, Instant::now());
-        Self { all: Arc::clone(all), number }
+        Self { all: Arc::clone(all), number, has_gone_out: AtomicBool::new(false) }
+    }
+
+    /// From now on the server may have what it waits for.
+    pub(crate) fn goes_out(&self) {
+        self.has_gone_out.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server may have what it waits for.
+    pub(crate) fn has_gone_out(&self) -> bool {
+        self.has_gone_out.load(Ordering::SeqCst)
     }
 
     /// It is answered: who has waited behind it has all patience again.

@@ -163,6 +163,19 @@ impl Core {
         Ok(())
     }
 
+    /// Forgets the last commit of a mount that was taken over from, which whoever did so has finished; runs
+    /// `come_back` while nothing can be committed, which says whether it did. Nothing if a commit is not durable.
+    pub(crate) fn forget_last(&self, come_back: impl FnOnce() -> Result<bool>) -> Result<()> {
+        let mut commits = self.commits();
+        if commits.next.is_some() {
+            return Ok(());
+        }
+        if come_back()? {
+            commits.last = None;
+        }
+        Ok(())
+    }
+
     /// Lets the store show the last commit. How many queries that took.
     fn bring_into_place(&self, commits: &mut Commits) -> Result<usize> {
         let Some(last) = &commits.last else { return Ok(0) };
@@ -254,23 +267,27 @@ impl Core {
         let frees = plan.frees.iter().map(|id| Entry { id: *id, has_image: false });
         let entries: Vec<Entry> = images.chain(frees).collect();
         let headers = (0..).zip(entries.chunks(ENTRIES)).map(|(number, entries)| {
-            let header =
-                Header { mount: self.mount, stamp: plan.stamp, number, entries: entries.to_vec() };
+            let header = Header {
+                mount: self.mount(),
+                stamp: plan.stamp,
+                number,
+                entries: entries.to_vec(),
+            };
             Bytes::from(header.encode())
         });
         let blocks = headers.chain(plan.images.iter().map(|image| image.new.clone()));
         let first = journal::first(plan.stamp.commit);
         let writes = (first..).zip(blocks).map(|(at, new)| {
-            let id = self.ids.journal(&self.mount, at);
+            let id = self.ids.journal(&self.mount(), at);
             Write { id, against: Against::Anything, new }
         });
         let writes: Vec<Write> = writes.collect();
         let len = u32::try_from(writes.len()).unwrap_or(u32::MAX);
-        let has = self.register()?.slot(&self.mount).map_or(0, |slot| slot.journal);
+        let has = self.register()?.slot(&self.mount()).map_or(0, |slot| slot.journal);
         if has < len {
             let len = len.next_power_of_two().max(16);
             self.update_as_owner(|register| {
-                if let Some(slot) = register.slot_mut(&self.mount) {
+                if let Some(slot) = register.slot_mut(&self.mount()) {
                     slot.journal = len;
                 }
             })?;
@@ -282,9 +299,9 @@ impl Core {
     /// From here on it counts.
     fn counts(&self, stamp: Stamp, count: usize) -> Result<()> {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let pending = Some(Pending { mount: self.mount, count });
+        let pending = Some(Pending { mount: self.mount(), count });
         self.update_as_owner(|register| {
-            if let Some(slot) = register.slot_mut(&self.mount) {
+            if let Some(slot) = register.slot_mut(&self.mount()) {
                 slot.beat += 1;
             }
             register.commit = stamp.commit;

@@ -61,7 +61,8 @@ impl Error {
     }
 
     pub(crate) fn fenced() -> Self {
-        let text = "another mount has taken over from this one, which did not answer for long: mount again";
+        let text = "another mount has taken over from this one, which did not answer for long: if something was not \
+                    synced, mount again";
         Self::new(Kind::Fenced, text)
     }
 }

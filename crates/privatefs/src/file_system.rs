@@ -84,13 +84,13 @@ impl PrivateFs {
                 let mut inode = view.inode(&id)?;
                 let before = inode.content;
                 let is_long = !inode.ranges.all().is_empty();
-                let is_done = content::resize(view, &self.core.mount, &mut inode, size, fresh)?;
+                let is_done = content::resize(view, &self.core.mount(), &mut inode, size, fresh)?;
                 apply(&mut inode, change);
                 view.put_inode(&inode);
                 Ok((is_done, is_long && inode.content != before, attr(&inode)))
             })?;
             if is_cut {
-                self.core.add_grave(&self.core.mount, fresh.inode);
+                self.core.add_grave(&self.core.mount(), fresh.inode);
             }
             if is_done {
                 return Ok(attr);
@@ -179,7 +179,7 @@ impl FileSystem for PrivateFs {
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         let (dir, node) = (self.id(link.dir)?, self.id(link.node)?);
         self.core.operate(Need::Less, Pad::Meta, |view| {
-            tree::remove(view, &self.core.mount, (&dir, link.name.as_bytes()), &node, now)
+            tree::remove(view, &self.core.mount(), (&dir, link.name.as_bytes()), &node, now)
         })
     }
 
@@ -200,7 +200,7 @@ impl FileSystem for PrivateFs {
             exchange,
             now,
         };
-        let rename = |view: &mut View<'_>| tree::rename(view, &self.core.mount, what);
+        let rename = |view: &mut View<'_>| tree::rename(view, &self.core.mount(), what);
         self.core.operate(Need::Room, Pad::Meta, rename)
     }
 
@@ -209,7 +209,7 @@ impl FileSystem for PrivateFs {
         let found = self.core.operate(Need::Nothing, Pad::No, |view| view.inode(&id));
         // What cannot be read now is freed when this mount is gone.
         if found.is_ok_and(|inode| inode.nlink == 0) {
-            self.core.add_grave(&self.core.mount, id);
+            self.core.add_grave(&self.core.mount(), id);
         }
     }
 

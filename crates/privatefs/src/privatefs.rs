@@ -142,7 +142,8 @@ impl Unfetched {
 pub(crate) struct Core {
     pub(crate) blocks: Arc<dyn Blocks>,
     pub(crate) ids: Ids,
-    pub(crate) mount: MountId,
+    /// Another one when it has come back after it was taken over from.
+    mount: Mutex<MountId>,
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: Mutex<State>,
@@ -244,7 +245,7 @@ impl PrivateFs {
         let core = Core {
             blocks,
             ids,
-            mount,
+            mount: Mutex::new(mount),
             options,
             clock,
             state: Mutex::new(state),
@@ -326,6 +327,16 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
 impl Core {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By which name the others know this mount.
+    pub(crate) fn mount(&self) -> MountId {
+        *self.mount.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The others know this mount by this name from now on.
+    pub(crate) fn rename(&self, mount: MountId) {
+        *self.mount.lock().unwrap_or_else(PoisonError::into_inner) = mount;
     }
 
     /// Does an operation: it begins anew as often as blocks are missing, which are fetched meanwhile.

@@ -4,9 +4,11 @@
 //! commit is finished, and whatever it tries to commit from then on fails.
 //!
 //! Signs of life are counters that grow, and each mount looks at its own clock for how long one has not:
-//! what the clocks of two machines say need not agree.
+//! what the clocks of two machines say need not agree. Time in which the store did not answer, and nobody
+//! could be heard, hardly counts.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use crate::commit;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::ids::{Ids, MountId};
-use crate::privatefs::{Core, Options, Usage};
+use crate::privatefs::{Core, Options, Usage, random};
 use crate::register::{Register, SLOTS, Slot};
 
 /// Whether it is this mount's turn.
@@ -46,8 +48,10 @@ pub(crate) type Left = (MountId, u32);
 #[derive(Debug)]
 struct Known {
     block: Bytes,
-    /// The counter of each other mount, and since when it is that.
+    /// The counter of each other mount, and for how long it was seen to be that.
     beats: HashMap<MountId, (u64, Duration)>,
+    /// When others were looked at last.
+    looked: Option<Duration>,
     /// When the register was changed last, and when the turn began.
     beaten: Duration,
     begun: Duration,
@@ -72,8 +76,13 @@ impl Turn {
         } else {
             Vec::new()
         };
-        let mut known =
-            Known { block, beats: HashMap::new(), beaten: Duration::ZERO, begun: Duration::ZERO };
+        let mut known = Known {
+            block,
+            beats: HashMap::new(),
+            looked: None,
+            beaten: Duration::ZERO,
+            begun: Duration::ZERO,
+        };
         let mut left = Vec::new();
         update(&mut known, blocks, ids, |register| {
             left = bury(register, &silent);
@@ -124,10 +133,13 @@ fn await_silent(
         "{SLOTS} mounts are there: waiting for {} s to see whether one of them is gone",
         options.take_over.as_secs()
     );
-    let begun = clock.monotonic();
+    let (mut looked, mut silence) = (clock.monotonic(), Duration::ZERO);
     let mut silent: Vec<Beat> = full.slots.iter().map(|slot| (slot.mount, slot.beat)).collect();
-    while !silent.is_empty() && clock.elapsed(begun) <= options.take_over {
+    while !silent.is_empty() && silence <= options.take_over {
         let block = read_register(blocks, ids)?;
+        let now = clock.monotonic();
+        silence += heard_between(looked, now, options);
+        looked = now;
         let register = Register::decode(&block.ok_or_else(gone)?)?;
         if register.slots.len() < SLOTS {
             return Ok(Vec::new());
@@ -136,6 +148,12 @@ fn await_silent(
         clock.wait(options.take_over / 8);
     }
     Ok(silent)
+}
+
+/// How much of the time between two looks at the register counts as silence: where it was long, the store
+/// did not answer, or this mount stood still.
+fn heard_between(last: Duration, now: Duration, options: &Options) -> Duration {
+    now.saturating_sub(last).min(options.take_over / 4)
 }
 
 fn gone() -> Error {
@@ -208,7 +226,7 @@ impl Core {
         let mut known = self.turn.lock();
         let (begin, begin_boottime) = (self.clock.monotonic(), self.clock.boottime());
         let updated = update(&mut known, &*self.blocks, &self.ids, |register| {
-            let is_own = register.owner == Some(self.mount) && register.epoch == epoch;
+            let is_own = register.owner == Some(self.mount()) && register.epoch == epoch;
             if !is_own && !planted(Fault::TurnUnchecked) {
                 return Err(Error::fenced());
             }
@@ -222,7 +240,8 @@ impl Core {
         let mut state = self.lock();
         match &updated {
             Ok(_) => state.hold_until = self.options.hold_until(begin_boottime),
-            Err(error) if error.kind() == Kind::Fenced => {
+            // Of a turn that it may have had before it came back nothing is to be said any more.
+            Err(error) if error.kind() == Kind::Fenced && state.epoch == epoch => {
                 state.failed = Some(error.clone());
                 state.status = Status::Other;
                 self.turned.notify_all();
@@ -240,7 +259,7 @@ impl Core {
     /// Gives a sign of life, and so makes sure that it still is this mount's turn.
     pub(crate) fn renew(&self) -> Result<()> {
         self.update_as_owner(|register| {
-            if let Some(slot) = register.slot_mut(&self.mount) {
+            if let Some(slot) = register.slot_mut(&self.mount()) {
                 slot.beat += 1;
             }
         })
@@ -265,15 +284,15 @@ impl Core {
         let mut before = 0;
         let mut pending = None;
         let register = update(&mut known, &*self.blocks, &self.ids, |register| {
-            if register.owner.is_some_and(|owner| owner != self.mount) {
+            if register.owner.is_some_and(|owner| owner != self.mount()) {
                 return Err(Error::new(Kind::Busy, "it is another mount's turn"));
             }
-            let slot = register.slot_mut(&self.mount).ok_or_else(Error::fenced)?;
+            let slot = register.slot_mut(&self.mount()).ok_or_else(Error::fenced)?;
             slot.beat += 1;
             slot.waits_since = 0;
             before = register.epoch;
             pending = register.pending;
-            register.owner = Some(self.mount);
+            register.owner = Some(self.mount());
             register.epoch += 1;
             Ok(())
         })?;
@@ -282,7 +301,7 @@ impl Core {
         drop(known);
         let is_next = before == self.lock().epoch && before != 0;
         if let Some(pending) = pending
-            && pending.mount != self.mount
+            && pending.mount != self.mount()
             && !planted(Fault::ReplaySkipped)
         {
             commit::replay(self, pending, register.commit)?;
@@ -312,7 +331,8 @@ impl Core {
         let (status, is_wanted) = {
             let state = self.lock();
             if state.failed.is_some() {
-                return Ok(());
+                drop(state);
+                return self.come_back();
             }
             (state.status, state.waiting > 0)
         };
@@ -336,10 +356,11 @@ impl Core {
             };
             quiet < wanted
         };
-        if is_early {
-            return Ok(());
+        // Who commits all the time gives a sign of life with each commit, and hears with it who waits.
+        if !is_early {
+            self.renew()?;
         }
-        self.renew()?;
+        let now = self.clock.monotonic();
         let (others_wait, begun) = {
             let mut known = self.turn.lock();
             let register = Register::decode(&known.block)?;
@@ -351,12 +372,12 @@ impl Core {
                 self.have_left(left);
                 return Ok(());
             }
-            let waits = |slot: &Slot| slot.waits_since != 0 && slot.mount != self.mount;
+            let waits = |slot: &Slot| slot.waits_since != 0 && slot.mount != self.mount();
             (register.slots.iter().any(waits), known.begun)
         };
         let is_idle = {
             let state = self.lock();
-            state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
+            !is_early && state.waiting == 0 && self.clock.elapsed(state.worked) >= self.options.poll
         };
         if others_wait && (is_idle || self.clock.elapsed(begun) >= self.options.slice) {
             return self.end_turn();
@@ -392,14 +413,14 @@ impl Core {
         }
         known.block = read_register(&*self.blocks, &self.ids)?.ok_or_else(gone)?;
         let register = Register::decode(&known.block)?;
-        let Some(own) = register.slot(&self.mount) else {
+        let Some(own) = register.slot(&self.mount()) else {
             drop(known);
             let error = Error::fenced();
             self.lock().failed = Some(error.clone());
             self.turned.notify_all();
             return Err(error);
         };
-        let dead = self.look_at_others(&mut known, &register, now);
+        let dead = self.look_at_others(&mut known, &register, self.clock.monotonic());
         if !dead.is_empty() {
             let mut left = Vec::new();
             update(&mut known, &*self.blocks, &self.ids, |register| {
@@ -413,7 +434,7 @@ impl Core {
         if is_due || is_new {
             update(&mut known, &*self.blocks, &self.ids, |register| {
                 let writes = register.writes + 1;
-                let slot = register.slot_mut(&self.mount).ok_or_else(Error::fenced)?;
+                let slot = register.slot_mut(&self.mount()).ok_or_else(Error::fenced)?;
                 slot.beat += 1;
                 if is_wanted && slot.waits_since == 0 {
                     slot.waits_since = writes;
@@ -423,19 +444,57 @@ impl Core {
             known.beaten = now;
         }
         let register = Register::decode(&known.block)?;
-        let own = register.slot(&self.mount).map_or(0, |slot| slot.waits_since);
+        let own = register.slot(&self.mount()).map_or(0, |slot| slot.waits_since);
         let is_first = own != 0
             && register.slots.iter().all(|slot| slot.waits_since == 0 || slot.waits_since >= own);
         drop(known);
         let is_free = is_first && register.owner.is_none();
         // The owner is this mount where beginning a turn has failed.
-        if !is_free && register.owner != Some(self.mount) {
+        if !is_free && register.owner != Some(self.mount()) {
             return Ok(());
         }
         match self.begin_turn() {
             Err(error) if error.kind() == Kind::Busy => Ok(()),
             begun => begun,
         }
+    }
+
+    /// A mount that was taken over from takes another slot, as a new one, if nothing was lost: it stood still, or
+    /// its machine slept. If something was lost its programs are told so until it is mounted again.
+    fn come_back(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.forget_last(|| {
+            let has_lost_nothing = {
+                let state = self.lock();
+                let is_fenced = state.failed.as_ref().is_some_and(|e| e.kind() == Kind::Fenced);
+                is_fenced && state.cache.changed() == 0
+            };
+            if !has_lost_nothing {
+                return Ok(false);
+            }
+            let mount = random()?;
+            let joined = Turn::join(&*self.blocks, &self.ids, &mount, &*self.clock, &self.options);
+            let (turn, left) = joined?;
+            let room = self.blocks.room()?;
+            *self.turn.lock() = turn.known.into_inner().unwrap_or_else(PoisonError::into_inner);
+            self.rename(mount);
+            let mut state = self.lock();
+            state.cache.clear();
+            state.usage = Usage::new(room);
+            state.graves.clear();
+            state.epoch = 0;
+            state.status = Status::Other;
+            // Unless it is unmounted meanwhile.
+            state.failed.take_if(|_| !self.is_closed.load(Ordering::SeqCst));
+            drop(state);
+            self.have_left(left);
+            log::warn!(
+                "another mount had taken over from this one: it has come back, and nothing was lost"
+            );
+            Ok(true)
+        })
     }
 
     /// Mounts are gone, and these journals are left.
@@ -445,17 +504,18 @@ impl Core {
         state.journals.extend(left);
     }
 
-    /// The mounts of which nothing has been heard for too long.
+    /// The mounts of which nothing has been heard for too long, now that the register has come.
     fn look_at_others(&self, known: &mut Known, register: &Register, now: Duration) -> Vec<Beat> {
+        let looked = known.looked.replace(now).unwrap_or(now);
+        let passed = heard_between(looked, now, &self.options);
         known.beats.retain(|mount, _| register.slot(mount).is_some());
-        let others = register.slots.iter().filter(|slot| slot.mount != self.mount);
+        let others = register.slots.iter().filter(|slot| slot.mount != self.mount());
         let mut dead = Vec::new();
         for slot in others {
-            let seen = known.beats.entry(slot.mount).or_insert((slot.beat, now));
-            if seen.0 != slot.beat {
-                *seen = (slot.beat, now);
-            }
-            if now.saturating_sub(seen.1) > self.options.take_over {
+            let (beat, silence) = known.beats.entry(slot.mount).or_default();
+            *silence = if *beat == slot.beat { *silence + passed } else { Duration::ZERO };
+            *beat = slot.beat;
+            if *silence > self.options.take_over {
                 dead.push((slot.mount, slot.beat));
             }
         }
@@ -476,14 +536,14 @@ impl Core {
         let mut known = self.turn.lock();
         let mut journal = 0;
         update(&mut known, &*self.blocks, &self.ids, |register| {
-            if register.owner == Some(self.mount) {
+            if register.owner == Some(self.mount()) {
                 register.pending = None;
             }
-            journal = register.slot(&self.mount).map_or(0, |slot| slot.journal);
-            register.remove(&self.mount);
+            journal = register.slot(&self.mount()).map_or(0, |slot| slot.journal);
+            register.remove(&self.mount());
             Ok(())
         })?;
         drop(known);
-        self.free_journal((self.mount, journal))
+        self.free_journal((self.mount(), journal))
     }
 }

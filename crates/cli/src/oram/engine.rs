@@ -77,7 +77,8 @@ impl Running {
         }
         drop(hosted);
         drop(control);
-        drop(store);
+        // Whoever else has it may not let it go before the process ends.
+        store.close();
         end.told()
     }
 }

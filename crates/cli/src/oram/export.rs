@@ -29,6 +29,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 /// A store that is exported.
 struct Exported {
     server: Server,
+    store: Arc<Store>,
     control: Control,
     ends: Receiver<End>,
 }
@@ -46,8 +47,9 @@ fn start(command: &Command) -> Outcome<Exported> {
     let server = Server::start(vec![NbdExport::new("oram", device)], vec![listener]);
     let server = server.map_err(of_nbd)?;
     let identity = Identity { system: "oram", at: nbd.canonicalize()?, device: None, source: None };
-    let control = Control::start(identity, Arc::new(Asked { store, ends: caller }))?;
-    Ok(Exported { server, control, ends })
+    let asked = Asked { store: Arc::clone(&store), ends: caller };
+    let control = Control::start(identity, Arc::new(asked))?;
+    Ok(Exported { server, store, control, ends })
 }
 
 impl Exported {
@@ -55,6 +57,8 @@ impl Exported {
         let end = End::of(&self.ends);
         self.server.stop(PATIENCE);
         drop(self.control);
+        // Whoever else has it may not let it go before the process ends.
+        self.store.close();
         end.told()
     }
 }

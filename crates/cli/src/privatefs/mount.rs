@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_privatefs::blocks::Oblivious;
 use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
@@ -26,6 +27,7 @@ struct Serving {
     fs: PrivateFs,
     mount: Mount,
     background: Background,
+    blocks: Arc<Oblivious>,
     _control: Control,
 }
 
@@ -34,7 +36,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         command.foreground,
         || start(command),
         |serving: Serving| {
-            let Serving { fs, mount, background, _control } = serving;
+            let Serving { fs, mount, background, blocks, _control } = serving;
             mount.wait_for_good(|served| {
                 let served = served.map_err(|e| exit::of_serving(&e));
                 let is_durable = served.is_ok() && fs.waiting() == 0;
@@ -49,6 +51,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
                     closed => closed.map_err(|e| failure(&e)),
                 };
                 drop(background);
+                blocks.close();
                 served.and(closed)
             })
         },
@@ -99,7 +102,8 @@ fn start(command: &Command) -> Outcome<Serving> {
         ..Options::default()
     };
     let clock = Arc::new(System);
-    let fs = PrivateFs::open(blocks, &key, clock, &own).map_err(|e| failure(&e))?;
+    let fs = PrivateFs::open(Arc::<Oblivious>::clone(&blocks), &key, clock, &own)
+        .map_err(|e| failure(&e))?;
     warn_of_swap();
     let background = Background::start(&fs)?;
     let mut mount_options = MountOptions {
@@ -125,6 +129,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         Err(e) => {
             // Nobody is to wait for a mount that never was.
             let _ = fs.close();
+            blocks.close();
             return Err(exit::of_mount(&e));
         }
     };
@@ -136,5 +141,5 @@ fn start(command: &Command) -> Outcome<Serving> {
         source: None,
     };
     let control = Control::start(identity, service)?;
-    Ok(Serving { fs, mount: mounted, background, _control: control })
+    Ok(Serving { fs, mount: mounted, background, blocks, _control: control })
 }

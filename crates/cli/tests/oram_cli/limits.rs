@@ -161,3 +161,39 @@ fn descriptors_that_are_not_to_be_had_are_told() {
         assert!(!Path::new(&key).exists() && !Path::new(&new).exists());
     }
 }
+
+/// Nor is an hour to be waited for what cannot come; and a new store is there, or nothing of it.
+#[test]
+fn descriptors_that_are_too_few_for_a_store_are_told_at_once() {
+    if skip_without("descriptors_that_are_too_few_for_a_store_are_told_at_once", &["prlimit"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.serve();
+    let (store, key) = (bench.path("new"), bench.path("key-2"));
+    let at = format!("unix:{}", bench.path("server"));
+    let own = bench.path("key");
+    let init = ["oram", "init", &store, "--key", &key, "--blocks", "600"];
+    let ask = ["oram", "bench", &at, "--key", &own, "--queries", "4"];
+    let mut is_enough = [false; 2];
+    for limit in 6..=24 {
+        for (line, is_enough) in [&init[..], &ask].iter().zip(&mut is_enough) {
+            let mut limited = Command::new("prlimit");
+            let limit = format!("--nofile={limit}");
+            let output = limited.args([&limit, PROGRAM]).args(*line).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            *is_enough = output.status.success();
+            if !output.status.success() {
+                assert_eq!(output.status.code(), Some(7), "{limit}: {line:?}: {said}");
+                assert!(said.contains("`ulimit -n`"), "{limit}: {line:?}: {said}");
+            }
+        }
+        let is_there = [&store, &key].map(|path| Path::new(path).exists());
+        assert_eq!(is_there, [is_enough[0]; 2], "{limit}");
+        if is_enough[0] {
+            std::fs::remove_dir_all(&store).unwrap();
+            std::fs::remove_file(&key).unwrap();
+        }
+    }
+    assert_eq!(is_enough, [true; 2]);
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 mod disk;
+mod leaving;
 mod limits;
 
 use std::io::{BufRead, BufReader, Read, Write};

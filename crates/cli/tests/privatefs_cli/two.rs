@@ -1,6 +1,10 @@
 //! Two mounts of one store, through an engine, or straight at the server with one anchor.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tacita_clock::{Clock, System};
 
 use crate::bench::{Bench, content};
 
@@ -66,4 +70,31 @@ fn see_one_file_system(bench: &mut Bench, address: &str) {
     bench.check(address);
     let info = bench.facts(&format!("privatefs info {address} --key KEY"));
     assert_eq!((&info["mounts"], &info["commit_to_finish"]), (&0.into(), &false.into()), "{info}");
+}
+
+/// How long something is waited for that comes soon, on however slow a machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Where the agreement says who builds: docs/spec/oram-store.md.
+const BUILDER: std::ops::Range<usize> = 88..104;
+
+/// Others would have to wait until they notice that nobody builds.
+#[test]
+fn a_mount_that_ends_leaves_the_building_to_others() {
+    let test = "a_mount_that_ends_leaves_the_building_to_others";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let anchor = bench.path("together");
+    let has_builder = || {
+        let agreement = fs::read(Path::new(&anchor).join("root")).unwrap_or_default();
+        agreement.get(BUILDER).is_some_and(|builder| *builder != [0; 16])
+    };
+    let dir = bench.mount(&format!("SERVER --shared-anchor {anchor}"), "");
+    fs::write(dir.join("file"), b"content").unwrap();
+    let begun = System.monotonic();
+    while !has_builder() {
+        assert!(System.elapsed(begun) < PATIENCE, "nobody builds");
+        System.wait(Duration::from_millis(20));
+    }
+    bench.umount(&dir);
+    assert!(!has_builder(), "it is gone, and builds still");
 }

@@ -57,14 +57,24 @@ pub(super) async fn kept_or_made(
     keys: &Keys,
     store_id: [u8; 16],
     group: [u8; 16],
+    patience: Duration,
 ) -> Result<Agreement> {
     let mark = Mark { store_id, sequence: 0, head: keys.genesis() };
     let new = Bytes::copy_from_slice(&Agreement::new(group, mark).encode(keys));
-    let there = match place.swap_root(None, new.clone()).await? {
+    let swapped = timeout(patience, place.swap_root(None, new.clone())).await;
+    let there = match swapped.map_err(|_| stands_still())?? {
         Swap::Swapped => new,
         Swap::Differs(there) => there.ok_or_else(gone)?,
     };
     Agreement::decode(keys, &store_id, &there)
+}
+
+/// It is changed in one step, which takes no time.
+fn stands_still() -> Error {
+    let what = "the shared anchor cannot be changed: another client that shares it seems to stand still just \
+                where it does that (Ctrl-Z, or its machine sleeps); let it go on or end it (of a folder, \
+                `fuser -v FOLDER/lock` names it)";
+    Error::new(Kind::Storage, what)
 }
 
 impl Agreeing {
@@ -143,7 +153,7 @@ impl Agreeing {
     async fn swap(&self, shared: &Shared, last: &mut Seen, new: Agreement) -> Result<bool> {
         let bytes = Bytes::copy_from_slice(&new.encode(&self.keys));
         loop {
-            match self.place.swap_root(Some(last.bytes.clone()), bytes.clone()).await {
+            match self.swapped(shared, last.bytes.clone(), bytes.clone()).await {
                 Ok(Swap::Swapped) => {
                     *last = Seen { bytes, agreement: new, is_compared: last.is_compared };
                     shared.agreed(&new, &self.me);
@@ -157,6 +167,25 @@ impl Agreeing {
                 Err(error) if error.kind() == Kind::Storage => shared.wait_for_storage(error).await,
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Waits however long it takes, for it may be done at any time; what keeps it is told to those who lose their
+    /// patience meanwhile.
+    async fn swapped(&self, shared: &Shared, expected: Bytes, new: Bytes) -> Result<Swap> {
+        let swap = self.place.swap_root(Some(expected), new);
+        tokio::pin!(swap);
+        let mut stands = false;
+        loop {
+            let patience = shared.surroundings.patience.take_over;
+            if let Ok(swapped) = timeout(patience, &mut swap).await {
+                if stands {
+                    shared.lock().trouble = None;
+                }
+                return swapped;
+            }
+            stands = true;
+            shared.lock().trouble = Some(stands_still());
         }
     }
 

@@ -170,7 +170,8 @@ impl Shared {
         let settled = state.view.settled() == queries;
         let is_built = !state.builds || !self.geometry.builds(state.period()).iter().any(due);
         let is_open = !state.opening && self.next_manifest(state).is_none();
-        settled && state.under_way == 0 && is_built && is_open && state.removing == 0
+        let is_told = state.under_way == 0 && state.storing == 0;
+        settled && is_told && is_built && is_open && state.removing == 0
     }
 
     /// Opens one period after the other.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -150,6 +151,7 @@ impl Client {
         if shared.surroundings.access == Access::Look {
             return Ok(client.at_rest());
         }
+        shared.lookups.begin().await?;
         shared.results_come().await?;
         if shared.agreeing.is_none() {
             shared.remove_leftovers(welcome.period).await?;
@@ -294,7 +296,9 @@ impl Surroundings {
             }
             (_, Anchorage::Shared(place)) => {
                 let random = || self.salt();
-                let (root, keys, agreement) = joining(connection, key, root, place, random).await?;
+                let (root, keys, agreement) =
+                    joining(connection, key, root, place, (random, self.patience.take_over))
+                        .await?;
                 let agreeing = Agreeing::new(place.clone(), keys.clone(), self.salt()?, agreement);
                 (root, keys, Some(agreeing))
             }
@@ -392,12 +396,13 @@ async fn joining(
     key: &Key,
     root: Bytes,
     place: &Arc<dyn BlobStore>,
-    random: impl Fn() -> Result<[u8; 16]>,
+    (random, patience): (impl Fn() -> Result<[u8; 16]>, Duration),
 ) -> Result<(Root, Keys, Agreement)> {
     let mut expected = root;
     loop {
         let (root, keys) = opened(key, &expected)?;
-        let agreement = agreeing::kept_or_made(&**place, &keys, root.store_id, random()?).await?;
+        let agreement =
+            agreeing::kept_or_made(&**place, &keys, root.store_id, random()?, patience).await?;
         if agreement.group == root.group {
             return Ok((root, keys, agreement));
         }
@@ -500,11 +505,13 @@ async fn joined(
         waiting_for_room: 0,
         opening: false,
         removing: 0,
+        storing: 0,
         mine: HashSet::new(),
         builds: false,
         limit: 0,
         held_back: 0,
         failed: None,
+        is_left_behind: false,
         trouble: None,
     })
 }

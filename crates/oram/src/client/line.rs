@@ -35,6 +35,11 @@ impl Line {
         Self { connect, patience, current: Mutex::default() }
     }
 
+    /// Makes the connection, which is needed soon: what keeps it from being made is told now.
+    pub(super) async fn begin(&self) -> Result<()> {
+        self.connection().await.map(drop)
+    }
+
     async fn connection(&self) -> Result<Connection> {
         let mut current = self.current.lock().await;
         if let Some(connection) = current.as_ref().filter(|current| current.lost().is_none()) {

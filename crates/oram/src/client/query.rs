@@ -15,7 +15,7 @@ use crate::keys::Id;
 use crate::link::Connection;
 use crate::log_view::Outcome;
 use crate::lookup::{Asked, Lookup};
-use crate::record::{Operation, Position, Record, RequestId};
+use crate::record::{Found, Operation, Position, Record, RequestId};
 use crate::waiters::Waiter;
 use crate::wire::{Answer, Refusal, Request};
 
@@ -32,6 +32,22 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.change(|state| state.under_way -= 1);
+    }
+}
+
+/// Counts a result as one that has not reached the server.
+struct Storing(Arc<Shared>);
+
+impl Storing {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.lock().storing += 1;
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.0.change(|state| state.storing -= 1);
     }
 }
 
@@ -154,6 +170,7 @@ impl Shared {
             if let Some(sequence) = self.lock().view.sequence_of(&request) {
                 return Ok(sequence);
             }
+            awaited.goes_out();
             let call = connection.call(Request::Append { fence, record: sealed.clone() });
             match call.await {
                 Ok(Answer::Appended { .. }) => {
@@ -239,18 +256,26 @@ impl Shared {
                     self.lock().mine.remove(&sequence);
                     return Ok(());
                 }
+                let records = self.lock().view.records();
+                if error.kind() == Kind::Hostile && self.is_left_behind(records).await {
+                    return Err(self.fail_left_behind());
+                }
                 self.fail(error.clone());
                 return Err(error);
             }
         }
-        let found = lookup.finish();
+        self.has_found(position, lookup.finish())
+    }
+
+    /// This is the result of the query there. That the server keeps it is not waited for: it follows from the log.
+    fn has_found(self: &Arc<Self>, position: Position, found: Found) -> Result<()> {
+        let sequence = position.sequence;
         let block_len = self.geometry.block_len();
         let sealed = Bytes::from(found.seal(&self.keys, &position, self.salt()?, block_len));
-        // That the server keeps it is not waited for: it follows from the log.
-        let shared = self.clone();
+        let storing = Storing::begin(self);
         tokio::spawn(async move {
-            if let Err(error) = shared.store(sequence, sealed).await {
-                shared.fail(error);
+            if let Err(error) = storing.0.store(sequence, sealed).await {
+                storing.0.fail(error);
             }
         });
         self.change(|state| {

@@ -14,10 +14,6 @@ use crate::link::{Connection, Event};
 use crate::root::Root;
 use crate::wire::{Answer, Push, Refusal, Request};
 
-/// Of a client that was stopped, or cut off, for too long.
-const LEFT_BEHIND: &str =
-    "other clients of the store have gone on so far that this one cannot follow";
-
 #[derive(Debug)]
 pub(super) struct Queue {
     current: watch::Sender<Option<Connection>>,
@@ -69,6 +65,11 @@ pub(super) async fn keep(shared: Weak<Shared>) {
                 strong.queue.current.send_replace(None);
             }
             Err(error) if error.kind().may_pass() => drop(strong),
+            // This machine has no more open files, or the like: for a while, as it had them before.
+            Err(error) if !is_first && error.refusal().is_some() => {
+                strong.lock().trouble = Some(error);
+                drop(strong);
+            }
             Err(error) => return strong.fail(error),
         }
         sleep(again).await;
@@ -106,8 +107,7 @@ async fn connect(
     }
     let follows = connection.call(Request::Follow { record, result }).await?;
     if follows == Answer::Refused(Refusal::Absent) && shared.is_left_behind(record).await {
-        log::error!("{LEFT_BEHIND}: what was asked last may be done or not; open it again");
-        return Err(Error::new(Kind::Poisoned, LEFT_BEHIND));
+        return Err(shared.fail_left_behind());
     }
     Connection::expect(follows)?;
     // At first there is nothing that this client has found.

@@ -14,7 +14,7 @@ use super::channel::{Receiver, Sender, accept};
 use super::message::{
     Answer, Asked, HELLO_LEN, Request, SessionId, Told, open_hello, request_len, welcome,
 };
-use crate::client::Client;
+use crate::client::Lasting;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::link::{Listener, Stream};
@@ -38,7 +38,7 @@ pub struct Engine(Arc<Hosting>);
 
 #[derive(Debug)]
 struct Hosting {
-    client: Arc<Client>,
+    client: Arc<Lasting>,
     key: Key,
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     connections: Arc<Semaphore>,
@@ -69,7 +69,7 @@ enum Progress {
 
 impl Engine {
     /// An engine that asks through `client`, for users that have `key`.
-    pub fn new(client: Arc<Client>, key: Key) -> Self {
+    pub fn new(client: Arc<Lasting>, key: Key) -> Self {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         Self(Arc::new(Hosting { client, key, sessions: Mutex::default(), connections }))
     }
@@ -106,7 +106,7 @@ impl Hosting {
         let greeted = timeout(GREETING, async {
             let (mut sender, mut receiver) = accept(stream, &self.key).await?;
             let id = open_hello(&receiver.receive(HELLO_LEN).await?)?;
-            sender.send(&welcome(self.client.root(), self.client.status().queries)).await?;
+            sender.send(&welcome(self.client.root(), self.client.status()?.queries)).await?;
             Ok((sender, receiver, id))
         });
         let (sender, receiver, id) = greeted.await.map_err(late)??;
@@ -158,7 +158,11 @@ impl Hosting {
             let request = Request::decode(geometry, &message)?;
             let Request { number, received, asked_since, asked } = request;
             let Asked::Query(id, operation) = asked else {
-                let _ = answers.send(self.told(number, Told::Status(self.client.status())));
+                let told = match self.client.status() {
+                    Ok(status) => Told::Status(status),
+                    Err(error) => Told::Failed(error.kind(), error.to_string()),
+                };
+                let _ = answers.send(self.told(number, told));
                 continue;
             };
             if !session.take(number, received, &answers)? {
@@ -183,7 +187,7 @@ impl Hosting {
     }
 
     fn told(&self, number: u64, told: Told) -> Bytes {
-        let records = self.client.status().queries;
+        let records = self.client.status().map_or(0, |status| status.queries);
         Bytes::from(Answer { number, records, told }.encode(self.client.geometry()))
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::anchor::MemoryAnchor;
 use crate::blob::MemoryStore;
-use crate::client::{self, Access, Anchorage, Client, Connect, Patience, Surroundings};
+use crate::client::{self, Access, Anchorage, Connect, Lasting, Patience, Surroundings};
 use crate::geometry::Geometry;
 use crate::keys::Id;
 use crate::link::{Delay, Stream};
@@ -119,7 +119,7 @@ impl World {
         Self { server, anchor: Arc::default() }
     }
 
-    async fn client(&self) -> Arc<Client> {
+    async fn client(&self) -> Arc<Lasting> {
         let surroundings = Surroundings {
             connect: self.server.clone(),
             anchor: Anchorage::Own(self.anchor.clone()),
@@ -128,7 +128,7 @@ impl World {
             access: Access::TakeOver,
             between: None,
         };
-        Arc::new(Client::open(&key(), surroundings).await.unwrap())
+        Arc::new(Lasting::open(&key(), surroundings).await.unwrap())
     }
 }
 

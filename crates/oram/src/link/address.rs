@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::{Identity, Stream, Trust};
@@ -108,7 +109,12 @@ impl Address {
         }
     }
 
-    fn unreachable(&self, error: &std::io::Error) -> Error {
+    fn unreachable(&self, error: std::io::Error) -> Error {
+        // This machine cannot even ask, whoever is there.
+        let errno = Errno::from_io_error(&error);
+        if let Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) = errno {
+            return Error::of_storage(self, error);
+        }
         // Such as the path of a socket that is longer than they can be.
         let is_none = error.kind() == std::io::ErrorKind::InvalidInput;
         let kind = if is_none { Kind::Parameters } else { Kind::Unreachable };
@@ -148,7 +154,7 @@ impl Remote {
     /// # Errors
     /// [`Kind::Unreachable`], also if nobody vouches for the server.
     pub async fn connect(&self) -> Result<Box<dyn Stream>> {
-        let unreachable = |e: std::io::Error| self.address.unreachable(&e);
+        let unreachable = |e: std::io::Error| self.address.unreachable(e);
         match (&self.address, &self.trust) {
             (Address::Unix(path), _) => {
                 Ok(Box::new(UnixStream::connect(path).await.map_err(unreachable)?))

@@ -2,16 +2,18 @@
 //! queries: exactly, to the byte count, the order and the microsecond.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tacita_oram::blob::{BlobStore, FolderStore, MemoryStore};
 use tacita_oram::client::{Access, Anchorage, Client};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
+use tacita_oram::log_view::Outcome;
 use tacita_oram::record::{Operation, digest_of};
 
-use super::proxy::Trace;
-use super::world::{World, block, id, key};
+use super::proxy::{Frame, Trace};
+use super::world::{Gate, World, block, id, key};
 
 const TASKS: u64 = 6;
 const ROUNDS: u64 = 40;
@@ -52,6 +54,43 @@ async fn play_together(workload: Workload) -> Result<Trace, tacita_oram::Error> 
         clients.push(world.open_at(anchor.clone(), key(), Access::Write).await?);
     }
     ask(workload, clients).await?;
+    Ok(ended(&trace))
+}
+
+/// The trace of one who is cut off in the middle of its queries, and comes back when another has gone on.
+async fn play_left_behind(workload: Workload) -> Result<Trace, tacita_oram::Error> {
+    let world = World::new(geometry(), 30).await;
+    world.prepare(100).await;
+    let trace = world.watch();
+    let anchor = Anchorage::Shared(Arc::new(MemoryStore::new()));
+    let other = world.open_at(anchor.clone(), key(), Access::Write).await?;
+    let gate = Arc::new(Gate::default());
+    let left = Arc::new(world.open_through(&gate, anchor).await?);
+    left.query(id(1), Operation::Read).await?;
+    // Nothing else is on its way when the way is cut: of that the first frame would be seen.
+    left.client()?.idle().await?;
+    let mut queries = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let (left, (id, operation)) = (left.clone(), workload(&geometry(), task, 0));
+        queries.spawn(async move { left.query(id, operation).await });
+    }
+    // Their records have come to the server, and no answer from there.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    gate.cut(true);
+    for _ in 0..8 * geometry().period() {
+        other.query(id(1), Operation::Read).await?;
+    }
+    gate.cut(false);
+    // What cannot be told was not done twice, nor is it said to be done.
+    while let Some(ended) = queries.join_next().await {
+        ended.unwrap().map_or_else(
+            |error| assert_eq!(error.kind(), tacita_oram::Kind::Unreachable, "{error}"),
+            |told| assert!(matches!(told, Outcome::Was(_)), "{told:?}"),
+        );
+    }
+    left.query(id(1), Operation::Read).await?;
+    other.idle().await?;
+    left.client()?.idle().await?;
     Ok(ended(&trace))
 }
 
@@ -153,6 +192,38 @@ async fn all_workloads_of_several_clients_have_the_same() {
         let trace = play_together(*workload).await.unwrap();
         assert_eq!(difference(&first, &trace), None, "{name}");
         assert_eq!(trace.most_of_one_label(), 1, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_workloads_of_one_who_was_left_behind_have_the_same() {
+    let first = play_left_behind(WORKLOADS[0].1).await.unwrap();
+    let again = play_left_behind(WORKLOADS[0].1).await.unwrap();
+    assert_eq!(difference(&first, &again), None, "the same twice");
+    for (name, workload) in &WORKLOADS[1..] {
+        let trace = play_left_behind(*workload).await.unwrap();
+        assert_eq!(difference(&first, &trace), None, "{name}");
+    }
+}
+
+/// Who ends then leaves nothing for others to look up again.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_idle_has_left_all_that_it_found() {
+    const STORE: u8 = 5;
+    const KEPT: u8 = 69;
+    let world = World::new(geometry(), 30).await;
+    let trace = world.watch();
+    let client = world.open().await.unwrap();
+    for n in 0..3 {
+        client.query(id(n), Operation::Read).await.unwrap();
+        client.idle().await.unwrap();
+        let trace = trace.lock().unwrap();
+        let stores = trace.frames.iter().filter(|frame| frame.kind == STORE);
+        let connections: Vec<usize> = stores.map(|frame| frame.connection).collect();
+        let is_kept =
+            |frame: &&Frame| frame.kind == KEPT && connections.contains(&frame.connection);
+        let kept = trace.frames.iter().filter(is_kept).count();
+        assert_eq!((connections.len() as u64, kept as u64), (n + 1, n + 1));
     }
 }
 

@@ -3,17 +3,20 @@
 //! anybody looks anything up in the second one.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tacita_oram::Kind;
-use tacita_oram::blob::{FaultyStore, MemoryStore, Mishap, Plan};
+use bytes::Bytes;
+use tacita_oram::blob::{BlobStore, FaultyStore, MemoryStore, Mishap, Plan, Put, Swap};
 use tacita_oram::client::{Access, Anchorage, Client};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Generation;
 use tacita_oram::keys::Label;
 use tacita_oram::log_view::Outcome;
+use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
+use tacita_oram::{Error, Kind};
 
 use super::crashes::{History, ask, geometry, judge};
 use super::world::{World, block, id, key, random};
@@ -240,6 +243,66 @@ async fn an_anchor_that_was_set_back_or_is_another_stores_is_told() {
     assert_eq!(refused.kind(), Kind::RolledBack);
 }
 
+/// An anchor that can be read, and not changed for a while: somebody stands still who has its lock.
+#[derive(Debug, Default)]
+struct Locked {
+    memory: MemoryStore,
+    is_locked: tokio::sync::watch::Sender<bool>,
+}
+
+#[async_trait::async_trait]
+impl BlobStore for Locked {
+    async fn get(&self, _: Object, _: &[Range<u64>]) -> Result<Option<Vec<Bytes>>, Error> {
+        Ok(None)
+    }
+
+    async fn len(&self, _: Object) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
+    async fn put_if_absent(&self, _: Object, _: Bytes) -> Result<Put, Error> {
+        Ok(Put::Created)
+    }
+
+    async fn delete(&self, _: Object) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn list(&self, _: &str) -> Result<Vec<Object>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn root(&self) -> Result<Option<Bytes>, Error> {
+        self.memory.root().await
+    }
+
+    async fn swap_root(&self, expected: Option<Bytes>, new: Bytes) -> Result<Swap, Error> {
+        let mut is_locked = self.is_locked.subscribe();
+        is_locked.wait_for(|is_locked| !is_locked).await.unwrap();
+        self.memory.swap_root(expected, new).await
+    }
+}
+
+/// A member that was stopped just where it changes the anchor keeps all others from that. They say so.
+#[tokio::test(start_paused = true)]
+async fn an_anchor_that_cannot_be_changed_is_told() {
+    let world = World::new(geometry(), 20).await;
+    let place = Arc::new(Locked::default());
+    let anchor = Anchorage::Shared(place.clone());
+    let client = member(&world, &anchor).await;
+    client.query(id(1), Operation::Write(block(&geometry(), 1))).await.unwrap();
+    place.is_locked.send_replace(true);
+    let told = client.query(id(1), Operation::Read).await.unwrap_err();
+    assert!(told.to_string().contains("seems to stand still"), "{told}");
+    let refused = world.open_at(anchor.clone(), key(), Access::Write);
+    let refused =
+        tokio::time::timeout(Duration::from_hours(1), refused).await.unwrap().unwrap_err();
+    assert_eq!(refused.to_string(), told.to_string());
+    place.is_locked.send_replace(false);
+    let found = client.query(id(1), Operation::Read).await.unwrap();
+    assert_eq!(found, Outcome::Was(Some(block(&geometry(), 1))));
+}
+
 fn one_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -289,5 +352,61 @@ fn whoever_was_stopped_for_long_accuses_nobody() {
             let found = own.block_on(again.query(id(n), Operation::Read)).unwrap();
             assert_eq!(found, Outcome::Was(Some(content(n))));
         }
+    }
+}
+
+/// The same, by somebody who comes back by itself: it serves as before when it is awake, and of what was under way
+/// it says at most that it is not known.
+#[test]
+fn whoever_was_stopped_for_long_comes_back_by_itself() {
+    let others = tokio::runtime::Runtime::new().unwrap();
+    for builds in [true, false] {
+        let world = others.block_on(World::new(geometry(), 0));
+        let anchor = anchor();
+        let own = one_thread();
+        let join = || world.open_lastingly(anchor.clone());
+        let first = builds.then(|| own.block_on(join()).unwrap());
+        let other = others.block_on(world.open_hastily(anchor.clone())).unwrap();
+        let stopped = Arc::new(first.unwrap_or_else(|| own.block_on(join()).unwrap()));
+        let content = |n: u64| block(&geometry(), n);
+        let write = |n: u64, new: u64| {
+            let stopped = stopped.clone();
+            async move { stopped.query(id(n), Operation::Write(block(&geometry(), new))).await }
+        };
+        own.block_on(write(300, 300)).unwrap();
+        // Under way: they may have come to the server, or not.
+        let written: Vec<_> = (0..6).map(|n| own.spawn(write(300 + n, 400 + n))).collect();
+        own.block_on(async {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        });
+        for n in 0..8 * geometry().period() {
+            let written = other.query(id(n), Operation::Write(content(n)));
+            others.block_on(written).unwrap();
+        }
+        let found = own.block_on(stopped.query(id(1), Operation::Read)).unwrap();
+        assert_eq!(found, Outcome::Was(Some(content(1))), "builds: {builds}");
+        for (n, written) in (0..).zip(written) {
+            let told = own.block_on(written).unwrap();
+            let found = own.block_on(stopped.query(id(300 + n), Operation::Read)).unwrap();
+            let before = (n == 0).then(|| content(300));
+            match told {
+                Ok(_) => assert_eq!(found, Outcome::Was(Some(content(400 + n)))),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Unreachable, "{error}");
+                    let may_be = [Outcome::Was(before), Outcome::Was(Some(content(400 + n)))];
+                    assert!(may_be.contains(&found), "{found:?}");
+                }
+            }
+        }
+        // It goes on alone, and builds.
+        others.block_on(async { drop(other) });
+        for n in 0..4 * geometry().period() {
+            own.block_on(write(n, n + 1)).unwrap();
+        }
+        let found = own.block_on(stopped.query(id(1), Operation::Read)).unwrap();
+        assert_eq!(found, Outcome::Was(Some(content(2))));
+        own.block_on(stopped.close(Duration::from_secs(1), Duration::from_mins(1)));
     }
 }

@@ -1,5 +1,6 @@
 //! A server and its clients in one thread, on simulated time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tacita_oram::anchor::{Anchor, MemoryAnchor};
 use tacita_oram::blob::{BlobStore, MemoryStore};
-use tacita_oram::client::{self, Access, Anchorage, Client, Connect, Patience, Surroundings};
+use tacita_oram::client::{
+    self, Access, Anchorage, Client, Connect, Lasting, Patience, Surroundings,
+};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::link::{Delay, Stream};
@@ -59,6 +62,40 @@ impl Connect for Way {
             .unwrap_or_else(|| (Arc::default(), Instant::now()));
         let lie = self.lie.lock().unwrap().clone();
         Ok(Box::new(super::proxy::watch(trace, lie, self.geometry, begin, near)))
+    }
+}
+
+/// A way that can be cut for a while.
+#[derive(Default)]
+pub(crate) struct Gate {
+    way: Mutex<Option<Arc<Way>>>,
+    is_cut: AtomicBool,
+    carried: Mutex<tokio::task::JoinSet<()>>,
+}
+
+impl Gate {
+    /// All connections end, and there are no new ones, or there are again.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::SeqCst);
+        if is_cut {
+            self.carried.lock().unwrap().abort_all();
+        }
+    }
+}
+
+#[async_trait]
+impl Connect for Gate {
+    async fn connect(&self) -> Result<Box<dyn Stream>> {
+        if self.is_cut.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Unreachable, "the way is cut"));
+        }
+        let way = self.way.lock().unwrap().clone().unwrap();
+        let mut far = way.connect().await?;
+        let (near, mut middle) = tokio::io::duplex(1 << 16);
+        self.carried.lock().unwrap().spawn(async move {
+            let _ = tokio::io::copy_bidirectional(&mut middle, &mut far).await;
+        });
+        Ok(Box::new(near))
     }
 }
 
@@ -206,6 +243,24 @@ impl World {
         let mut surroundings = self.surroundings(anchor, Access::Write);
         surroundings.patience.take_over = Duration::from_millis(400);
         Client::open(&key(), surroundings).await
+    }
+
+    /// As [`World::open_hastily`], by somebody who comes back after others have gone on without.
+    pub(crate) async fn open_lastingly(&self, anchor: Anchorage) -> Result<Lasting> {
+        let mut surroundings = self.surroundings(anchor, Access::Write);
+        surroundings.patience.take_over = Duration::from_millis(400);
+        Lasting::open(&key(), surroundings).await
+    }
+
+    /// By somebody whose way to the server can be cut.
+    pub(crate) async fn open_through(
+        &self,
+        gate: &Arc<Gate>,
+        anchor: Anchorage,
+    ) -> Result<Lasting> {
+        *gate.way.lock().unwrap() = Some(self.way.clone());
+        let surroundings = self.surroundings(anchor, Access::Write);
+        Lasting::open(&key(), Surroundings { connect: gate.clone(), ..surroundings }).await
     }
 
     /// With a query each time.

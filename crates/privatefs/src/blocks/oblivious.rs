@@ -18,8 +18,16 @@ type Opening = Box<dyn Fn() -> tacita_oram::Result<Store> + Send + Sync>;
 pub struct Oblivious {
     open: Opening,
     at_once: usize,
-    /// `None` while it is being opened again.
-    store: Mutex<Option<Arc<Store>>>,
+    store: Mutex<Opened>,
+}
+
+/// The store, if it is open.
+enum Opened {
+    Store(Arc<Store>),
+    /// It failed for good, and is to be opened again.
+    Failed,
+    /// For ever.
+    Closed,
 }
 
 impl Oblivious {
@@ -38,23 +46,40 @@ impl Oblivious {
             return Err(Error::new(crate::Kind::Parameters, text));
         }
         let at_once = store.at_once();
-        Ok(Self { open: Box::new(open), at_once, store: Mutex::new(Some(Arc::new(store))) })
+        Ok(Self {
+            open: Box::new(open),
+            at_once,
+            store: Mutex::new(Opened::Store(Arc::new(store))),
+        })
+    }
+
+    /// Ends in order, for ever: see [`Store::close`].
+    pub fn close(&self) {
+        let before = std::mem::replace(&mut *lock(&self.store), Opened::Closed);
+        if let Opened::Store(store) = before {
+            store.close();
+        }
     }
 
     fn store(&self) -> Result<Arc<Store>> {
-        let mut store = lock(&self.store);
-        if store.is_none() {
-            *store = Some(Arc::new((self.open)()?));
+        let mut opened = lock(&self.store);
+        match &*opened {
+            Opened::Store(store) => Ok(Arc::clone(store)),
+            Opened::Closed => Err(Error::new(crate::Kind::Store, "the store was closed")),
+            Opened::Failed => {
+                let store = Arc::new((self.open)()?);
+                *opened = Opened::Store(Arc::clone(&store));
+                Ok(store)
+            }
         }
-        Ok(Arc::clone(store.as_ref().expect("it was just opened")))
     }
 
     /// What failed for good is opened anew by whoever asks next.
     fn failed(&self, failed: Arc<Store>, error: tacita_oram::Error) -> Error {
         if error.kind() == Kind::Poisoned {
-            let mut store = lock(&self.store);
-            if store.as_ref().is_some_and(|store| Arc::ptr_eq(store, &failed)) {
-                *store = None;
+            let mut opened = lock(&self.store);
+            if matches!(&*opened, Opened::Store(store) if Arc::ptr_eq(store, &failed)) {
+                *opened = Opened::Failed;
             }
         }
         // Not under the lock: what it waits for may take long.

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tacita_clock::Simulated;
+use tacita_privatefs::blocks::Way;
 use tacita_privatefs::register::SLOTS;
-use tacita_privatefs::{Error, Kind, PrivateFs};
+use tacita_privatefs::{Error, Kind, Options, PrivateFs, facts};
 use tacita_testkit::history::{Rng, Tree, step, tree};
 use tacita_testkit::{MemoryFs, env_number};
 use tacita_vfs::{FileSystem, FileType, NewNode, Stamps, Timestamp};
 
-use crate::world::{LIMITS, World};
+use crate::world::{LIMITS, TAKE_OVER, World, key};
 
 /// What a ticking thread does at its beginning: the place to plant a fault in it.
 pub(crate) type Begin<'a> = &'a (dyn Fn() -> Box<dyn std::any::Any> + Sync);
@@ -214,6 +215,68 @@ fn a_mount_whose_machine_has_slept_believes_in_no_turn() {
     world.check("after a sleep");
 }
 
+/// A mount of a machine that slept while another one took over, with what it did before: programs hear of it at
+/// once. Returns both, and the sleeper's clock.
+fn slept(world: &World, before: impl FnOnce(&PrivateFs)) -> (PrivateFs, PrivateFs, Arc<Simulated>) {
+    let sleeper = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+    let (one, two) = (world.share_apart(1, &sleeper).0, world.share(2).0);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    ticking(&[&one], (&sleeper, Duration::ZERO), NOTHING, || before(&one));
+    ticking(&[&two], (&world.clock, Duration::from_secs(1)), NOTHING, || {
+        two.create(two.root(), "meanwhile".as_ref(), &new).unwrap();
+        two.sync().unwrap();
+    });
+    sleeper.sleep(Duration::from_hours(1));
+    assert!(one.attr(one.root()).is_err(), "it shows what it remembers");
+    (one, two, sleeper)
+}
+
+/// If nothing was lost it takes its turns again, as a new one.
+#[test]
+fn a_mount_that_was_taken_over_from_comes_back_if_nothing_was_lost() {
+    let world = World::new();
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (one, two, _) = slept(&world, |one| {
+        one.create(one.root(), "before".as_ref(), &new).unwrap();
+        one.sync().unwrap();
+    });
+    let mut looks = 0;
+    while one.failure().is_some() {
+        one.tick().unwrap();
+        looks += 1;
+        assert!(looks < 3, "it does not come back");
+    }
+    // The other one was alone, and looks seldom.
+    world.clock.advance(Duration::from_secs(5));
+    ticking(&[&one, &two], (&world.clock, Duration::ZERO), NOTHING, || {
+        assert!(tree(&one).contains_key(&b"/meanwhile"[..]));
+        let (node, _) = one.create(one.root(), "after".as_ref(), &new).unwrap();
+        one.write(node, 0, b"content", Stamps::NONE).unwrap();
+        one.sync().unwrap();
+        assert!(tree(&two) == tree(&one));
+    });
+    two.close().unwrap();
+    one.close().unwrap();
+    world.check("after it came back");
+}
+
+/// If something was lost its programs are told so until it is mounted again.
+#[test]
+fn a_mount_that_has_lost_something_does_not_come_back() {
+    let world = World::new();
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (one, two, _) = slept(&world, |one| {
+        one.create(one.root(), "not synced".as_ref(), &new).unwrap();
+    });
+    for _ in 0..100 {
+        let _ = one.tick();
+        two.tick().unwrap();
+    }
+    assert!(one.failure().is_some() && one.sync().is_err() && one.attr(one.root()).is_err());
+    two.close().unwrap();
+    world.check("after something was lost");
+}
+
 /// A mount that stands still at any query of a commit, and goes on when another has taken over, changes
 /// nothing any more. Whether it does as told after that.
 pub(crate) fn stand_still(begin: impl Fn() -> Box<dyn std::any::Any> + Sync) -> u32 {
@@ -342,4 +405,121 @@ fn mounts_that_live_keep_their_places() {
         fs.close().unwrap();
     }
     world.check("after as many as there can be");
+}
+
+/// A mount whose programs sync all the time gives its turn up after a fair time, too.
+#[test]
+fn a_mount_that_syncs_all_the_time_lets_others_have_the_turn() {
+    let world = World::new();
+    let options = Options { shared: true, ..Options::default() };
+    let (one, two) = (world.mount_with(1, &options).0, world.mount_with(2, &options).0);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let time = Duration::from_millis(10);
+    let node = ticking(&[&one], (&world.clock, time), NOTHING, || {
+        one.create(one.root(), "one".as_ref(), &new).unwrap().0
+    });
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| two.create(two.root(), "two".as_ref(), &new).map(drop));
+        let way = world.store.way(3);
+        let is_heard =
+            || facts(&*way, &key()).unwrap().register.slots.iter().any(|s| s.waits_since > 0);
+        while !is_heard() {
+            two.tick().unwrap();
+            std::thread::yield_now();
+        }
+        let gets_its_turn = (0..200_u32).any(|round| {
+            one.write(node, 0, &round.to_le_bytes(), Stamps::NONE).unwrap();
+            one.sync_node(node).unwrap();
+            world.clock.advance(time);
+            one.tick().unwrap();
+            two.tick().unwrap();
+            two.has_turn()
+        });
+        if !gets_its_turn {
+            // Its program gives up.
+            world.clock.advance(Duration::from_hours(1));
+        }
+        let done = waits.join().unwrap();
+        assert!(gets_its_turn && done.is_ok(), "two seconds of syncs, and no turn: {done:?}");
+    });
+    two.close().unwrap();
+    one.close().unwrap();
+    world.check("after many syncs");
+}
+
+/// While the store is away nobody can give a sign of life: who waits does not take that for a sign of death when
+/// it is back, whoever comes to it first.
+#[test]
+fn a_store_that_was_away_takes_no_turn_away() {
+    let world = World::new();
+    let all: Vec<(PrivateFs, Arc<Way>)> = (0..3).map(|seed| world.share(seed)).collect();
+    let refs: Vec<&PrivateFs> = all.iter().map(|(fs, _)| fs).collect();
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    ticking(&refs, (&world.clock, Duration::ZERO), NOTHING, || {
+        refs[0].create(refs[0].root(), "not synced".as_ref(), &new).unwrap();
+    });
+    let second = Duration::from_secs(1);
+    for round in 0..3 {
+        // All have looked at each other.
+        for _ in 0..8 {
+            world.clock.advance(second);
+            refs.iter().for_each(|fs| fs.tick().unwrap());
+        }
+        all.iter().for_each(|(_, way)| way.cut_at(0));
+        for _ in 0..2 * TAKE_OVER.as_secs() {
+            world.clock.advance(second);
+            refs.iter().for_each(|fs| drop(fs.tick()));
+        }
+        all.iter().for_each(|(_, way)| way.mend());
+        for _ in 0..5 {
+            world.clock.advance(second);
+            refs[1..].iter().for_each(|fs| fs.tick().unwrap());
+        }
+        assert!(refs[0].has_turn(), "round {round}");
+    }
+    refs[0].sync().unwrap();
+    assert!(refs.iter().all(|fs| fs.failure().is_none()));
+    // One that is gone is found out all the same.
+    let found = ticking(&refs[1..], (&world.clock, second), NOTHING, || tree(refs[1]));
+    assert_eq!(found.len(), 2);
+    refs[1..].iter().for_each(|fs| fs.close().unwrap());
+    world.check("after a store that was away");
+}
+
+/// Nor does who comes where all places are taken.
+#[test]
+fn a_store_that_was_away_takes_no_places_of_the_living() {
+    let world = World::new();
+    let all: Vec<PrivateFs> = (0..SLOTS).map(|seed| world.share(seed as u64).0).collect();
+    let refs: Vec<&PrivateFs> = all.iter().collect();
+    let second = Duration::from_secs(1);
+    let way = world.store.way(100);
+    // The first look for signs of life is answered after a minute.
+    way.hold_at(1);
+    let joined = std::thread::scope(|scope| {
+        let blocks = Arc::clone(&way);
+        let clock = Arc::<Simulated>::clone(&world.clock);
+        let joining = scope.spawn(|| PrivateFs::open(blocks, &key(), clock, &World::shared()));
+        while !way.has_held() {
+            std::thread::yield_now();
+        }
+        world.clock.advance(2 * TAKE_OVER);
+        let asked = way.asked();
+        way.let_go();
+        // The others need a little longer: two more queries of the one who comes.
+        while way.asked() < asked + 2 && !joining.is_finished() {
+            world.clock.advance(second);
+            std::thread::yield_now();
+        }
+        while !joining.is_finished() {
+            refs.iter().for_each(|fs| drop(fs.tick()));
+            world.clock.advance(second);
+            std::thread::yield_now();
+        }
+        joining.join().unwrap()
+    });
+    assert_eq!(joined.unwrap_err().kind(), Kind::Busy);
+    assert!(all.iter().all(|fs| fs.failure().is_none()));
+    all.iter().for_each(|fs| fs.close().unwrap());
+    world.check("after a store that was away");
 }

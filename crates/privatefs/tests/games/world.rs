@@ -114,7 +114,7 @@ impl World {
         self.mount_at(seed, &Self::shared(), clock)
     }
 
-    fn shared() -> Options {
+    pub(crate) fn shared() -> Options {
         Options {
             shared: true,
             poll: Duration::ZERO,
