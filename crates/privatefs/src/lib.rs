@@ -35,6 +35,7 @@ mod reaper;
 pub mod register;
 mod tree;
 mod turn;
+mod usage;
 mod view;
 
 pub use check::{Findings, check};

@@ -22,8 +22,9 @@ use crate::commit;
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::ids::{Ids, MountId};
-use crate::privatefs::{Core, Options, Usage, random};
+use crate::privatefs::{Core, Options, random};
 use crate::register::{Register, SLOTS, Slot};
+use crate::usage::Usage;
 
 /// Whether it is this mount's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
