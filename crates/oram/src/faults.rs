@@ -37,5 +37,7 @@ tacita_faults::plantable! {
         LeaseOutlived,
         /// An engine does once more what it is asked again.
         DoneTwice,
+        /// Whoever was left behind asks nothing in the place of what it does not know to be done.
+        UnknownUnasked,
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::{Access, Anchorage, Client, Patience, Status, Surroundings};
 use crate::agreement::Agreement;
 use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::Geometry;
 use crate::keys::Id;
 use crate::log_view::Outcome;
@@ -114,7 +115,9 @@ impl Lasting {
             client = self.after(&client).await?;
             if waiting.has_gone_out() {
                 if !matches!(operation, Operation::Read | Operation::Dummy) {
-                    let _ = client.query(Id::default(), Operation::Dummy).await;
+                    if !planted(Fault::UnknownUnasked) {
+                        let _ = client.query(Id::default(), Operation::Dummy).await;
+                    }
                     return Err(Error::new(Kind::Unreachable, UNKNOWN));
                 }
                 asked_since = None;

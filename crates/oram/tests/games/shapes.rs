@@ -206,6 +206,14 @@ async fn all_workloads_of_one_who_was_left_behind_have_the_same() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_query_that_is_not_asked_in_the_place_of_another_is_noticed() {
+    let _planted = plant(Fault::UnknownUnasked);
+    let read = play_left_behind(WORKLOADS[0].1).await.unwrap();
+    let written = play_left_behind(WORKLOADS[1].1).await.unwrap();
+    assert!(difference(&read, &written).is_some());
+}
+
 /// Who ends then leaves nothing for others to look up again.
 #[tokio::test(start_paused = true)]
 async fn whoever_is_idle_has_left_all_that_it_found() {

@@ -463,17 +463,27 @@ fn a_store_that_was_away_takes_no_turn_away() {
         // All have looked at each other.
         for _ in 0..8 {
             world.clock.advance(second);
-            refs.iter().for_each(|fs| fs.tick().unwrap());
+            for fs in &refs {
+                fs.tick().unwrap();
+            }
         }
-        all.iter().for_each(|(_, way)| way.cut_at(0));
+        for (_, way) in &all {
+            way.cut_at(0);
+        }
         for _ in 0..2 * TAKE_OVER.as_secs() {
             world.clock.advance(second);
-            refs.iter().for_each(|fs| drop(fs.tick()));
+            for fs in &refs {
+                drop(fs.tick());
+            }
         }
-        all.iter().for_each(|(_, way)| way.mend());
+        for (_, way) in &all {
+            way.mend();
+        }
         for _ in 0..5 {
             world.clock.advance(second);
-            refs[1..].iter().for_each(|fs| fs.tick().unwrap());
+            for fs in &refs[1..] {
+                fs.tick().unwrap();
+            }
         }
         assert!(refs[0].has_turn(), "round {round}");
     }
@@ -482,7 +492,9 @@ fn a_store_that_was_away_takes_no_turn_away() {
     // One that is gone is found out all the same.
     let found = ticking(&refs[1..], (&world.clock, second), NOTHING, || tree(refs[1]));
     assert_eq!(found.len(), 2);
-    refs[1..].iter().for_each(|fs| fs.close().unwrap());
+    for fs in &refs[1..] {
+        fs.close().unwrap();
+    }
     world.check("after a store that was away");
 }
 
@@ -512,7 +524,9 @@ fn a_store_that_was_away_takes_no_places_of_the_living() {
             std::thread::yield_now();
         }
         while !joining.is_finished() {
-            refs.iter().for_each(|fs| drop(fs.tick()));
+            for fs in &refs {
+                drop(fs.tick());
+            }
             world.clock.advance(second);
             std::thread::yield_now();
         }
@@ -520,6 +534,8 @@ fn a_store_that_was_away_takes_no_places_of_the_living() {
     });
     assert_eq!(joined.unwrap_err().kind(), Kind::Busy);
     assert!(all.iter().all(|fs| fs.failure().is_none()));
-    all.iter().for_each(|fs| fs.close().unwrap());
+    for fs in &all {
+        fs.close().unwrap();
+    }
     world.check("after a store that was away");
 }
