@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub(crate) waiting: usize,
     /// It can do no more.
     pub(crate) failed: Option<Error>,
+    /// Why it could not be seen whose turn it is, when it was looked last.
+    pub(crate) unseen: Option<Error>,
     pub(crate) usage: Usage,
     /// Inodes without names that nobody has open.
     pub(crate) graves: Vec<Grave>,
@@ -234,6 +236,7 @@ impl PrivateFs {
             worked: Duration::ZERO,
             waiting: 0,
             failed: None,
+            unseen: None,
             usage: Usage::new(room),
             graves: Vec::new(),
             unfetched: Unfetched::default(),
@@ -503,7 +506,8 @@ impl Core {
                 continue;
             }
             if self.clock.elapsed(begin) > self.options.patience {
-                return Err(Error::new(Kind::TimedOut, "no turn came: another mount keeps it"));
+                let kept = || Error::new(Kind::TimedOut, "no turn came: another mount keeps it");
+                return Err(state.unseen.clone().unwrap_or_else(kept));
             }
             state.waiting += 1;
             let waited = self.turned.wait_timeout(state, WAIT_MAX);

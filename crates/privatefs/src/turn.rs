@@ -337,11 +337,14 @@ impl Core {
             }
             (state.status, state.waiting > 0)
         };
-        match status {
+        let looked = match status {
             Status::Held => self.tick_holding(),
             Status::Leaving => Ok(()),
             Status::Other => self.tick_waiting(is_wanted),
-        }
+        };
+        // Whoever waits in vain is told.
+        self.lock().unseen = looked.as_ref().err().cloned();
+        looked
     }
 
     fn tick_holding(&self) -> Result<()> {

@@ -156,6 +156,8 @@ impl Drop for Lasting {
     }
 }
 
+/// How often it is tried again where a server seems to hide something.
+const TRIES: u32 = 5;
 const UNKNOWN: &str =
     "other clients of the store have gone on so far that it is not known whether this was done";
 const NOT_BACK: &str = "other clients of the store have gone on so far that this one has to join them anew, and it could not yet";
@@ -173,12 +175,15 @@ async fn keep(
         let known = client.agreed().await;
         // It builds nothing any more.
         let _ = timeout(patience.take_over, client.leave()).await;
+        let mut tries_left = TRIES;
         let next = loop {
             let opening = Client::open(&key, surroundings.clone());
             match timeout(patience.query, opening).await {
                 Ok(Ok(next)) => break follows(known, next).await,
                 // It may get better.
                 Ok(Err(e)) if e.kind().may_pass() || e.kind() == Kind::Storage => {}
+                // Others who go on meanwhile remove what it would have read.
+                Ok(Err(e)) if e.kind() == Kind::Hostile && tries_left > 0 => tries_left -= 1,
                 Ok(Err(e)) => break Err(e),
                 Err(_) => {}
             }

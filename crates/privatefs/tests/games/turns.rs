@@ -498,6 +498,29 @@ fn a_store_that_was_away_takes_no_turn_away() {
     world.check("after a store that was away");
 }
 
+/// Whoever waits for a turn in vain hears why: another mount keeps it, or nobody knows whose it is.
+#[test]
+fn whoever_waits_in_vain_hears_why() {
+    let world = World::new();
+    let (one, (two, way)) = (world.share(1).0, world.share(2));
+    ticking(&[&one], (&world.clock, Duration::ZERO), NOTHING, || one.attr(one.root()).unwrap());
+    let wait = |ticked: &[&PrivateFs]| {
+        let time = Duration::from_secs(10);
+        let told = ticking(ticked, (&world.clock, time), NOTHING, || two.attr(two.root()));
+        format!("{:?}", told.unwrap_err())
+    };
+    // Of whoever says nothing nobody knows that it waits.
+    let told = wait(&[&one]);
+    assert!(told.contains("another mount keeps it"), "{told}");
+    way.cut_at(0);
+    let told = wait(&[&one, &two]);
+    assert!(told.contains("the way to the store is cut"), "{told}");
+    way.mend();
+    // It may have been taken for gone meanwhile.
+    let _ = two.close();
+    one.close().unwrap();
+}
+
 /// Nor does who comes where all places are taken.
 #[test]
 fn a_store_that_was_away_takes_no_places_of_the_living() {

@@ -245,7 +245,8 @@ fn shared_blocks_are_told() {
 fn what_was_written_over_shared_blocks_goes() {
     let _turn = turn();
     let test = "what_was_written_over_shared_blocks_goes";
-    for (len, is_all) in [(200_000, true), (20_000, false)] {
+    // Where it has blocks of its own besides, the passes over those flush the rest, too.
+    for (len, own, is_all) in [(200_000, 0, true), (20_000, 0, false), (20_000, 100_000, false)] {
         let Some(image) = Image::new(test, Fs::Xfs) else { return };
         let (one, two) = (image.dir().join("one"), image.dir().join("two"));
         fs::write(&one, fill("KEPT-Command-m-", 200_000)).unwrap();
@@ -254,13 +255,16 @@ fn what_was_written_over_shared_blocks_goes() {
             eprintln!("SKIPPED: {test}: {why}");
             return;
         }
+        let file = fs::OpenOptions::new().write(true).open(&two).unwrap();
+        file.write_all_at(&fill(LOST, own), 200_000).unwrap();
+        drop(file);
         image.remount();
         let file = fs::OpenOptions::new().write(true).open(&two).unwrap();
         file.write_all_at(&fill(LOST, len), 0).unwrap();
         drop(file);
         let (verdicts, _) = purge(&[&two], RemovalOptions { anyway: true, ..plain() });
         let verdict = &verdicts[0];
-        assert!(verdict.removed && verdict.overwritten >= len, "{verdict:?}");
+        assert!(verdict.removed && verdict.overwritten >= len + own, "{verdict:?}");
         let is_proven = verdict.content == Content::Verified(Proof::Device);
         assert_eq!(is_proven, is_all, "{verdict:?}");
         assert_eq!(matches!(verdict.content, Content::Shared(_)), !is_all, "{verdict:?}");
