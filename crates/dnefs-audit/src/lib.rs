@@ -179,10 +179,10 @@ fn judge(
     Ok(report)
 }
 
-/// Why there was no key of a deleted node to be looked for, if so: then nothing was shown.
+/// Why there was no key to be looked for, if so: then nothing was shown.
 fn unsought(report: &Report) -> Option<&'static str> {
-    if report.deleted == 0 {
-        return Some("no deleted node was found in either dump, so there was no key to look for");
+    if report.nodes == 0 {
+        return Some("no node was found in either dump, so there was no key to look for");
     }
     (report.windows == 0).then_some("what was to be searched is too short to hold any key")
 }

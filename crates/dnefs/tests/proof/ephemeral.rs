@@ -75,7 +75,7 @@ fn an_ephemeral_volume_is_empty_at_each_mount_and_opens_in_no_other_way() {
     assert_eq!(check(&volume(&chip), None, &mut |_, _| {}).unwrap_err().kind(), Kind::Ephemeral);
 }
 
-/// Where no deleted node is seen there is no key to look for: that nothing was found says nothing.
+/// Where no node is seen there is no key to look for: that nothing was found says nothing.
 #[test]
 fn an_audit_that_had_nothing_to_look_for_says_nothing() {
     let chip = fresh(110, 0);
@@ -87,10 +87,14 @@ fn an_audit_that_had_nothing_to_look_for_says_nothing() {
     make_ephemeral(&*chip).unwrap();
     let erased = dump(&chip);
     let report = audit(&erased, &erased, &[], &|_, _| ()).unwrap();
-    assert_eq!((report.deleted, report.recoverable.len()), (0, 0), "{report:?}");
-    assert!(!report.holds() && report.undecided.unwrap().contains("no deleted node"));
+    assert_eq!((report.nodes, report.recoverable.len()), (0, 0), "{report:?}");
+    assert!(!report.holds() && report.undecided.unwrap().contains("no node was found"));
     let report = audit_memory(&[], (&before, &erased), &[], &|_, _| ()).unwrap();
     assert!(report.deleted > 10 && report.windows == 0, "{report:?}");
     assert!(!report.holds() && report.undecided.unwrap().contains("too short"));
     assert!(audit(&before, &erased, &[], &|_, _| ()).unwrap().holds());
+    // Where nothing was deleted, nothing of it is left.
+    let dump = dump(&fresh(110, 0));
+    let report = audit(&dump, &dump, &[], &|_, _| ()).unwrap();
+    assert!(report.nodes > 0 && report.deleted == 0 && report.holds(), "{report:?}");
 }
