@@ -62,7 +62,7 @@ pub trait Connect: Send + Sync {
     /// A new stream to it.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`].
+    /// [`Kind::Unreachable`], [`Kind::Untrusted`]; [`Kind::Storage`] if this machine can have no more connections.
     async fn connect(&self) -> Result<Box<dyn Stream>>;
 }
 

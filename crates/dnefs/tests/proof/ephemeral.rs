@@ -17,15 +17,21 @@ fn open_ephemeral(chip: &Arc<Emulator>, owner: (u32, u32)) -> Dnefs {
     Dnefs::open_ephemeral(volume(chip), owner, Arc::new(System)).unwrap()
 }
 
+/// A volume that held something and was made ephemeral, and its dump of before.
+fn made_ephemeral(seed: u64) -> (Arc<Emulator>, Vec<u8>) {
+    let chip = fresh(110, seed);
+    let fs = open(&chip);
+    make(&fs, "of before", &[7; 12_000]);
+    fs.close().unwrap();
+    drop(fs);
+    let before = dump(&chip);
+    make_ephemeral(&*chip).unwrap();
+    (chip, before)
+}
+
 pub(crate) fn game() {
     for seed in 0..3 {
-        let chip = fresh(110, seed);
-        let fs = open(&chip);
-        make(&fs, "of before", &[7; 12_000]);
-        fs.close().unwrap();
-        drop(fs);
-        let before = dump(&chip);
-        make_ephemeral(&*chip).unwrap();
+        let (chip, before) = made_ephemeral(seed);
         let report = audit(&before, &dump(&chip), &[], &|_, _| ()).unwrap();
         assert!(report.holds() && report.deleted > 10, "what it held is gone: {report:?}");
         for round in 0..3 {
@@ -78,13 +84,7 @@ fn an_ephemeral_volume_is_empty_at_each_mount_and_opens_in_no_other_way() {
 /// Where no node is seen there is no key to look for: that nothing was found says nothing.
 #[test]
 fn an_audit_that_had_nothing_to_look_for_says_nothing() {
-    let chip = fresh(110, 0);
-    let fs = open(&chip);
-    make(&fs, "of before", &[7; 12_000]);
-    fs.close().unwrap();
-    drop(fs);
-    let before = dump(&chip);
-    make_ephemeral(&*chip).unwrap();
+    let (chip, before) = made_ephemeral(0);
     let erased = dump(&chip);
     let report = audit(&erased, &erased, &[], &|_, _| ()).unwrap();
     assert_eq!((report.nodes, report.recoverable.len()), (0, 0), "{report:?}");

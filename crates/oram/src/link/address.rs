@@ -152,7 +152,8 @@ impl Remote {
     /// A stream to the server.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`], also if nobody vouches for the server.
+    /// [`Kind::Unreachable`]; [`Kind::Untrusted`] if the server's certificate is not accepted;
+    /// [`Kind::Storage`] if this machine can have no more connections.
     pub async fn connect(&self) -> Result<Box<dyn Stream>> {
         let unreachable = |e: std::io::Error| self.address.unreachable(e);
         match (&self.address, &self.trust) {
