@@ -137,6 +137,39 @@ fn a_device_that_vanishes_costs_an_error_and_no_purge() {
     }
 }
 
+/// The kernel writes to a device that has been set read-only under a mount, but does not zero its journal:
+/// `--finish` says so, no verdict holds before it can, and it is done when it can.
+#[test]
+fn a_device_that_was_set_read_only_is_told_of_until_it_is_not() {
+    let test = "a_device_that_was_set_read_only_is_told_of_until_it_is_not";
+    let Some(image) = Image::new(test) else { return };
+    let (secret, upper) = ("gone when the device may be written; ", image.upper());
+    write(&image.lower().join("secret-file"), secret);
+    let mounted = image.purge_mount(&["--epoch=3600"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    fs::remove_file(upper.join("secret-file")).unwrap();
+    let device =
+        json(&tacita(&["purge", "probe", text(&image.lower()), "--json"]))["device"].clone();
+    let set = |how: &str| assert!(system("blockdev", &[how, device.as_str().unwrap()]), "{how}");
+    let finish = || tacita(&["purge", "status", text(&upper), "--finish"]);
+    let holds = || {
+        let status = json(&tacita(&["purge", "status", text(&upper), "--json"]));
+        assert_eq!(status["last"][0]["content"], "verified in place", "{status:#}");
+        (status["last"][0]["holds"] == true, status["epochs"].clone())
+    };
+    set("--setro");
+    for _ in 0..2 {
+        assert_refused(&finish(), 7, "erasing the journal: Operation not permitted", "--getro");
+        assert_eq!(holds(), (false, 0.into()));
+    }
+    set("--setrw");
+    let finished = finish();
+    assert_eq!(code(&finished), 0, "{}", said(&finished));
+    assert_eq!(holds(), (true, 1.into()));
+    assert_eq!(code(&image.umount()), 0);
+    assert_eq!(image.count(secret) + image.count("secret-file"), 0);
+}
+
 /// Each flush of the end of a mount fails, and all behind it: whoever unmounts is told, once, with what can be
 /// done, and the next mount finishes what is left.
 #[test]
