@@ -50,11 +50,19 @@ fn told(error: &tacita_vfs::Error) -> Option<&Failure> {
 
 /// What can be done where something fails beneath.
 pub(crate) fn beneath(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    beneath_or(error, MEDIUM)
+}
+
+/// The same, `otherwise` where it does not follow from how the system refuses.
+pub(crate) fn beneath_or(
+    error: &(dyn std::error::Error + 'static),
+    otherwise: &'static str,
+) -> &'static str {
     match tacita_daemon::refusal_of(error).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::FileTooLarge) => {
             "the file system there, or a limit (`ulimit -f`), lets no file be so long"
         }
-        _ => MEDIUM,
+        _ => otherwise,
     }
 }
 

@@ -96,11 +96,13 @@ fn passwd(key: &Path, from: &From, change: &passwords::Change) -> Outcome<()> {
 }
 
 fn read_key(path: &Path) -> Outcome<KeyFile> {
-    KeyFile::read(path).map_err(|e| {
-        failure(&e).with_remedy(match e.kind() {
-            Kind::Busy => "wait until the `tacita oram init` that makes it has ended",
-            _ => "give --key the file that `tacita oram init` has made",
-        })
+    KeyFile::read(path).map_err(|e| match e.kind() {
+        Kind::Busy => {
+            failure(&e).with_remedy("wait until the `tacita oram init` that makes it has ended")
+        }
+        // Another file would be refused, too.
+        Kind::Storage if path.is_file() => failure(&e),
+        _ => failure(&e).with_remedy("give --key the file that `tacita oram init` has made"),
     })
 }
 
@@ -189,8 +191,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
             "put back a copy of it that is as new as the store; if there is none, and you take the store as the \
              server shows it, move it away (docs/backup.md)",
         ),
-        Kind::Storage => exit::refused(exit::DEVICE, text, error)
-            .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
+        Kind::Storage => exit::refused(exit::DEVICE, text, error).or_remedy(exit::beneath_or(
+            error,
+            "see to what it is kept in: that it is there, and may be read and written",
+        )),
         Kind::Protocol => Failure::new(exit::DEVICE, text).with_remedy(
             "is it a server of stores that answers at this address, of the same version? open it again; its log, or \
              `tacita status` of it, may say more",

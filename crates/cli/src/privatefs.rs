@@ -58,13 +58,12 @@ fn of_register(register: &Register) -> Value {
 fn whole(at: &At, quick: bool, clients: u16, json: bool) -> Outcome<()> {
     let (blocks, key) = open(at, clients, None, 0)?;
     let options = Options { shared: is_shared(at), ..Options::default() };
-    let clock: Arc<dyn Clock> = Arc::new(System);
-    let fs = PrivateFs::open(blocks, &key, clock, &options).map_err(|e| failure(&e))?;
-    let background = Background::start(&fs)?;
+    let opened = Opened::new(blocks, &key, &options)?;
+    let background = Background::start(&opened.fs)?;
     let bar = output::progress("files", 0);
-    let found = check(&fs, !quick, &mut |files| bar.set_position(files));
+    let found = check(&opened.fs, !quick, &mut |files| bar.set_position(files));
     bar.finish_and_clear();
-    let closed = fs.close();
+    let closed = opened.fs.close();
     drop(background);
     let found = found.map_err(|e| failure(&e))?;
     closed.map_err(|e| failure(&e))?;
@@ -80,6 +79,28 @@ fn whole(at: &At, quick: bool, clients: u16, json: bool) -> Outcome<()> {
         0 => Ok(()),
         count => Err(Failure::new(exit::WRONG, format!("{count} things are wrong"))
             .with_remedy("restore what is damaged from a backup")),
+    }
+}
+
+/// A file system that is signed off however this ends: nobody is to wait for one that is gone.
+struct Opened {
+    fs: PrivateFs,
+    blocks: Arc<Oblivious>,
+}
+
+impl Opened {
+    fn new(blocks: Arc<Oblivious>, key: &Key, options: &Options) -> Outcome<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(System);
+        let fs = PrivateFs::open(Arc::clone(&blocks) as _, key, clock, options);
+        Ok(Self { fs: fs.map_err(|e| failure(&e))?, blocks })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Nothing, if it was closed.
+        let _ = self.fs.close();
+        self.blocks.close();
     }
 }
 

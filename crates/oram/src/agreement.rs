@@ -4,6 +4,8 @@
 //! together with the server. Whoever keeps them cannot make others, for they are tagged, and learns how many
 //! queries there have been.
 
+use std::ops::Range;
+
 use tacita_secret::Digest;
 
 use crate::anchor::Mark;
@@ -14,6 +16,8 @@ use crate::root::{GROUP_LEN, array};
 /// Bytes of an agreement.
 pub const AGREEMENT_LEN: usize = 160;
 const TAGGED_LEN: usize = 128;
+/// Where in the bytes it stands who builds.
+pub const BUILDER: Range<usize> = 88..104;
 const MAGIC: &[u8; 8] = b"TACITAGR";
 const VERSION: u16 = 1;
 
@@ -52,7 +56,7 @@ impl Agreement {
         bytes[32..48].copy_from_slice(&self.group);
         bytes[48..56].copy_from_slice(&self.mark.sequence.to_le_bytes());
         bytes[56..88].copy_from_slice(&self.mark.head);
-        bytes[88..104].copy_from_slice(&self.builder);
+        bytes[BUILDER].copy_from_slice(&self.builder);
         bytes[104..112].copy_from_slice(&self.beat.to_le_bytes());
         bytes[112..120].copy_from_slice(&self.admitted.to_le_bytes());
         let tag: Digest = keys.agreement_mac(&bytes[..TAGGED_LEN]);
@@ -85,7 +89,7 @@ impl Agreement {
                 sequence: u64::from_le_bytes(array(&bytes[48..56])),
                 head: array(&bytes[56..88]),
             },
-            builder: array(&bytes[88..104]),
+            builder: array(&bytes[BUILDER]),
             beat: u64::from_le_bytes(array(&bytes[104..112])),
             admitted: u64::from_le_bytes(array(&bytes[112..120])),
         };

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -276,9 +276,10 @@ impl Store {
         }
         let listener = self.runtime.block_on(address.listen(None))?;
         let address = listener.address()?;
+        let socket = address.socket_file();
         let engine = Engine::new(client, key.clone());
         let task = self.runtime.spawn(async move { engine.listen(listener).await });
-        Ok(Hosted { address, task: task.abort_handle() })
+        Ok(Hosted { address, socket, task: task.abort_handle() })
     }
 
     /// Who asks the server itself.
@@ -471,10 +472,11 @@ impl Asking {
     }
 }
 
-/// An engine that takes users; it no longer does when this is dropped.
+/// An engine that takes users; it no longer does when this is dropped, and its socket is gone.
 #[derive(Debug)]
 pub struct Hosted {
     address: Address,
+    socket: Option<PathBuf>,
     task: AbortHandle,
 }
 
@@ -483,10 +485,19 @@ impl Hosted {
     pub const fn address(&self) -> &Address {
         &self.address
     }
+
+    /// Its socket, by a path without links.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
 }
 
 impl Drop for Hosted {
     fn drop(&mut self) {
+        // While others are kept from the store: the next engine may have a socket of the same name.
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
         self.task.abort();
     }
 }

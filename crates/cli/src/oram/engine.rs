@@ -26,7 +26,6 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 /// An engine that takes users.
 struct Running {
     hosted: Vec<Hosted>,
-    sockets: Vec<PathBuf>,
     store: Arc<Store>,
     control: Control,
     ends: Receiver<End>,
@@ -43,10 +42,9 @@ fn start(command: &Command) -> Outcome<Running> {
     warn_of_swap();
     let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
-    let sockets: Vec<_> = hosted.iter().filter_map(|h| h.address().socket_file()).collect();
     // It is asked by its socket, or by its anchor, which no other one has, or by its key.
-    let at: PathBuf = match (sockets.first(), anchor_of(client)?) {
-        (Some(socket), _) => socket.clone(),
+    let at: PathBuf = match (hosted.iter().find_map(Hosted::socket), anchor_of(client)?) {
+        (Some(socket), _) => socket.to_owned(),
         (None, AnchorAt::File(anchor)) => anchor.canonicalize()?,
         (None, AnchorAt::Shared(_)) => client.key.canonicalize()?,
     };
@@ -57,7 +55,7 @@ fn start(command: &Command) -> Outcome<Running> {
         let address = shown_name(hosted.address().to_string());
         output::say(&format!("tacita: users are served at engine:{address}"));
     }
-    Ok(Running { hosted, sockets, store, control, ends })
+    Ok(Running { hosted, store, control, ends })
 }
 
 fn cannot_listen(error: &tacita_oram::Error) -> Failure {
@@ -70,11 +68,8 @@ fn cannot_listen(error: &tacita_oram::Error) -> Failure {
 
 impl Running {
     fn until_asked(self) -> Outcome<()> {
-        let Self { hosted, sockets, store, control, ends } = self;
+        let Self { hosted, store, control, ends } = self;
         let end = End::of(&ends);
-        for socket in sockets {
-            let _ = std::fs::remove_file(socket);
-        }
         drop(hosted);
         drop(control);
         // Whoever else has it may not let it go before the process ends.

@@ -72,7 +72,6 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     if let Some(at) = running.metrics_at() {
         output::say(&format!("tacita: counts are told at http://{at}/metrics"));
     }
-    running.keep_folder();
     Ok(Started { running, control, ends })
 }
 
@@ -98,6 +97,8 @@ fn listening(reach: &OramReach) -> Outcome<Listening> {
 
 fn until_asked(started: Started) -> Outcome<()> {
     let Started { running, control, ends } = started;
+    // Nothing can fail any more that has to be done before it serves.
+    running.keep_folder();
     let end = End::of(&ends);
     drop(control);
     drop(running);

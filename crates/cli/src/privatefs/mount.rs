@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
-use tacita_privatefs::blocks::Oblivious;
 use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 
-use super::{failure, is_shared, open};
+use super::{Opened, failure, is_shared, open};
 use crate::arguments::PrivateFsMount as Command;
 use crate::exit::{self, Outcome};
 use crate::keys::warn_of_swap;
@@ -24,10 +23,10 @@ const THREADS: std::ops::RangeInclusive<usize> = 4..=64;
 
 /// What a mount consists of.
 struct Serving {
-    fs: PrivateFs,
+    // Before what it shows: whoever cannot go into the background lets go of all this.
     mount: Mount,
     background: Background,
-    blocks: Arc<Oblivious>,
+    opened: Opened,
     _control: Control,
 }
 
@@ -36,8 +35,9 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         command.foreground,
         || start(command),
         |serving: Serving| {
-            let Serving { fs, mount, background, blocks, _control } = serving;
+            let Serving { mount, background, opened, _control } = serving;
             mount.wait_for_good(|served| {
+                let fs = &opened.fs;
                 let served = served.map_err(|e| exit::of_serving(&e));
                 let is_durable = served.is_ok() && fs.waiting() == 0;
                 let closed = match fs.close() {
@@ -51,7 +51,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
                     closed => closed.map_err(|e| failure(&e)),
                 };
                 drop(background);
-                blocks.close();
+                drop(opened);
                 served.and(closed)
             })
         },
@@ -101,11 +101,10 @@ fn start(command: &Command) -> Outcome<Serving> {
         frees_by_itself: *sync_every > 0,
         ..Options::default()
     };
-    let clock = Arc::new(System);
-    let fs = PrivateFs::open(Arc::<Oblivious>::clone(&blocks), &key, clock, &own)
-        .map_err(|e| failure(&e))?;
+    let opened = Opened::new(blocks, &key, &own)?;
+    let fs = &opened.fs;
     warn_of_swap();
-    let background = Background::start(&fs)?;
+    let background = Background::start(fs)?;
     let mut mount_options = MountOptions {
         read_only,
         fs_name: MountOptions::source(Path::new(&at.address.to_string()), "tacita-privatefs"),
@@ -124,15 +123,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         mounted.heed(interrupts)?;
         Ok(mounted)
     });
-    let mounted = match mounted {
-        Ok(mounted) => mounted,
-        Err(e) => {
-            // Nobody is to wait for a mount that never was.
-            let _ = fs.close();
-            blocks.close();
-            return Err(exit::of_mount(&e));
-        }
-    };
+    let mounted = mounted.map_err(|e| exit::of_mount(&e))?;
     let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), fs: fs.clone(), read_only });
     let identity = Identity {
         system: "privatefs",
@@ -141,5 +132,5 @@ fn start(command: &Command) -> Outcome<Serving> {
         source: None,
     };
     let control = Control::start(identity, service)?;
-    Ok(Serving { fs, mount: mounted, background, blocks, _control: control })
+    Ok(Serving { mount: mounted, background, opened, _control: control })
 }

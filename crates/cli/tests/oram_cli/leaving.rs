@@ -4,14 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
+use tacita_oram::agreement::BUILDER;
 
 use crate::Bench;
 
 /// How long something is waited for that comes soon, on however slow a machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-/// Where the agreement says who builds: docs/spec/oram-store.md.
-const BUILDER: std::ops::Range<usize> = 88..104;
 
 /// Whether somebody builds, as the shared anchor says.
 fn has_builder(anchor: &str) -> bool {

@@ -197,3 +197,63 @@ fn descriptors_that_are_too_few_for_a_store_are_told_at_once() {
     }
     assert_eq!(is_enough, [true; 2]);
 }
+
+/// Of what goes into the background nothing stays that somebody could take for it: no socket, and no folder.
+#[test]
+fn descriptors_that_are_too_few_for_a_daemon_leave_nothing_of_it() {
+    let test = "descriptors_that_are_too_few_for_a_daemon_leave_nothing_of_it";
+    if skip_without(test, &["prlimit"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.serve();
+    let paths = ["key", "server", "disk", "engine", "new", "server-2"].map(|name| bench.path(name));
+    let [key, server, disk, engine, new, socket] = &paths;
+    let [at, engine_at, new_at] = [server, engine, socket].map(|path| format!("unix:{path}"));
+    for (line, left) in [
+        (&["oram", "export", &at, "--key", key, "--nbd", disk][..], &[disk][..]),
+        (&["oram", "engine", &at, "--key", key, "--listen", &engine_at], &[engine]),
+        (&["oram", "serve", new, "--listen", &new_at], &[socket, new]),
+    ] {
+        let is_enough = |limit: &u32| {
+            let mut limited = Command::new("prlimit");
+            let output = limited.arg(format!("--nofile={limit}")).arg(PROGRAM).args(line).output();
+            let output = output.unwrap();
+            if output.status.success() {
+                return true;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(7), "{limit}: {line:?}: {said}");
+            assert!(said.contains("`ulimit -n`"), "{limit}: {line:?}: {said}");
+            let there: Vec<_> = left.iter().filter(|path| Path::new(path).exists()).collect();
+            assert!(there.is_empty(), "{limit}: {line:?}: {there:?}");
+            false
+        };
+        assert!((8..=64).any(|limit| is_enough(&limit)), "{line:?}");
+        let closed = tacita(&["oram", "close", left[0]]);
+        assert!(closed.status.success(), "{closed:?}");
+    }
+    // Not even the key can be opened; that it is no key is not what is said.
+    let mut limited = Command::new("prlimit");
+    let line = ["--nofile=6", PROGRAM, "oram", "engine", &at, "--key", key, "--listen", &engine_at];
+    let output = limited.args(line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("`ulimit -n`") && !said.contains("--key"), "{said}");
+}
+
+/// What a client has seen of a store cannot be remembered then.
+#[test]
+fn a_limit_of_the_length_of_files_is_told() {
+    if skip_without("a_limit_of_the_length_of_files_is_told", &["prlimit"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.serve();
+    let (at, key) = (format!("unix:{}", bench.path("server")), bench.path("key"));
+    let mut limited = Command::new("prlimit");
+    let line = ["--fsize=0", PROGRAM, "oram", "bench", &at, "--key", &key, "--queries", "4"];
+    let output = limited.args(line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("`ulimit -f`"), "{said}");
+}

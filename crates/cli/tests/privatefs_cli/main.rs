@@ -4,6 +4,7 @@
 
 mod bench;
 mod killed;
+mod limits;
 mod programs;
 mod refused;
 mod sealed;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
+use tacita_oram::agreement::BUILDER;
 
 use crate::bench::{Bench, content};
 
@@ -74,9 +75,6 @@ fn see_one_file_system(bench: &mut Bench, address: &str) {
 
 /// How long something is waited for that comes soon, on however slow a machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-/// Where the agreement says who builds: docs/spec/oram-store.md.
-const BUILDER: std::ops::Range<usize> = 88..104;
 
 /// Others would have to wait until they notice that nobody builds.
 #[test]

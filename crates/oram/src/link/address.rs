@@ -67,9 +67,9 @@ impl Address {
     ///
     /// # Errors
     /// [`Kind::Unreachable`] if the place is taken; [`Kind::Address`] if it is not to be had;
-    /// [`Kind::Parameters`] if something else than a socket has its path, and for TLS without identity.
+    /// [`Kind::Storage`] if this machine has no open files or memory for it; [`Kind::Parameters`] if something else than a socket has its path, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
-        let cannot = |e| cannot_listen(self, &e);
+        let cannot = |e| cannot_listen(self, e);
         let bound = async |place: &str| TcpListener::bind(place).await.map_err(cannot);
         match self {
             Self::Tcp(place) => Ok(Listener::Tcp(bound(place).await?)),
@@ -88,12 +88,13 @@ impl Address {
                     let what = format!("{self}: what is there is no socket, and stays");
                     return Err(Error::new(Kind::Parameters, what));
                 }
-                let is_left_over = matches!(
-                    UnixStream::connect(path).await,
-                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused
-                );
-                if is_left_over {
-                    std::fs::remove_file(path).map_err(cannot)?;
+                match UnixStream::connect(path).await {
+                    // Left over.
+                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+                        std::fs::remove_file(path).map_err(cannot)?;
+                    }
+                    Err(e) if is_of_this_machine(&e) => return Err(cannot(e)),
+                    _ => {}
                 }
                 Ok(Listener::Unix(UnixListener::bind(path).map_err(cannot)?))
             }
@@ -110,9 +111,7 @@ impl Address {
     }
 
     fn unreachable(&self, error: std::io::Error) -> Error {
-        // This machine cannot even ask, whoever is there.
-        let errno = Errno::from_io_error(&error);
-        if let Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) = errno {
+        if is_of_this_machine(&error) {
             return Error::of_storage(self, error);
         }
         // Such as the path of a socket that is longer than they can be.
@@ -122,8 +121,17 @@ impl Address {
     }
 }
 
+/// Whether this machine cannot even ask, or listen, whatever the address is.
+fn is_of_this_machine(error: &std::io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
+}
+
 /// Why connections cannot be taken `at` an address.
-pub(crate) fn cannot_listen(at: &impl std::fmt::Display, error: &std::io::Error) -> Error {
+pub(crate) fn cannot_listen(at: &impl std::fmt::Display, error: std::io::Error) -> Error {
+    if is_of_this_machine(&error) {
+        return Error::of_storage(at, error);
+    }
     if error.kind() == std::io::ErrorKind::AddrInUse {
         return Error::new(Kind::Unreachable, format!("{at}: {error}"));
     }

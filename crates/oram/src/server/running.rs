@@ -144,7 +144,7 @@ impl Running {
             }
             let mut metrics_at = None;
             if let Some(at) = metrics {
-                let failed = |e| cannot_listen(&at, &e);
+                let failed = |e| cannot_listen(&at, e);
                 let listener = TcpListener::bind(at).await.map_err(failed)?;
                 metrics_at = Some(listener.local_addr().map_err(failed)?);
                 begun.spawn(tell_metrics(server.clone(), listener));
