@@ -15,7 +15,7 @@ mod s3;
 pub use faulty::{FaultyStore, Mishap, Plan};
 pub(crate) use folder::Beginning;
 pub use folder::FolderStore;
-pub use leased::{Lease, Leased, Process};
+pub use leased::{Lease, Leased, Loss, Process};
 pub use memory::{Held, MemoryStore};
 pub use redis::RedisStore;
 pub use s3::{

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_oram::Kind;
+use tacita_oram::blob::Loss;
 use tacita_oram::link::{self, Address};
 use tacita_oram::server::{Limits, Listening, Place, Running};
 
@@ -44,11 +45,19 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     })?;
     let (caller, ends) = when_to_end()?;
     let (losing, place) = (caller.clone(), shown_name(store.to_string()));
-    running.when_lost(move || {
-        let what = format!("{place}: another server has taken the store over");
-        let remedy =
-            "this one could not say in time that it is there: has it been stopped, or cut off?";
-        let _ = losing.send(End::Failed(Failure::new(exit::BUSY, what).with_remedy(remedy)));
+    running.when_lost(move |loss| {
+        let (code, remedy) = match loss {
+            Loss::TakenOver => (
+                exit::BUSY,
+                "this one could not say in time that it is there: has it been stopped, or cut off?",
+            ),
+            Loss::Removed => (
+                exit::DEVICE,
+                "has somebody emptied the place that the store is in? restore it before it is served again",
+            ),
+        };
+        let failure = Failure::new(code, format!("{place}: {}", loss.text()));
+        let _ = losing.send(End::Failed(failure.with_remedy(remedy)));
     });
     let running = Arc::new(running);
     let source = match store {

@@ -53,10 +53,29 @@ enum Right {
     /// There is one until then, and longer if it can be said in time that this server is there. The machine
     /// had slept so long when that was said last.
     Until(Instant, Duration),
-    /// Another server has taken the store over.
-    Lost,
+    /// There is none any more.
+    Lost(Loss),
     /// The store is not served any more.
     GivenBack,
+}
+
+/// How a server has lost the right to serve a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Another server has taken the store over.
+    TakenOver,
+    /// What it had said of itself is not there any more, nor what another one says.
+    Removed,
+}
+
+impl Loss {
+    /// What has happened.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::TakenOver => "another server has taken the store over",
+            Self::Removed => "what says who serves the store has been removed",
+        }
+    }
 }
 
 impl Right {
@@ -70,7 +89,7 @@ impl Right {
 #[derive(Debug)]
 struct Keeper {
     stop: Arc<Notify>,
-    /// What was said last, unless another server has taken the store over.
+    /// What was said last, unless the store is lost.
     said: JoinHandle<Option<Lease>>,
 }
 
@@ -119,10 +138,15 @@ impl Leased {
         Ok(Arc::new(Self { store, cell, right, working: RwLock::default(), keeper }))
     }
 
-    /// Waits until another server has taken the store over; for ever if none does.
-    pub async fn lost(&self) {
-        // There is a sender as long as there is this.
-        let _ = self.right.subscribe().wait_for(|right| *right == Right::Lost).await;
+    /// Waits until the store is lost; for ever if it is not.
+    pub async fn lost(&self) -> Loss {
+        let mut right = self.right.subscribe();
+        loop {
+            if let Right::Lost(loss) = *right.borrow_and_update() {
+                return loss;
+            }
+            right.changed().await.expect("there is a sender as long as there is this");
+        }
     }
 
     /// Lets others have the store once nothing is under way any more. Nothing is done here from then on.
@@ -151,7 +175,7 @@ impl Leased {
         match right {
             _ if right.is_there(Instant::now(), slept()) => operation.await,
             Right::Until(..) => refuse("nobody could be told in time that this server is there"),
-            Right::Lost => refuse("another server has taken the store over"),
+            Right::Lost(loss) => refuse(loss.text()),
             Right::GivenBack => refuse("the store is not served any more"),
         }
     }
@@ -211,8 +235,9 @@ async fn keep(
             }
             // It was done nevertheless. Since when others have seen it is not known: it does not count.
             Ok(Swap::Differs(Some(now))) if has_failed && now == next.bytes() => said = next,
-            Ok(Swap::Differs(_)) => {
-                right.send_replace(Right::Lost);
+            Ok(Swap::Differs(now)) => {
+                let loss = if now.is_some() { Loss::TakenOver } else { Loss::Removed };
+                right.send_replace(Right::Lost(loss));
                 return None;
             }
             Err(_) => has_failed = true,

@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use super::{Limits, Metrics, Server};
 use crate::blob::{
-    Beginning, BlobStore, FolderStore, Leased, MemoryStore, RedisStore, S3Access, S3Place, S3Store,
+    Beginning, BlobStore, FolderStore, Leased, Loss, MemoryStore, RedisStore, S3Access, S3Place,
+    S3Store,
 };
 use crate::error::{Error, Kind, Result};
 use crate::link::{Address, Identity, cannot_listen};
@@ -161,8 +162,8 @@ impl Running {
     }
 
     /// Does `then` if another server takes the store over, which happens to one that could not say for
-    /// long that it is there.
-    pub fn when_lost(&mut self, then: impl FnOnce() + Send + 'static) {
+    /// long that it is there, or if what it says is removed.
+    pub fn when_lost(&mut self, then: impl FnOnce(Loss) + Send + 'static) {
         let Background { tasks, alone: Alone::Leased(leased), runtime: Some(runtime) } =
             &mut self.background
         else {
@@ -170,8 +171,7 @@ impl Running {
         };
         let leased = Arc::clone(leased);
         let wait = async move {
-            leased.lost().await;
-            then();
+            then(leased.lost().await);
         };
         tasks.spawn_on(wait, runtime.handle());
     }

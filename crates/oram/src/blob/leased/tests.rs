@@ -1,4 +1,5 @@
 use super::*;
+use crate::blob::memory::Held;
 use crate::blob::{FaultyStore, MemoryStore, Mishap, Plan};
 #[cfg(feature = "faults")]
 use crate::faults::plant;
@@ -51,7 +52,7 @@ impl Server {
     }
 
     fn is_lost(&self) -> bool {
-        *self.leased.right.borrow() == Right::Lost
+        matches!(*self.leased.right.borrow(), Right::Lost(_))
     }
 
     /// It does not say any more that it is there, though it is.
@@ -80,6 +81,20 @@ async fn one_after_the_other() {
         assert!(!server.works().await);
         assert!(!place.lease().is_held && !server.is_lost());
     }
+}
+
+/// Whoever empties the place is no other server.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_emptied_is_told_as_such() {
+    let place = Place::new();
+    let server = place.serve(1).await.unwrap();
+    place.memory.restore(Held::default());
+    let lost = timeout(RENEW * 2, server.leased.lost()).await;
+    assert_eq!(lost, Ok(Loss::Removed));
+    let refused = server.leased.len(BLOB).await.unwrap_err();
+    assert!(refused.to_string().contains("has been removed"), "{refused}");
+    server.leased.give_back().await;
+    assert_eq!(place.memory.snapshot().root, None, "it is not said again");
 }
 
 async fn a_second_is_refused() {
@@ -156,7 +171,8 @@ async fn one_at_a_time() {
     assert!(second.works().await && !first.is_lost());
     // It hears of it when it can.
     first.cell.plan(Plan::default());
-    timeout(LOOK * 2, first.leased.lost()).await.unwrap();
+    let lost = timeout(LOOK * 2, first.leased.lost()).await;
+    assert_eq!(lost, Ok(Loss::TakenOver));
     assert!(first.is_lost() && !first.works().await);
     sleep(TERM * 3).await;
     assert!(second.works().await && !second.is_lost());
