@@ -16,6 +16,7 @@ use crate::overlay::{Mounted, options};
 const UNSEEN: &str = "it was erased, but it lies where this could not be verified";
 
 const NAME: &str = "secretname-Elsewhere-";
+const TRUNCATED: &str = "LOST-Truncated-m-";
 
 /// A journal on a device of its own.
 struct JournalDevice {
@@ -56,6 +57,25 @@ impl Drop for JournalDevice {
     fn drop(&mut self) {
         let _ = run("losetup", &["--detach", &self.device]);
     }
+}
+
+/// The verdict on content that a file loses by being truncated, under faults.
+fn truncated(image: &Image, faults: &[Fault]) -> Value {
+    let path = image.dir().join("truncated");
+    fs::write(&path, fill(TRUNCATED, 64 << 10)).unwrap();
+    image.remount();
+    plant(faults);
+    let mounted = Mounted::new(image, options("clear", false));
+    let file = File::options().write(true).open(mounted.dir.join("truncated")).unwrap();
+    file.set_len(0).unwrap();
+    drop(file);
+    mounted.overlay().finish().unwrap();
+    let status = mounted.overlay().status();
+    mounted.end();
+    plant(&[]);
+    let [verdict] = &status["last"].as_array().unwrap()[..] else { panic!("{status:#}") };
+    assert_eq!(verdict["content"], "verified in place", "{verdict:#}");
+    verdict.clone()
 }
 
 /// The verdicts on some files that are deleted under faults.
@@ -168,4 +188,35 @@ fn a_journal_with_an_area_for_fast_commits_is_not_claimed() {
     }
     let Some(image) = Image::new(test, Fs::Ext4) else { return };
     assert_eq!(Suitability::of(&image.dir()).unwrap().json()["fast_commits"], false);
+}
+
+/// Truncated content has passed through the journal with `data=journal` alone. Where such a journal cannot be
+/// looked at, or is not erased, the verdict says so; anywhere else it is none of its business.
+#[test]
+fn a_truncation_is_judged_by_its_journal_only_where_that_had_the_content() {
+    let _turn = turn();
+    let test = "a_truncation_is_judged_by_its_journal_only_where_that_had_the_content";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for (features, why, fault) in [
+        ("meta_bg,^resize_inode", UNSEEN, Fault::JournalUnseen),
+        ("fast_commit", "an area for fast commits", Fault::FastCommitsUntold),
+    ] {
+        let more = ["-O", features];
+        let Some(image) = Image::with(test, Fs::Ext4, &more) else { return };
+        let verdict = truncated(&image, &[]);
+        assert_eq!((&verdict["holds"], &verdict["journal"]), (&true.into(), &"none".into()));
+        image.unmount();
+        assert_eq!(image.count(TRUNCATED), 0, "{features}");
+        drop(image);
+
+        let Some(image) = Image::with(test, Fs::Ext4Journaled, &more) else { return };
+        let verdict = truncated(&image, &[]);
+        let left = verdict["journal"]["left"].as_str().unwrap_or_default();
+        assert!(left.contains(why) && verdict["holds"] == false, "{features}: {verdict:#}");
+        let claimed = truncated(&image, &[fault]);
+        assert_eq!(claimed["holds"], true, "without looking it would be claimed: {claimed:#}");
+        image.unmount_and_ask();
+    }
 }
