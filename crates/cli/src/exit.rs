@@ -155,7 +155,16 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
 fn naming(path: &std::path::Path, error: &dyn std::error::Error) -> String {
     let text = shown_name(tacita_daemon::with_causes(error));
     let (named, name) = (shown_name(path.display().to_string()), shown_name(path));
-    if text.contains(&named) { text.replace(&named, &name) } else { format!("{name}: {text}") }
+    if says(&text, &named) { text.replace(&named, &name) } else { format!("{name}: {text}") }
+}
+
+/// Whether a name stands in a text by itself, not as a part of a word.
+fn says(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let (before, behind) =
+            (text[..at].chars().next_back(), text[at + name.len()..].chars().next());
+        ![before, behind].into_iter().flatten().any(char::is_alphanumeric)
+    })
 }
 
 /// What is at a path that holds no image, whatever is tried.
@@ -317,3 +326,19 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
 /// What a volume can be.
 const FILE_OR_UBI: &str =
     "name a file that `tacita dnefs format` has made, or a device /dev/ubiX_Y";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_told_also_where_its_letters_stand_in_words() {
+        let error = std::io::Error::other("no image of flash memory");
+        let told = |name: &str| naming(std::path::Path::new(name), &error);
+        for name in ["i", "flash memory.img", "lash"] {
+            assert_eq!(told(name), format!("{name}: no image of flash memory"));
+        }
+        let opening = std::io::Error::other("cannot open i: not there");
+        assert_eq!(naming(std::path::Path::new("i"), &opening), "cannot open i: not there");
+    }
+}

@@ -88,8 +88,14 @@ fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
     };
     let new = NewFolder::prepare(folder).map_err(at)?;
     let mut progress = |bytes| bar.set_position(bytes);
-    let carried =
-        tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress).map_err(|e| failed(&e))?;
+    // Of what has failed its name is told as it was to be: what was begun is gone.
+    let to_be = |e: PackError| match e.path.strip_prefix(new.path()) {
+        Ok(rest) if rest.as_os_str().is_empty() => PackError { path: folder.to_owned(), ..e },
+        Ok(rest) => PackError { path: folder.join(rest), ..e },
+        Err(_) => e,
+    };
+    let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
+        .map_err(|e| failed(&to_be(e)))?;
     new.publish().map_err(at)?;
     bar.finish_and_clear();
     create::report_carried(json, carried, &format!("unpacked into {}", shown_name(folder)))

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,10 @@ use tacita_daemon::Interrupts;
 
 use crate::output::shown_name;
 use crate::{exit, output};
+
+/// How often taking away what somebody may still be filling is tried again, where it fails otherwise
+/// than by what has come there.
+const FAILURES_MAX: u32 = 100;
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
@@ -94,15 +99,15 @@ impl NewFolder {
     }
 
     fn watch_for_signals(&self) -> io::Result<()> {
-        let mut interrupts = Interrupts::watch().map_err(io::Error::other)?;
+        let mut interrupts = Interrupts::watch().map_err(|e| {
+            let refusal = tacita_daemon::refusal_of(&e).and_then(io::Error::raw_os_error);
+            refusal.map_or_else(|| io::Error::other(e), io::Error::from_raw_os_error)
+        })?;
         let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
         std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
             let signal = interrupts.wait_for_number().unwrap_or_default();
             let _fate = fate.lock();
-            // Whoever fills it finds his folder gone, so this comes to an end.
-            while hidden.exists() {
-                let _ = fs::remove_dir_all(&hidden);
-            }
+            take_away_for_good(&hidden);
             std::process::exit(exit::of_signal(signal).into());
         })?;
         Ok(())
@@ -114,14 +119,56 @@ impl Drop for NewFolder {
         // Who takes it away after a signal is not disturbed, and ends the process.
         let _fate = self.fate.lock();
         if self.hidden.exists()
-            && let Err(error) = fs::remove_dir_all(&self.hidden)
+            && let Err(error) = take_away(&self.hidden)
         {
-            output::say(&format!(
-                "tacita: {}: cannot be removed: {error}",
-                shown_name(&self.hidden)
-            ));
+            tell_of_what_stays(&self.hidden, &error);
         }
     }
+}
+
+/// Takes away what somebody may still be filling: he finds his folder gone, so this comes to an end.
+fn take_away_for_good(hidden: &Path) {
+    let mut failures = 0;
+    while hidden.exists() {
+        match take_away(hidden) {
+            Ok(()) => {}
+            // Something has come in between.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+            Err(_) if failures < FAILURES_MAX => failures += 1,
+            Err(error) => return tell_of_what_stays(hidden, &error),
+        }
+    }
+}
+
+/// Takes away a folder and all that is in it, also where folders in it are such that nobody may take
+/// anything out of them.
+fn take_away(hidden: &Path) -> io::Result<()> {
+    // What is empty goes without a descriptor, which there may not be.
+    if fs::remove_dir(hidden).is_ok() {
+        return Ok(());
+    }
+    match fs::remove_dir_all(hidden) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            open_up(hidden);
+            fs::remove_dir_all(hidden)
+        }
+        done => done,
+    }
+}
+
+/// Lets the owner do what he likes in all folders. Where that cannot be, removing them tells why.
+fn open_up(folder: &Path) {
+    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        // Nobody else can put a link there meanwhile: he could not write to the folder.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+fn tell_of_what_stays(hidden: &Path, error: &io::Error) {
+    output::say(&format!("tacita: {}: cannot be removed: {error}", shown_name(hidden)));
 }
 
 /// Who has the name has made or filled the folder.
@@ -153,6 +200,62 @@ mod tests {
         assert!(hidden.is_dir(), "whoever filled it could make it after a signal");
         drop(new);
         assert!(!hidden.exists());
+    }
+
+    /// Does something as a user whom permissions bind; root is another one meanwhile.
+    fn as_ordinary_user(act: impl FnOnce() + Send) {
+        use rustix::process::{Uid, geteuid};
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if geteuid().is_root() {
+                    let user = Some(Uid::from_raw(65534));
+                    rustix::thread::set_thread_res_uid(None::<Uid>, user, None::<Uid>).unwrap();
+                }
+                act();
+            });
+        });
+    }
+
+    fn allow(folder: &Path, mode: u32) {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_may_take_anything_out_of_goes_all_the_same() {
+        let above = tempfile::tempdir().unwrap();
+        let above = above.path();
+        allow(above, 0o777);
+        as_ordinary_user(|| {
+            let fill = |folder: &Path| {
+                for (name, mode) in [("within/read", 0o500), ("within/none", 0)] {
+                    fs::create_dir_all(folder.join(name)).unwrap();
+                    fs::write(folder.join(name).join("file"), "content").unwrap();
+                    allow(&folder.join(name), mode);
+                }
+                allow(&folder.join("within"), 0o500);
+            };
+            let new = NewFolder::prepare(&above.join("out")).unwrap();
+            let hidden = new.path().to_owned();
+            fill(&hidden);
+            drop(new);
+            assert!(!hidden.exists());
+            // As after a signal.
+            fill(&hidden);
+            take_away_for_good(&hidden);
+            assert!(!hidden.exists());
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_taken_away_keeps_nobody_from_ending() {
+        let above = tempfile::tempdir().unwrap();
+        let fixed = above.path().join("fixed");
+        fs::create_dir_all(fixed.join("out")).unwrap();
+        fs::write(fixed.join("out/file"), "content").unwrap();
+        allow(&fixed, 0o500);
+        as_ordinary_user(|| take_away_for_good(&fixed.join("out")));
+        assert!(fixed.join("out").exists());
+        allow(&fixed, 0o700);
     }
 
     #[test]

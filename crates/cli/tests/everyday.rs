@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -185,6 +185,31 @@ fn a_limit_of_the_length_of_files_is_an_error() {
     assert_eq!(done.status.code(), Some(4), "{said}");
     assert!(said.contains("`ulimit -f`"), "{said}");
     expect(0, &[&["dnefs", "check", text(&volume)][..], &password].concat());
+}
+
+/// What is said names what was to be written, and why it was not.
+#[test]
+fn what_cannot_be_written_is_named() {
+    let _watchdog = Watchdog::start("what_cannot_be_written_is_named", TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(at("files")).unwrap();
+    fs::write(at("files/long"), vec![1; 1 << 20]).unwrap();
+    expect(0, &["hifs", "pack", &at("files"), &at("image"), "--size", "8M"]);
+    expect(0, &["dnefs", "format", &at("volume"), "--size", "4M"]);
+    let limited = |arguments: &str| {
+        let line = format!("ulimit -f 100; exec {TACITA} {arguments}");
+        let done = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(4), "{said}");
+        assert!(said.contains("File too large") && said.contains("`ulimit -f`"), "{said}");
+        said
+    };
+    let said = limited(&format!("hifs unpack {} {}", at("image"), at("unpacked")));
+    assert!(said.starts_with(&format!("tacita: {}: ", at("unpacked/long"))), "{said}");
+    let said = limited(&format!("dnefs dump {} {}", at("volume"), at("dump")));
+    assert!(said.starts_with(&format!("tacita: {}: ", at("dump"))), "{said}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]
@@ -404,6 +429,34 @@ fn a_line_of_fstab() {
     for refused in ["an octal number from 0 to 777", "`id -u NAME`", "`getent group NAME`"] {
         assert!(said.contains(refused), "{refused}: {said}");
     }
+}
+
+#[test]
+fn who_is_shown_as_the_owner_may_do_what_owners_may() {
+    let test = "who_is_shown_as_the_owner_may_do_what_owners_may";
+    if skip_without_fuse(test) || skip_without(test, &["setpriv"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can become somebody else");
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let (guard, folder) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+    let (image, dir) = (folder.path().join("image"), guard.path());
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let options = ["-o", "allow_other,uid=1234"];
+    expect(0, &[&["hifs", "mount", text(&image), text(dir)][..], &options].concat());
+    let file = dir.join("file");
+    fs::write(&file, "content").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+    let user = ["--reuid=1234", "--regid=1234", "--clear-groups"];
+    // A chown to nobody.
+    let done = Command::new("setpriv").args(user).args(["chown", ":", text(&file)]).output();
+    let done = done.unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o777);
+    expect(0, &["umount", text(dir)]);
 }
 
 /// A browser with a narrow window opens a page: all its pictures are drawn, so many, as large as their

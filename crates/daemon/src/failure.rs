@@ -40,7 +40,9 @@ pub fn with_causes(error: &dyn Error) -> String {
     let mut next = error.source();
     while let Some(cause) = next {
         let said = cause.to_string();
-        if !text.contains(&said) {
+        // Some end in an end of line, as programs do that were run.
+        let said = said.trim();
+        if !text.contains(said) {
             text = format!("{text}: {said}");
         }
         next = cause.source();
@@ -278,6 +280,20 @@ mod tests {
         let ours = crate::Error::from_io("the lock", io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(remedy_for(&ours), Some("check the path"));
         assert!(Failure::from(crate::Error::new(crate::Kind::Busy, "the lock")).remedy.is_some());
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Told(&'static str, #[source] io::Error);
+
+    #[test]
+    fn what_is_said_already_is_not_said_again() {
+        let told = |text| with_causes(&Told(text, io::Error::other("helper: no such user\n")));
+        assert_eq!(
+            told("cannot mount: helper: no such user"),
+            "cannot mount: helper: no such user"
+        );
+        assert_eq!(told("cannot mount"), "cannot mount: helper: no such user");
     }
 
     #[test]

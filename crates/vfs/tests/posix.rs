@@ -187,7 +187,7 @@ fn nameless_nodes_live_until_the_last_reference() {
     let root = fs.root();
     let f = file(&fs, USER, root, "f", 0o644);
     let (handle, _) = fs.open(USER, f, READ_WRITE).unwrap();
-    fs.write(handle, 0, b"secret", WriteMode::Program).unwrap();
+    fs.write(handle, 0, b"secret", WriteMode::Program(USER)).unwrap();
     fs.unlink(USER, root, name("f")).unwrap();
     let mut buf = [0; 6];
     assert_eq!(fs.read(handle, 0, &mut buf).unwrap(), 6);
@@ -222,11 +222,28 @@ fn set_id_bits_fall() {
     arm(0o6755);
     fs.write(handle, 0, b"x", WriteMode::Privileged).unwrap();
     assert_eq!(perm(), 0o6755);
-    fs.write(handle, 0, b"x", WriteMode::Program).unwrap();
+    fs.write(handle, 0, b"x", WriteMode::Program(USER)).unwrap();
     assert_eq!(perm(), 0o755);
     arm(0o6745);
-    fs.write(handle, 0, b"x", WriteMode::Program).unwrap();
+    fs.write(handle, 0, b"x", WriteMode::Program(USER)).unwrap();
     assert_eq!(perm(), 0o2745, "without group execution it is no set-gid");
+    // As on ext4 of kernel 6.18: outside the group it falls all the same, whoever has opened it.
+    let (member, outside) = (Caller { gid: USER.gid, ..OTHER }, Caller { gid: OTHER.gid, ..USER });
+    fs.write(handle, 0, b"x", WriteMode::Program(member)).unwrap();
+    assert_eq!(perm(), 0o2745);
+    for caller in [OTHER, outside] {
+        arm(0o2745);
+        fs.write(handle, 0, b"", WriteMode::Program(caller)).unwrap();
+        assert_eq!(perm(), 0o2745, "nothing was written");
+        fs.write(handle, 0, b"x", WriteMode::Program(caller)).unwrap();
+        assert_eq!(perm(), 0o745);
+        arm(0o2745);
+        fs.reserve(caller, handle, 0..10, Reserve::Punch).unwrap();
+        assert_eq!(perm(), 0o745);
+        arm(0o2745);
+        fs.copy_range(caller, (handle, 0), (handle, 5), 5).unwrap();
+        assert_eq!(perm(), 0o745);
+    }
     arm(0o6755);
     let truncate = SetAttr { size: Some(0), ..SetAttr::default() };
     fs.change(ROOT_USER, f, &truncate).unwrap();
@@ -273,6 +290,12 @@ fn a_chown_to_nobody_drops_set_id_bits_of_ones_own_files_alone() {
         assert_eq!(bits(caller, 0o2766).unwrap(), 0o2766);
     }
     assert_eq!(bits(OTHER, 0o777).unwrap(), 0o777, "there is nothing to drop");
+    // Whoever is shown as the owner counts as that.
+    for (perm, left) in [(0o6777, 0o777), (0o2766, 0o766)] {
+        fails(bits(OTHER, perm), Kind::NotPermitted);
+        let (f, _) = fs.lookup(fs.root(), name("f")).unwrap();
+        assert_eq!(fs.change_as_owner(OTHER, f, &SetAttr::default()).unwrap().perm, left);
+    }
     // Where the kernel keeps the ctime it says so; nothing of that is a write.
     let (f, _) = fs.lookup(fs.root(), name("f")).unwrap();
     let ctime = SetAttr { ctime: Some(UNIX_EPOCH.into()), ..SetAttr::default() };
@@ -338,8 +361,8 @@ fn content_stamps_its_times() {
     let write = |data: &[u8], mode| {
         fs.write(handle, 0, data, mode).unwrap();
     };
-    stamps(&fs, f, "mc", "", || write(b"abc", WriteMode::Program));
-    stamps(&fs, f, "", "", || write(b"", WriteMode::Program));
+    stamps(&fs, f, "mc", "", || write(b"abc", WriteMode::Program(USER)));
+    stamps(&fs, f, "", "", || write(b"", WriteMode::Program(USER)));
     stamps(&fs, f, "", "", || write(b"abc", WriteMode::UnstampedPages));
     stamps(&fs, f, "", "", || {
         fs.read(handle, 0, &mut [0; 3]).unwrap();
@@ -405,7 +428,7 @@ fn appending_goes_to_the_end() {
             let fs = &fs;
             scope.spawn(move || {
                 for _ in 0..500 {
-                    fs.write(handle, 0, b"0123456789", WriteMode::Program).unwrap();
+                    fs.write(handle, 0, b"0123456789", WriteMode::Program(USER)).unwrap();
                 }
             });
         }
@@ -425,16 +448,16 @@ fn sizes_and_ranges_have_limits() {
     fails(fs.change(USER, f, &size(max + 1)), Kind::FileTooBig);
     fails(fs.change(USER, root, &size(0)), Kind::IsDirectory);
     let (h, _) = fs.open(USER, f, READ_WRITE).unwrap();
-    fails(fs.write(h, max, b"x", WriteMode::Program), Kind::FileTooBig);
+    fails(fs.write(h, max, b"x", WriteMode::Program(USER)), Kind::FileTooBig);
     fails(fs.reserve(USER, h, 5..5, Reserve::Punch), Kind::Invalid);
     fails(fs.reserve(USER, h, 0..1, Reserve::Collapse), Kind::Invalid);
-    fs.write(h, 0, b"abcdef", WriteMode::Program).unwrap();
+    fs.write(h, 0, b"abcdef", WriteMode::Program(USER)).unwrap();
     fails(fs.copy_range(USER, (h, 0), (h, 3), 6), Kind::Invalid);
     assert_eq!(fs.copy_range(USER, (h, 0), (h, 6), 3).unwrap(), 3);
     assert_eq!(fs.copy_range(USER, (h, 100), (h, 0), 3).unwrap(), 0);
     let read_only = OpenMode { write: false, ..READ_WRITE };
     let (r, _) = fs.open(USER, f, read_only).unwrap();
-    fails(fs.write(r, 0, b"x", WriteMode::Program), Kind::BadHandle);
+    fails(fs.write(r, 0, b"x", WriteMode::Program(USER)), Kind::BadHandle);
     fails(fs.opendir(f), Kind::NotDirectory);
     fails(fs.open(USER, root, read_only), Kind::IsDirectory);
 }

@@ -1,5 +1,6 @@
 //! `tacita dnefs check`, `info` and `dump`.
 
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -69,6 +70,28 @@ pub(super) fn info(path: &Path, json: bool) -> Outcome<()> {
     output::facts(json, &facts, &output::lines(&facts))
 }
 
+/// Remembers that writing has failed, which whoever writes tells as a failure of what it reads.
+struct Watched<W> {
+    to: W,
+    failure: Option<std::io::Error>,
+}
+
+impl<W: Write> Write for Watched<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.to.write(bytes).map_err(|e| {
+            let kind = e.kind();
+            if kind != ErrorKind::Interrupted {
+                self.failure = Some(e);
+            }
+            kind.into()
+        })
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
 pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let chip = Chip::open_read_only(path)?;
     let failed = |e| output::of_file(out, e);
@@ -79,8 +102,12 @@ pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
     let wear = chip.wear().map_err(|e| exit::of_flash(path, &e))?;
     let blocks = wear["physical_blocks"].as_u64().unwrap_or(0);
     let bar = output::progress("dumping", blocks * block_len);
-    let dumped = chip.dump(&mut bar.wrap_write(new.file()));
+    let mut into = Watched { to: bar.wrap_write(new.file()), failure: None };
+    let dumped = chip.dump(&mut into);
     bar.finish_and_clear();
+    if let Some(failure) = into.failure {
+        return Err(failed(failure));
+    }
     let unread = dumped.map_err(|e| exit::of_flash(path, &e))?;
     new.publish().map_err(failed)?;
     for range in &unread {

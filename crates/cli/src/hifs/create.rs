@@ -138,7 +138,8 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
 }
 
 pub(super) fn of_pack(error: &PackError) -> Failure {
-    let text = shown_name(error.to_string());
+    let why = tacita_daemon::with_causes(&*error.source);
+    let text = shown_name(format!("{}: {why}", error.path.display()));
     let in_image = error.source.downcast_ref::<tacita_vfs::Error>().map(tacita_vfs::Error::kind);
     let outside = error.source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     let is_full = matches!(in_image, Some(tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota));
@@ -299,6 +300,15 @@ fn seed_from_hex(text: &str) -> Outcome<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn why_an_image_cannot_be_packed_is_told() {
+        let source = tacita_vfs::Error::new(tacita_vfs::Kind::Io, "cannot flush image")
+            .because(std::io::Error::from_raw_os_error(5));
+        let failure = of_pack(&PackError { path: "files".into(), source: source.into() });
+        assert_eq!(failure.code, exit::DEVICE);
+        assert_eq!(failure.cause, "files: cannot flush image: Input/output error (os error 5)");
+    }
 
     #[test]
     fn seeds() {

@@ -198,7 +198,7 @@ fn a_commit_does_not_wait_for_the_kernel_to_forget() {
     let node = posix.mknod(caller, root, name, (FileType::File, 0o644), 0).unwrap().0;
     let mode = OpenMode { read: true, write: true, append: false, truncate: false };
     let (held, _) = posix.open(caller, node, mode).unwrap();
-    posix.write(held, 0, &[7; 15_000], WriteMode::Program).unwrap();
+    posix.write(held, 0, &[7; 15_000], WriteMode::Program(caller)).unwrap();
     posix.sync().unwrap();
     posix.unlink(caller, root, name).unwrap();
     posix.sync().unwrap();

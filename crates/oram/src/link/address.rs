@@ -67,7 +67,8 @@ impl Address {
     ///
     /// # Errors
     /// [`Kind::Unreachable`] if the place is taken; [`Kind::Address`] if it is not to be had;
-    /// [`Kind::Storage`] if this machine has no open files or memory for it; [`Kind::Parameters`] if something else than a socket has its path, and for TLS without identity.
+    /// [`Kind::Storage`] if this machine has no open files or memory for it; [`Kind::Parameters`] if
+    /// something else than a socket has its path, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
         let cannot = |e| cannot_listen(self, e);
         let bound = async |place: &str| TcpListener::bind(place).await.map_err(cannot);

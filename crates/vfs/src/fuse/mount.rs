@@ -136,7 +136,13 @@ fn ended(served: io::Result<()>) -> io::Result<()> {
 /// What the library's failure to mount means.
 fn cannot_mount(dir: &Path, e: io::Error) -> Error {
     // The helper and the library hand on the system's refusal in words only.
-    const REFUSALS: [&str; 3] = ["not permitted", "ermission denied", "no write access"];
+    const REFUSALS: [&str; 5] = [
+        "not permitted",
+        "ermission denied",
+        "no write access",
+        "not owned by user",
+        "only allowed if",
+    ];
     let text = e.to_string();
     let context = format!("{}: cannot mount: {}", dir.display(), text.trim());
     let kind = match e.kind() {
@@ -149,9 +155,34 @@ fn cannot_mount(dir: &Path, e: io::Error) -> Error {
         // The folder was there a moment ago: what is missing is the device or the helper.
         io::ErrorKind::NotFound => Kind::Unsupported,
         _ if REFUSALS.iter().any(|refusal| text.contains(refusal)) => Kind::NotPermitted,
-        _ => Kind::Io,
+        // What the kernel itself looks at, such as `context=`.
+        _ if text.contains("nvalid argument") => Kind::Invalid,
+        _ => match remedy_for_helper(&text) {
+            Some(remedy) => {
+                let failure = Failure::new(exit::NOT_HERE, context).with_remedy(remedy);
+                return Error::new(Kind::Unsupported, failure.cause.clone()).because(failure);
+            }
+            None => Kind::Io,
+        },
     };
     Error::new(kind, context).because(e)
+}
+
+/// What can be done about what fusermount3 wants otherwise than it is.
+fn remedy_for_helper(text: &str) -> Option<&'static str> {
+    const REMEDIES: [(&str, &str); 3] = [
+        (
+            "could not determine username",
+            "fusermount3 serves users with an entry in /etc/passwd alone: give this one an entry, or \
+             mount as root",
+        ),
+        (
+            "too many FUSE filesystems mounted",
+            "unmount another one, or raise `mount_max` in /etc/fuse.conf",
+        ),
+        ("mounting over filesystem type", "name a folder on another file system"),
+    ];
+    REMEDIES.iter().find(|(wanted, _)| text.contains(wanted)).map(|(_, remedy)| *remedy)
 }
 
 /// The canonical path of a directory that can be mounted on.
@@ -408,6 +439,30 @@ fn failure_of(e: &Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_helper_wants_has_a_remedy() {
+        let told =
+            |text: &str| cannot_mount(Path::new("/m"), io::Error::other(format!("{text}\n")));
+        for (text, remedy) in [
+            ("fusermount3: could not determine username", "/etc/passwd"),
+            ("fusermount3: too many FUSE filesystems mounted; mount_max=N can be set", "mount_max"),
+            ("fusermount3: mounting over filesystem type 0x009fa0 is forbidden", "another file"),
+        ] {
+            let error = told(text);
+            assert_eq!(error.kind(), Kind::Unsupported);
+            let told =
+                std::error::Error::source(&error).unwrap().downcast_ref::<Failure>().unwrap();
+            assert_eq!((told.code, &*told.cause), (exit::NOT_HERE, &*error.to_string()));
+            assert!(told.remedy.as_ref().unwrap().contains(remedy));
+            assert_eq!(with_causes(&error), format!("/m: cannot mount: {text}"));
+        }
+        for text in ["mountpoint /m not owned by user", "option allow_other only allowed if"] {
+            assert_eq!(told(text).kind(), Kind::NotPermitted);
+        }
+        assert_eq!(told("mount failed: Invalid argument").kind(), Kind::Invalid);
+        assert_eq!(told("mount failed: Input/output error").kind(), Kind::Io);
+    }
 
     #[test]
     fn an_aborted_connection_is_the_end_of_serving() {

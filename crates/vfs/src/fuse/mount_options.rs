@@ -267,6 +267,12 @@ fn parse_option(option: &str) -> Result<Option<MountOption>> {
     if is_no_matter {
         return Ok(None);
     }
+    if let Some(value) = option.strip_prefix("max_read=")
+        && (!value.bytes().all(|byte| byte.is_ascii_digit()) || value.parse::<u32>().is_err())
+    {
+        let remedy = "give how many bytes the kernel asks for at most, such as max_read=65536";
+        return Err(refused(option, "this is no number of bytes", remedy));
+    }
     Ok(Some(match option {
         "dev" => MountOption::Dev,
         "nodev" => MountOption::NoDev,
@@ -338,7 +344,9 @@ mod tests {
         let ids = ["uid=me", "uid=", "uid=-1", "uid=+1", "uid=4294967295", "uid=99999999999"];
         let masks = ["umask=", "umask=9", "umask=-1", "umask=+7", "umask=1000", "umask=77777"];
         let ids = ids.iter().flat_map(|id| [id.to_string(), id.replace("uid", "gid")]);
-        for wrong in ids.chain(masks.map(str::to_owned)).chain(["nonsense".to_owned()]) {
+        let lengths = ["max_read=", "max_read=x", "max_read=-1", "max_read=4294967296"];
+        let others = masks.into_iter().chain(lengths).chain(["nonsense"]).map(str::to_owned);
+        for wrong in ids.chain(others) {
             let extra = vec![format!("ro,{wrong},noexec")];
             let all = MountOptions { extra, ..MountOptions::default() };
             let refusals = [all.config().map(drop).and(all.shown().map(drop)), is_known(&wrong)];

@@ -104,7 +104,12 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         };
         let (caller, behaviour, ttl) = (caller(req, 0), self.behaviour, self.own_attr_ttl(node));
         let Some(size) = size else {
-            let changed = self.posix.change(caller, node, &set);
+            // The kernel has let whoever is shown as the owner do what owners may.
+            let changed = if behaviour.shown.uid == Some(caller.uid) {
+                self.posix.change_as_owner(caller, node, &set)
+            } else {
+                self.posix.change(caller, node, &set)
+            };
             return reply_attr("setattr", (ttl, &behaviour), changed, reply);
         };
         let invalidator = Arc::clone(&self.invalidator);
@@ -293,7 +298,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             (true, true) => WriteMode::UnstampedPages,
             (true, false) => WriteMode::Pages,
             (false, _) if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) => {
-                WriteMode::Program
+                WriteMode::Program(caller(req, 0))
             }
             (false, _) => WriteMode::Privileged,
         };

@@ -61,6 +61,24 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::FileTooBig`]; [`Kind::NoSpace`]; [`Kind::NotPermitted`] for a `chown` to nobody that
     /// would drop the set-id bits of somebody else's file.
     pub fn change(&self, caller: Caller, node: NodeId, set: &SetAttr) -> Result<Attr> {
+        self.change_by(caller, false, node, set)
+    }
+
+    /// The same by somebody who is shown as the owner of all files, and counts as that.
+    ///
+    /// # Errors
+    /// As [`Posix::change`].
+    pub fn change_as_owner(&self, caller: Caller, node: NodeId, set: &SetAttr) -> Result<Attr> {
+        self.change_by(caller, true, node, set)
+    }
+
+    fn change_by(
+        &self,
+        caller: Caller,
+        owns_all: bool,
+        node: NodeId,
+        set: &SetAttr,
+    ) -> Result<Attr> {
         let _guard = self.lock_attributes(node);
         let attr = self.fs.attr(node)?;
         if let Some(size) = set.size {
@@ -76,6 +94,7 @@ impl<F: FileSystem> Posix<F> {
         let perm = match set.perm {
             Some(perm) => Some(perm & PERM_MASK),
             None if by_chown || by_truncate => without_set_id_by(caller, &attr),
+            None if owns_all && set.is_to_nobody() => without_set_id_by(caller, &attr),
             None if set.is_to_nobody() => self.fallen(caller, node, &attr, set)?,
             None => None,
         };
@@ -118,13 +137,13 @@ impl<F: FileSystem> Posix<F> {
         Ok(remaining.filter(|_| drops))
     }
 
-    /// Stamps mtime and ctime after a change of content, and drops set-id bits if told to.
-    pub(super) fn stamp_content(&self, node: NodeId, kill_set_id: bool) -> Result<()> {
+    /// Stamps mtime and ctime after somebody has changed content, and drops set-id bits but for root.
+    pub(super) fn stamp_content(&self, caller: Caller, node: NodeId) -> Result<()> {
         let now = self.now();
         let mut change = Change { mtime: Some(now), ctime: Some(now), ..Change::default() };
-        if kill_set_id {
+        if !caller.is_root() {
             let _guard = self.lock_attributes(node);
-            change.perm = without_set_id(&self.fs.attr(node)?);
+            change.perm = without_set_id_by(caller, &self.fs.attr(node)?);
             return self.fs.change(node, &change).map(drop);
         }
         self.fs.change(node, &change).map(drop)
@@ -146,9 +165,9 @@ fn check_size(attr: &Attr, size: u64) -> Result<()> {
     }
 }
 
-/// The same where it is known who does it: set-gid without execution falls, too, unless that is
-/// somebody of the group.
-fn without_set_id_by(caller: Caller, attr: &Attr) -> Option<u16> {
+/// The bits that remain when somebody makes set-id fall; `None` if there is none that does. Set-gid
+/// without execution by the group stays if that is somebody of the group.
+pub(super) fn without_set_id_by(caller: Caller, attr: &Attr) -> Option<u16> {
     let is_plain = attr.perm & (SET_GID | GROUP_EXECUTE) == SET_GID;
     if attr.kind != FileType::Directory && is_plain && !caller.is_in(attr.gid) {
         return Some(attr.perm & !(SET_UID | SET_GID));

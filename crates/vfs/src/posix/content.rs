@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::attributes::without_set_id;
+use super::attributes::without_set_id_by;
 use super::handles::{Handle, Writer};
 use super::{FILE_SIZE_MAX, Posix};
 use crate::posix::{Caller, HandleId, SetAttr};
-use crate::{FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek, Stamps};
+use crate::{Attr, FileSystem, FileType, Kind, NodeId, Opened, Reserve, Result, Seek, Stamps};
 
 /// Bytes that copying holds in memory at once.
 const COPY_CHUNK_LEN_BYTES: usize = 1 << 20;
@@ -32,8 +32,8 @@ pub struct OpenMode {
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
-    /// A program without the right to keep set-id bits.
-    Program,
+    /// A program without the right to keep set-id bits, which may have been handed the file open.
+    Program(Caller),
     /// A program that may keep set-id bits.
     Privileged,
     /// The kernel hands down pages of a mapping: the offset counts, even on a handle that appends.
@@ -142,11 +142,14 @@ impl<F: FileSystem> Posix<F> {
     ) -> Result<u64> {
         let handle = self.writable(handle)?;
         self.activity.note();
-        let by_program = matches!(mode, WriteMode::Program | WriteMode::Privileged);
+        let by_program = matches!(mode, WriteMode::Program(_) | WriteMode::Privileged);
         let appends = handle.append && by_program;
-        let has_set_id =
-            || -> Result<bool> { Ok(without_set_id(&self.fs.attr(handle.node)?).is_some()) };
-        let drops_set_id = mode == WriteMode::Program && !data.is_empty() && has_set_id()?;
+        let remaining = |attr: &Attr| match mode {
+            WriteMode::Program(caller) if !data.is_empty() => without_set_id_by(caller, attr),
+            _ => None,
+        };
+        let drops_set_id = matches!(mode, WriteMode::Program(_))
+            && remaining(&self.fs.attr(handle.node)?).is_some();
         let is_stamped = mode != WriteMode::UnstampedPages && !data.is_empty();
         let mut stamps = Stamps { now: is_stamped.then(|| self.now()), perm: None };
         if !appends && !drops_set_id {
@@ -157,7 +160,7 @@ impl<F: FileSystem> Posix<F> {
         let _guard = self.lock_attributes(handle.node);
         let attr = self.fs.attr(handle.node)?;
         if drops_set_id {
-            stamps.perm = without_set_id(&attr);
+            stamps.perm = remaining(&attr);
         }
         let offset = if appends { attr.size } else { offset };
         check_end(offset, data.len() as u64)?;
@@ -212,7 +215,7 @@ impl<F: FileSystem> Posix<F> {
             _ => {}
         }
         self.fs.reserve(node, range, how)?;
-        self.stamp_content(node, !caller.is_root())
+        self.stamp_content(caller, node)
     }
 
     /// `lseek` for data or holes.
@@ -272,7 +275,7 @@ impl<F: FileSystem> Posix<F> {
             Some(e) if done == 0 => Err(e),
             _ if done == 0 => Ok(0),
             _ => {
-                self.stamp_content(target, !caller.is_root())?;
+                self.stamp_content(caller, target)?;
                 Ok(done)
             }
         }
