@@ -208,7 +208,7 @@ fn crowded(layout: Layout) -> Parameters {
 fn files_read_as_written_during_commits() {
     for layout in LAYOUTS {
         let mut written = 0;
-        for seed in 0..env_number("TACITA_GAMES", 3) {
+        for seed in 0..env_number("TACITA_GAMES", 2) {
             for writing in [false, true] {
                 written += game(&crowded(layout), seed, writing);
             }
