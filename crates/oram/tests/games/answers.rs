@@ -9,6 +9,7 @@ use tacita_oram::log_view::Outcome;
 use tacita_oram::object::Object;
 use tacita_oram::record::Operation;
 use tacita_oram::{Error, Kind};
+use tacita_testkit::env_number;
 use tokio::time::Instant;
 
 use super::world::{World, block, id, random};
@@ -42,12 +43,13 @@ async fn many_at_once() {
     let world = World::new(geometry, 80).await;
     let client = std::sync::Arc::new(world.open().await.unwrap());
     let mut tasks = tokio::task::JoinSet::new();
+    let rounds = env_number("TACITA_GAMES", 30);
     for task in 0..20_u64 {
         let client = client.clone();
         tasks.spawn(async move {
             let mut model = BTreeMap::new();
             let mut state = task;
-            for n in 0..60 {
+            for n in 0..rounds {
                 let which = 1000 * (task + 1) + random(&mut state) % 9;
                 let content = block(&geometry, n);
                 let outcome =
@@ -61,7 +63,7 @@ async fn many_at_once() {
         ended.unwrap();
     }
     let outcome = client.query(id(0), Operation::Read).await.unwrap();
-    assert_eq!(outcome, Outcome::Was(Some(block(&geometry, 20 * 60))));
+    assert_eq!(outcome, Outcome::Was(Some(block(&geometry, 20 * rounds))));
 }
 
 /// A hundred queries at once, of a server that is slow.
