@@ -7,7 +7,8 @@ use tacita_pddm::{Error, Kind, Level, Options, Session, Unlock, change_password}
 use tacita_secret::Key;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, make, memory, open, parameters, read, shape, volume, wrap,
+    BLOCK, blocks, content, contents, entropy, make, memory, open, parameters, read, shape, volume,
+    wrap,
 };
 
 const UNITS: u64 = 40;
@@ -263,7 +264,7 @@ fn an_unreadable_tail_ends_the_writing() {
         for round in 2..40 {
             let first = round % 7 * GROUP;
             let group = &mut versions[usize::try_from(first).unwrap()..][..8];
-            let data: Vec<u8> = (first..first + GROUP).flat_map(|id| content(id, round)).collect();
+            let data = contents(first..first + GROUP, round);
             let written = public.write(BlockNo(first), &data).is_ok();
             let flushed = public.flush().is_ok();
             assert!(written || !flushed, "a flush after a write that failed");

@@ -1,5 +1,6 @@
 //! Small devices in memory for the games.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Geometry as Shape, MemoryDevice};
@@ -110,7 +111,13 @@ pub(crate) fn make_room(session: &Session, volume: &Volume) {
 /// A block that says what it is.
 pub(crate) fn content(id: u64, version: u64) -> Vec<u8> {
     let text = format!("block {id} version {version} ");
-    text.bytes().cycle().take(BLOCK).collect()
+    let mut bytes = text.as_bytes().repeat(BLOCK / text.len() + 1);
+    bytes.truncate(BLOCK);
+    bytes
+}
+
+pub(crate) fn contents(ids: Range<u64>, version: u64) -> Vec<u8> {
+    ids.map(|id| content(id, version)).collect::<Vec<_>>().concat()
 }
 
 pub(crate) fn read(device: &dyn BlockDevice, at: u64) -> Vec<u8> {

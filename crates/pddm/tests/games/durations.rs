@@ -20,7 +20,7 @@ use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 use tacita_testkit::simulation;
 
-use crate::devices::{blocks, content, entropy, make, memory, parameters, volume, wrap};
+use crate::devices::{blocks, contents, entropy, make, memory, parameters, volume, wrap};
 
 /// Set for the process that plays a world: seed, kind of world, and what is planted.
 const WORLD: &str = "TACITA_PDDM_WORLD";
@@ -198,7 +198,7 @@ fn public_history(seed: u64, session: &Arc<Session>, device: &Timed, begins: &Ev
             1 => public.discard(range).unwrap(),
             2 => public.flush().unwrap(),
             _ => {
-                let bytes: Vec<u8> = (id..id + len).flat_map(|id| content(id, step)).collect();
+                let bytes = contents(id..id + len, step);
                 public.write(BlockNo(id), &bytes).unwrap();
             }
         }
@@ -234,7 +234,7 @@ fn hidden_history(seed: u64, hidden: &Volume, clock: &dyn Clock, news: &News) {
             1 => hidden.flush(),
             2..4 => hidden.read(BlockNo(id), &mut [0; 2 * 4096]),
             _ => {
-                let bytes: Vec<u8> = (id..id + len).flat_map(|id| content(id, step)).collect();
+                let bytes = contents(id..id + len, step);
                 hidden.write(BlockNo(id), &bytes)
             }
         };

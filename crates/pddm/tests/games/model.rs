@@ -9,7 +9,8 @@ use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    BLOCK, blocks, content, entropy, make, make_room, memory, open, parameters, read, volume,
+    BLOCK, blocks, content, contents, entropy, make, make_room, memory, open, parameters, read,
+    volume,
 };
 
 /// What a volume holds: version by block; absent blocks are zero.
@@ -65,7 +66,7 @@ fn game(seed: u64, units: u64, classes: u8, steps: u64) {
                 }
             }
             _ => {
-                let bytes: Vec<u8> = (id..id + len).flat_map(|id| content(id, step)).collect();
+                let bytes = contents(id..id + len, step);
                 volume.write(BlockNo(id), &bytes).unwrap();
                 (id..id + len).for_each(|id| _ = model.insert(id, step));
             }

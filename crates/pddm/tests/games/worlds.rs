@@ -11,8 +11,8 @@ use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, has_room, make, open, open_if_there, parameters, read, shape, volume,
-    wrap,
+    blocks, contents, entropy, has_room, make, open, open_if_there, parameters, read, shape,
+    volume, wrap,
 };
 
 /// What is done in both worlds.
@@ -134,7 +134,7 @@ pub(crate) fn play(scenario: &Scenario, hidden: bool) -> World {
         let reply = match public {
             Public::Write { id, len } => {
                 let (id, len) = clip(*id, *len);
-                let bytes: Vec<u8> = (id..id + len).flat_map(|id| content(id, step)).collect();
+                let bytes = contents(id..id + len, step);
                 format!("{:?}", volume.write(BlockNo(id), &bytes).is_ok())
             }
             Public::Discard { id, len } => {
@@ -178,7 +178,7 @@ fn play_hidden(session: &Session, op: &Hidden, step: u64) {
     match op {
         Hidden::Write { id, len } => {
             let (id, len) = clip(*id, *len);
-            let bytes: Vec<u8> = (id..id + len).flat_map(|id| content(id, step)).collect();
+            let bytes = contents(id..id + len, step);
             volume.write(BlockNo(id), &bytes).unwrap();
         }
         Hidden::Discard { id, len } => {

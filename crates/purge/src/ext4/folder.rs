@@ -173,7 +173,7 @@ fn look_inline(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Op
 
 /// Whether some bytes are among others.
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> bool {
-    !wanted.is_empty() && bytes.windows(wanted.len()).any(|window| window == wanted)
+    !wanted.is_empty() && memchr::memmem::find(bytes, wanted).is_some()
 }
 
 /// An entry of a block.

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
+use memchr::memmem;
+
 use super::Volume;
 use crate::Result;
 
@@ -220,14 +222,16 @@ impl Values {
         if len < SEARCHED_LEN_MIN {
             return Ok(None);
         }
+        let finder = memmem::Finder::new(&entry.value);
         for (region, at, region_len) in &self.regions {
             let bytes = volume.read(*at, *region_len)?;
-            let found = bytes.windows(len).enumerate().any(|(offset, window)| {
-                let begin = at + offset as u64;
-                window == entry.value && is_free(&(begin..begin + len as u64))
-            });
-            if found {
-                return Ok(Some(*region));
+            let mut searched = 0;
+            while let Some(next) = finder.find(&bytes[searched..]) {
+                let begin = at + (searched + next) as u64;
+                if is_free(&(begin..begin + len as u64)) {
+                    return Ok(Some(*region));
+                }
+                searched += next + 1;
             }
         }
         Ok(None)

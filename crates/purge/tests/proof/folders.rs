@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
 use serde_json::Value;
 use tacita_purge::{OverlayOptions, Removal, RemovalOptions};
 use tacita_testkit::history::Rng;
@@ -57,13 +58,8 @@ pub(crate) fn chosen(seed: u64) -> Vec<(usize, String)> {
 /// Which of the names are in the raw image.
 pub(crate) fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
     let bytes = fs::read(image.path()).unwrap();
-    let mut found: Vec<&[u8]> = Vec::new();
-    let mark = b"secretname-Folder-";
-    let mut at = 0;
-    while let Some(next) = bytes[at..].windows(mark.len()).position(|window| window == mark) {
-        found.push(&bytes[at + next..(at + next + 100).min(bytes.len())]);
-        at += next + mark.len();
-    }
+    let marks = memmem::find_iter(&bytes, "secretname-Folder-");
+    let found: Vec<&[u8]> = marks.map(|at| &bytes[at..(at + 100).min(bytes.len())]).collect();
     let is_left = |name: &&String| found.iter().any(|place| place.starts_with(name.as_bytes()));
     names.iter().map(|(_, name)| name).filter(is_left).cloned().collect()
 }

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use memchr::memmem;
 use tacita_purge::Content;
 use tacita_purge::faults::{Fault, is_any_planted, plant};
 use tacita_purge::witness::{Event, Evidence, call_witness};
@@ -126,7 +127,8 @@ impl Question {
             is_begin[two(begin)] = true;
         }
         let mut found = Vec::new();
-        for (at, place) in bytes.windows(8).enumerate() {
+        for at in 0..bytes.len().saturating_sub(7) {
+            let place = &bytes[at..at + 8];
             if !is_begin[two(place)] {
                 continue;
             }
@@ -135,7 +137,7 @@ impl Question {
         }
         let lives = |wanted: &[u8]| {
             let mut texts = self.living.iter();
-            texts.any(|text| text.windows(wanted.len()).any(|window| window == wanted))
+            texts.any(|text| memmem::find(text, wanted).is_some())
         };
         found.retain(|(_, wanted)| !lives(wanted));
         let told = found.into_iter().map(|(at, wanted)| {
