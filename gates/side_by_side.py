@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 # By crate and program, or by crate. The longest are begun first.
-WAIT = ["purge/proof", "cli/privatefs_cli", "cli/stacks", "cli/oram_cli", "oram/s3", "cli", "purge"]
+WAIT = ["purge/proof", "cli/pddm_cli", "cli/pddm_worlds", "cli/privatefs_cli", "cli/stacks", "cli/oram_cli", "oram/s3",
+        "cli", "purge"]
 COMPUTE = ["oram/games", "hifs/proof", "dnefs/proof", "pddm/games", "oram"]
 
 
