@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the programs with tests that cargo has built, two at a time: those that mostly wait, for mounts, disks and
-servers, beside those that compute. What one has printed comes as a whole when it ends. The first that fails ends all.
+servers, beside those that compute, each in mounts of its own where that may be: whoever makes a mount namespace holds
+what others mount. What one has printed comes as a whole when it ends. The first that fails ends all.
 
     cargo test --no-run --message-format json-render-diagnostics > built.json
     gates/side_by_side.py built.json...
@@ -21,6 +22,8 @@ WAIT = ["purge/proof", "cli/pddm_cli", "cli/pddm_worlds", "cli/privatefs_cli", "
         "cli", "purge"]
 COMPUTE = ["oram/games", "hifs/proof", "dnefs/proof", "pddm/games", "oram"]
 
+OWN_MOUNTS = ["unshare", "--mount", "--propagation", "slave"]
+
 
 class Programs:
     """What is still to be run, what runs, and whether one has failed."""
@@ -32,6 +35,8 @@ class Programs:
         self.queues = [sorted(waiting, key=lambda name: (rank(name, WAIT), name)),
                        sorted(computing, key=lambda name: (rank(name, COMPUTE), name))]
         self.programs, self.running, self.failed = programs, {}, False
+        may = subprocess.run([*OWN_MOUNTS, "true"], stderr=subprocess.DEVNULL).returncode == 0
+        self.around = OWN_MOUNTS if may else []
 
     def next(self, first):
         """The next one of a queue, or of the other one if it is empty."""
@@ -50,7 +55,7 @@ class Programs:
             with self.lock:
                 if self.failed:
                     return
-                child = subprocess.Popen([executable, "--show-output"], cwd=folder, env=environment,
+                child = subprocess.Popen([*self.around, executable, "--show-output"], cwd=folder, env=environment,
                                          stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                          start_new_session=True)
                 self.running[name] = child
