@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tacita_testkit::history::Rng;
+use tacita_testkit::search::holds;
 use tacita_testkit::{MountGuard, Watchdog, env_number, skip_without, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(20);
@@ -169,10 +170,6 @@ impl Bench {
         tacita(&["hifs", "unpack", image, files.path().to_str().unwrap()]);
         (fs::read(image).unwrap(), fs::read(files.path().join("ward.db")).unwrap())
     }
-}
-
-fn holds(image: &[u8], marker: &str) -> bool {
-    image.windows(marker.len()).any(|window| window == marker.as_bytes())
 }
 
 #[test]

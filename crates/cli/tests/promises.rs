@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tacita_testkit::history::Rng;
-use tacita_testkit::{MountGuard, Watchdog, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, search, skip_without_fuse};
 
 /// What is waited for comes sooner or not at all.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -398,7 +398,7 @@ fn quiet_programs_are_committed() {
     fs::write(mounted.dir().join(std::str::from_utf8(name).unwrap()), "x").unwrap();
     until("the commit", || {
         let image = fs::read(&mounted.image).unwrap();
-        image.windows(name.len()).any(|window| window == name)
+        search::holds(&image, name)
     });
     assert_eq!(mounted.killed(), [std::str::from_utf8(name).unwrap()]);
 }
@@ -438,7 +438,7 @@ fn a_mount_held_elsewhere_is_told() {
     holder.wait().unwrap();
     until("the end of the daemon", || mounted.daemon.try_wait().unwrap().is_some());
     expect(0, &["hifs", "check", path(&mounted.image)]);
-    assert!(fs::read(&mounted.image).unwrap().windows(4).any(|window| window == b"file"));
+    assert!(search::holds(&fs::read(&mounted.image).unwrap(), "file"));
     let said = expect(2, &["sync", path(mounted.dir())]);
     assert!(said.contains(path(mounted.dir())), "{said}");
 }

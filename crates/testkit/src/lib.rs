@@ -11,9 +11,11 @@ pub mod memory_fs;
 pub mod mount_guard;
 pub mod own_memory;
 pub mod s3_server;
+pub mod search;
 pub mod second_reader;
 pub mod simulation;
 pub mod strace;
+mod system;
 pub mod watchdog;
 
 pub use copying::copy_program;
@@ -21,4 +23,5 @@ pub use environment::{env_number, skip_without};
 pub use killing::kill_daemon;
 pub use memory_fs::{InoScheme, MemoryFs};
 pub use mount_guard::{MountGuard, skip_without_fuse, unmount};
+pub use system::system;
 pub use watchdog::Watchdog;

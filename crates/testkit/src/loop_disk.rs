@@ -2,25 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustix::mount::{UnmountFlags, unmount};
 
-/// Runs a program of the system.
-///
-/// # Errors
-/// What it says.
-pub fn system(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let output = Command::new(program).args(arguments).env("PATH", path).output();
-    let output = output.map_err(|e| format!("{program}: {e}"))?;
-    let said = format!("{program}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    } else {
-        Err(said)
-    }
-}
+use crate::system;
 
 /// ext4 on a loop device on a file; both are taken away when it is dropped.
 #[derive(Debug)]

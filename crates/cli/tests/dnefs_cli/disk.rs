@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tacita_testkit::loop_disk::{LoopDisk, system};
+use tacita_testkit::loop_disk::LoopDisk;
+use tacita_testkit::search;
+use tacita_testkit::system;
 
 use crate::bench::{Bench, Mounted, audit, succeed};
 
@@ -16,8 +18,7 @@ const NODE_LEN: u64 = 4096;
 const DISCARD_MAX: Duration = Duration::from_mins(2);
 
 fn holds_marker(file: &Path) -> bool {
-    let content = fs::read(file).unwrap();
-    content.windows(MARKER.len()).any(|window| window == MARKER.as_bytes())
+    search::holds(&fs::read(file).unwrap(), MARKER)
 }
 
 fn sync(path: &Path) {

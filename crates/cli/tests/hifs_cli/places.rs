@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tacita_testkit::loop_disk::system;
 use tacita_testkit::strace::cannot_trace;
-use tacita_testkit::{MountGuard, skip_without_fuse};
+use tacita_testkit::system;
+use tacita_testkit::{MountGuard, search, skip_without_fuse};
 
 use crate::{Bench, expect, format, hifs, path};
 
@@ -35,7 +35,7 @@ fn a_format_overwrites_the_whole_device() {
     for (format, held, check) in formatted {
         expect(0, &format);
         assert_eq!(held.len(), (4 << 20) + 3 * 512);
-        assert!(!held.windows(64).any(|bytes| bytes == [7; 64]), "something of before is left");
+        assert!(!search::holds(&held, [7; 64]), "something of before is left");
         expect(0, &check);
     }
 }

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
-use tacita_testkit::loop_disk::{LoopDisk, system};
+use tacita_testkit::loop_disk::LoopDisk;
+use tacita_testkit::system;
 use tacita_testkit::{Watchdog, skip_without, skip_without_fuse};
 
 use crate::Bench;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
-use tacita_testkit::loop_disk::system;
+use tacita_testkit::system;
 use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
 
 use crate::bench::{Bench, expect, run, tacita};

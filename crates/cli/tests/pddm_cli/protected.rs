@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::geteuid;
 use tacita_testkit::copy_program;
-use tacita_testkit::loop_disk::system;
+use tacita_testkit::system;
 
 use crate::bench::{Bench, expect, tacita};
 

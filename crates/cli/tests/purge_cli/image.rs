@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
-use tacita_testkit::skip_without_fuse;
+use tacita_testkit::{search, skip_without_fuse};
 use tempfile::TempDir;
 
 pub(crate) fn tacita(arguments: &[&str]) -> Output {
@@ -92,7 +92,7 @@ impl Image {
         tacita_testkit::unmount(&self.lower());
         let image = fs::read(self.path()).unwrap();
         assert!(self.mount());
-        image.windows(text.len()).filter(|window| *window == text.as_bytes()).count()
+        search::places(&image, text).len()
     }
 }
 
@@ -105,9 +105,7 @@ impl Drop for Image {
 }
 
 pub(crate) fn system(program: &str, arguments: &[impl AsRef<OsStr>]) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let done = Command::new(program).args(arguments).env("PATH", path).output();
-    done.is_ok_and(|output| output.status.success())
+    tacita_testkit::system(program, arguments).is_ok()
 }
 
 pub(crate) fn json(output: &Output) -> Value {

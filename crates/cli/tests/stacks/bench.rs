@@ -6,8 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
-use tacita_testkit::loop_disk::system;
-use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
+use tacita_testkit::system;
+use tacita_testkit::{MountGuard, Watchdog, search, skip_without, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(20);
 pub(crate) const SEED: &str = "5ead";
@@ -44,7 +44,7 @@ pub(crate) fn text(path: &Path) -> &str {
 
 /// How often a marker stands in bytes.
 pub(crate) fn count(bytes: &[u8], marker: &str) -> usize {
-    bytes.windows(marker.len()).filter(|window| *window == marker.as_bytes()).count()
+    search::places(bytes, marker).len()
 }
 
 /// Makes what was written to a file durable; by another process, which holds no mount.

@@ -9,6 +9,7 @@ use tacita_dnefs::{Dnefs, PurgeScope, format};
 use tacita_dnefs_audit::{Report, audit};
 use tacita_flash::emulator::Damage;
 use tacita_flash::{Behaviour, Emulator, EraseMode, Leb, Volume};
+use tacita_testkit::search;
 use tacita_vfs::posix::{Caller, RenameMode};
 use tacita_vfs::{
     Change, Exchange, FileSystem, FileType, Kind, Link, NewNode, NodeId, Posix, Reserve, Stamps,
@@ -394,7 +395,7 @@ pub(crate) fn clear_game() {
             fs.close().unwrap();
             let dump = dump(&chip);
             // What all have, and long enough not to be there by chance.
-            let found = dump.windows(10).any(|window| window == b"MARKER-of-");
+            let found = search::holds(&dump, "MARKER-of-");
             assert!(!found, "{erase_mode:?}");
         }
     }

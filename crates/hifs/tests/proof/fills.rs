@@ -7,8 +7,8 @@ use std::ffi::OsStr;
 use tacita_block::{Event, Fault as DeviceFault, FaultDevice, Kind};
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::{Hifs, Recovery};
-use tacita_testkit::env_number;
 use tacita_testkit::history::{Rng, tree};
+use tacita_testkit::{env_number, search};
 use tacita_vfs::{FileSystem, FileType, Stamps};
 
 use crate::crash::cut_everywhere;
@@ -202,7 +202,7 @@ fn a_fill_that_decays_is_told() {
     let needle = rng.bytes(4096);
     write(&hifs, "needle", &needle);
     hifs.sync().unwrap();
-    let place = device.content().windows(4096).position(|window| window == needle).unwrap();
+    let place = search::places(&device.content(), &needle)[0];
     let (cut, mut undone, mut told) = (device.recording(), 0, 0);
     for at in 0..=cut.events().len() {
         let mut image = cut.crash_image(at, 5);

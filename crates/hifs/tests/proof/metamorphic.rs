@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, clear, step};
+use tacita_testkit::search::holds;
 use tacita_vfs::{
     Change, Exchange, FileSystem, FileType, NewNode, NodeId, Reserve, Stamps, Timestamp, XattrMode,
 };
@@ -172,9 +173,6 @@ fn deleted_markers_are_nowhere() {
         hifs.sync().unwrap();
         markers.push((marker, name, node));
     }
-    let holds = |image: &[u8], marker: &str| {
-        image.windows(marker.len()).any(|window| window == marker.as_bytes())
-    };
     let before = device.snapshot();
     for (n, (marker, name, node)) in markers.iter().enumerate() {
         assert!(holds(&before, marker) && holds(&before, name), "the search finds what is there");

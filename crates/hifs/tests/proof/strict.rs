@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use tacita_hifs::geometry::{Layout, Parameters, Times};
 use tacita_hifs::{Hifs, Kind};
+use tacita_testkit::search;
 use tacita_vfs::{FileSystem, FileType, NewNode, XattrMode};
 
 use crate::damage::Sample;
@@ -30,7 +31,7 @@ fn image(times: Times) -> (Vec<u8>, usize) {
 }
 
 fn find(image: &[u8], bytes: &[u8]) -> usize {
-    image.windows(bytes.len()).position(|window| window == bytes).unwrap()
+    search::places(image, bytes)[0]
 }
 
 /// Puts the right checksum on a page.

@@ -238,7 +238,7 @@ async fn an_anchor_that_was_set_back_or_is_another_stores_is_told() {
     place.restore(before);
     let told = client.query(id(3), Operation::Read).await.unwrap_err();
     assert_eq!(told.kind(), Kind::RolledBack);
-    let other = World::called([6; 16], Arc::new(MemoryStore::new()), geometry(), 20).await;
+    let other = World::called([6; 16], geometry(), 20).await;
     let refused = other.open_at(anchor, key(), Access::Write).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::RolledBack);
 }

@@ -10,9 +10,7 @@
 )]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use tacita_oram::blob::MemoryStore;
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::record::Operation;
@@ -38,20 +36,22 @@ const WORKLOADS: [(&str, Workload); 4] = [
     ("blocks that are not there", |n| 1000 + n),
 ];
 
-/// What each of many stores saw of a workload.
-async fn seen(workload: Workload) -> Vec<Trace> {
-    let mut traces = Vec::new();
+/// What each of many stores saw of each workload, which all find it as it was filled.
+async fn seen<const N: usize>(workloads: [Workload; N]) -> [Vec<Trace>; N] {
+    let mut traces = [(); N].map(|()| Vec::new());
     for store in 0..STORES {
-        let memory = Arc::new(MemoryStore::new());
-        let world = World::called([store; 16], memory, geometry(), 0).await;
-        world.prepare(BLOCKS).await;
-        let trace = world.watch();
-        let client = world.open().await.unwrap();
-        for n in 0..QUERIES {
-            client.query(id(workload(n)), Operation::Read).await.unwrap();
+        let filled = World::called([store; 16], geometry(), 0).await;
+        filled.prepare(BLOCKS).await;
+        for (workload, traces) in workloads.iter().zip(&mut traces) {
+            let world = filled.copied().await;
+            let trace = world.watch();
+            let client = world.open().await.unwrap();
+            for n in 0..QUERIES {
+                client.query(id(workload(n)), Operation::Read).await.unwrap();
+            }
+            drop(client);
+            traces.push(std::mem::take(&mut *trace.lock().unwrap()));
         }
-        drop(client);
-        traces.push(std::mem::take(&mut *trace.lock().unwrap()));
     }
     traces
 }
@@ -157,12 +157,11 @@ fn three_sigma() -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn what_looks_random_is_even_and_tells_nothing() {
-    let first = seen(WORKLOADS[0].1).await;
+    let [first, others @ ..] = seen(WORKLOADS.map(|(_, workload)| workload)).await;
     assert_eq!(pattern(&first), None);
-    for (name, workload) in &WORKLOADS[1..] {
-        let traces = seen(*workload).await;
-        assert_eq!(pattern(&traces), None, "{name}");
-        let guessed = guessed(&first, &traces);
+    for ((name, _), traces) in WORKLOADS[1..].iter().zip(&others) {
+        assert_eq!(pattern(traces), None, "{name}");
+        let guessed = guessed(&first, traces);
         assert!((guessed - 50.0).abs() < three_sigma(), "{name}: {guessed}% are guessed");
     }
 }
@@ -170,7 +169,7 @@ async fn what_looks_random_is_even_and_tells_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_filter_that_tells_of_numbers_is_noticed() {
     let _planted = plant(Fault::FilterByNumber);
-    let (odd, even) = (seen(WORKLOADS[0].1).await, seen(WORKLOADS[1].1).await);
+    let [odd, even] = seen([WORKLOADS[0].1, WORKLOADS[1].1]).await;
     assert!(pattern(&even).is_some());
     let guessed = guessed(&odd, &even);
     assert!(guessed > 50.0 + three_sigma(), "{guessed}% are guessed");

@@ -106,9 +106,7 @@ pub(crate) fn key() -> Key {
 impl World {
     /// A store of these shapes, and a server for it whose round-trip time is `round_trip_ms`.
     pub(crate) async fn new(geometry: Geometry, round_trip_ms: u64) -> Self {
-        let memory = Arc::new(MemoryStore::new());
-        let world = Self::over(memory.clone(), geometry, round_trip_ms).await;
-        Self { memory, ..world }
+        Self::called([5; 16], geometry, round_trip_ms).await
     }
 
     /// As [`World::new`], with the bytes in `store`, which is empty.
@@ -117,11 +115,17 @@ impl World {
         geometry: Geometry,
         round_trip_ms: u64,
     ) -> Self {
-        Self::called([5; 16], store, geometry, round_trip_ms).await
+        Self::made([5; 16], store, geometry, round_trip_ms).await
     }
 
-    /// A store of this id: its keys, and all that looks random, follow from that.
-    pub(crate) async fn called(
+    /// A store of this id in memory: its keys, and all that looks random, follow from that.
+    pub(crate) async fn called(store_id: [u8; 16], geometry: Geometry, round_trip_ms: u64) -> Self {
+        let memory = Arc::new(MemoryStore::new());
+        let world = Self::made(store_id, memory.clone(), geometry, round_trip_ms).await;
+        Self { memory, ..world }
+    }
+
+    async fn made(
         store_id: [u8; 16],
         store: Arc<dyn BlobStore>,
         geometry: Geometry,
@@ -169,6 +173,17 @@ impl World {
         };
         world.start().await;
         world
+    }
+
+    /// As if all that happened here had happened there, to others.
+    pub(crate) async fn copied(&self) -> Self {
+        let mark = self.anchor.load().await.unwrap();
+        let seed = *self.seed.lock().unwrap();
+        Self {
+            anchor: Arc::new(MemoryAnchor::of(mark)),
+            seed: Arc::new(Mutex::new(seed)),
+            ..self.forked().await
+        }
     }
 
     pub(crate) async fn start(&self) {

@@ -17,8 +17,9 @@ use tacita_vfs::posix::{Caller, RenameMode};
 
 use crate::acts::fill;
 use crate::crash::crash;
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, turn};
 use crate::overlay::options;
+use tacita_testkit::system;
 
 const LOST: &str = "LOST-Ahead-m-";
 const LEN: u64 = 8 << 10;
@@ -65,7 +66,7 @@ fn prepare(test: &str, fs: Fs, len: u64) -> Option<Image> {
     image.remount();
     if fs != Fs::Xfs {
         // The journal is not to be written by itself meanwhile.
-        run("mount", &["-o", "remount,commit=600", image.dir().to_str().unwrap()]).unwrap();
+        system("mount", &["-o", "remount,commit=600", image.dir().to_str().unwrap()]).unwrap();
     }
     Some(image)
 }
@@ -167,7 +168,7 @@ fn any_sector_that_was_reached_is_enough() {
     let file = File::open(&path).unwrap();
     let mut handle = vec![1, 0, 0, 0];
     handle.extend(u32::try_from(file.metadata().unwrap().ino()).unwrap().to_le_bytes());
-    let listed = run("lsattr", &["-v", path.to_str().unwrap()]).unwrap();
+    let listed = system("lsattr", &["-v", path.to_str().unwrap()]).unwrap();
     let generation: u32 = listed.split_whitespace().next().unwrap().parse().unwrap();
     handle.extend(generation.to_le_bytes());
     let mut slot = [0; INTENT_LEN];

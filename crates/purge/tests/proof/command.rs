@@ -224,7 +224,7 @@ fn shared_blocks_are_told() {
     let Some(image) = Image::new("shared_blocks_are_told", Fs::Xfs) else { return };
     let (one, two) = (image.dir().join("one"), image.dir().join("two"));
     fs::write(&one, fill(LOST, 100_000)).unwrap();
-    let cloned = crate::image::run(
+    let cloned = tacita_testkit::system(
         "cp",
         &["--reflink=always", one.to_str().unwrap(), two.to_str().unwrap()],
     );
@@ -251,7 +251,7 @@ fn what_was_written_over_shared_blocks_goes() {
         let (one, two) = (image.dir().join("one"), image.dir().join("two"));
         fs::write(&one, fill("KEPT-Command-m-", 200_000)).unwrap();
         let names = [one.to_str().unwrap(), two.to_str().unwrap()];
-        if let Err(why) = crate::image::run("cp", &["--reflink=always", names[0], names[1]]) {
+        if let Err(why) = tacita_testkit::system("cp", &["--reflink=always", names[0], names[1]]) {
             eprintln!("SKIPPED: {test}: {why}");
             return;
         }

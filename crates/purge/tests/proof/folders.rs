@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use memchr::memmem;
 use serde_json::Value;
 use tacita_purge::{OverlayOptions, Removal, RemovalOptions};
 use tacita_testkit::history::Rng;
+use tacita_testkit::search::{self, Stretch};
 use tacita_testkit::skip_without_fuse;
 
 use crate::image::{Fs, Image, all, turn};
@@ -57,9 +57,14 @@ pub(crate) fn chosen(seed: u64) -> Vec<(usize, String)> {
 
 /// Which of the names are in the raw image.
 pub(crate) fn left(image: &Image, names: &[(usize, String)]) -> Vec<String> {
-    let bytes = fs::read(image.path()).unwrap();
-    let marks = memmem::find_iter(&bytes, "secretname-Folder-");
-    let found: Vec<&[u8]> = marks.map(|at| &bytes[at..(at + 100).min(bytes.len())]).collect();
+    let stretches = search::stretches(&image.path()).unwrap();
+    let found: Vec<&[u8]> = stretches
+        .iter()
+        .flat_map(|Stretch { bytes, .. }| {
+            let places = search::places(bytes, "secretname-Folder-");
+            places.into_iter().map(|at| &bytes[at..(at + 100).min(bytes.len())])
+        })
+        .collect();
     let is_left = |name: &&String| found.iter().any(|place| place.starts_with(name.as_bytes()));
     names.iter().map(|(_, name)| name).filter(is_left).cloned().collect()
 }

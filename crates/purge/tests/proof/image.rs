@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mount::{UnmountFlags, unmount};
+use tacita_testkit::search::{self, Stretch};
+use tacita_testkit::system;
 use tempfile::TempDir;
 
 #[cfg(feature = "faults")]
@@ -119,22 +120,6 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let done = Command::new(program)
-        .args(arguments)
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("{program}: {e}"))?;
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    if done.status.success() {
-        Ok(text)
-    } else {
-        Err(format!("{program}: {text}{}", String::from_utf8_lossy(&done.stderr)))
-    }
-}
-
 impl Image {
     /// A new file system, mounted; `None` where this machine cannot, which is said.
     pub(crate) fn new(test: &str, fs: Fs) -> Option<Self> {
@@ -161,7 +146,7 @@ impl Image {
         fs::create_dir(image.dir()).unwrap();
         fs::create_dir(image.mount_dir()).unwrap();
         let path = image.path();
-        let made = run(program, &[arguments, more, &[path.to_str().unwrap()]].concat());
+        let made = system(program, &[arguments, more, &[path.to_str().unwrap()]].concat());
         if let Err(why) = made.and_then(|_| image.try_mount()) {
             eprintln!("SKIPPED: {test} on {fs:?}: {}", why.trim());
             return None;
@@ -187,7 +172,7 @@ impl Image {
         let (_, _, options, _) = self.fs.recipe();
         let (path, dir) = (self.path(), self.dir());
         let arguments = ["-o", options, path.to_str().unwrap(), dir.to_str().unwrap()];
-        run("mount", &arguments).map(drop)
+        system("mount", &arguments).map(drop)
     }
 
     pub(crate) fn mount(&self) {
@@ -242,17 +227,15 @@ impl Image {
 
     /// How often each mark of the acts is in the raw image.
     pub(crate) fn tally(&self) -> HashMap<String, usize> {
-        let marks = "(LOST|KEPT|secretname)-[A-Za-z0-9]+-[a-z0-9]+-";
-        let found = Command::new("grep")
-            .args(["-a", "-o", "-E", "--", marks])
-            .arg(self.path())
-            .env("LC_ALL", "C")
-            .output()
-            .unwrap();
         let mut tally = HashMap::new();
-        for line in String::from_utf8_lossy(&found.stdout).lines() {
-            *tally.entry(line.to_owned()).or_insert(0) += 1;
+        for Stretch { bytes, .. } in search::stretches(&self.path()).unwrap() {
+            for begin in ["LOST-", "KEPT-", "secretname-"] {
+                for at in search::places(&bytes, begin) {
+                    *tally.entry(mark(&bytes[at..], begin)).or_insert(0) += 1;
+                }
+            }
         }
+        tally.remove("");
         tally
     }
 }
@@ -261,18 +244,31 @@ impl Image {
 /// the journal's last part too.
 #[cfg(feature = "faults")]
 pub(crate) fn cut_power(dir: &Path) {
-    run("xfs_io", &["-x", "-c", "shutdown", dir.to_str().unwrap()]).unwrap();
+    system("xfs_io", &["-x", "-c", "shutdown", dir.to_str().unwrap()]).unwrap();
+}
+
+/// The mark of an act that bytes begin with, as "LOST-Unlink-m-"; empty if there is only its begin.
+fn mark(bytes: &[u8], begin: &str) -> String {
+    let mut len = begin.len();
+    for may_be_capital in [true, false] {
+        let is_of_it = |byte: &&u8| {
+            byte.is_ascii_digit()
+                || byte.is_ascii_lowercase()
+                || may_be_capital && byte.is_ascii_uppercase()
+        };
+        let part = bytes[len..].iter().take_while(is_of_it).count();
+        if part == 0 || bytes.get(len + part) != Some(&b'-') {
+            return String::new();
+        }
+        len += part + 1;
+    }
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
 /// How often a text is in a file.
 pub(crate) fn count_in(path: &Path, text: &str) -> usize {
-    let found = Command::new("grep")
-        .args(["-a", "-o", "-F", "--", text])
-        .arg(path)
-        .env("LC_ALL", "C")
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&found.stdout).lines().count()
+    let stretches = search::stretches(path).unwrap();
+    stretches.iter().map(|stretch| search::places(&stretch.bytes, text).len()).sum()
 }
 
 impl Drop for Image {

@@ -9,8 +9,9 @@ use tacita_purge::{Removal, RemovalOptions, Suitability, Verdict};
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, count_in, run, turn};
+use crate::image::{Fs, Image, count_in, turn};
 use crate::overlay::{Mounted, options};
+use tacita_testkit::system;
 
 /// What the verdicts say of it.
 const UNSEEN: &str = "it was erased, but it lies where this could not be verified";
@@ -35,10 +36,11 @@ impl JournalDevice {
         let path = folder.path().join("journal");
         File::create(&path).unwrap().set_len(8 << 20).unwrap();
         let image = path.to_str().unwrap();
-        let attached = run("losetup", &["--find", "--show", image]);
+        let attached = system("losetup", &["--find", "--show", image]);
         let device = attached.inspect_err(|why| eprintln!("SKIPPED: {test}: {why}")).ok()?;
         let journal = Self { folder, device: device.trim().to_owned() };
-        run("mke2fs", &["-q", "-F", "-b", "4096", "-O", "journal_dev", &journal.device]).unwrap();
+        system("mke2fs", &["-q", "-F", "-b", "4096", "-O", "journal_dev", &journal.device])
+            .unwrap();
         Some(journal)
     }
 
@@ -48,14 +50,14 @@ impl JournalDevice {
 
     /// How often a text is in it.
     fn count(&self, text: &str) -> usize {
-        run("blockdev", &["--flushbufs", &self.device]).unwrap();
+        system("blockdev", &["--flushbufs", &self.device]).unwrap();
         count_in(&self.path(), text)
     }
 }
 
 impl Drop for JournalDevice {
     fn drop(&mut self) {
-        let _ = run("losetup", &["--detach", &self.device]);
+        let _ = system("losetup", &["--detach", &self.device]);
     }
 }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, all, run, turn};
+use crate::image::{Fs, Image, all, turn};
 use crate::overlay::{Mounted, options};
+use tacita_testkit::system;
 
 const NAMES: [&str; 5] = ["1", "2", "3", "4", "5"];
 
@@ -50,7 +51,7 @@ fn image(test: &str, purged: bool) -> Option<Image> {
 type Judge = fn(&Image, &Path) -> Option<(usize, usize)>;
 
 fn tool(program: &str, arguments: &[&str]) -> Option<String> {
-    match run(program, arguments) {
+    match system(program, arguments) {
         Err(why) if why.contains("No such file or directory (os error 2)") => {
             eprintln!("SKIPPED: the judge {program}: not installed");
             None
@@ -72,8 +73,8 @@ fn found(text: &str) -> (usize, usize) {
 }
 
 fn in_folder(folder: &Path) -> (usize, usize) {
-    let text = run("grep", &["-r", "-a", "", folder.to_str().unwrap()]).unwrap_or_default();
-    let listed = run("find", &[folder.to_str().unwrap()]).unwrap_or_default();
+    let text = system("grep", &["-r", "-a", "", folder.to_str().unwrap()]).unwrap_or_default();
+    let listed = system("find", &[folder.to_str().unwrap()]).unwrap_or_default();
     (found(&text).0, found(&listed).1)
 }
 

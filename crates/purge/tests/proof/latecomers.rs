@@ -80,7 +80,7 @@ fn race(way: Way, options: OverlayOptions) -> bool {
     let mounted = Mounted::new(&image, options);
     let dir = mounted.dir.clone();
     let (stop, newest) = (AtomicBool::new(false), AtomicU64::new(0));
-    let versions = if all() { 3000 } else { 60 };
+    let versions = if all() { 3000 } else { 20 };
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {

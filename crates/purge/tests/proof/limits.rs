@@ -8,8 +8,9 @@ use std::process::Command;
 use tacita_purge::faults::{Fault, plant};
 use tacita_testkit::skip_without_fuse;
 
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, turn};
 use crate::overlay::{Mounted, options};
+use tacita_testkit::system;
 
 /// Tells the child where to work, and whether a fault is planted.
 const PLACE: &str = "TACITA_PURGE_LIMITS_PLACE";
@@ -38,11 +39,11 @@ fn make(tree: &Path, mark: &str) {
 /// Lists a tree in two ways, and deletes it.
 fn list_and_delete(tree: &Path) {
     let text = tree.to_str().unwrap();
-    let listed = run("ls", &["-lR", text]).unwrap();
+    let listed = system("ls", &["-lR", text]).unwrap();
     assert_eq!(listed.matches("secretname-Limits-").count(), FOLDERS * (FILES + 2));
-    let found = run("find", &[text, "-type", "f", "-size", "-100k"]).unwrap();
+    let found = system("find", &[text, "-type", "f", "-size", "-100k"]).unwrap();
     assert_eq!(found.lines().count(), FOLDERS * FILES);
-    run("rm", &["-rf", text]).unwrap();
+    system("rm", &["-rf", text]).unwrap();
     assert!(!tree.exists());
 }
 

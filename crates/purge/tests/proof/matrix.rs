@@ -104,8 +104,8 @@ pub(crate) fn check_with_fsck(image: &Image) {
     let path = image.path();
     let path = path.to_str().unwrap();
     let checked = match image.fs {
-        Fs::Xfs => crate::image::run("xfs_repair", &["-n", path]),
-        _ => crate::image::run("e2fsck", &["-f", "-n", path]),
+        Fs::Xfs => tacita_testkit::system("xfs_repair", &["-n", path]),
+        _ => tacita_testkit::system("e2fsck", &["-f", "-n", path]),
     };
     checked.unwrap();
 }

@@ -10,8 +10,9 @@ use tacita_purge::{Removal, RemovalOptions};
 use tacita_testkit::skip_without_fuse;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, turn};
 use crate::overlay::{Mounted, options};
+use tacita_testkit::system;
 
 const LOST: &str = "LOST-Memory-m-";
 
@@ -57,7 +58,7 @@ fn mark_journaled(image: &Image, name: &str) {
     File::create(image.dir().join(name)).unwrap();
     image.unmount();
     let set = format!("set_inode_field {name} flags 0x84000");
-    run("debugfs", &["-w", "-R", &set, image.path().to_str().unwrap()]).unwrap();
+    system("debugfs", &["-w", "-R", &set, image.path().to_str().unwrap()]).unwrap();
     image.mount();
 }
 
@@ -81,12 +82,12 @@ fn left(written: Written, by_path: bool) -> Option<usize> {
         for number in 0..300 {
             fs::create_dir(mounted.dir.join(format!("folder-{number}"))).unwrap();
         }
-        run("sync", &["-f", image.dir().to_str().unwrap()]).unwrap();
+        system("sync", &["-f", image.dir().to_str().unwrap()]).unwrap();
         let path = mounted.dir.join("file");
         written.write(&path);
         fs::remove_file(&path).unwrap();
         // As it is now, not at the end of the epoch: nothing is to come into the journal either.
-        run("sync", &["-f", image.dir().to_str().unwrap()]).unwrap();
+        system("sync", &["-f", image.dir().to_str().unwrap()]).unwrap();
         let now = image.count(LOST);
         mounted.end();
         image.unmount();

@@ -12,8 +12,9 @@ use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{FileSystem, NewNode, Timestamp};
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, run, turn};
+use crate::image::{Fs, Image, turn};
 use crate::overlay::{Mounted, options};
+use tacita_testkit::system;
 
 const LOST: &str = "LOST-Refusal-m-";
 
@@ -148,7 +149,7 @@ fn policies_decide() {
     let Some(image) = Image::new("policies_decide", Fs::Ext4) else { return };
     let marked = image.dir().join("marked");
     fs::create_dir(&marked).unwrap();
-    if let Err(why) = run("chattr", &["+s", marked.to_str().unwrap()]) {
+    if let Err(why) = system("chattr", &["+s", marked.to_str().unwrap()]) {
         eprintln!("SKIPPED: policies_decide: {why}");
         return;
     }
@@ -201,7 +202,8 @@ fn shared_files_go_and_are_told_of() {
         let Some(image) = Image::new(test, Fs::Xfs) else { return };
         let (one, two) = (image.dir().join("one"), image.dir().join("two"));
         fs::write(&one, fill(LOST, 100_000)).unwrap();
-        let cloned = run("cp", &["--reflink=always", one.to_str().unwrap(), two.to_str().unwrap()]);
+        let cloned =
+            system("cp", &["--reflink=always", one.to_str().unwrap(), two.to_str().unwrap()]);
         if let Err(why) = cloned {
             eprintln!("SKIPPED: {test}: {why}");
             return;
@@ -212,7 +214,8 @@ fn shared_files_go_and_are_told_of() {
         let deleted = fs::remove_file(mounted.dir.join("one"));
         mounted.overlay().finish().unwrap();
         let three = image.dir().join("three");
-        run("cp", &["--reflink=always", two.to_str().unwrap(), three.to_str().unwrap()]).unwrap();
+        system("cp", &["--reflink=always", two.to_str().unwrap(), three.to_str().unwrap()])
+            .unwrap();
         let truncated =
             OpenOptions::new().write(true).open(mounted.dir.join("two")).unwrap().set_len(9);
         if on_failure == OnFailure::Fail {
@@ -334,7 +337,7 @@ fn a_mapped_file_waits_for_its_last_user() {
     let (source, program) =
         (image.mount_dir().with_extension("c"), image.mount_dir().join("../map"));
     fs::write(&source, MAPPER).unwrap();
-    let built = run("cc", &["-o", program.to_str().unwrap(), source.to_str().unwrap()]);
+    let built = system("cc", &["-o", program.to_str().unwrap(), source.to_str().unwrap()]);
     if let Err(why) = built {
         eprintln!("SKIPPED: {test}: {why}");
         return;

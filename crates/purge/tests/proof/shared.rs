@@ -13,8 +13,9 @@ use tacita_vfs::Posix;
 use tacita_vfs::posix::Caller;
 
 use crate::acts::fill;
-use crate::image::{Fs, Image, all, run, turn};
+use crate::image::{Fs, Image, all, turn};
 use crate::overlay::options;
+use tacita_testkit::system;
 
 const LOST: &str = "LOST-Shared-m-";
 const ATTRIBUTE: &str = "LOST-SharedName-m-";
@@ -49,7 +50,7 @@ fn prepare(test: &str, fs: Fs) -> Option<Image> {
     image.remount();
     let block = |number: usize| {
         let command = format!("stat /file-{number}");
-        let told = run("debugfs", &["-R", &command, image.path().to_str().unwrap()]).unwrap();
+        let told = system("debugfs", &["-R", &command, image.path().to_str().unwrap()]).unwrap();
         let line = told.lines().find(|line| line.contains("File ACL: ")).unwrap().to_owned();
         line.split("File ACL: ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
     };

@@ -12,11 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use memchr::memmem;
 use tacita_purge::Content;
 use tacita_purge::faults::{Fault, is_any_planted, plant};
 use tacita_purge::witness::{Event, Evidence, call_witness};
-use tacita_testkit::skip_without_fuse;
+use tacita_testkit::{search, skip_without_fuse};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, turn};
@@ -115,7 +114,6 @@ pub(crate) struct Question {
 impl Question {
     /// What is found in an image that is not mounted.
     pub(crate) fn answer(&self, image: &Path) -> Vec<String> {
-        let bytes = fs::read(image).unwrap();
         let mut by_begin: HashMap<[u8; 8], Vec<&[u8]>> = HashMap::new();
         for wanted in self.wanted.keys() {
             by_begin.entry(*wanted.first_chunk().unwrap()).or_default().push(wanted);
@@ -127,17 +125,20 @@ impl Question {
             is_begin[two(begin)] = true;
         }
         let mut found = Vec::new();
-        for at in 0..bytes.len().saturating_sub(7) {
-            let place = &bytes[at..at + 8];
-            if !is_begin[two(place)] {
-                continue;
+        for stretch in search::stretches(image).unwrap() {
+            for (at, begin) in stretch.bytes.windows(8).enumerate() {
+                if !is_begin[two(begin)] {
+                    continue;
+                }
+                let rest = &stretch.bytes[at..];
+                let same = by_begin.get(begin).into_iter().flatten();
+                let same = same.filter(|wanted| rest.starts_with(wanted));
+                found.extend(same.map(|wanted| (stretch.at + at, *wanted)));
             }
-            let same = by_begin.get(place).into_iter().flatten();
-            found.extend(same.filter(|wanted| bytes[at..].starts_with(wanted)).map(|w| (at, *w)));
         }
         let lives = |wanted: &[u8]| {
             let mut texts = self.living.iter();
-            texts.any(|text| memmem::find(text, wanted).is_some())
+            texts.any(|text| search::holds(text, wanted))
         };
         found.retain(|(_, wanted)| !lives(wanted));
         let told = found.into_iter().map(|(at, wanted)| {
