@@ -1,4 +1,4 @@
-//! How fast a volume is without any front end: `pace FILE GIB`.
+//! How fast a volume is without any front end, and what processor time its blocks take: `pace FILE GIB`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures on the clock of the machine")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -9,6 +9,13 @@ use std::time::Instant;
 use tacita_block::{BlockDevice, BlockNo, FileDevice};
 use tacita_pddm::{Entropy, Level, Options, Parameters, Session, Unlock, init};
 use tacita_secret::Key;
+
+/// Processor time of this process in hundredths of a second.
+fn ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+    fields.filter_map(|field| field.parse::<u64>().ok()).sum()
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -28,12 +35,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let blocks = public.geometry().blocks;
     let data = vec![0x5a; 1 << 20];
     let time = |what: &str, bytes: u64, work: &mut dyn FnMut() -> tacita_block::Result<()>| {
-        let (begin, units) = (Instant::now(), session.written_units());
+        let (begin, ticks, units) = (Instant::now(), ticks(), session.written_units());
         work()?;
         let seconds = begin.elapsed().as_secs_f64();
+        let micros = (self::ticks() - ticks) as f64 * 1e4 / (bytes / 4096) as f64;
         let units = (session.written_units() - units) as f64 * 131_072.0;
         let mib = bytes as f64 / f64::from(1 << 20);
-        println!("{what}: {:.0} MiB/s, amplification {:.2}", mib / seconds, units / bytes as f64);
+        let (speed, amplification) = (mib / seconds, units / bytes as f64);
+        println!(
+            "{what}: {speed:.0} MiB/s, amplification {amplification:.2}, {micros:.2} us a block"
+        );
         tacita_block::Result::Ok(())
     };
     let span = blocks / 256 * 256;

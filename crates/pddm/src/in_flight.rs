@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::error::Error as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tacita_block::BlockNo;
+use tacita_block::{AlignedBuf, BlockNo};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Seq};
@@ -17,7 +17,7 @@ const IN_FLIGHT_MAX: usize = 4;
 pub(crate) struct Run {
     pub(crate) first: Seq,
     pub(crate) start: BlockNo,
-    pub(crate) units: Vec<Vec<u8>>,
+    pub(crate) units: Vec<AlignedBuf>,
     /// The device is flushed before anything behind this run is written.
     pub(crate) flush: bool,
 }

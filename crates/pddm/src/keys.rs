@@ -11,7 +11,7 @@
 //!
 //! Design note, section 1.7.
 
-use tacita_secret::{Forged, KEY_LEN, Key, Opening, Sealing, TAG_LEN};
+use tacita_secret::{Forged, KEY_LEN, Key, Opening, Openings, Sealing, TAG_LEN};
 
 use crate::geometry::Seq;
 
@@ -38,7 +38,12 @@ pub(crate) fn unit_opening(master: &Key, salt: &Salt) -> Opening {
     Opening::under(master, DOMAIN_UNIT, &[salt])
 }
 
-/// Seals under it.
+/// Opens what was sealed under the keys of one level for many units, one after the other.
+pub(crate) const fn unit_openings(master: &Key) -> Openings<'_> {
+    Openings::under(master, DOMAIN_UNIT)
+}
+
+/// Seals under the key of one level for one unit.
 pub(crate) fn unit_sealing(master: &Key, salt: &Salt) -> Sealing {
     Sealing::under(master, DOMAIN_UNIT, &[salt])
 }

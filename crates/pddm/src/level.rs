@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use tacita_secret::{Key, Opening, Tag};
+use tacita_secret::{Key, OneOpening, Openings, Tag};
 
 use crate::geometry::{Geometry, Level, Place, Seq};
-use crate::keys::{HiddenKeys, Salt, unit_opening};
+use crate::keys::{HiddenKeys, Salt};
 use crate::map::PositionMap;
 use crate::stage::Stage;
 use crate::unit::Slots;
@@ -139,9 +139,9 @@ impl SlotTable {
         Self { seq, salt, ids: slots.ids.into(), tags: slots.tags.into() }
     }
 
-    /// What opens the unit's slots.
-    pub(crate) fn opening(&self, master: &Key) -> Opening {
-        unit_opening(master, &self.salt)
+    /// What opens the unit's slots, of those that open slots of units of its level.
+    pub(crate) fn opening<'o>(&self, openings: &'o mut Openings<'_>) -> OneOpening<'o> {
+        openings.of(&[&self.salt])
     }
 }
 

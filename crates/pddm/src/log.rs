@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tacita_block::{BlockDevice, BlockNo, BlockRange};
+use tacita_block::{AlignedBuf, BlockDevice, BlockNo, BlockRange};
 use tacita_secret::Key;
 
 use crate::error::Result;
@@ -69,8 +69,8 @@ impl Log {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn unit(&self, unit: u32) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.geometry.unit_len()];
+    pub(crate) fn unit(&self, unit: u32) -> Result<AlignedBuf> {
+        let mut bytes = AlignedBuf::new(self.geometry.unit_len());
         self.device.read(self.geometry.unit_start(unit), &mut bytes)?;
         Ok(bytes)
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tacita_block::AlignedBuf;
 use tacita_clock::Clock;
 
 use crate::buffers::Buffers;
@@ -85,8 +86,8 @@ impl OpenLog {
         Self {
             levels,
             run_units: (RUN_LEN_BYTES / log.geometry.unit_len()).clamp(1, gap / 4),
-            buffers: Buffers::default(),
-            waiting: Arc::default(),
+            buffers: Buffers::new(AlignedBuf::new),
+            waiting: Arc::new(Buffers::new(AlignedBuf::on_line)),
             in_flight: InFlight::default(),
             failed: OnceLock::new(),
             told,

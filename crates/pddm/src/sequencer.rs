@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use tacita_block::BlockDevice;
+use tacita_block::{AlignedBuf, BlockDevice};
 use tacita_secret::Digest;
 
 use crate::entropy::Entropy;
@@ -71,7 +71,7 @@ enum Done {
 struct Made {
     plan: Box<Plan>,
     sealed: Sealed,
-    bytes: Vec<u8>,
+    bytes: AlignedBuf,
 }
 
 /// The head. One thread at a time decides.
@@ -205,7 +205,8 @@ impl Sequencer {
         }
         let unit = geometry.unit_of(self.next);
         let flush = self.flush_is_due(next);
-        let bytes = units.iter_mut().map(|unit| std::mem::take(&mut unit.bytes)).collect();
+        let made = units.into_iter().map(|Made { plan, sealed, bytes }| (bytes, (plan, sealed)));
+        let (bytes, units): (Vec<AlignedBuf>, Vec<_>) = made.unzip();
         let run = Run { first: self.next, start: geometry.unit_start(unit), units: bytes, flush };
         shared.in_flight.announce(unit, run);
         self.next = next;
@@ -216,7 +217,7 @@ impl Sequencer {
         self.unflushed = true;
         // First their numbers, then their places.
         shared.note_emitted(next);
-        for Made { plan, sealed, .. } in units {
+        for (plan, sealed) in units {
             sealer.publish(&plan, sealed, moved);
             if let Some(tail) = plan.tail {
                 shared.buffers.give(tail.bytes);

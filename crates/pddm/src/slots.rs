@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use tacita_block::{self as block, BlockDevice};
+use tacita_secret::Openings;
 
 use crate::error::{Error, Result};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Place, Seq};
+use crate::keys::unit_openings;
 use crate::level::{OpenLevel, SlotTable};
 use crate::open_log::OpenLog;
 use crate::unit::{Block, Header, seal_number};
@@ -66,11 +68,23 @@ impl<'a> SlotReader<'a> {
         Ok(shared.log.device.read(shared.log.block_of(unit, block), buf)?)
     }
 
+    /// What opens slots of units of the level.
+    pub(crate) const fn openings(self) -> Openings<'a> {
+        unit_openings(&self.open.master)
+    }
+
     /// Opens adjacent slots from `block` on, which hold the blocks from `first` on.
-    pub(crate) fn open(self, table: &SlotTable, block: u32, first: u32, buf: &mut [u8]) -> bool {
+    pub(crate) fn open(
+        self,
+        openings: &mut Openings<'_>,
+        table: &SlotTable,
+        block: u32,
+        first: u32,
+        buf: &mut [u8],
+    ) -> bool {
         let start = (block - self.first_slot()) as usize;
         let mut slots = (start..).zip(first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
-        let opening = table.opening(&self.open.master);
+        let opening = table.opening(openings);
         slots.all(|((slot, id), bytes)| {
             let tag = &table.tags[slot];
             opening.open(seal_number(slot), &id.to_le_bytes(), bytes, tag).is_ok()
@@ -89,7 +103,11 @@ impl<'a> SlotReader<'a> {
             return Err(unreadable(id));
         }
         self.read(unit, block, buf)?;
-        if self.open(&table, block, id, buf) { Ok(()) } else { Err(unreadable(id)) }
+        if self.open(&mut self.openings(), &table, block, id, buf) {
+            Ok(())
+        } else {
+            Err(unreadable(id))
+        }
     }
 
     /// The first slot of the level in a unit.

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use tacita_block::AlignedBuf;
+
 use crate::buffers::Buffers;
 use crate::geometry::BLOCK_LEN;
 
@@ -23,7 +25,8 @@ pub(crate) struct Content {
 /// The memory of blocks that were written together.
 #[derive(Debug)]
 struct Shared {
-    bytes: Vec<u8>,
+    /// Of the blocks, and perhaps more.
+    bytes: AlignedBuf,
     buffers: Arc<Buffers>,
 }
 
@@ -38,7 +41,7 @@ impl Content {
     /// last of them goes.
     pub(crate) fn of_blocks(bytes: &[u8], buffers: &Arc<Buffers>) -> impl Iterator<Item = Self> {
         let mut shared = Shared { bytes: buffers.take(bytes.len()), buffers: Arc::clone(buffers) };
-        shared.bytes.copy_from_slice(bytes);
+        shared.bytes[..bytes.len()].copy_from_slice(bytes);
         let shared = Arc::new(shared);
         (0..bytes.len() / BLOCK_LEN).map(move |block| Self { shared: Arc::clone(&shared), block })
     }

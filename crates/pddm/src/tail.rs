@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use tacita_block::BlockDevice;
+use tacita_block::{AlignedBuf, BlockDevice};
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Seq};
@@ -22,7 +22,7 @@ pub(crate) struct Tail {
     pub(crate) unit: u32,
     /// `None` if it cannot be read.
     pub(crate) header: Option<Header>,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: AlignedBuf,
 }
 
 /// Units that have been read before they are needed, in their order.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tacita_block::{
     self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape, is_zero,
 };
+use tacita_secret::Openings;
 
 use crate::engine::Engine;
 use crate::error::{Kind, Result};
@@ -108,8 +109,7 @@ impl Volume {
         let open = self.open();
         let ids = first..;
         for (first, blocks) in ids.step_by(enough).zip(buf.chunks(enough * BLOCK_LEN)) {
-            let contents: Vec<Content> =
-                Content::of_blocks(blocks, &self.shared().waiting).collect();
+            let contents = Content::of_blocks(blocks, &self.shared().waiting);
             let waiting = {
                 let mut stage = open.stage();
                 (first..).zip(contents).for_each(|(id, content)| stage.put(id, content));
@@ -168,6 +168,7 @@ impl Volume {
             };
             slots.map(place).collect()
         };
+        let mut openings = SlotReader::new(self.shared(), open).openings();
         let mut index = 0;
         while index < places.len() {
             let place = places[index];
@@ -187,20 +188,27 @@ impl Volume {
                 .count()
                 + 1;
             let bytes = &mut buf[index * BLOCK_LEN..(index + run) * BLOCK_LEN];
-            self.read_run(first + u32::try_from(index).expect("a short read"), place, bytes)?;
+            let id = first + u32::try_from(index).expect("a short read");
+            self.read_run(&mut openings, id, place, bytes)?;
             index += run;
         }
         Ok(())
     }
 
     /// Reads adjacent slots of one unit.
-    fn read_run(&self, first: u32, place: Place, buf: &mut [u8]) -> Result<()> {
+    fn read_run(
+        &self,
+        openings: &mut Openings<'_>,
+        first: u32,
+        place: Place,
+        buf: &mut [u8],
+    ) -> Result<()> {
         if place.is_stored() {
             let (unit, block) = self.shared().geometry().split(place);
             let slots = SlotReader::new(self.shared(), self.open());
             if let Ok(Some(table)) = slots.table(unit, false)
                 && slots.read(unit, block, buf).is_ok()
-                && slots.open(&table, block, first, buf)
+                && slots.open(openings, &table, block, first, buf)
             {
                 return Ok(());
             }

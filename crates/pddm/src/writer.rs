@@ -44,7 +44,7 @@ impl Drop for Writer {
 fn write_all(shared: &OpenLog) {
     let device = &shared.log.device;
     while let Some(run) = shared.in_flight.next_run() {
-        let units: Vec<&[u8]> = run.units.iter().map(Vec::as_slice).collect();
+        let units: Vec<&[u8]> = run.units.iter().map(|unit| &unit[..]).collect();
         let blocks = units.len() as u64 * u64::from(shared.geometry().unit_blocks());
         let written = device.write_gathered(run.start, &units);
         if let Err(cause) = &written {

@@ -3,7 +3,7 @@
 //! Here: the one pseudo-random function ([`Prf`], keyed BLAKE3), the one checksum ([`digest`],
 //! BLAKE3), the fingerprint that people compare with other tools ([`sha256`]), the random source of
 //! the operating system ([`random`]), keys ([`Key`]) and the way from a password to one
-//! ([`Password`], Argon2id), authenticated encryption of numbered slots ([`Sealing`], [`Opening`],
+//! ([`Password`], Argon2id), authenticated encryption of numbered slots ([`Sealing`], [`Opening`], [`Openings`],
 //! AES-256-GCM), of messages that have a key each ([`FreshKey`], [`MessageKey`]) and of what lies at
 //! places ([`Places`]), and what cannot be told from them ([`Noise`], AES-256-CTR).
 
@@ -35,7 +35,7 @@ pub use one_time::{
 pub use password::{NoMemory, Password, SALT_LEN};
 pub use places::{PLACE_LEN, Places};
 pub use prf::{Digest, Prf, digest, digest_of};
-pub use sealing::{Counted, Forged, Opening, Sealing, TAG_LEN, Tag};
+pub use sealing::{Counted, Forged, OneOpening, Opening, Openings, Sealing, TAG_LEN, Tag};
 
 /// SHA-256 of `bytes`: what `sha256sum` prints. For comparing by hand only; it is the slower one.
 pub fn sha256(bytes: &[u8]) -> Digest {

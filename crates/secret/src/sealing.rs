@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::gcm::{Gcm, Nonce};
 use crate::key::{KEY_LEN, Key};
+use crate::one_time::Traces;
 use crate::prf::derive;
 use crate::slab::{Place, wipe_after_making, wipe_after_use};
 
@@ -36,13 +37,16 @@ pub(crate) fn cipher(key: &Key) -> Place<Gcm> {
 
 /// The same with a key for one purpose, as [`Key::derive`] makes it, which has no place of its own.
 fn cipher_under(key: &Key, domain: u8, parts: &[&[u8]]) -> Place<Gcm> {
-    let cipher = Place::new(|| {
-        let mut derived = [0; KEY_LEN];
-        derive(key.expose(), domain, parts, &mut derived);
-        Gcm::new_256(&derived)
-    });
+    let cipher = Place::new(|| gcm_under(key, domain, parts));
     wipe_after_making();
     cipher
+}
+
+/// What it leaves on the stack is for others to wipe.
+fn gcm_under(key: &Key, domain: u8, parts: &[&[u8]]) -> Gcm {
+    let mut derived = [0; KEY_LEN];
+    derive(key.expose(), domain, parts, &mut derived);
+    Gcm::new_256(&derived)
 }
 
 const fn nonce(slot: u8) -> Nonce {
@@ -103,6 +107,51 @@ impl Opening {
     /// [`Forged`]; `buf` holds nothing of use then.
     pub fn open(&self, slot: u8, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
         self.cipher.open(nonce(slot), context, buf, tag)
+    }
+}
+
+/// Opens slots of many records, which have a key each, one record after the other.
+///
+/// What their keys leave on the stack is overwritten once, when this goes: for each record that takes a
+/// twelfth of the time of reading 4 KiB. So it belongs where the records are opened, a few calls above at
+/// most.
+pub struct Openings<'k> {
+    key: &'k Key,
+    domain: u8,
+    /// Of the record opened last.
+    last: Option<(Place<Gcm>, Traces)>,
+}
+
+/// One of [`Openings`].
+pub struct OneOpening<'o>(&'o Gcm);
+
+impl<'k> Openings<'k> {
+    /// Opens what was sealed under what [`Key::derive`] makes of `key` for this domain.
+    pub const fn under(key: &'k Key, domain: u8) -> Self {
+        Self { key, domain, last: None }
+    }
+
+    /// What opens the record of these parts.
+    pub fn of(&mut self, parts: &[&[u8]]) -> OneOpening<'_> {
+        let make = || gcm_under(self.key, self.domain, parts);
+        let (cipher, _) = match &mut self.last {
+            Some(last) => {
+                last.0.renew(make);
+                last
+            }
+            last => last.insert((Place::new(make), Traces::new())),
+        };
+        OneOpening(cipher)
+    }
+}
+
+impl OneOpening<'_> {
+    /// Decrypts `buf` in place.
+    ///
+    /// # Errors
+    /// [`Forged`]; `buf` holds nothing of use then.
+    pub fn open(&self, slot: u8, context: &[u8], buf: &mut [u8], tag: &Tag) -> Result<(), Forged> {
+        self.0.open(nonce(slot), context, buf, tag)
     }
 }
 
@@ -181,6 +230,18 @@ impl fmt::Debug for Opening {
     }
 }
 
+impl fmt::Debug for Openings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl fmt::Debug for OneOpening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +272,27 @@ mod tests {
         assert_eq!(open(5, b"Context", block, &tag), Err(Forged));
         assert_eq!(open(5, b"context", [0; 16], &tag), Err(Forged));
         assert_eq!(open(5, b"context", block, &[0; 16]), Err(Forged));
+    }
+
+    #[test]
+    fn records_open_one_after_the_other_under_their_keys() {
+        let parts: [&[u8]; 3] = [b"a", b"b", b"a"];
+        let sealed = parts.map(|part| {
+            let mut block = *b"sixteen bytes...";
+            let tag = Sealing::under(&key(), 7, &[part]).seal(5, b"context", &mut block);
+            (block, tag)
+        });
+        let (key, other) = (key(), Key::take(&mut [4; 32]));
+        for (key, domain, opens) in [(&key, 7, true), (&key, 8, false), (&other, 7, false)] {
+            let mut openings = Openings::under(key, domain);
+            for (part, (mut block, tag)) in parts.iter().zip(sealed) {
+                let opened = openings.of(&[part]).open(5, b"context", &mut block, &tag);
+                assert_eq!(opened.is_ok(), opens);
+                assert!(!opens || block == *b"sixteen bytes...");
+            }
+            let (mut block, tag) = sealed[0];
+            assert_eq!(openings.of(&[b"b"]).open(5, b"context", &mut block, &tag), Err(Forged));
+        }
     }
 
     #[test]

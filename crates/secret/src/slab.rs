@@ -82,6 +82,12 @@ impl<T> Place<T> {
         put(at, make);
         Self { at, _owned: PhantomData }
     }
+
+    /// Puts something else into it, in the same way.
+    pub(crate) fn renew(&mut self, make: impl FnOnce() -> T) {
+        const { assert!(!std::mem::needs_drop::<T>(), "what was there is only written over") };
+        put(self.at, make);
+    }
 }
 
 /// On a stack frame of its own, below that of whoever wipes the stack.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 #[cfg(feature = "faults")]
 use tacita_secret::faults::{Fault, plant};
 use tacita_secret::{
-    Counted, FreshKey, Key, MessageKey, Noise, OneTimeCipher, Opening, Sealing, Traces,
+    Counted, FreshKey, Key, MessageKey, Noise, OneTimeCipher, Opening, Openings, Sealing, Traces,
 };
 use tacita_testkit::own_memory::{Finding, deep, is_key_schedule, search};
 
@@ -38,6 +38,13 @@ fn use_it(key: &Key) {
     drop(Opening::new(&key.derive(2, &[])));
     Sealing::under(key, 4, &[b"part"]).seal(2, &[], &mut block[..16]);
     drop(Opening::under(key, 4, &[&block]));
+    let mut openings = Openings::under(key, 4);
+    for part in [b"part", b"next"] {
+        // Some calls further down than what they leave is overwritten.
+        let opened = further_down(|| openings.of(&[part]).open(2, &[], &mut block, &tag));
+        assert!(opened.is_err());
+    }
+    drop(openings);
     for cipher in [OneTimeCipher::Aes128Ctr, OneTimeCipher::Aes128Gcm, OneTimeCipher::Aes256Gcm] {
         // Read anew each time, so that no copy is kept for the next.
         let bytes = || black_box(&key.expose()[..cipher.key_len()]);
@@ -99,17 +106,14 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
     assert_eq!([keys(), search(is_key_schedule)].concat(), []);
 
     #[cfg(feature = "faults")]
-    for fault in [Fault::HashState, Fault::UsedStack, Fault::UsedPlaces] {
+    for (fault, use_one) in LEAKS {
+        // What comes after would be left instead. Who only derives a key does not wipe the stack.
+        if !matches!(fault, Fault::HashState) {
+            deep(use_one);
+            assert_eq!([keys(), search(is_key_schedule)].concat(), []);
+        }
         let planted = plant(fault);
-        deep(|| match fault {
-            // What comes after would be left instead.
-            Fault::HashState => drop(key().derive(1, &[b"part"])),
-            Fault::UsedStack => {
-                let key = FreshKey::take(OneTimeCipher::Aes256Gcm, key().expose());
-                key.seal(&mut Traces::new(), |_| b"context", &mut [1; 16]);
-            }
-            Fault::UsedPlaces => use_it(&key()),
-        });
+        deep(use_one);
         drop(planted);
         let found = [keys(), search(is_key_schedule)].concat();
         assert!(!found.is_empty(), "{fault:?} is not found");
@@ -118,3 +122,20 @@ fn keys_and_round_keys_lie_in_one_place_and_are_gone_after() {
         deep(|| deep(|| ()));
     }
 }
+
+/// What each fault leaves behind is found after these.
+#[cfg(feature = "faults")]
+const LEAKS: [(Fault, fn()); 4] = [
+    (Fault::HashState, || drop(key().derive(1, &[b"part"]))),
+    (Fault::UsedStack, || {
+        let key = FreshKey::take(OneTimeCipher::Aes256Gcm, key().expose());
+        key.seal(&mut Traces::new(), |_| b"context", &mut [1; 16]);
+    }),
+    (Fault::UsedStack, || {
+        let key = key();
+        let mut openings = Openings::under(&key, 4);
+        let mut open = |part: &[u8]| openings.of(&[part]).open(2, &[], &mut [1; 16], &[0; 16]);
+        assert!(further_down(|| open(b"part").and(open(b"next"))).is_err());
+    }),
+    (Fault::UsedPlaces, || use_it(&key())),
+];

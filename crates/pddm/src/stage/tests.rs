@@ -1,7 +1,11 @@
 use super::*;
 
+fn buffers() -> Arc<Buffers> {
+    Arc::new(Buffers::new(AlignedBuf::on_line))
+}
+
 fn block(n: u8) -> Content {
-    Content::of_blocks(&[n; BLOCK_LEN], &Arc::default()).next().expect("one block")
+    Content::of_blocks(&[n; BLOCK_LEN], &buffers()).next().expect("one block")
 }
 
 fn holds(stage: &Stage, id: u32) -> Option<u8> {
@@ -48,15 +52,26 @@ fn blocks_that_were_written_together_are_each_their_own() {
     let mut stage = Stage::after(0);
     let bytes: Vec<u8> = [1, 2, 3].iter().flat_map(|n| [*n; BLOCK_LEN]).collect();
     (5..)
-        .zip(Content::of_blocks(&bytes, &Arc::default()))
+        .zip(Content::of_blocks(&bytes, &buffers()))
         .for_each(|(id, content)| stage.put(id, content));
     assert_eq!([5, 6, 7].map(|id| holds(&stage, id)), [Some(1), Some(2), Some(3)]);
     assert_eq!([takes(&mut stage), takes(&mut stage)], [Some((5, 1)), Some((6, 2))]);
-    let other = Content::of_blocks(&bytes, &Arc::default()).nth(1).expect("three blocks");
+    let other = Content::of_blocks(&bytes, &buffers()).nth(1).expect("three blocks");
     stage.settle(6, &other);
     assert_eq!(holds(&stage, 6), Some(2), "an equal one is another");
     settle(&mut stage, 6);
     assert_eq!([5, 6, 7].map(|id| holds(&stage, id)), [Some(1), None, Some(3)]);
+}
+
+#[test]
+fn what_waits_begins_with_a_line_of_the_cache() {
+    let buffers = buffers();
+    for count in [1, 3, 160] {
+        let bytes = vec![1; count * BLOCK_LEN];
+        let contents: Vec<Content> = Content::of_blocks(&bytes, &buffers).collect();
+        let begins = |content: &Content| content.as_ptr().align_offset(AlignedBuf::LINE_BYTES) == 0;
+        assert!(contents.len() == count && contents.iter().all(begins));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![allow(clippy::cast_precision_loss, reason = "counts in statistics are small")]
 #![allow(clippy::needless_for_each, reason = "a chain reads better than a loop of one line")]
 
+mod aligned;
 mod content;
 mod crash;
 mod damage;
