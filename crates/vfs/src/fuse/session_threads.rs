@@ -13,6 +13,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use fuser::BackgroundSession;
+use rustix::process::geteuid;
 use tacita_clock::{Clock, System};
 
 /// What a thread of the library takes for a request: its longest write, and what goes with it.
@@ -26,9 +27,12 @@ const BESIDE: usize = 4;
 /// one of these is not to be had, the process by which an ordinary user takes the mount away again.
 const AFTERWARDS: usize = 5;
 
-/// Descriptors that come when it is mounted, beside one for each thread that serves: a socket for requests,
-/// and what that process is heard by.
-const DESCRIPTORS: usize = 8;
+/// Descriptors that come when it is mounted, beside one for each thread that serves: what it is looked by
+/// whether they are there, and a socket for requests.
+const DESCRIPTORS: usize = 3;
+
+/// What that process is heard by.
+const DESCRIPTORS_OF_HELPER: usize = 5;
 
 /// How often it is looked whether threads have gone.
 const LOOKS_MAX: u32 = 10_000;
@@ -47,7 +51,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// # Errors
 /// [`io::ErrorKind::OutOfMemory`]; those of starting a thread, and of opening a file.
 pub(super) fn can_be_had(count: usize) -> io::Result<()> {
-    let held = (0..count + DESCRIPTORS).map(|_| File::open("/dev/null"));
+    let helper = if geteuid().is_root() { 0 } else { DESCRIPTORS_OF_HELPER };
+    let held = (0..count + DESCRIPTORS + helper).map(|_| File::open("/dev/null"));
     drop(held.collect::<io::Result<Vec<_>>>()?);
     // A stack takes less than a buffer: where there is room for these, it is not memory that a thread lacks.
     let is_room = || {
