@@ -100,13 +100,15 @@ impl NewFile {
     /// [`io::ErrorKind::AlreadyExists`] if somebody has it by now, whom nothing befalls; if the disk is
     /// full or fails. It can be tried again.
     pub fn take_free_name(&mut self) -> io::Result<()> {
+        // Opened while nothing has been done: there may be no descriptor for it.
+        let folder = File::open(folder_of(&self.path))?;
         self.file.sync_all()?;
         match &self.beside {
             Some(beside) => rename_to_free_name(beside, &self.path)?,
             None => self.link(&self.path)?,
         }
         self.beside = None;
-        File::open(folder_of(&self.path))?.sync_all()
+        folder.sync_all()
     }
 
     /// Makes the content durable, then the name, in place of whoever has it. It can be tried again.
@@ -114,6 +116,7 @@ impl NewFile {
     /// # Errors
     /// As [`NewFile::publish`], but for files that have come since.
     pub(crate) fn take_name(&mut self) -> io::Result<()> {
+        let folder = File::open(folder_of(&self.path))?;
         self.file.sync_all()?;
         let named = match self.beside.take() {
             Some(beside) => Some(beside),
@@ -134,7 +137,7 @@ impl NewFile {
             self.beside = Some(named);
             return Err(e);
         }
-        File::open(folder_of(&self.path))?.sync_all()
+        folder.sync_all()
     }
 
     /// Gives the nameless file a name that nobody has.

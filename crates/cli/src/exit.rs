@@ -54,10 +54,10 @@ pub(crate) fn beneath(error: &(dyn std::error::Error + 'static)) -> &'static str
 }
 
 /// The same, `otherwise` where it does not follow from how the system refuses.
-pub(crate) fn beneath_or(
+pub(crate) fn beneath_or<'a>(
     error: &(dyn std::error::Error + 'static),
-    otherwise: &'static str,
-) -> &'static str {
+    otherwise: &'a str,
+) -> &'a str {
     match tacita_daemon::refusal_of(error).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::FileTooLarge) => {
             "the file system there, or a limit (`ulimit -f`), lets no file be so long"

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use tacita_block::{FileDevice, NewFile};
-pub(crate) use tacita_daemon::voice::{say, shown, shown_name};
+pub(crate) use tacita_daemon::voice::{say, say_when_serving, shown, shown_name};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::recognise::{self, Made};

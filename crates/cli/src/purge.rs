@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::io::Errno;
 use tacita_clock::Cancellation;
 use tacita_daemon::Interrupts;
 use tacita_purge::{Kind, Removal, RemovalOptions, Suitability, Watcher};
@@ -65,7 +66,7 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
         return Ok(());
     }
     Err(match removal.failure() {
-        Some(kind) => of_kind(kind, cause),
+        Some(kind) => of_refusal(kind, removal.refusal(), cause),
         None => Failure::new(exit::WRONG, cause).with_remedy("each verdict says what may be left"),
     })
 }
@@ -102,16 +103,20 @@ fn probe(path: &Path, json: bool) -> Outcome<()> {
 }
 
 fn of_purge(error: &tacita_purge::Error) -> Failure {
-    let failure = of_kind(error.kind(), shown_name(error.to_string()));
+    of_refusal(error.kind(), error.errno(), shown_name(error.to_string()))
+}
+
+/// A failure of that kind, for which the system has given this reason.
+fn of_refusal(kind: Kind, errno: Option<Errno>, cause: String) -> Failure {
+    let failure = of_kind(kind, cause);
     // What the other kinds say is nearer to the cause.
-    let refusal = error.errno().filter(|_| error.kind() == Kind::Io).map(std::io::Error::from);
+    let refusal = errno.filter(|_| kind == Kind::Io).map(std::io::Error::from);
     let Some(refusal) = refusal else { return failure };
-    let failure =
-        Failure { code: tacita_daemon::code_for(&refusal).unwrap_or(failure.code), ..failure };
-    match tacita_daemon::remedy_for(&refusal) {
-        Some(remedy) => failure.with_remedy(remedy),
-        None => failure,
-    }
+    let code = tacita_daemon::code_for(&refusal).unwrap_or(failure.code);
+    let remedy = failure.remedy.clone().unwrap_or_default();
+    let remedy = tacita_daemon::remedy_for(&refusal)
+        .map_or_else(|| exit::beneath_or(&refusal, &remedy).to_owned(), str::to_owned);
+    Failure { code, ..failure }.with_remedy(remedy)
 }
 
 fn of_kind(kind: Kind, cause: String) -> Failure {

@@ -69,8 +69,8 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         Some(Errno::LOOP) => return Some("check the path"),
         Some(Errno::AGAIN) => {
             return Some(
-                "end other programs, or raise the limit of processes (`ulimit -u`, TasksMax= or \
-                 LimitNPROC= of a service) or of memory (`ulimit -v`, LimitAS=)",
+                "no process or thread is to be had: end other programs, or raise the limit of processes \
+                 (`ulimit -u`, TasksMax= or LimitNPROC= of a service) or of memory (`ulimit -v`, LimitAS=)",
             );
         }
         _ => {}

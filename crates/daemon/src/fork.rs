@@ -8,11 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
+use serde_json::{Value, json};
 
 use crate::{Error, Failure, Kind, Result, exit, heap, voice};
 
-/// What the child sends when it serves.
-const SERVING: &[u8] = b"serving";
+/// What the child sends when it serves: an object with this, the lines to be said then.
+const SERVING: &str = "serving";
 
 /// On which side of the fork the caller is.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub enum Daemonised {
 #[derive(Debug)]
 pub struct Reporter {
     pipe: File,
+    /// What takes the place of the terminal: it is there before anything serves.
+    null: File,
     inherited: Vec<Inherited>,
 }
 
@@ -39,10 +42,9 @@ impl Reporter {
     pub fn leave(&mut self) -> Result<()> {
         let mut leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
-            let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-            rustix::stdio::dup2_stdin(&null)?;
-            rustix::stdio::dup2_stdout(&null)?;
-            rustix::stdio::dup2_stderr(&null)?;
+            rustix::stdio::dup2_stdin(&self.null)?;
+            rustix::stdio::dup2_stdout(&self.null)?;
+            rustix::stdio::dup2_stderr(&self.null)?;
             voice::leave_terminal();
             self.inherited.drain(..).for_each(Inherited::close);
             Ok(())
@@ -50,12 +52,13 @@ impl Reporter {
         leave().map_err(cannot)
     }
 
-    /// It serves: lets the parent go.
+    /// It serves: the parent says what is to be said then ([`voice::say_when_serving`]), and ends.
     ///
     /// # Errors
     /// [`Kind::Io`]; the parent then reports a failure.
     pub fn serving(mut self) -> Result<()> {
-        self.pipe.write_all(SERVING).map_err(cannot)
+        let told = json!({ SERVING: voice::what_serves() });
+        self.pipe.write_all(told.to_string().as_bytes()).map_err(cannot)
     }
 
     /// It did not come to serve: the parent ends with this failure.
@@ -79,7 +82,11 @@ pub fn serve<S>(
 ) -> std::result::Result<(), Failure> {
     heap::make_ready()?;
     if foreground {
-        return run(start()?);
+        let started = start()?;
+        for line in voice::what_serves() {
+            voice::say(&line);
+        }
+        return run(started);
     }
     let mut reporter = match daemonise()? {
         Daemonised::Parent(done) => return done,
@@ -125,6 +132,7 @@ pub fn daemonise() -> Result<Daemonised> {
         ));
     }
     let inherited = Inherited::all().map_err(cannot)?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(cannot)?;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| cannot(e.into()))?;
     // JUSTIFICATION: no safe wrapper of fork exists, for it is only sound in a single thread.
     // SAFETY: this process has one thread, as was just counted, so the child inherits no lock that
@@ -135,7 +143,7 @@ pub fn daemonise() -> Result<Daemonised> {
         0 => {
             drop(reader);
             setsid().map_err(|e| cannot(e.into()))?;
-            Ok(Daemonised::Child(Reporter { pipe: File::from(writer), inherited }))
+            Ok(Daemonised::Child(Reporter { pipe: File::from(writer), null, inherited }))
         }
         pid if pid > 0 => {
             drop(writer);
@@ -193,10 +201,11 @@ impl Inherited {
 fn listen(mut pipe: File, child: Pid) -> std::result::Result<(), Failure> {
     let mut message = Vec::new();
     let heard = pipe.read_to_end(&mut message);
-    if message == SERVING {
+    let sent: Option<Value> = serde_json::from_slice(&message).ok();
+    if let Some(lines) = sent.as_ref().and_then(|sent| sent[SERVING].as_array()) {
+        lines.iter().filter_map(Value::as_str).for_each(voice::say);
         return Ok(());
     }
-    let sent = serde_json::from_slice(&message).ok();
     Err(sent.and_then(|value| Failure::from_json(&value)).unwrap_or_else(|| {
         let text = match heard {
             Ok(_) => "the process in the background ended before it was ready".to_owned(),

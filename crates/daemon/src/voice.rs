@@ -32,6 +32,8 @@ enum Sink {
 struct State {
     sink: Sink,
     messages: Messages,
+    /// What is said once it serves.
+    serving: Vec<String>,
 }
 
 /// The one voice of a process.
@@ -39,8 +41,13 @@ struct Voice {
     state: Mutex<State>,
 }
 
-static VOICE: Voice =
-    Voice { state: Mutex::new(State { sink: Sink::Terminal, messages: Messages::new() }) };
+static VOICE: Voice = Voice {
+    state: Mutex::new(State {
+        sink: Sink::Terminal,
+        messages: Messages::new(),
+        serving: Vec::new(),
+    }),
+};
 
 /// Speaks from now on, on standard error, from warnings upwards.
 pub fn start() {
@@ -92,6 +99,17 @@ pub fn shown_name(name: impl AsRef<OsStr>) -> String {
 /// serves something would take with it what is not yet on the medium.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", shown(text));
+}
+
+/// Says a line as [`say`] when what is being started by [`crate::serve`] serves, and never if it does not
+/// come to that.
+pub fn say_when_serving(text: &str) {
+    lock().serving.push(text.to_owned());
+}
+
+/// What is to be said when it serves, which it is asked once.
+pub(crate) fn what_serves() -> Vec<String> {
+    std::mem::take(&mut lock().serving)
 }
 
 /// Speaks to the system's log from now on.

@@ -7,7 +7,7 @@ use std::path::Path;
 use tacita_block::NewFile;
 
 /// Files that are open at once, at most, while one is made or taken back.
-const OPEN_MAX: usize = 4;
+pub(crate) const OPEN_MAX: usize = 4;
 
 /// Looks whether so many files can be open at once: whoever finds out in the middle could not take back what it
 /// has begun.

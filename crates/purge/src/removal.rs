@@ -82,7 +82,7 @@ pub struct Removal {
     verdicts: Vec<Told>,
     /// Emptied folders by depth: the deepest go first.
     folders: BTreeMap<usize, Vec<Emptied>>,
-    failure: Option<Kind>,
+    failure: Option<(Kind, Option<Errno>)>,
     is_cut_short: bool,
 }
 
@@ -161,8 +161,13 @@ impl Removal {
     }
 
     /// Why something was kept, the first time that it was; for the exit code.
-    pub const fn failure(&self) -> Option<Kind> {
-        self.failure
+    pub fn failure(&self) -> Option<Kind> {
+        self.failure.map(|(kind, _)| kind)
+    }
+
+    /// What the kernel said then, if that is the cause.
+    pub fn refusal(&self) -> Option<Errno> {
+        self.failure?.1
     }
 
     /// Whether [`RemovalOptions::stop`] has left anything undone.
@@ -177,7 +182,7 @@ impl Removal {
 
     /// The same of what has a verdict already, which says how much of it has been overwritten.
     fn keep_with(&mut self, mut verdict: Verdict, error: &Error) {
-        self.failure.get_or_insert(error.kind());
+        self.failure.get_or_insert((error.kind(), error.errno()));
         self.is_cut_short |= error.kind() == Kind::Interrupted;
         verdict.content = Content::Kept(match verdict.overwritten + verdict.in_memory {
             0 if error.kind() == Kind::Interrupted => format!("{error}; nothing was overwritten"),

@@ -32,7 +32,8 @@ pub(super) fn format(command: &Command) -> Outcome<()> {
     };
     let made = if is_device(path) { format_device(command) } else { format_file(command) }?;
     output::facts(*json, &made.facts(path), &made.text(path))?;
-    told(path, Ok(made.erased))
+    // Nothing was in the blocks of a new file.
+    if is_device(path) { told(path, Ok(made.erased)) } else { Ok(()) }
 }
 
 /// A new volume.

@@ -53,7 +53,7 @@ fn start(command: &Command) -> Outcome<Running> {
     let control = Control::start(identity, Arc::new(asked))?;
     for hosted in &hosted {
         let address = shown_name(hosted.address().to_string());
-        output::say(&format!("tacita: users are served at engine:{address}"));
+        output::say_when_serving(&format!("tacita: users are served at engine:{address}"));
     }
     Ok(Running { hosted, store, control, ends })
 }

@@ -72,14 +72,13 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
         Control::start(identity, Arc::new(Served { running: Arc::downgrade(&running), caller }))
     });
     let control = control.transpose()?;
-    // Said when it can be asked.
     for address in running.addresses() {
         let (store, address) = (store.to_string(), address.to_string());
         let [store, address] = [store, address].map(shown_name);
-        output::say(&format!("tacita: {store} is served at {address}"));
+        output::say_when_serving(&format!("tacita: {store} is served at {address}"));
     }
     if let Some(at) = running.metrics_at() {
-        output::say(&format!("tacita: counts are told at http://{at}/metrics"));
+        output::say_when_serving(&format!("tacita: counts are told at http://{at}/metrics"));
     }
     Ok(Started { running, control, ends })
 }

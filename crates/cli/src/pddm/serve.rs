@@ -100,7 +100,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     };
     let control = Control::start(identity, Arc::new(opened))?;
     if is_public_alone && !read_only {
-        output::say(PUBLIC_ONLY);
+        output::say_when_serving(PUBLIC_ONLY);
     }
     let heartbeat = if *read_only {
         None

@@ -6,6 +6,7 @@
 mod bench;
 mod disk;
 mod failing;
+mod limits;
 mod memory;
 mod programs;
 mod reading;

@@ -476,3 +476,27 @@ fn methods_that_nobody_knows_are_refused() {
     assert_refused(&refused, 2, "1 of 1", "--help");
     assert!(said(&refused).contains("it needs a mount") && file.exists(), "{}", said(&refused));
 }
+
+/// It is not the disk's fault, whose log says nothing of it.
+#[test]
+fn limits_of_this_process_are_named() {
+    let Some(image) = Image::new("limits_of_this_process_are_named") else { return };
+    let path = image.lower().join("file");
+    let limited = |limit: &str, word: &str, path: &Path| {
+        let script = format!("ulimit {limit}; exec \"$0\" purge {word} \"$1\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tacita")]).arg(path).output().unwrap()
+    };
+    fs::write(&path, "content; ".repeat(1000)).unwrap();
+    let kept = (4..=32).map_while(|count| {
+        let done = limited(&format!("-n {count}"), "file", &path);
+        path.exists().then(|| {
+            assert_eq!(code(&done), 7, "{count}: {}", said(&done));
+            assert!(said(&done).contains("`ulimit -n`"), "{count}: {}", said(&done));
+        })
+    });
+    assert!(kept.count() > 2);
+    let probed = limited("-f 0", "probe", &image.lower());
+    assert_eq!(code(&probed), 4, "{}", said(&probed));
+    assert!(said(&probed).contains("`ulimit -f`"), "{}", said(&probed));
+}

@@ -1,7 +1,7 @@
 //! The daemon's end.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ impl Control {
         let cannot = |e: std::io::Error| Error::of_private("cannot open the control channel", e);
         let path = private_folder().map_err(cannot)?.join(socket_name(&identity.at));
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(e)),
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(cannot(e)),
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(cannot)?;
@@ -227,7 +227,11 @@ fn hear(stream: &UnixStream) -> std::result::Result<Request, Failure> {
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
-    BufReader::new(stream.take(REQUEST_LEN_MAX_BYTES)).read_until(b'\n', &mut line)?;
+    let heard = BufReader::new(stream.take(REQUEST_LEN_MAX_BYTES)).read_until(b'\n', &mut line);
+    heard.map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => Failure::new(exit::BUSY, "nothing was asked for in time"),
+        _ => Failure::from(e),
+    })?;
     Request::parse(&line)
 }
 

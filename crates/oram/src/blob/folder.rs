@@ -26,7 +26,7 @@ use rustix::io::Errno;
 
 use self::held::Held;
 use super::{BlobStore, Put, Swap, within};
-use crate::durable::sync_folder;
+use crate::durable::{OPEN_MAX, can_be_open, sync_folder};
 use crate::error::{Error, Kind, Result};
 use crate::object::Object;
 
@@ -62,6 +62,9 @@ impl FolderStore {
         // Whoever serves it may go to another folder.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
         let failed = |e| Error::of_storage(format_args!("open {}", folder.display()), e);
+        if !folder.is_dir() {
+            can_be_open(OPEN_MAX).map_err(failed)?;
+        }
         let held = make_folder(&folder).and_then(|()| Held::open(&folder)).map_err(failed)?;
         let store = Self { folder: Arc::new(held) };
         store.remove_leftovers().map_err(failed)?;

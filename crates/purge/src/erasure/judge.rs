@@ -80,7 +80,7 @@ impl Erasure<'_> {
             .read(true)
             .custom_flags(libc::O_DIRECT | libc::O_CLOEXEC)
             .open(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()));
-        if let Ok(direct) = direct {
+        if let Ok(direct) = &direct {
             let read = |at: u64, buf: &mut [u8]| direct.read_at(buf, at);
             for align in ALIGNMENTS {
                 match self.compare(&read, align, |e| e.logical, Proof::DirectRead) {
@@ -89,7 +89,13 @@ impl Erasure<'_> {
                 }
             }
         }
-        let why = "it can be read neither from the device nor past the cache";
+        let is_limited =
+            direct.is_err_and(|e| crate::error::errno_of(&e) == rustix::io::Errno::MFILE);
+        let why = if is_limited {
+            "there are too few open files to be had (`ulimit -n`) to read it back"
+        } else {
+            "it can be read neither from the device nor past the cache"
+        };
         Ok(Content::Unproven(why.to_owned()))
     }
 

@@ -406,7 +406,10 @@ impl Drop for Mount {
             && unmount_busy(&self.dir).is_err()
             && let Err(e) = detach(&self.dir)
         {
-            log::warn!("cannot be taken out of sight: {}", e.kind());
+            log::warn!(
+                "the mount stays, and serves nobody ({}): `tacita umount` takes it away",
+                e.kind()
+            );
         }
         // While programs still use a detached mount it cannot be waited for: its threads serve it
         // to the end, which comes with the process at the latest.

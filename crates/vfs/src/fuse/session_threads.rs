@@ -5,7 +5,7 @@
 //! refusal is an error, and a mount is handed out when all of them wait for requests. What is tried is what
 //! will be, since all threads share one heap where addresses are limited: `tacita_daemon::serve` sees to it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -13,6 +13,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use fuser::BackgroundSession;
+use rustix::process::geteuid;
 use tacita_clock::{Clock, System};
 
 /// What a thread of the library takes for a request: its longest write, and what goes with it.
@@ -22,6 +23,20 @@ const BUFFER_LEN_BYTES: usize = (16 << 20) + 4096;
 /// kernel of caches, the one that syncs, and the one that catches up.
 const BESIDE: usize = 4;
 
+/// What comes when it is mounted: a thread for signals, one for requests, two of what is served; and, where
+/// one of these is not to be had, the process by which an ordinary user takes the mount away again.
+const AFTERWARDS: usize = 5;
+
+/// Descriptors that come when it is mounted, beside one for each thread that serves: what it is looked by
+/// whether they are there, and a socket for requests.
+const DESCRIPTORS: usize = 3;
+
+/// What that process is heard by.
+const DESCRIPTORS_OF_HELPER: usize = 5;
+
+/// How often it is looked whether threads have gone.
+const LOOKS_MAX: u32 = 10_000;
+
 /// What serving takes besides: content that waits for a commit, and what is on its way. HIFS took 207 MiB
 /// beside four programs that write, `PrivateFS` 192 MiB.
 const ROOM_LEN_BYTES: usize = 256 << 20;
@@ -30,11 +45,15 @@ const ROOM_LEN_BYTES: usize = 256 << 20;
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Looks whether so many threads that serve can have what they take, all of them at once, and whether there
-/// is room for what serving takes then.
+/// is room for what serving takes then. What comes when it is mounted is among it: a mount without that would
+/// have to be taken away again, and by then not even that might be possible.
 ///
 /// # Errors
-/// [`io::ErrorKind::OutOfMemory`]; those of starting a thread.
+/// [`io::ErrorKind::OutOfMemory`]; those of starting a thread, and of opening a file.
 pub(super) fn can_be_had(count: usize) -> io::Result<()> {
+    let helper = if geteuid().is_root() { 0 } else { DESCRIPTORS_OF_HELPER };
+    let held = (0..count + DESCRIPTORS + helper).map(|_| File::open("/dev/null"));
+    drop(held.collect::<io::Result<Vec<_>>>()?);
     // A stack takes less than a buffer: where there is room for these, it is not memory that a thread lacks.
     let is_room = || {
         // The first request is taken before they are there.
@@ -43,20 +62,30 @@ pub(super) fn can_be_had(count: usize) -> io::Result<()> {
         taken.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
     };
     is_room()?;
+    let before = threads()?.len();
+    let all = count + BESIDE + AFTERWARDS;
     let (here, heard) = channel();
     let gate = Mutex::new(());
     thread::scope(|scope| {
         let _closed = gate.lock();
-        for _ in 0..count + BESIDE {
+        for _ in 0..all {
             let (here, gate) = (here.clone(), &gate);
             Builder::new().spawn_scoped(scope, move || {
                 let _ = here.send(());
                 drop(gate.lock());
             })?;
         }
-        heard.iter().take(count + BESIDE).for_each(drop);
+        heard.iter().take(all).for_each(drop);
         is_room()
-    })
+    })?;
+    // Until it is out of the table of processes a thread counts.
+    for _ in 0..LOOKS_MAX {
+        if threads()?.len() <= before {
+            break;
+        }
+        thread::yield_now();
+    }
+    Ok(())
 }
 
 /// Waits until so many threads wait for requests, or the session has ended before.
