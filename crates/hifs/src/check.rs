@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use tacita_block::{BlockNo, is_zero};
+use tacita_block::{AlignedBuf, BlockNo, is_zero};
 
 use crate::commit::encode_map;
 use crate::error::Result;
@@ -58,7 +58,7 @@ impl Hifs {
         let mut check = Check {
             state: &state,
             sizes: state.nodes.iter().map(|(_, node)| (node.id, node.size)).collect(),
-            buffer: vec![0; READ_BLOCKS * BLOCK_LEN],
+            buffer: AlignedBuf::new(READ_BLOCKS * BLOCK_LEN),
             report: Report::default(),
             progress,
         };
@@ -78,7 +78,7 @@ struct Check<'a> {
     state: &'a State,
     /// In bytes, of every file.
     sizes: HashMap<FileId, u64>,
-    buffer: Vec<u8>,
+    buffer: AlignedBuf,
     report: Report,
     progress: &'a mut dyn FnMut(u64, u64),
 }

@@ -29,7 +29,7 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap};
 
-use tacita_block::{BlockNo, is_zero};
+use tacita_block::{AlignedBuf, BlockNo, is_zero};
 use tacita_secret::digest;
 
 use crate::content::Block;
@@ -250,7 +250,7 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
 
 /// Whether the journal is zero, which it mostly is: looked at in pieces.
 fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
-    let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_LEN];
+    let mut piece = AlignedBuf::new(PIECE_BLOCKS as usize * BLOCK_LEN);
     let mut at = 0;
     while at < geometry.journal_blocks {
         let left = u32::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
@@ -264,9 +264,9 @@ fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
     Ok(true)
 }
 
-fn read_area(medium: &Medium, geometry: &Geometry) -> Result<Vec<u8>> {
+fn read_area(medium: &Medium, geometry: &Geometry) -> Result<AlignedBuf> {
     let len = usize::try_from(geometry.journal_blocks).expect("fits in memory") * BLOCK_LEN;
-    let mut area = vec![0; len];
+    let mut area = AlignedBuf::new(len);
     medium.read(geometry.journal(), &mut area)?;
     Ok(area)
 }

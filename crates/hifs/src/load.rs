@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use tacita_block::BlockNo;
+use tacita_block::{AlignedBuf, BlockNo};
 use tacita_vfs::{FileType, NodeId};
 
 use crate::error::{Error, Kind, Result, damaged};
@@ -135,7 +135,8 @@ impl Loader {
         let shape = geometry.shape(table);
         let blocks = geometry.map_blocks(table);
         let mut entries = Vec::new();
-        let mut buffer = vec![0; usize::try_from(blocks).expect("fits in memory") * BLOCK_LEN];
+        let mut buffer =
+            AlignedBuf::new(usize::try_from(blocks).expect("fits in memory") * BLOCK_LEN);
         for group in 0..shape.groups {
             let start = geometry.map_start(table, group);
             medium.read(start, &mut buffer)?;
@@ -160,7 +161,7 @@ impl Loader {
     fn read_pages(&mut self) -> Result<()> {
         let mut entries = self.read_map(Table::Pages)?;
         let mut homes = HashMap::with_capacity(entries.len());
-        let mut buffer = vec![0; PAGES_READ * BLOCK_LEN];
+        let mut buffer = AlignedBuf::new(PAGES_READ * BLOCK_LEN);
         let geometry = self.state.superblock.geometry;
         let mut rest = &entries[..];
         while let Some(first) = rest.first() {

@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use tacita_block::AlignedBuf;
 use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode};
 
 use crate::hifs::Hifs;
@@ -274,7 +275,7 @@ impl Packer<'_> {
         let file = File::open(place.path()).at(path)?;
         let size = file.metadata().at(path)?.len();
         let before = self.carried.bytes;
-        let mut buffer = vec![0; CHUNK_LEN];
+        let mut buffer = AlignedBuf::new(CHUNK_LEN);
         let mut offset = 0;
         while let Some(data) = data_from(&file, offset, size).at(path)? {
             offset = data.start;

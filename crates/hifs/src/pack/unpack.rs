@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
+use tacita_block::AlignedBuf;
 use tacita_vfs::{Attr, FileSystem, FileType, Kind, NodeId, Seek, Timestamp};
 
 use super::place::Place;
@@ -174,7 +175,7 @@ impl Unpacker<'_> {
         let mut new = OpenOptions::new();
         let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
         let before = self.carried.bytes;
-        let mut buffer = vec![0; CHUNK_LEN];
+        let mut buffer = AlignedBuf::new(CHUNK_LEN);
         let mut offset = 0;
         while let Some(data) = self.stored_from(node, offset).at(path)? {
             offset = data.start;

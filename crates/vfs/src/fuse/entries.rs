@@ -13,6 +13,7 @@ use std::time::Duration;
 use fuser::{
     Errno, FileHandle, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
 };
+use tacita_block::AlignedBuf;
 
 use super::adapter::Adapter;
 use super::convert;
@@ -30,7 +31,7 @@ const LISTED_AT_ONCE: usize = 24;
 
 thread_local! {
     /// Where a thread reads content to; kept, so that no read has to clear memory first.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static READ_BUFFER: RefCell<AlignedBuf> = RefCell::default();
 }
 
 impl<F: FileSystem> Adapter<F> {
@@ -82,7 +83,7 @@ impl<F: FileSystem> Adapter<F> {
     ) {
         READ_BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < len {
-                buffer.resize(len, 0);
+                *buffer = AlignedBuf::new(len);
             }
             let got = self.posix.read(HandleId(handle.0), offset, &mut buffer[..len]);
             then(got.map(|got| &buffer[..got]));
