@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn what_is_not_empty_is_found_with_what_is_beside_it() {
-        let page = |byte: u8| vec![byte; PAGE_LEN];
-        let image = |pages: &[u8]| pages.iter().flat_map(|byte| page(*byte)).collect::<Vec<_>>();
-        let cases: [(&[u8], &[(usize, usize)]); 7] = [
+        type Case<'c> = (&'c [u8], &'c [(usize, usize)]);
+        let image = |pages: &[u8]| pages.iter().flat_map(|b| [*b; PAGE_LEN]).collect::<Vec<_>>();
+        let cases: [Case<'_>; 7] = [
             (&[], &[]),
             (&[0, 0, 0], &[]),
             (&[1], &[(0, 1)]),
