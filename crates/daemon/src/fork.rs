@@ -29,8 +29,8 @@ pub enum Daemonised {
 #[derive(Debug)]
 pub struct Reporter {
     pipe: File,
-    /// What takes the place of the terminal: it is there before anything serves.
-    null: File,
+    /// What takes the place of the terminal: opened before anything serves, if there is such a thing.
+    null: Option<File>,
     inherited: Vec<Inherited>,
 }
 
@@ -42,9 +42,10 @@ impl Reporter {
     pub fn leave(&mut self) -> Result<()> {
         let mut leave = || -> io::Result<()> {
             std::env::set_current_dir("/")?;
-            rustix::stdio::dup2_stdin(&self.null)?;
-            rustix::stdio::dup2_stdout(&self.null)?;
-            rustix::stdio::dup2_stderr(&self.null)?;
+            let null = self.null.take().map_or_else(null_device, Ok)?;
+            rustix::stdio::dup2_stdin(&null)?;
+            rustix::stdio::dup2_stdout(&null)?;
+            rustix::stdio::dup2_stderr(&null)?;
             voice::leave_terminal();
             self.inherited.drain(..).for_each(Inherited::close);
             Ok(())
@@ -132,7 +133,11 @@ pub fn daemonise() -> Result<Daemonised> {
         ));
     }
     let inherited = Inherited::all().map_err(cannot)?;
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(cannot)?;
+    let null = match null_device() {
+        // Where there are no devices, what is begun may lack more than that, and says it.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        opened => Some(opened.map_err(cannot)?),
+    };
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| cannot(e.into()))?;
     // JUSTIFICATION: no safe wrapper of fork exists, for it is only sound in a single thread.
     // SAFETY: this process has one thread, as was just counted, so the child inherits no lock that
@@ -224,6 +229,10 @@ fn has_aborted(child: Pid) -> bool {
     let ended = waitpid(Some(child), WaitOptions::empty());
     let signal = ended.ok().flatten().and_then(|(_, status)| status.terminating_signal());
     signal == Some(libc::SIGABRT)
+}
+
+fn null_device() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
 fn cannot(e: io::Error) -> Error {

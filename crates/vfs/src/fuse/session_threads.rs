@@ -34,6 +34,9 @@ const DESCRIPTORS: usize = 3;
 /// What that process is heard by.
 const DESCRIPTORS_OF_HELPER: usize = 5;
 
+/// Where the kernel tells of the threads of this process.
+const THREADS: &str = "/proc/self/task";
+
 /// How often it is looked whether threads have gone.
 const LOOKS_MAX: u32 = 10_000;
 
@@ -52,7 +55,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// [`io::ErrorKind::OutOfMemory`]; those of starting a thread, and of opening a file.
 pub(super) fn can_be_had(count: usize) -> io::Result<()> {
     let helper = if geteuid().is_root() { 0 } else { DESCRIPTORS_OF_HELPER };
-    let held = (0..count + DESCRIPTORS + helper).map(|_| File::open("/dev/null"));
+    let held = (0..count + DESCRIPTORS + helper).map(|_| File::open(THREADS));
     drop(held.collect::<io::Result<Vec<_>>>()?);
     // A stack takes less than a buffer: where there is room for these, it is not memory that a thread lacks.
     let is_room = || {
@@ -109,7 +112,7 @@ pub(super) fn await_all(session: &BackgroundSession, count: usize) -> io::Result
 /// What the kernel says of each thread of this process: `(name) S` is in it of one that waits.
 fn threads() -> io::Result<Vec<String>> {
     let mut threads = Vec::new();
-    for thread in fs::read_dir("/proc/self/task")? {
+    for thread in fs::read_dir(THREADS)? {
         match fs::read_to_string(thread?.path().join("stat")) {
             Ok(said) => threads.push(said),
             // It has ended meanwhile.
