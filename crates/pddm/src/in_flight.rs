@@ -135,6 +135,12 @@ impl InFlight {
         self.changed.notify_all();
     }
 
+    /// Whoever writes has panicked: nothing more gets to the device, and nobody is to wait for it.
+    pub(crate) fn note_panic(&self) {
+        self.lock().failed.get_or_insert_with(Failed::by_panic);
+        self.changed.notify_all();
+    }
+
     /// Nothing more will be handed over.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
@@ -154,6 +160,12 @@ impl Failed {
         // The words of the system: the device's own would name the place.
         let words = |cause: &tacita_block::Error| cause.source().map(ToString::to_string);
         Self { cause: cause.map(|cause| (cause.kind(), words(cause))) }
+    }
+
+    /// After a fault of ours, which has been printed.
+    pub(crate) fn by_panic() -> Self {
+        let words = "the thread that writes has panicked".to_owned();
+        Self { cause: Some((tacita_block::Kind::Io, Some(words))) }
     }
 
     /// The words of the system, or others.

@@ -124,7 +124,17 @@ impl OpenLog {
     /// What has been promised can be kept no more: nothing is written from now on. That is told once,
     /// whether anything hidden is open or not: units are written alike.
     pub(crate) fn poison(&self, cause: Option<&tacita_block::Error>) {
-        if self.failed.set(Failed::by(cause)).is_ok()
+        self.fail(Failed::by(cause));
+    }
+
+    /// The same after a panic of the thread that writes.
+    pub(crate) fn note_panic(&self) {
+        self.fail(Failed::by_panic());
+        self.in_flight.note_panic();
+    }
+
+    fn fail(&self, why: Failed) {
+        if self.failed.set(why).is_ok()
             && let Some((failed, told)) = self.failed.get().zip(self.told)
         {
             told(failed.why());

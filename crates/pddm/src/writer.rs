@@ -41,7 +41,19 @@ impl Drop for Writer {
     }
 }
 
+/// Those who wait for the thread that writes hear of it if it panics.
+struct Heard<'a>(&'a OpenLog);
+
+impl Drop for Heard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.note_panic();
+        }
+    }
+}
+
 fn write_all(shared: &OpenLog) {
+    let _heard = Heard(shared);
     let device = &shared.log.device;
     while let Some(run) = shared.in_flight.next_run() {
         let units: Vec<&[u8]> = run.units.iter().map(|unit| &unit[..]).collect();

@@ -7,10 +7,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use tacita_block::{
-    BlockDevice, BlockNo, BlockRange, Fault as DeviceFault, FaultDevice, Geometry, Kind, Result,
+    BlockDevice, BlockNo, BlockRange, Fault as DeviceFault, FaultDevice, Geometry, Kind,
+    MemoryDevice, Result,
 };
 #[cfg(feature = "faults")]
 use tacita_pddm::faults::{Fault, look_on, plant};
+use tacita_testkit::Watchdog;
 
 use crate::devices::{
     BLOCK, blocks, content, entropy, make, memory, open, parameters, shape, volume,
@@ -206,4 +208,51 @@ fn public_writes_do_not_wait_for_a_hidden_discard() {
 fn a_discard_that_keeps_its_lock_is_noticed() {
     let prepare = || plant(Fault::DiscardHoldsLock);
     assert!(!public_goes_on(prepare, Duration::from_secs(1)));
+}
+
+/// Writes of several blocks panic, which are those of units.
+struct Panicking(Arc<MemoryDevice>);
+
+impl BlockDevice for Panicking {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        self.0.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, buf: &[u8]) -> Result<()> {
+        self.0.write(at, buf)
+    }
+
+    fn write_gathered(&self, _at: BlockNo, _bufs: &[&[u8]]) -> Result<()> {
+        panic!("a fault of the device, as it was to be");
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn discard(&self, range: BlockRange) -> Result<()> {
+        self.0.discard(range)
+    }
+}
+
+/// A panic of the thread that writes is a failure of the device to all who wait for it.
+#[test]
+fn nobody_waits_for_a_writer_that_has_panicked() {
+    let _watchdog = Watchdog::start("nobody_waits_for_a_writer_that_has_panicked", LONG);
+    let inner = memory(blocks(60));
+    let device: Arc<dyn BlockDevice> = inner.clone();
+    make(&device, &parameters(1), 1, entropy(1, 1));
+    let device: Arc<dyn BlockDevice> = Arc::new(Panicking(inner));
+    let session = open(&device, 1, entropy(2, 2));
+    let (public, hidden) = (volume(&session, 0), volume(&session, 1));
+    hidden.write(BlockNo(0), &content(0, 1)).unwrap();
+    public.write(BlockNo(0), &content(0, 1)).unwrap();
+    let said = public.flush().unwrap_err().to_string();
+    assert!(said.contains("panicked"), "{said}");
+    hidden.flush().unwrap_err();
+    session.close().unwrap_err();
 }
