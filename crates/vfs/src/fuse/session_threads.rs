@@ -7,13 +7,15 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread::{self, Builder};
 use std::time::Duration;
 
 use fuser::BackgroundSession;
-use rustix::process::geteuid;
+use rustix::process::{Pid, geteuid};
+use rustix::thread::gettid;
 use tacita_clock::{Clock, System};
 
 /// What a thread of the library takes for a request: its longest write, and what goes with it.
@@ -65,28 +67,28 @@ pub(super) fn can_be_had(count: usize) -> io::Result<()> {
         taken.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
     };
     is_room()?;
-    let before = threads()?.len();
     let all = count + BESIDE + AFTERWARDS;
     let (here, heard) = channel();
     let gate = Mutex::new(());
-    thread::scope(|scope| {
+    let tried: Vec<Pid> = thread::scope(|scope| {
         let _closed = gate.lock();
         for _ in 0..all {
             let (here, gate) = (here.clone(), &gate);
             Builder::new().spawn_scoped(scope, move || {
-                let _ = here.send(());
+                let _ = here.send(gettid());
                 drop(gate.lock());
             })?;
         }
-        heard.iter().take(all).for_each(drop);
-        is_room()
+        let tried = heard.iter().take(all).collect();
+        is_room().map(|()| tried)
     })?;
     // Until it is out of the table of processes a thread counts.
-    for _ in 0..LOOKS_MAX {
-        if threads()?.len() <= before {
-            break;
+    let counts = |id: &Pid| Path::new(THREADS).join(id.to_string()).exists();
+    let mut looks = 0..LOOKS_MAX;
+    for id in tried {
+        while counts(&id) && looks.next().is_some() {
+            thread::yield_now();
         }
-        thread::yield_now();
     }
     Ok(())
 }
