@@ -1,12 +1,21 @@
 //! A device file, its passwords, and the program run on them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tacita_testkit::Watchdog;
 
 const TIME_MAX: Duration = Duration::from_mins(20);
+
+/// Longer devices are not kept: they take longer to copy than to make.
+const KEPT_MAX_BYTES: u64 = 64 << 20;
+
+/// Devices that were made, by their size and what they were made with.
+static MADE: Mutex<Vec<((String, String), File)>> = Mutex::new(Vec::new());
 
 /// A device file, its passwords, and places.
 pub(crate) struct Bench {
@@ -27,7 +36,8 @@ impl Bench {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Makes a device with these hidden volumes.
+    /// A device with these hidden volumes: made, or a copy of one that was made so before, since each
+    /// password is half a second of a processor.
     pub(crate) fn init(&self, size: &str, hidden: &[&str], more: &[&str]) {
         let (device, public) = (self.path("device"), self.path("public"));
         let mut arguments =
@@ -37,7 +47,22 @@ impl Bench {
             arguments.extend(["--hidden-password-file", file]);
         }
         arguments.extend(more);
+        let with = (size.to_owned(), [hidden, more].concat().join(" "));
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, kept)) = made.iter_mut().find(|(others, _)| *others == with) {
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&device);
+            kept.rewind().unwrap();
+            io::copy(kept, file.as_mut().unwrap()).unwrap();
+            return;
+        }
         expect(0, &tacita(&arguments));
+        let mut file = File::open(&device).unwrap();
+        if file.metadata().unwrap().len() <= KEPT_MAX_BYTES {
+            // Without a name: it goes with the process.
+            let mut kept = tempfile::tempfile().unwrap();
+            io::copy(&mut file, &mut kept).unwrap();
+            made.push((with, kept));
+        }
     }
 
     pub(crate) fn open(&self, password: &str, endpoint: &[&str]) -> Output {
