@@ -21,11 +21,13 @@ pub fn outlive_file_size_limit() -> Result<()> {
     Ok(())
 }
 
-/// Those that [`Interrupts`] watches for.
-const WATCHED: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+/// Those that [`Interrupts`] watches for: all by which people and programs end or call others, and that would end
+/// this one at once.
+const WATCHED: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals that end serving: SIGHUP, SIGINT, SIGTERM. To be made before mounting, for a signal that
-/// comes before anybody watches ends the process and leaves a dead mount.
+/// Signals that end serving: SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2. To be made before mounting, for
+/// a signal that comes before anybody watches ends the process and leaves a dead mount.
 #[derive(Debug)]
 pub struct Interrupts {
     signals: Signals,

@@ -52,7 +52,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 fn is_mounted(dir: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let dir = format!(" {} ", dir.display());
-    table.lines().any(|row| row.contains(&dir))
+    table.lines().any(|row| row.contains(&dir) && row.contains(" - fuse."))
 }
 
 impl Server {
@@ -61,14 +61,18 @@ impl Server {
             return None;
         }
         let watchdog = Watchdog::start(test, TIME_MAX);
-        let guard = MountGuard::new().unwrap();
+        Some(Self::on(MountGuard::new().unwrap(), watchdog, arguments))
+    }
+
+    /// On a folder that is there.
+    fn on(guard: MountGuard, watchdog: Watchdog, arguments: &[&str]) -> Self {
         let mut command = command(guard.path(), arguments);
         let child = command.stderr(Stdio::piped()).spawn().unwrap();
         let server = Self { child, guard, _watchdog: watchdog };
         until("the mount", || is_mounted(server.guard.path()));
         // Serving begins a moment after the mount shows; this waits for it.
         fs::read_dir(server.guard.path()).unwrap();
-        Some(server)
+        server
     }
 
     fn dir(&self) -> &Path {
@@ -271,7 +275,8 @@ fn a_killed_server_leaves_a_mount_that_can_be_cleared() {
 
 #[test]
 fn the_first_signal_unmounts() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    let others = [Signal::QUIT, Signal::USR1, Signal::USR2];
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().chain(others) {
         let Some(mut server) = Server::start("the_first_signal_unmounts", &[]) else {
             return;
         };
@@ -279,6 +284,51 @@ fn the_first_signal_unmounts() {
         let (status, said) = server.end();
         assert!(status.success(), "{signal:?}: {said}");
         assert!(!is_mounted(server.dir()));
+    }
+}
+
+/// What lies beneath a mount is another's: it stays, however and by whomever the mount is ended.
+#[test]
+fn what_is_mounted_beneath_stays() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    let test = "what_is_mounted_beneath_stays";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for way in ["a signal", "an unmount", "a signal when it is out of sight"] {
+        let guard = MountGuard::new().unwrap();
+        let dir = guard.path().to_owned();
+        if mount("none", &dir, "tmpfs", MountFlags::empty(), None).is_err() {
+            eprintln!("SKIPPED: {test}: only root can mount what lies beneath");
+            return;
+        }
+        fs::write(dir.join("beneath"), "stays").unwrap();
+        let mut server = Server::on(guard, Watchdog::start(test, TIME_MAX), &[]);
+        assert!(!dir.join("beneath").exists());
+        let mut file = Some(File::create(dir.join("f")).unwrap());
+        match way {
+            "a signal" => {
+                file = None;
+                server.signal(Signal::TERM);
+            }
+            "an unmount" => {
+                file = None;
+                unmount_within(&dir, WAIT_MAX).unwrap();
+            }
+            _ => {
+                unmount(&dir, UnmountFlags::DETACH).unwrap();
+                server.signal(Signal::TERM);
+                std::thread::sleep(Duration::from_millis(200));
+                assert!(dir.join("beneath").exists(), "{way}");
+            }
+        }
+        drop(file);
+        let (status, said) = server.end();
+        assert!(status.success(), "{way}: {status}: {said}");
+        assert!(!said.contains("not unmounted"), "{way}: {said}");
+        assert!(dir.join("beneath").exists(), "{way}");
+        unmount(&dir, UnmountFlags::DETACH).unwrap();
     }
 }
 

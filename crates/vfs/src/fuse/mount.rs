@@ -16,9 +16,7 @@ use tacita_daemon::{Failure, Heeding, Interrupts, ServingLock, exit, remedy_for,
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
-use super::mount_table::{
-    detach, device_of_mount, has_helper, is_mounted, mount_on, unmount_busy, unmount_patiently,
-};
+use super::mount_table::{Place, device_of_mount, has_helper, is_mounted, mount_on};
 use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{self, Schedule};
 use crate::{Error, FileSystem, Kind, Posix, Result};
@@ -32,11 +30,14 @@ const READ_AHEAD_KIB: u32 = 1024;
 /// How serving has ended, and what had to be done after it.
 type Closed = std::result::Result<(), Failure>;
 
+/// What waits for the end of a session.
+type Guard = JoinHandle<io::Result<()>>;
+
 /// A mounted file system. Dropping it unmounts, out of sight at least.
 #[derive(Debug)]
 pub struct Mount {
-    dir: PathBuf,
-    session: Option<BackgroundSession>,
+    place: Place,
+    session: Option<Guard>,
     outcome: Arc<Outcome>,
     invalidator: Arc<Invalidator>,
     timer: Option<Worker>,
@@ -101,16 +102,17 @@ pub fn mount<F: FileSystem>(
         mount_remount(&dir, flags, c"").map_err(|errno| cannot(errno.into()))?;
     }
     await_all(&session, threads).map_err(cannot)?;
-    let session = if session.guard.is_finished() {
-        ended(session.join()).map_err(cannot)?;
+    let session = guard_of(session).map_err(cannot)?;
+    let session = if session.is_finished() {
+        ended(joined(session)).map_err(cannot)?;
         // Somebody has unmounted it already.
         None
     } else {
         Some(session)
     };
     read_further_ahead(&dir);
-    let (heeding, lock) = (None, Some(lock));
-    Ok(Mount { dir, session, outcome, invalidator, timer, beside, heeding, lock })
+    let (place, heeding, lock) = (Place::of(&dir), None, Some(lock));
+    Ok(Mount { place, session, outcome, invalidator, timer, beside, heeding, lock })
 }
 
 /// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
@@ -122,6 +124,20 @@ pub fn can_mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<()> {
     mount_point(dir.as_ref())?;
     options.config()?;
     options.shown().map(|_| ())
+}
+
+/// What waits for the session's end. Whenever the library drops the rest, even after an unmount, it takes away what
+/// is mounted on the folder: that is what lies beneath by then, or has come since. So it is not dropped, and what it
+/// holds goes with the process.
+fn guard_of(mut session: BackgroundSession) -> io::Result<Guard> {
+    let nobody = std::thread::Builder::new().spawn(|| Ok(()))?;
+    let guard = std::mem::replace(&mut session.guard, nobody);
+    std::mem::forget(session);
+    Ok(guard)
+}
+
+fn joined(session: Guard) -> io::Result<()> {
+    session.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
 /// How serving has ended. Who takes a request at the very moment when the kernel lets go of the mount
@@ -237,17 +253,17 @@ fn read_further_ahead(dir: &Path) {
 impl Mount {
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.place.dir()
     }
 
     /// The number of the mounted file system, as in `0:42`.
     pub fn device(&self) -> Option<String> {
-        device_of_mount(&self.dir)
+        device_of_mount(self.dir())
     }
 
     /// Whether the session has ended, be it by `umount`.
     pub fn has_ended(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(Guard::is_finished)
     }
 
     /// Waits until somebody unmounts it and everything is on the medium.
@@ -277,7 +293,7 @@ impl Mount {
     /// # Errors
     /// Those of `close`.
     pub fn leave(mut self, close: impl FnOnce(Result<()>) -> Closed) -> Closed {
-        let left = match detach(&self.dir) {
+        let left = match self.place.detach() {
             // Somebody else has unmounted it.
             Err(e) if e.kind() == Kind::NotFound => return self.wait_for_good(close),
             left => left,
@@ -306,13 +322,16 @@ impl Mount {
     /// # Errors
     /// [`Kind::Io`] if there is no thread to be had.
     pub fn heed(&mut self, interrupts: Interrupts) -> Result<()> {
-        let dir = self.dir.clone();
+        let place = self.place.clone();
         let mut is_first = true;
         self.heeding = Some(interrupts.heed(move || {
             log::info!("a signal: unmounting");
-            let done = if is_first { unmount_patiently(&dir, None) } else { detach(&dir) };
-            if let Err(e) = done {
-                log::warn!("not unmounted ({}); another signal detaches it", e.kind());
+            let done = if is_first { place.unmount_patiently() } else { place.detach() };
+            match done {
+                // An earlier signal has done it, or somebody else.
+                Err(e) if e.kind() == Kind::NotFound => {}
+                Err(e) => log::warn!("not unmounted ({}); another signal detaches it", e.kind()),
+                Ok(()) => {}
             }
             is_first = false;
         })?);
@@ -328,19 +347,18 @@ impl Mount {
             ended();
             return Ok(());
         };
-        let (hand, take) = std::sync::mpsc::channel::<JoinHandle<io::Result<()>>>();
+        let (hand, take) = std::sync::mpsc::channel::<Guard>();
         let watcher =
             std::thread::Builder::new().name("tacita-served".to_owned()).spawn(move || {
                 let Ok(guard) = take.recv() else { return Ok(()) };
-                let result =
-                    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+                let result = joined(guard);
                 ended();
                 result
             });
         let watcher =
             watcher.map_err(|e| Error::new(Kind::Io, "cannot watch the mount").because(e))?;
         // It waits for its work, so that nothing is lost where it cannot be had.
-        let _ = hand.send(std::mem::replace(&mut session.guard, watcher));
+        let _ = hand.send(std::mem::replace(session, watcher));
         Ok(())
     }
 
@@ -353,7 +371,7 @@ impl Mount {
         if self.session.is_none() {
             return Ok(());
         }
-        match unmount_busy(&self.dir) {
+        match self.place.unmount_busy() {
             Ok(()) => {}
             // Somebody else has unmounted it.
             Err(e) if e.kind() == Kind::NotFound => {}
@@ -373,7 +391,11 @@ impl Mount {
 
     /// Waits for the end of the session and of its threads.
     fn end(&mut self) -> Result<()> {
-        let served = self.session.take().map(|session| ended(session.join()));
+        let served = self.session.take().map(|session| ended(joined(session)));
+        if let Some(Err(_)) = served {
+            // It is there still, and nobody serves it.
+            let _ = self.place.detach();
+        }
         drop(self.timer.take());
         drop(self.beside.take());
         self.invalidator.stop();
@@ -381,16 +403,16 @@ impl Mount {
             (_, Some(Err(e))) => {
                 // No room is something to be done about.
                 let kind = if e.kind() == Kind::NoSpace { Kind::NoSpace } else { Kind::Io };
-                let text = format!("{}: the final sync failed: {e}", self.dir.display());
+                let text = format!("{}: the final sync failed: {e}", self.dir().display());
                 Err(Error::new(kind, text).because(e))
             }
             (Some(Err(e)), _) => {
-                Err(Error::new(Kind::Io, format!("{}: serving failed: {e}", self.dir.display()))
+                Err(Error::new(Kind::Io, format!("{}: serving failed: {e}", self.dir().display()))
                     .because(e))
             }
             (Some(Ok(())), None) => Err(Error::new(
                 Kind::Io,
-                format!("{}: the final sync was not reached", self.dir.display()),
+                format!("{}: the final sync was not reached", self.dir().display()),
             )),
             (_, _) => Ok(()),
         }
@@ -403,8 +425,8 @@ impl Drop for Mount {
             return;
         }
         if !self.has_ended()
-            && unmount_busy(&self.dir).is_err()
-            && let Err(e) = detach(&self.dir)
+            && self.place.unmount_busy().is_err()
+            && let Err(e) = self.place.detach()
         {
             log::warn!(
                 "the mount stays, and serves nobody ({}): `tacita umount` takes it away",
@@ -413,7 +435,7 @@ impl Drop for Mount {
         }
         // While programs still use a detached mount it cannot be waited for: its threads serve it
         // to the end, which comes with the process at the latest.
-        if self.has_ended() || !is_mounted(&self.dir).unwrap_or(true) {
+        if self.has_ended() || !is_mounted(self.dir()).unwrap_or(true) {
             let wait_max = Duration::from_secs(2);
             let mut waited = Duration::ZERO;
             let step = Duration::from_millis(5);

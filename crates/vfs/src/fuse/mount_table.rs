@@ -23,9 +23,12 @@ const BUSY_STEP: Duration = Duration::from_millis(50);
 
 /// The topmost mount on `dir`, a canonical path.
 pub(super) fn mount_on(dir: &Path) -> Result<Option<Mount>> {
-    let table = fs::read("/proc/self/mountinfo")
-        .map_err(|e| Error::new(Kind::Io, "cannot read /proc/self/mountinfo").because(e))?;
-    Ok(mounts(&table).rfind(|mount| mount.place == dir))
+    Ok(mounts(&mount_table()?).rfind(|mount| mount.place == dir))
+}
+
+fn mount_table() -> Result<Vec<u8>> {
+    fs::read("/proc/self/mountinfo")
+        .map_err(|e| Error::new(Kind::Io, "cannot read /proc/self/mountinfo").because(e))
 }
 
 /// The FUSE file system `device`, or one on `dir`, if a mount table such as `/proc/1/mountinfo` has
@@ -53,6 +56,67 @@ pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
     mount_on(dir).ok()??.mounter()
 }
 
+/// Where a file system is mounted, and which one it is: by the path alone another one would be meant that is
+/// mounted beneath it, or over it.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    dir: PathBuf,
+    /// Its number, as in `0:42`.
+    device: Option<String>,
+}
+
+impl Place {
+    /// Of what is mounted on `dir` now, a canonical path.
+    pub(super) fn of(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), device: device_of_mount(dir) }
+    }
+
+    /// The folder.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes it away as [`unmount_busy`].
+    ///
+    /// # Errors
+    /// Those of [`unmount_busy`]; [`Kind::Busy`] also where something is mounted over it.
+    pub(super) fn unmount_busy(&self) -> Result<()> {
+        self.is_topmost()?;
+        unmount_busy(&self.dir)
+    }
+
+    /// Takes it away as soon as it is not in use, for it is so for a moment after the last program has left it,
+    /// and while a process is being started by one that has files open there.
+    ///
+    /// # Errors
+    /// As [`Place::unmount_busy`].
+    pub(super) fn unmount_patiently(&self) -> Result<()> {
+        once_unused(&System, None, || self.unmount_busy())
+    }
+
+    /// Takes it out of sight; it ends when its last user is gone.
+    ///
+    /// # Errors
+    /// As [`Place::unmount_busy`], but [`Kind::Busy`] only where something is mounted over it.
+    pub(super) fn detach(&self) -> Result<()> {
+        self.is_topmost()?;
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        take_away(&self.dir, flags, &["-u", "-z"])
+    }
+
+    /// Looks whether it is what an unmount by its path takes away, as far as that can be known: without a
+    /// descriptor to be had it has to end, too.
+    fn is_topmost(&self) -> Result<()> {
+        let (Some(device), Ok(table)) = (&self.device, mount_table()) else { return Ok(()) };
+        let is_it = |mount: &Mount| mount.device == *device;
+        match mounts(&table).rfind(|mount| mount.place == self.dir) {
+            Some(topmost) if is_it(&topmost) => Ok(()),
+            _ if mounts(&table).any(|mount| is_it(&mount)) => Err(busy(&self.dir)),
+            _ => Err(nothing_on(&self.dir)),
+        }
+    }
+}
+
 /// Takes the mount on `dir` away unless it is in use.
 ///
 /// # Errors
@@ -60,16 +124,6 @@ pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
 /// [`Kind::NotPermitted`]; [`Kind::Unsupported`] without the helper.
 pub(super) fn unmount_busy(dir: &Path) -> Result<()> {
     take_away(dir, UnmountFlags::NOFOLLOW, &["-u"])
-}
-
-/// Takes the mount on `dir` away as soon as it is not in use, for it is so for a moment after the last
-/// program has left it, and while a process is being started by one that has files open there.
-/// `deadline` is a time of [`System`] by which it is given up in any case.
-///
-/// # Errors
-/// As [`unmount_busy`].
-pub(super) fn unmount_patiently(dir: &Path, deadline: Option<Duration>) -> Result<()> {
-    once_unused(&System, deadline, || unmount_busy(dir))
 }
 
 /// Calls `unmount` as long as it is in use, with a patience that ends at `deadline` at the latest.
@@ -93,20 +147,11 @@ pub(super) fn once_unused(
     }
 }
 
-/// Takes the mount on `dir` out of sight; it ends when its last user is gone.
-///
-/// # Errors
-/// As [`unmount_busy`], but never [`Kind::Busy`].
-pub(super) fn detach(dir: &Path) -> Result<()> {
-    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-    take_away(dir, flags, &["-u", "-z"])
-}
-
 /// Takes the mount on `dir` away from a server that has been killed. Whatever the kernel has asked of it gets an
 /// error: else a thread of the server may wait in the kernel for ever for an answer of its own.
 ///
 /// # Errors
-/// As [`detach`].
+/// As [`unmount_busy`], but never [`Kind::Busy`].
 pub(super) fn abandon(dir: &Path) -> Result<()> {
     // Whoever has mounted it may do that as well as root, where the kernel shows it.
     if let Some(number) = device_of_mount(dir) {
@@ -121,9 +166,7 @@ fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()
     match unmount(dir, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_helper(dir, helper_args),
-        Err(Errno::INVAL | Errno::NOENT) => {
-            Err(Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display())))
-        }
+        Err(Errno::INVAL | Errno::NOENT) => Err(nothing_on(dir)),
         Err(Errno::BUSY) => Err(busy(dir)),
         Err(e) => {
             Err(Error::new(Kind::Io, format!("{}: cannot unmount", dir.display())).because(e))
@@ -135,9 +178,7 @@ fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
     let output = Command::new(HELPER).args(args).arg("--").arg(dir).stdin(Stdio::null()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(_) if !is_mounted(dir)? => {
-            Err(Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display())))
-        }
+        Ok(_) if !is_mounted(dir)? => Err(nothing_on(dir)),
         Ok(output) => Err(refused_by_helper(dir, &String::from_utf8_lossy(&output.stderr))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let text = format!("{}: fusermount3 is not installed", dir.display());
@@ -158,6 +199,10 @@ fn refused_by_helper(dir: &Path, said: &str) -> Error {
     let is_theirs = owner_of_mount(dir).is_some_and(|owner| owner != geteuid().as_raw());
     let why = if is_theirs { "mounted by another user" } else { said.trim() };
     Error::new(Kind::NotPermitted, format!("{}: {why}", dir.display()))
+}
+
+fn nothing_on(dir: &Path) -> Error {
+    Error::new(Kind::NotFound, format!("{}: nothing is mounted here", dir.display()))
 }
 
 fn busy(dir: &Path) -> Error {
