@@ -40,13 +40,13 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     context: Cow<'static, str>,
-    errno: Option<Errno>,
+    refusal: Option<std::io::Error>,
 }
 
 impl Error {
     /// An error of `kind`; `context` names the operation and the place.
     pub fn new(kind: Kind, context: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, context: context.into(), errno: None }
+        Self { kind, context: context.into(), refusal: None }
     }
 
     /// What the standard library was refused while `context`.
@@ -64,7 +64,7 @@ impl Error {
             Errno::TXTBSY | Errno::BUSY => Kind::InUse,
             _ => Kind::Io,
         };
-        Self { kind, context: context.into(), errno: Some(errno) }
+        Self { kind, context: context.into(), refusal: Some(errno.into()) }
     }
 
     /// What went wrong, for `match`.
@@ -73,8 +73,8 @@ impl Error {
     }
 
     /// What the kernel said, if that is the cause.
-    pub const fn errno(&self) -> Option<Errno> {
-        self.errno
+    pub fn errno(&self) -> Option<Errno> {
+        self.refusal.as_ref().map(errno_of)
     }
 }
 
@@ -103,11 +103,15 @@ pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)?;
-        match self.errno {
-            Some(errno) => write!(f, ": {}", std::io::Error::from(errno)),
+        match &self.refusal {
+            Some(refusal) => write!(f, ": {refusal}"),
             None => Ok(()),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.refusal.as_ref().map(|refusal| refusal as _)
+    }
+}

@@ -128,7 +128,7 @@ impl Spool {
             }
             Err(e) => return Err(Error::of_kernel(e, "locking the spool")),
         }
-        let records = open_records(&dir);
+        let records = open_records(&dir)?;
         let mut spool = Self {
             dir,
             records,
@@ -334,14 +334,17 @@ impl Spool {
     }
 }
 
-/// The file of records; a spool without it works too.
-fn open_records(dir: &OwnedFd) -> Option<File> {
+/// The file of records; a spool without it works too, but not where nothing more can be opened.
+fn open_records(dir: &OwnedFd) -> Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(dir, RECORDS_NAME, flags, Mode::RUSR | Mode::WUSR, BENEATH) {
-        Ok(file) => Some(File::from(file)),
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+            Err(Error::of_kernel(e, "opening the spool"))
+        }
         Err(e) => {
             log::warn!("spool: no records: {e}");
-            None
+            Ok(None)
         }
     }
 }

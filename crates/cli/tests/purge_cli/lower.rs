@@ -496,6 +496,32 @@ fn limits_of_this_process_are_named() {
         })
     });
     assert!(kept.count() > 2);
+    // Told once, whatever it is that cannot be opened.
+    let refused = (4..=64).map_while(|count| {
+        let script = format!("ulimit -n {count}; exec \"$0\" purge mount \"$1\" \"$2\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tacita")]).arg(image.lower());
+        let done = command.arg(image.upper()).output().unwrap();
+        (code(&done) != 0).then(|| {
+            assert_eq!(code(&done), 7, "{count}: {}", said(&done));
+            assert!(said(&done).contains("`ulimit -n`"), "{count}: {}", said(&done));
+            assert_eq!(said(&done).lines().count(), 2, "{count}: {}", said(&done));
+        })
+    });
+    assert!(refused.count() > 2);
+    assert_eq!(code(&image.umount()), 0);
+    // Nothing is said to be purged that is longer than files may be.
+    write(&image.lower().join("long"), "it is longer than that; ");
+    let script = "ulimit -f 1; exec \"$0\" purge mount \"$1\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tacita")]).arg(image.lower());
+    assert_eq!(code(&command.arg(image.upper()).output().unwrap()), 0);
+    assert!(fs::remove_file(image.upper().join("long")).is_err());
+    let status = json(&tacita(&["purge", "status", text(&image.upper()), "--json"]));
+    assert_eq!((&status["kept"], &status["verified"]), (&1.into(), &0.into()), "{status:#}");
+    let synced = tacita(&["sync", text(&image.upper())]);
+    assert_refused(&synced, 4, "File too large", "`ulimit -f`");
+    assert_refused(&image.umount(), 4, "File too large", "`ulimit -f`");
     let probed = limited("-f 0", "probe", &image.lower());
     assert_eq!(code(&probed), 4, "{}", said(&probed));
     assert!(said(&probed).contains("`ulimit -f`"), "{}", said(&probed));
