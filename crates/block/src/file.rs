@@ -73,8 +73,8 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`crate::Kind::Busy`], [`crate::Kind::Exists`] if another file has come since it was begun; [`crate::Kind::Io`],
-    /// [`crate::Kind::NoSpace`]: the name is as before. If overwriting fails, which the message says, the new
-    /// file has its name.
+    /// [`crate::Kind::NoSpace`]: the name is as before. If making the name durable fails, or overwriting, which the
+    /// message says, the new file has its name.
     pub fn publish(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.flush()?;
         let unpublished = self.unpublished.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -86,7 +86,8 @@ impl NewFile {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if another file has come since, which nothing befalls; if the
-    /// disk is full or fails: then what had the name before still has it.
+    /// disk is full or fails: then what had the name before still has it, unless the error says that the new
+    /// file is there: the disk has failed only when its name was to be made durable.
     pub fn publish(mut self) -> io::Result<()> {
         match &self.before {
             Some(before) if has_name(before, &self.path) => self.take_name(),
@@ -98,7 +99,7 @@ impl NewFile {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if somebody has it by now, whom nothing befalls; if the disk is
-    /// full or fails. It can be tried again.
+    /// full or fails, as [`NewFile::publish`]. It can be tried again if the file is not there.
     pub fn take_free_name(&mut self) -> io::Result<()> {
         // Opened while nothing has been done: there may be no descriptor for it.
         let folder = File::open(folder_of(&self.path))?;
@@ -108,10 +109,10 @@ impl NewFile {
             None => self.link(&self.path)?,
         }
         self.beside = None;
-        folder.sync_all()
+        keep_names(&folder)
     }
 
-    /// Makes the content durable, then the name, in place of whoever has it. It can be tried again.
+    /// Makes the content durable, then the name, in place of whoever has it.
     ///
     /// # Errors
     /// As [`NewFile::publish`], but for files that have come since.
@@ -137,7 +138,7 @@ impl NewFile {
             self.beside = Some(named);
             return Err(e);
         }
-        folder.sync_all()
+        keep_names(&folder)
     }
 
     /// Gives the nameless file a name that nobody has.
@@ -154,6 +155,21 @@ impl Drop for NewFile {
             let _ = fs::remove_file(beside);
         }
     }
+}
+
+/// What has failed behind a new file's name: what is so, and then why.
+#[derive(Debug, thiserror::Error)]
+#[error("the new file is there, and whether it keeps its name when power fails is not known: {0}")]
+struct NameNotDurable(#[source] io::Error);
+
+/// Makes the names in a folder durable, one of which is a new file's.
+fn keep_names(folder: &File) -> io::Result<()> {
+    folder.sync_all().map_err(|e| io::Error::new(e.kind(), NameNotDurable(e)))
+}
+
+/// Whether the file is there that could not be made as it should be.
+pub(crate) fn is_there_after(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<NameNotDurable>)
 }
 
 /// Says to [`remove_left`] that somebody makes it. Where there are no locks its process does.

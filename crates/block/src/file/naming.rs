@@ -9,7 +9,7 @@ use rustix::fs::SeekFrom;
 use super::Access;
 use super::opening::{FileOptions, is_raw_device};
 use super::transfer::BOUNCE_LEN_MAX_BYTES;
-use crate::new_file::{NewFile, has_name};
+use crate::new_file::{NewFile, has_name, is_there_after};
 use crate::{Error, Kind, Result};
 
 /// What happens to a file that has got the name of a new one since that was begun.
@@ -32,18 +32,27 @@ impl Unpublished {
     /// Gives it its name; whoever had that is returned, still locked.
     pub(super) fn publish(mut self) -> Result<Option<File>> {
         let path = self.new.path().to_owned();
-        let failed = |e| Error::from_io(format!("cannot make {}", path.display()), e);
+        let failed = |e: io::Error, what_was_before: &str| {
+            let path = path.display();
+            let context = if is_there_after(&e) {
+                format!("{path}{what_was_before}")
+            } else {
+                format!("cannot make {path}")
+            };
+            Error::from_io(context, e)
+        };
         loop {
             // Nobody mounts what is locked: it is the file that goes, or the name is another's by now.
             if let Some(before) = self.before.take_if(|before| has_name(before, &path)) {
-                self.new.take_name().map_err(failed)?;
+                let not_overwritten = ": what it has replaced has not been overwritten";
+                self.new.take_name().map_err(|e| failed(e, not_overwritten))?;
                 return Ok(Some(before));
             }
             match self.new.take_free_name() {
                 Err(e)
                     if e.kind() == io::ErrorKind::AlreadyExists
                         && self.options.latecomer == Latecomer::IsReplaced => {}
-                Err(e) => return Err(failed(e)),
+                Err(e) => return Err(failed(e, "")),
                 Ok(()) => return Ok(None),
             }
             match self.options.open_locked(&path, Access::ReadWrite, false) {

@@ -177,3 +177,30 @@ fn what_a_killed_format_has_left_goes_with_the_next_one() {
     assert_eq!(names(folder.path()), 1);
     assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
 }
+
+/// The last that can fail is the flush of the folder: the new image has its name by then, and what it has
+/// replaced is as it was, for after a loss of power the name may be that one's again.
+#[test]
+fn an_image_whose_name_may_not_last_is_said_to_be_there() {
+    if cannot_trace("an_image_whose_name_may_not_last_is_said_to_be_there") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("i.img");
+    for (arguments, replaces) in
+        [(&["--size", "2M"][..], false), (&["--size", "4M", "--force"], true)]
+    {
+        // The first flush is that of the content.
+        let mut failing = Command::new("strace");
+        failing.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync"]);
+        failing.args(["-e", "inject=fsync:error=EIO:when=2", env!("CARGO_BIN_EXE_tacita")]);
+        let done = failing.args(["hifs", "format", path(&image)]).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{said}");
+        assert!(said.contains("the new file is there") && !said.contains("cannot make"), "{said}");
+        assert_eq!(said.contains("has not been overwritten"), replaces, "{said}");
+        let len = if replaces { 4 << 20 } else { 2 << 20 };
+        assert_eq!(fs::metadata(&image).unwrap().len(), len);
+        expect(0, &hifs(&["check", path(&image)]));
+    }
+}
