@@ -39,7 +39,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::Busy => failure.or_remedy("`tacita umount DIR` first, or name another folder"),
         Kind::NotFound | Kind::NotDirectory => failure.or_remedy("name a folder that is there"),
         Kind::Invalid => failure.or_remedy("`--help` of the command tells its options"),
-        _ => failure.or_remedy(beneath(error)),
+        _ => failure.or_remedy(MEDIUM),
     }
 }
 
@@ -48,25 +48,8 @@ fn told(error: &tacita_vfs::Error) -> Option<&Failure> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// What can be done where something fails beneath.
-pub(crate) fn beneath(error: &(dyn std::error::Error + 'static)) -> &'static str {
-    beneath_or(error, MEDIUM)
-}
-
-/// The same, `otherwise` where it does not follow from how the system refuses.
-pub(crate) fn beneath_or<'a>(
-    error: &(dyn std::error::Error + 'static),
-    otherwise: &'a str,
-) -> &'a str {
-    match tacita_daemon::refusal_of(error).map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::FileTooLarge) => {
-            "the file system there, or a limit (`ulimit -f`), lets no file be so long"
-        }
-        _ => otherwise,
-    }
-}
-
-const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
+/// What can be done where something fails beneath, and how does not tell more.
+pub(crate) const MEDIUM: &str = "see to what it lies on: the kernel's log (`dmesg`) says more";
 
 /// What makes mounting possible.
 const INSTALL_FUSE: &str = "load the fuse module or install fuse3";
@@ -95,14 +78,12 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
 /// A failure of serving a mount to its end.
 pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
     let failure = of_mount(error);
-    match error.kind() {
-        tacita_vfs::Kind::Io | tacita_vfs::Kind::NoSpace
-            if tacita_daemon::remedy_for(error).is_none() =>
-        {
-            failure.with_remedy(
-                "what the last sync without failure had is there; see to the cause, and mount again",
-            )
-        }
+    match (error.kind(), tacita_daemon::remedy_for(error)) {
+        (tacita_vfs::Kind::Io | tacita_vfs::Kind::NoSpace, None) => failure.with_remedy(
+            "what the last sync without failure had is there; see to the cause, and mount again",
+        ),
+        (tacita_vfs::Kind::Io, Some(remedy)) => failure
+            .with_remedy(format!("{remedy}; what the last sync without failure had is there")),
         _ => failure,
     }
 }
@@ -204,7 +185,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
         tacita_block::Kind::ReadOnly => failure.with_remedy(MAKE_WRITABLE),
         tacita_block::Kind::Unavailable => failure.or_remedy(FILE_OR_DEVICE),
         tacita_block::Kind::NoSpace => failure.or_remedy("make room there"),
-        _ => failure.or_remedy(beneath(error)),
+        _ => failure.or_remedy(MEDIUM),
     }
 }
 
@@ -319,7 +300,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::Unavailable => refused(DEVICE, text, error).or_remedy(FILE_OR_UBI),
-        _ => refused(DEVICE, text, error).or_remedy(beneath(error)),
+        _ => refused(DEVICE, text, error).or_remedy(MEDIUM),
     }
 }
 

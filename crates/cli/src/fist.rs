@@ -232,5 +232,5 @@ fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
         "files_changed": report.changed,
         "build": format!("make -C /lib/modules/$(uname -r)/build M={} modules", for_shell(out)),
     });
-    output::facts(json, &facts, &output::lines(&facts))
+    output::done(json, &facts, &output::lines(&facts))
 }

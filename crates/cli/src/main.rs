@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return ExitCode::from(exit::DONE);
     };
     let new_word = new_word(&words);
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match parsed(words) {
         Ok(arguments) => arguments,
         Err(error) => return ExitCode::from(refused(&error, json)),
     };
@@ -63,6 +63,33 @@ fn main() -> ExitCode {
             output::failure(json, &failure);
             ExitCode::from(failure.code)
         }
+    }
+}
+
+/// The stack on which arguments are read: all that every command can take is described there, whatever the limit
+/// (`ulimit -s`) leaves to the process.
+const PARSER_STACK_LEN_BYTES: usize = 4 << 20;
+
+/// Arguments, and why they were not taken.
+fn parsed(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    let is_short = rustix::process::getrlimit(rustix::process::Resource::Stack)
+        .current
+        .is_some_and(|limit| limit < PARSER_STACK_LEN_BYTES as u64);
+    let parse = move || Arguments::try_parse_from(words);
+    if !is_short {
+        return parse();
+    }
+    // It has ended before anything is done, as a process has to be of one thread that goes into the background.
+    let parser = std::thread::Builder::new().stack_size(PARSER_STACK_LEN_BYTES).spawn(parse);
+    match parser.map(std::thread::JoinHandle::join) {
+        Ok(Ok(arguments)) => arguments,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => Err(clap::Error::raw(
+            clap::error::ErrorKind::Io,
+            format!(
+                "no thread for the arguments: {error}; raise the limit of the stack (`ulimit -s`)\n"
+            ),
+        )),
     }
 }
 

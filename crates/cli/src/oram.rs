@@ -76,7 +76,7 @@ fn init(command: &Command) -> Outcome<()> {
         "block_bytes": geometry.block_len(),
         "levels": geometry.levels(),
     });
-    output::facts(*json, &facts, &output::lines(&facts))
+    output::done(*json, &facts, &output::lines(&facts))
 }
 
 /// Makes a store. If it fails, also tells whether there surely is none: a key that opens nothing is of no use
@@ -191,10 +191,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
             "put back a copy of it that is as new as the store; if there is none, and you take the store as the \
              server shows it, move it away (docs/backup.md)",
         ),
-        Kind::Storage => exit::refused(exit::DEVICE, text, error).or_remedy(exit::beneath_or(
-            error,
-            "see to what it is kept in: that it is there, and may be read and written",
-        )),
+        Kind::Storage => exit::refused(exit::DEVICE, text, error)
+            .or_remedy("see to what it is kept in: that it is there, and may be read and written"),
         Kind::Protocol => Failure::new(exit::DEVICE, text).with_remedy(
             "is it a server of stores that answers at this address, of the same version? open it again; its log, or \
              `tacita status` of it, may say more",

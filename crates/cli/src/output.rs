@@ -52,6 +52,17 @@ pub(crate) fn facts(as_json: bool, value: &Value, text: &str) -> Outcome<()> {
     if as_json { print(&format!("{:#}\n", json(value))) } else { print(&shown(text)) }
 }
 
+/// Prints facts of something that has been done, and is done also where they cannot be told.
+pub(crate) fn done(as_json: bool, value: &Value, text: &str) -> Outcome<()> {
+    facts(as_json, value, text).map_err(but_done)
+}
+
+/// What is said where standard output does not take what was done.
+pub(crate) fn but_done(unheard: Failure) -> Failure {
+    let cause = format!("what was asked for has been done, and cannot be told: {}", unheard.cause);
+    Failure { cause, ..unheard }
+}
+
 /// Tells on stderr why a command has failed, in the form asked for.
 pub(crate) fn failure(as_json: bool, failure: &Failure) {
     if as_json {
@@ -159,7 +170,7 @@ pub(crate) fn of_file(path: &Path, error: std::io::Error) -> Failure {
     }
     let remedy = match error.kind() {
         ErrorKind::InvalidInput => "name a file",
-        _ => exit::beneath(&error),
+        _ => exit::MEDIUM,
     };
     let failure = Failure::from(error);
     Failure { cause: format!("{}: {}", shown_name(path), failure.cause), ..failure }

@@ -61,9 +61,8 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
         return Err(Failure::new(code, format!("interrupted; {cause}"))
             .with_remedy("each verdict says what is left; the same command again goes on"));
     }
-    told?;
     if broken == 0 {
-        return Ok(());
+        return told.map_err(output::but_done);
     }
     Err(match removal.failure() {
         Some(kind) => of_refusal(kind, removal.refusal(), cause),
@@ -113,10 +112,8 @@ fn of_refusal(kind: Kind, errno: Option<Errno>, cause: String) -> Failure {
     let refusal = errno.filter(|_| kind == Kind::Io).map(std::io::Error::from);
     let Some(refusal) = refusal else { return failure };
     let code = tacita_daemon::code_for(&refusal).unwrap_or(failure.code);
-    let remedy = failure.remedy.clone().unwrap_or_default();
-    let remedy = tacita_daemon::remedy_for(&refusal)
-        .map_or_else(|| exit::beneath_or(&refusal, &remedy).to_owned(), str::to_owned);
-    Failure { code, ..failure }.with_remedy(remedy)
+    let remedy = tacita_daemon::remedy_for(&refusal).map(str::to_owned).or(failure.remedy);
+    Failure { code, remedy, cause: failure.cause }
 }
 
 fn of_kind(kind: Kind, cause: String) -> Failure {

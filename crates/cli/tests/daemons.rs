@@ -495,6 +495,15 @@ fn words_that_nobody_hears_end_nothing() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("standard output: No space left"), "{asked:?}: {said}");
     }
+    // What was to be made is there, and that is said.
+    let image = bench.files.path().join("unheard");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    command.args(["hifs", "format", text(&image), "--size", "4M"]).stdin(Stdio::null());
+    let output = command.stdout(full()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("has been done, and cannot be told: standard output"), "{said}");
+    expect(0, &["hifs", "check", text(&image)]);
     assert_eq!(unheard(&["hifs", "info", "/nowhere", "--json"]), Some(4));
     assert_eq!(unheard(&["umount", text(bench.files.path())]), Some(2));
     // It warns that only the public volume is open.
@@ -536,11 +545,31 @@ fn a_limit_on_files_is_an_error_and_no_end() {
     let file = bench.guard.join("file");
     let written = fs::write(&file, vec![7; 4 << 20]);
     let synced = expect(4, &["sync", text(bench.guard.path())]);
-    assert!(synced.contains("File too large"), "{synced}");
+    assert!(synced.contains("File too large") && synced.contains("`ulimit -f`"), "{synced}");
     assert!(status(bench.guard.path())["pid"] == daemon.id(), "{written:?}");
     let said = expect(4, &["umount", text(bench.guard.path())]);
     assert!(said.contains("File too large"), "{said}");
     assert_eq!(daemon.wait().unwrap().code(), Some(4));
+}
+
+/// What describes all arguments takes more stack than whoever limits it so much leaves.
+#[test]
+fn a_limit_on_the_stack_keeps_nothing_from_being_done() {
+    let Some(bench) = Bench::new("a_limit_on_the_stack_keeps_nothing_from_being_done") else {
+        return;
+    };
+    let image = bench.files.path().join("image");
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -s 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tacita")]);
+        let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    };
+    limited(&["hifs", "format", text(&image), "--size", "4M"]);
+    limited(&["hifs", "mount", text(&image), text(bench.guard.path())]);
+    fs::write(bench.guard.join("file"), "content").unwrap();
+    limited(&["umount", text(bench.guard.path())]);
+    limited(&["hifs", "check", text(&image)]);
 }
 
 /// Connects to where a stopped daemon is asked until nobody else can.

@@ -89,6 +89,9 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
         io::ErrorKind::OutOfMemory => MEMORY,
+        io::ErrorKind::FileTooLarge => {
+            "the file system there, or a limit (`ulimit -f`), lets no file be so long"
+        }
         _ => return None,
     })
 }

@@ -31,9 +31,12 @@ pub(super) fn format(command: &Command) -> Outcome<()> {
         unreachable!("called for format");
     };
     let made = if is_device(path) { format_device(command) } else { format_file(command) }?;
-    output::facts(*json, &made.facts(path), &made.text(path))?;
+    let heard = output::done(*json, &made.facts(path), &made.text(path));
     // Nothing was in the blocks of a new file.
-    if is_device(path) { told(path, Ok(made.erased)) } else { Ok(()) }
+    if is_device(path) {
+        told(path, Ok(made.erased))?;
+    }
+    heard
 }
 
 /// A new volume.

@@ -44,7 +44,9 @@ pub(super) fn run(
     }
     match (json, svg) {
         (true, _) => output::facts(true, &view.as_json(), ""),
-        (false, Some(svg)) => output::print(&format!("{}\n", shown_name(svg))),
+        (false, Some(svg)) => {
+            output::print(&format!("{}\n", shown_name(svg))).map_err(output::but_done)
+        }
         (false, None) => output::print(&view.as_text()),
     }
 }

@@ -13,8 +13,9 @@ use crate::{output, passwords, status};
 pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
     let daemon = status::daemon_of(dir)?;
     let receipt = status::ask(daemon, "purge", Value::Null)?;
-    output::facts(json, &receipt, &output::lines(&receipt))?;
-    complete(receipt["complete"] == true)
+    let heard = output::done(json, &receipt, &output::lines(&receipt));
+    complete(receipt["complete"] == true)?;
+    heard
 }
 
 /// Of a mount, or of a volume that is not mounted.

@@ -51,7 +51,7 @@ pub(super) fn format(image: &Path, size: Option<u64>, shape: &Shape, json: bool)
         geometry.buckets.cells(),
         size::show(geometry.bucket_len_bytes()),
     );
-    output::facts(json, &facts, &text)
+    output::done(json, &facts, &text)
 }
 
 pub(super) fn pack(
@@ -134,7 +134,7 @@ pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcom
              `system.` has no place, and nobody can read a `security.capability` that is none"
         );
     }
-    output::facts(json, &facts, &text)
+    output::done(json, &facts, &text)
 }
 
 pub(super) fn of_pack(error: &PackError) -> Failure {
@@ -154,7 +154,7 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
         }
         _ => {
             let failure = exit::refused(exit::DEVICE, text, &*error.source);
-            return failure.or_remedy(exit::beneath(&*error.source));
+            return failure.or_remedy(exit::MEDIUM);
         }
     }
     Failure::new(exit::NO_SPACE, text).with_remedy("choose a larger --size, or make room")

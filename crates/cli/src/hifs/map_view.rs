@@ -25,7 +25,7 @@ pub(super) fn run(image: &Path, svg: Option<&Path>, json: bool) -> Outcome<()> {
     if let Some(path) = svg {
         output::new_file(path, &picture(&groups))?;
         if !json {
-            return output::print(&format!("{}\n", shown_name(path)));
+            return output::print(&format!("{}\n", shown_name(path))).map_err(output::but_done);
         }
     }
     let value = if json { as_json(&groups) } else { Value::Null };

@@ -119,7 +119,7 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
         output::new_file(svg, &draw(&[Trace { name, events: kept, totals }], None))?;
     }
     let facts = of_totals(&totals);
-    output::facts(arguments.json, &facts, &output::lines(&facts))
+    output::done(arguments.json, &facts, &output::lines(&facts))
 }
 
 fn one_of(path: &Path, arguments: &Arguments) -> Outcome<()> {

@@ -52,8 +52,9 @@ pub(super) fn end(daemon: Client, wish: Wish, json: bool) -> Outcome<()> {
         .map(|volume| format!("{}: {} blocks were dropped\n", volume["name"], volume["blocks"]));
     // For the eyes of whoever is at the terminal, and for nobody's log.
     let text: String = lines.filter(|_| std::io::stdout().is_terminal()).collect();
-    output::facts(json, &json!({ "dropped": dropped }), &text)?;
-    answer.result().map(drop)
+    let heard = output::done(json, &json!({ "dropped": dropped }), &text);
+    answer.result()?;
+    heard
 }
 
 /// Says what waits, and asks; `None` to stay open.

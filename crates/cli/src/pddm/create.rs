@@ -84,7 +84,7 @@ fn report(path: &Path, geometry: &Geometry, json: bool) -> Outcome<()> {
         "unit_bytes": u64::from(geometry.unit_blocks()) * 4096,
         "room": room.collect::<Vec<_>>(),
     });
-    output::facts(json, &value, &text)
+    output::done(json, &value, &text)
 }
 
 /// Everybody is asked the same questions.

@@ -23,8 +23,9 @@ pub(super) fn run(dir: &Path, finish: bool, json: bool) -> Outcome<()> {
     facts()?;
     let finished = if finish { ask(daemon()?, "finish", Value::Null).map(drop) } else { Ok(()) };
     let facts = facts()?;
-    output::facts(json, &facts, &text(&facts))?;
-    finished
+    let heard = output::facts(json, &facts, &text(&facts));
+    finished?;
+    heard
 }
 
 fn text(status: &Value) -> String {
