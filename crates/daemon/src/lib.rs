@@ -12,6 +12,7 @@ pub mod control;
 mod error;
 mod failure;
 mod fork;
+mod fuse_device;
 mod heap;
 mod interrupts;
 mod kernel_table;
@@ -25,6 +26,7 @@ pub use failure::{
     Failure, code_for, exit, refusal_of, remedy_for, remedy_where_refused, with_causes,
 };
 pub use fork::{Daemonised, Reporter, daemonise, serve};
+pub use fuse_device::FuseDevice;
 pub use interrupts::{Heeding, Interrupts, outlive_file_size_limit};
 pub use kernel_table::{Mount, mounts, unescaped};
 pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{PipeReader, Read, Write, pipe};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tacita_daemon::control::{Client, Control, Identity, Reply, Request, Service};
-use tacita_daemon::{Failure, Kind, ServingLock, exit, voice};
+use tacita_daemon::{Failure, FuseDevice, Kind, exit, voice};
 
 /// Says what it is asked, and holds some answers back. Its status waits for `quiet`.
 #[derive(Default)]
@@ -77,11 +77,11 @@ impl Bench {
         self.start_as(None);
     }
 
-    fn start_as(&mut self, device: Option<&str>) {
+    fn start_as(&mut self, device: Option<FuseDevice>) {
         let identity = Identity {
             system: "echo",
             at: self.at(),
-            device: device.map(str::to_owned),
+            device,
             source: Some(self.folder.path().canonicalize().unwrap().join("image")),
         };
         let service: Arc<dyn Service> = Arc::clone(&self.echo) as _;
@@ -143,19 +143,21 @@ fn not_found(search: impl Fn() -> tacita_daemon::Result<Client>) -> tacita_daemo
     ends.find(|error| error.kind() != Kind::NoAnswer).unwrap()
 }
 
-/// A number that no mount has, and no other run of these tests.
-fn device(major: u32) -> String {
-    format!("{major}:{}", std::process::id())
+/// A number that no mount has, and no other run of these tests; the kernel lets go of it when what comes with
+/// it is dropped.
+fn device(major: u32) -> (String, FuseDevice, PipeReader) {
+    let number = format!("{major}:{}", std::process::id());
+    let (kernel, channel) = pipe().unwrap();
+    (number.clone(), FuseDevice::new(number, channel.into()), kernel)
 }
 
 /// Who is slow is neither passed over nor taken for something else.
 #[test]
 fn who_does_not_say_what_it_serves_is_there() {
-    let device = device(4094);
+    let (number, device, _kernel) = device(4094);
     let mut bench = Bench::new();
-    let _lock = ServingLock::take(&bench.at()).unwrap();
     bench.control = None;
-    bench.start_as(Some(&device));
+    bench.start_as(Some(device));
     let image = bench.folder.path().join("image");
     let _open = fs::File::open(&image).unwrap();
     let quiet = bench.echo.quiet.lock().unwrap();
@@ -164,7 +166,7 @@ fn who_does_not_say_what_it_serves_is_there() {
     assert_eq!(found.process(), Some(std::process::id().cast_signed()));
     assert_eq!(Client::find(&bench.at()).unwrap().status().unwrap_err().code, exit::BUSY);
     // What it has mounted cannot.
-    let unknown = Client::of_mount(&device).unwrap_err();
+    let unknown = Client::of_mount(&number).unwrap_err();
     assert_eq!(unknown.kind(), Kind::NoAnswer, "{unknown}");
     assert_eq!(Failure::from(unknown).code, exit::BUSY);
     let other = bench.folder.path().join("other");
@@ -175,7 +177,7 @@ fn who_does_not_say_what_it_serves_is_there() {
     let ask = || Client::find(&bench.at()).unwrap().ask(&Request::plain("status"), &mut |_| ());
     let mut answers = std::iter::repeat_with(|| ask().unwrap());
     let answer = answers.find(|answer| answer.failure.is_none()).unwrap();
-    assert_eq!(answer.facts["device"], json!(device));
+    assert_eq!(answer.facts["device"], json!(number));
 }
 
 /// Nor who has too much to do to say anything.
@@ -202,18 +204,18 @@ fn who_has_too_many_clients_is_there() {
     }
 }
 
-/// Another mount may have its number while a daemon is still at its final sync.
+/// Another mount may have its number while a daemon is still at its final sync, or does not even know that
+/// it is not mounted any more.
 #[test]
-fn what_is_left_is_not_found_by_its_number() {
-    let device = device(4095);
+fn what_the_kernel_has_let_go_of_is_not_found_by_its_number() {
+    let (number, device, kernel) = device(4095);
     let mut bench = Bench::new();
-    let lock = ServingLock::take(&bench.at()).unwrap();
     bench.control = None;
-    bench.start_as(Some(&device));
-    let found = Client::of_mount(&device).unwrap().ask(&Request::plain("status"), &mut |_| ());
+    bench.start_as(Some(device));
+    let found = Client::of_mount(&number).unwrap().ask(&Request::plain("status"), &mut |_| ());
     assert_eq!(found.unwrap().facts["at"], json!(bench.at()));
-    lock.leaving().unwrap().tell();
-    let error = not_found(|| Client::of_mount(&device));
+    drop(kernel);
+    let error = not_found(|| Client::of_mount(&number));
     assert_eq!(error.kind(), Kind::NotServed, "{error}");
     assert_eq!(
         bench.ask("echo", json!({})).unwrap(),

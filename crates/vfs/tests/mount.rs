@@ -550,6 +550,21 @@ fn a_dropped_mount_serves_its_last_user() {
 }
 
 #[test]
+fn its_number_is_told_until_the_kernel_has_let_go() {
+    let Some(m) = Mounted::plain("its_number_is_told_until_the_kernel_has_let_go") else {
+        return;
+    };
+    let device = m.mount.device().unwrap().clone();
+    let number = fs::metadata(m.guard.path()).unwrap().dev();
+    let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let file = read_write(&m.guard.join("f"));
+    drop(m.mount);
+    assert_eq!(device.number(), Some(&*number), "it is out of sight, and in use");
+    drop(file);
+    assert_eq!(device.number(), None);
+}
+
+#[test]
 fn cached_pages_go_with_the_last_name() {
     let Some(m) = Mounted::plain("cached_pages_go_with_the_last_name") else {
         return;

@@ -185,7 +185,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     let identity = Identity {
         system: "dnefs",
         at: mounted.dir().to_owned(),
-        device: mounted.device(),
+        device: mounted.device().cloned(),
         source: path.canonicalize().ok(),
     };
     let weak = Arc::downgrade(&posix);

@@ -110,7 +110,7 @@ fn start(
     let identity = Identity {
         system: "hifs",
         at: mount.dir().to_owned(),
-        device: mount.device(),
+        device: mount.device().cloned(),
         source: image.canonicalize().ok(),
     };
     let control = Control::start(identity, service)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tacita_block::BlockDevice;
 use tacita_clock::{Clock, System};
+use tacita_daemon::FuseDevice;
 use tacita_devfiles::DeviceFiles;
 use tacita_nbd::{Export, Listener, Server};
 use tacita_pddm::Volume;
@@ -101,10 +102,10 @@ impl Serving {
     }
 
     /// The number of the mounted file system, if this is one.
-    pub(super) fn device(&self) -> Option<String> {
+    pub(super) fn device(&self) -> Option<FuseDevice> {
         match self {
             Self::Nbd(_) => None,
-            Self::Fuse { mount, .. } => mount.device(),
+            Self::Fuse { mount, .. } => mount.device().cloned(),
         }
     }
 

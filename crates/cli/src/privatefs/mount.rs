@@ -128,7 +128,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     let identity = Identity {
         system: "privatefs",
         at: mounted.dir().to_owned(),
-        device: mounted.device(),
+        device: mounted.device().cloned(),
         source: None,
     };
     let control = Control::start(identity, service)?;

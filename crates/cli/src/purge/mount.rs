@@ -144,7 +144,7 @@ fn start(arguments: &PurgeMount) -> Outcome<Started> {
     let identity = Identity {
         system: "purge",
         at: mount.dir().to_owned(),
-        device: mount.device(),
+        device: mount.device().cloned(),
         // By its path another folder could be meant, where the mount lies on LOWER itself.
         source: lower.ok().filter(|lower| lower != mount.dir()),
     };

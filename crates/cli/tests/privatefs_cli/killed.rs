@@ -1,11 +1,13 @@
 //! The server or a mount is killed in the middle.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
 use tacita_clock::{Clock, System};
-use tacita_testkit::env_number;
+use tacita_testkit::{MountGuard, env_number};
 
 use crate::bench::{Bench, content};
 
@@ -86,6 +88,49 @@ fn who_unmounts_when_all_is_durable_needs_no_server() {
     bench.serve();
     bench.mount_at(&dir, "SERVER", "");
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"durable");
+    bench.umount(&dir);
+    bench.check("SERVER");
+}
+
+/// While requests of it still wait for the server, another mount may have its number: what is asked of that is not
+/// answered here.
+#[test]
+fn a_mount_that_was_forced_away_does_not_answer_for_the_next_one() {
+    let test = "a_mount_that_was_forced_away_does_not_answer_for_the_next_one";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "");
+    let files = [1, 2, 3, 4].map(|n| dir.join(format!("file-{n}")));
+    files.iter().for_each(|file| fs::write(file, content(9000, 1)).unwrap());
+    bench.umount(&dir);
+    bench.mount_at(&dir, "SERVER", "--timeout 600 --sync-every 0");
+    let number = fs::metadata(&dir).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    // Where the kernel tells how many requests wait.
+    let connections = MountGuard::new().unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    if let Err(e) = rustix::mount::mount("fusectl", connections.path(), "fusectl", flags, None) {
+        eprintln!("SKIPPED: {test}: cannot mount fusectl: {e}");
+        return;
+    }
+    let waiting = connections.path().join(format!("{minor}/waiting"));
+    let status = format!("status {}", dir.display());
+    assert_eq!(bench.facts(&status)["device"], format!("{major}:{minor}"));
+    bench.kill(&bench.path("server"));
+    let readers = files.map(|file| std::thread::spawn(move || fs::read(file).is_err()));
+    let wait = || fs::read_to_string(&waiting).unwrap().trim().parse::<usize>().unwrap();
+    while wait() < readers.len() {
+        System.wait(Duration::from_millis(10));
+    }
+    let by_force = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+    rustix::mount::unmount(&dir, by_force).unwrap();
+    assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
+    let told = bench.facts(&status)["device"].clone();
+    bench.serve();
+    assert_eq!(told, Value::Null);
+    let again = format!("privatefs mount SERVER {} --key KEY", dir.display());
+    while bench.tacita(&again).status.code() == Some(5) {
+        System.wait(Duration::from_millis(100));
+    }
     bench.umount(&dir);
     bench.check("SERVER");
 }

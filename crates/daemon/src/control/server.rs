@@ -17,7 +17,7 @@ use super::paths::path_to_json;
 use super::peer::Peer;
 use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
 use crate::runtime_folder::{file_name, private_folder};
-use crate::{Error, Failure, Result, Watch, exit, voice};
+use crate::{Error, Failure, FuseDevice, Result, exit, voice};
 
 /// How long somebody who has come has to say what is wanted.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,9 +32,8 @@ pub struct Identity {
     pub system: &'static str,
     /// Where it is served: the canonical path of a folder or socket.
     pub at: PathBuf,
-    /// Number of the mounted file system as in `0:42`, by which it is found from elsewhere as long as
-    /// the [`crate::ServingLock`] of `at` is held and not left.
-    pub device: Option<String>,
+    /// Number of the mounted file system, by which it is found from elsewhere.
+    pub device: Option<FuseDevice>,
     /// The image, device or folder that is served: its canonical path.
     pub source: Option<PathBuf>,
 }
@@ -195,20 +194,13 @@ impl Daemon {
         }
     }
 
-    /// The number of what is mounted, until nobody can use it any more: then it may be another's.
-    fn device(&self) -> Option<&str> {
-        let device = self.identity.device.as_deref()?;
-        let watch = Watch::open(&self.identity.at, None).ok().flatten()?;
-        (!watch.is_left().unwrap_or(false)).then_some(device)
-    }
-
     fn status(&self) -> Value {
         let messages: Vec<Value> = voice::last().iter().map(voice::Message::json).collect();
         json!({
             "version": VERSION,
             "system": self.identity.system,
             "at": path_to_json(&self.identity.at),
-            "device": self.device(),
+            "device": self.identity.device.as_ref().and_then(FuseDevice::number),
             "source": self.identity.source.as_deref().map(path_to_json),
             "source_number": self.source,
             "pid": std::process::id(),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,12 +12,14 @@ use fuser::{BackgroundSession, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::mount::mount_remount;
 use tacita_clock::{Clock, System, Worker};
-use tacita_daemon::{Failure, Heeding, Interrupts, ServingLock, exit, remedy_for, with_causes};
+use tacita_daemon::{
+    Failure, FuseDevice, Heeding, Interrupts, ServingLock, exit, remedy_for, with_causes,
+};
 
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
-use super::mount_table::{Place, device_of_mount, has_helper, is_mounted, mount_on};
+use super::mount_table::{Place, has_helper, is_mounted, mount_on};
 use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{self, Schedule};
 use crate::{Error, FileSystem, Kind, Posix, Result};
@@ -85,6 +88,7 @@ pub fn mount<F: FileSystem>(
     }
     can_be_had(threads).map_err(cannot)?;
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
+    let channel = session.as_fd().try_clone_to_owned().map_err(cannot)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let schedule = Schedule { interval: options.sync_interval, quiet: options.sync_when_quiet };
     let timer = if schedule.is_never() {
@@ -111,7 +115,7 @@ pub fn mount<F: FileSystem>(
         Some(session)
     };
     read_further_ahead(&dir);
-    let (place, heeding, lock) = (Place::of(&dir), None, Some(lock));
+    let (place, heeding, lock) = (Place::of(&dir, channel), None, Some(lock));
     Ok(Mount { place, session, outcome, invalidator, timer, beside, heeding, lock })
 }
 
@@ -256,9 +260,9 @@ impl Mount {
         self.place.dir()
     }
 
-    /// The number of the mounted file system, as in `0:42`.
-    pub fn device(&self) -> Option<String> {
-        device_of_mount(self.dir())
+    /// The number of the mounted file system.
+    pub fn device(&self) -> Option<&FuseDevice> {
+        self.place.device()
     }
 
     /// Whether the session has ended, be it by `umount`.

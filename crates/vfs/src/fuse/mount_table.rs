@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
 use tacita_clock::{Clock, System};
-use tacita_daemon::{Mount, mounts};
+use tacita_daemon::{FuseDevice, Mount, mounts};
 
 use crate::{Error, Kind, Result};
 
@@ -61,19 +62,24 @@ pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     dir: PathBuf,
-    /// Its number, as in `0:42`.
-    device: Option<String>,
+    device: Option<FuseDevice>,
 }
 
 impl Place {
-    /// Of what is mounted on `dir` now, a canonical path.
-    pub(super) fn of(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), device: device_of_mount(dir) }
+    /// Of what is mounted on `dir` now, a canonical path, and served through `channel`.
+    pub(super) fn of(dir: &Path, channel: OwnedFd) -> Self {
+        let device = device_of_mount(dir).map(|number| FuseDevice::new(number, channel));
+        Self { dir: dir.to_owned(), device }
     }
 
     /// The folder.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The number of what is mounted there.
+    pub(super) fn device(&self) -> Option<&FuseDevice> {
+        self.device.as_ref()
     }
 
     /// Takes it away as [`unmount_busy`].
@@ -108,7 +114,8 @@ impl Place {
     /// descriptor to be had it has to end, too.
     fn is_topmost(&self) -> Result<()> {
         let (Some(device), Ok(table)) = (&self.device, mount_table()) else { return Ok(()) };
-        let is_it = |mount: &Mount| mount.device == *device;
+        let number = device.number().ok_or_else(|| nothing_on(&self.dir))?;
+        let is_it = |mount: &Mount| mount.device == number;
         match mounts(&table).rfind(|mount| mount.place == self.dir) {
             Some(topmost) if is_it(&topmost) => Ok(()),
             _ if mounts(&table).any(|mount| is_it(&mount)) => Err(busy(&self.dir)),
@@ -218,6 +225,7 @@ pub(super) fn has_helper() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::pipe;
     use std::time::SystemTime;
 
     use tacita_clock::Simulated;
@@ -236,6 +244,18 @@ mod tests {
         assert_eq!(found("/mnt3", None), None, "it is not in user space");
         assert_eq!(found("/moved", Some("0:42")).as_deref(), Some("0:42"));
         assert_eq!(found("/mnt1", Some("0:43")), None);
+    }
+
+    /// Another file system may have its number then, and even be mounted on the same folder.
+    #[test]
+    fn what_the_kernel_has_let_go_of_is_not_taken_away() {
+        let (kernel, channel) = pipe().unwrap();
+        let place = Place::of(Path::new("/proc"), channel.into());
+        let number = device_of_mount(Path::new("/proc"));
+        assert_eq!(place.device().and_then(FuseDevice::number), number.as_deref());
+        place.is_topmost().unwrap();
+        drop(kernel);
+        assert_eq!(place.is_topmost().unwrap_err().kind(), Kind::NotFound);
     }
 
     /// In use for so long: how it ends, and how often it was tried.

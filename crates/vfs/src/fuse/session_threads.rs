@@ -30,8 +30,8 @@ const BESIDE: usize = 4;
 const AFTERWARDS: usize = 5;
 
 /// Descriptors that come when it is mounted, beside one for each thread that serves: what it is looked by
-/// whether they are there, and a socket for requests.
-const DESCRIPTORS: usize = 3;
+/// whether they are there, a socket for requests, and what tells whether the kernel has let go of the mount.
+const DESCRIPTORS: usize = 4;
 
 /// What that process is heard by.
 const DESCRIPTORS_OF_HELPER: usize = 5;

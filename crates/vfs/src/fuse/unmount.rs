@@ -189,11 +189,12 @@ pub(super) fn canonical(dir: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::pipe;
     use std::sync::{Arc, Mutex};
 
     use serde_json::{Value, json};
-    use tacita_daemon::ServingLock;
     use tacita_daemon::control::{Control, Identity, Reply, Service};
+    use tacita_daemon::{FuseDevice, ServingLock};
 
     use super::*;
 
@@ -215,24 +216,23 @@ mod tests {
     #[test]
     fn a_daemon_that_is_slow_has_not_said_that_it_writes() {
         // No mount has it, and no other run of these tests.
-        let device = format!("4093:{}", std::process::id());
+        let number = format!("4093:{}", std::process::id());
+        let (_kernel, channel) = pipe().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let slow = Arc::new(Slow::default());
         let identity = Identity {
             system: "slow",
             at: folder.path().canonicalize().unwrap(),
-            device: Some(device.clone()),
+            device: Some(FuseDevice::new(number.clone(), channel.into())),
             source: None,
         };
-        // As long as it is locked, the number is this daemon's.
-        let _lock = ServingLock::take(&identity.at).unwrap();
         let _control = Control::start(identity, Arc::<Slow>::clone(&slow) as _).unwrap();
         let held = slow.0.lock().unwrap();
-        let refused = is_served_read_only(&device).unwrap_err();
+        let refused = is_served_read_only(&number).unwrap_err();
         assert_eq!(refused.kind(), Kind::Busy, "{refused}");
         drop(held);
         // Other daemons of this machine may be slow, too.
-        let mut said = std::iter::repeat_with(|| is_served_read_only(&device));
+        let mut said = std::iter::repeat_with(|| is_served_read_only(&number));
         assert!(said.find_map(Result::ok).unwrap());
     }
 
