@@ -118,6 +118,10 @@ impl Open {
             self;
         let (mut unmounted, mut signals) = (false, 0);
         for call in &calls {
+            if call == Call::Close && !ending.is_asked_for() {
+                // It was refused together with one before.
+                continue;
+            }
             unmounted = call == Call::Unmounted;
             signals += u32::from(call == Call::Signal);
             // Who signals twice means it.

@@ -136,6 +136,45 @@ fn a_public_file_in_use_is_left_alone() {
     });
 }
 
+/// What was refused to two who asked at once is done neither when the file is free nor by a signal.
+#[test]
+fn what_was_refused_is_not_done_later() {
+    let test = "what_was_refused_is_not_done_later";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    let (device, password) = (bench.path("device"), bench.path("public"));
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(["pddm", "open", &device, "--fuse", dir, "--foreground"])
+        .args(["--password-file", &password])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    while tacita(&["pddm", "status", dir]).status.code() != Some(0) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let public = file(dir, "public");
+    std::thread::scope(|scope| {
+        let closes = [(); 2].map(|()| scope.spawn(|| tacita(&["pddm", "close", "--sweep", dir])));
+        for close in closes {
+            assert!(expect(5, &close.join().unwrap()).contains("nothing has been changed"));
+        }
+    });
+    drop(public);
+    // Long enough for a daemon that still has something to do.
+    std::thread::sleep(Duration::from_secs(1));
+    expect(0, &tacita(&["pddm", "status", dir]));
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+    let check = ["pddm", "check", &device, "--json", "--password-file", &password];
+    let facts: serde_json::Value = serde_json::from_str(&expect(0, &tacita(&check))).unwrap();
+    assert_eq!(facts["written"], 2, "it was swept");
+}
+
 /// A process in a mount namespace of its own, which ends with the test.
 struct Elsewhere(Child);
 
