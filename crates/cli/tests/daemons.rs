@@ -407,6 +407,22 @@ fn the_mount_of_another_user_is_not_ended() {
     expect(0, &["umount", folder]);
 }
 
+/// What is mounted over a mount is not taken for it, and not taken away: it is said to be there.
+#[test]
+fn what_is_mounted_over_it_is_told() {
+    let Some(bench) = Bench::for_root("what_is_mounted_over_it_is_told") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
+    let folder = text(bench.guard.path());
+    expect(0, &["hifs", "mount", text(&image), folder]);
+    let over = Command::new("mount").args(["-t", "tmpfs", "none", folder]).status();
+    assert!(over.unwrap().success());
+    let refused = expect(5, &["umount", folder]);
+    assert!(Command::new("umount").arg(folder).status().unwrap().success());
+    assert!(refused.contains("another file system is mounted over it (tmpfs)"), "{refused}");
+    expect(0, &["umount", folder]);
+}
+
 /// What fails in the background is heard, and no name with it.
 #[test]
 fn a_failure_in_the_background_is_told() {

@@ -26,6 +26,16 @@ pub(super) fn mount_on(dir: &Path) -> Result<Option<Mount>> {
     Ok(mounts(&mount_table()?).rfind(|mount| mount.place == dir))
 }
 
+/// What is mounted over one of our file systems on `dir`, a canonical path: by the path alone that would be taken
+/// away. Its kind, such as `tmpfs`.
+pub(super) fn mounted_over(dir: &Path) -> Result<Option<String>> {
+    let table = mount_table()?;
+    let mut here = mounts(&table).rev().filter(|mount| mount.place == dir);
+    let is_ours = |mount: &Mount| mount.kind.starts_with("fuse.tacita-");
+    let topmost = here.next().filter(|topmost| !is_ours(topmost));
+    Ok(topmost.filter(|_| here.any(|mount| is_ours(&mount))).map(|topmost| topmost.kind))
+}
+
 fn mount_table() -> Result<Vec<u8>> {
     fs::read("/proc/self/mountinfo")
         .map_err(|e| Error::new(Kind::Io, "cannot read /proc/self/mountinfo").because(e))

@@ -13,7 +13,7 @@ use tacita_daemon::{Ending, Failure, Watch, exit};
 
 use super::holders::{Holder, holders};
 use super::mount_table::{
-    abandon, device_of_mount, is_mounted, once_unused, owner_of_mount, unmount_busy,
+    abandon, device_of_mount, is_mounted, mounted_over, once_unused, owner_of_mount, unmount_busy,
 };
 use crate::{Error, Kind, Result};
 
@@ -30,8 +30,8 @@ const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
 /// is lost.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use, or is held by a process in another mount namespace, which the
-/// message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
+/// [`Kind::Busy`] if it is in use, something else is mounted over it, or it is held by a process in another mount
+/// namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
 /// failed or what comes after it, with the [`Failure`] that the server has told as its source;
 /// [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
@@ -56,6 +56,12 @@ pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
 
 fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = canonical(dir)?;
+    if let Some(kind) = mounted_over(&dir)? {
+        let text = format!("{}: another file system is mounted over it ({kind})", dir.display());
+        let failure =
+            Failure::new(exit::BUSY, text).with_remedy("unmount that first, with `umount DIR`");
+        return Err(Error::new(Kind::Busy, failure.cause.clone()).because(failure));
+    }
     let watch = Watch::open(&dir, owner_of_mount(&dir))?;
     let mounted = is_mounted(&dir)?;
     let device = device_of_mount(&dir).filter(|_| mounted);
