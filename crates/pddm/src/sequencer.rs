@@ -26,6 +26,7 @@ use crate::level::{LevelHead, OpenLevel};
 use crate::open_log::OpenLog;
 use crate::plan::{LevelPlan, Moved, Plan};
 use crate::seal::{Before, Sealed, Sealer};
+use crate::sweep::Round;
 use crate::tail::{ReadAhead, Tail, read_tail, tails_left};
 use crate::team::Team;
 
@@ -287,9 +288,9 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Begins a sweep, unless one is under way.
-    pub(crate) fn begin_sweep(&mut self) {
-        if self.sweep_until <= self.next {
+    /// Begins a sweep, unless one is under way and its rest is enough.
+    pub(crate) fn begin_sweep(&mut self, round: Round) {
+        if round == Round::Whole || self.sweep_until <= self.next {
             self.sweep_until = Seq(self.next.0 + u64::from(self.shared.geometry().units()));
         }
     }

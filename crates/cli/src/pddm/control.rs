@@ -107,8 +107,9 @@ fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Out
     only_if_wanted(session, request.is_set("public_only"))?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let (limit, mut first) = (RateLimit::new(request.number("rate"), Arc::new(System)), None);
-    let whole = session.sweep(&mut |done, units| {
-        let bytes = (done - *first.get_or_insert(done)) * unit_len;
+    let whole = session.sweep_whole(&mut |done, units| {
+        // Somebody else may begin anew meanwhile.
+        let bytes = done.saturating_sub(*first.get_or_insert(done)) * unit_len;
         let progress = json!({ "done": done * unit_len, "of": units * unit_len });
         limit.keep(bytes, &mut || reply.progress(&progress))
     });

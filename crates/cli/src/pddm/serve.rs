@@ -141,7 +141,7 @@ impl Open {
         let mut left = Value::Null;
         let ended = serving.stop(unmounted, |served| {
             let swept = if ending.wants_sweep() && !read_only {
-                session.sweep(&mut |_, _| true).map(drop).map_err(failed)
+                session.sweep_whole(&mut |_, _| true).map(drop).map_err(failed)
             } else {
                 Ok(())
             };

@@ -4,8 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tacita_block::BlockDevice;
+use tacita_pddm::{Options, Session, Unlock};
+use tacita_secret::Password;
 use tacita_testkit::{MountGuard, skip_without_fuse};
 
 use crate::bench::{Bench, expect, tacita};
@@ -173,6 +177,35 @@ fn what_was_refused_is_not_done_later() {
     let check = ["pddm", "check", &device, "--json", "--password-file", &password];
     let facts: serde_json::Value = serde_json::from_str(&expect(0, &tacita(&check))).unwrap();
     assert_eq!(facts["written"], 2, "it was swept");
+}
+
+/// Where a sweep was interrupted shortly before its end, `--sweep` goes a whole round: the rest of that one
+/// has no room for what waits.
+#[test]
+fn what_waits_is_swept_after_a_sweep_that_was_interrupted() {
+    let test = "what_waits_is_swept_after_a_sweep_that_was_interrupted";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    {
+        let path = bench.path("device");
+        let device = tacita_block::FileDevice::open(&path, tacita_block::Access::ReadWrite, 4096);
+        let device: Arc<dyn BlockDevice> = Arc::new(device.unwrap());
+        let password = Password::new(b"the hidden password".to_vec());
+        let session = Session::open(&device, Unlock::Password(&password), Options::default());
+        let session = session.unwrap();
+        assert!(!session.sweep(&mut |done, units| done + 8 < units).unwrap());
+        session.close().unwrap();
+    }
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    expect(0, &bench.open("hidden", &["--fuse", dir]));
+    file(dir, "hidden").write_all_at(&[8; 200 * 4096], 0).unwrap();
+    let said = expect(0, &tacita(&["pddm", "close", "--sweep", "--json", dir]));
+    let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["dropped"], serde_json::json!([]));
 }
 
 /// A process in a mount namespace of its own, which ends with the test.

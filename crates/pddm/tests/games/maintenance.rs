@@ -146,6 +146,38 @@ fn the_highest_volume_opens() {
     assert_eq!(session.volumes().len(), 2);
 }
 
+/// What is left of a sweep that was interrupted may be less than what waits by now needs: whoever wants
+/// that on the device has a whole round, in every world.
+#[test]
+fn a_whole_sweep_carries_what_waits_after_one_that_was_interrupted() {
+    let written = [0u8, 1].map(|hidden| {
+        let device: Arc<dyn BlockDevice> = world(9, hidden);
+        let session = open(&device, hidden, entropy(11, 11 + u64::from(hidden)));
+        assert!(!session.sweep(&mut |done, units| done + 2 < units).unwrap());
+        session.close().unwrap();
+        drop(session);
+        let session = open(&device, hidden, entropy(12, 12 + u64::from(hidden)));
+        if hidden > 0 {
+            let mut at = 0;
+            while has_room(&volume(&session, 1), 2) && at < 40 {
+                volume(&session, 1).write(BlockNo(at), &content(at, 77)).unwrap();
+                at += 1;
+            }
+            assert!(volume(&session, 1).waiting_blocks() > 20);
+        }
+        let before = session.written_units();
+        assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+        assert!(session.volumes().iter().all(|volume| volume.waiting_blocks() == 0));
+        let whole = session.written_units();
+        assert_eq!(whole - before, UNITS);
+        // There is nothing left to go on with.
+        assert!(session.sweep(&mut |_, _| true).unwrap());
+        assert_eq!(session.written_units() - whole, UNITS);
+        session.written_units()
+    });
+    assert_eq!(written[0], written[1]);
+}
+
 /// A sweep in a world with a busy hidden volume and in one without: the same round, and all that
 /// waited is on the device.
 #[test]
