@@ -15,9 +15,9 @@ use super::control::{Ending, Opened, of_session};
 use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::keys::warn_of_swap;
-use crate::output::{self, shown_name};
+use crate::output;
 
 /// Said whenever no hidden volume is opened, and there may be one or not.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
@@ -125,14 +125,11 @@ impl Open {
             unmounted = call == Call::Unmounted;
             signals += u32::from(call == Call::Signal);
             // Who signals twice means it.
-            if unmounted || signals > 1 || !serving.public_in_use() {
+            if unmounted || signals > 1 {
                 break;
             }
-            let public = endpoint.join(name_of(Level::PUBLIC));
-            let why = Failure::new(exit::BUSY, format!("{}: in use", shown_name(&public)));
-            ending.refuse(
-                &why.with_remedy("nothing has been changed; close the programs that use it first"),
-            );
+            let Some(why) = serving.hindrance(&endpoint) else { break };
+            ending.refuse(&why);
         }
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();

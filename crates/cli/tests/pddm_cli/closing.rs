@@ -140,6 +140,29 @@ fn a_public_file_in_use_is_left_alone() {
     });
 }
 
+/// What is mounted over a folder keeps it open, and nothing has been done: the mount would stay, dead.
+#[test]
+fn a_covered_folder_is_left_alone() {
+    let test = "a_covered_folder_is_left_alone";
+    if skip_without_fuse(test) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: a mount over it needs root");
+        return;
+    }
+    worlds(test, |_, dir, _| {
+        let over = Command::new("mount").args(["-t", "tmpfs", "none", dir]).status();
+        assert!(over.unwrap().success());
+        let refused = tacita(&["pddm", "close", "--drop", dir]);
+        assert!(Command::new("umount").arg(dir).status().unwrap().success());
+        let said = expect(5, &refused);
+        assert!(said.contains("another file system is mounted over it"), "{said}");
+        file(dir, "public").write_all_at(&[7; 4096], 0).unwrap();
+        said + &expect(0, &tacita(&["pddm", "close", "--drop", dir]))
+    });
+}
+
 /// What was refused to two who asked at once is done neither when the file is free nor by a signal.
 #[test]
 fn what_was_refused_is_not_done_later() {
@@ -202,7 +225,7 @@ fn what_waits_is_swept_after_a_sweep_that_was_interrupted() {
     let guard = MountGuard::new().unwrap();
     let dir = guard.path().to_str().unwrap();
     expect(0, &bench.open("hidden", &["--fuse", dir]));
-    file(dir, "hidden").write_all_at(&[8; 200 * 4096], 0).unwrap();
+    file(dir, "hidden").write_all_at(&vec![8; 200 * 4096], 0).unwrap();
     let said = expect(0, &tacita(&["pddm", "close", "--sweep", "--json", dir]));
     let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(facts["dropped"], serde_json::json!([]));
