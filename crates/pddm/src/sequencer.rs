@@ -26,7 +26,6 @@ use crate::level::{LevelHead, OpenLevel};
 use crate::open_log::OpenLog;
 use crate::plan::{LevelPlan, Moved, Plan};
 use crate::seal::{Before, Sealed, Sealer};
-use crate::sweep::Round;
 use crate::tail::{ReadAhead, Tail, read_tail, tails_left};
 use crate::team::Team;
 
@@ -39,6 +38,15 @@ pub(crate) enum EmitUntil {
     All,
     /// At least one unit, and all waiting public blocks.
     Beat,
+}
+
+/// Which round a sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// What is left of one that was interrupted, or a whole one.
+    Rest,
+    /// A whole one, from here.
+    Whole,
 }
 
 /// Where the head is when a device is opened.

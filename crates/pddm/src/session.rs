@@ -17,9 +17,9 @@ use crate::log::Log;
 use crate::open_log::OpenLog;
 use crate::recovery::{End, newest_cell};
 use crate::replay::replay;
-use crate::sequencer::{Sequencer, Start};
+use crate::sequencer::{Round, Sequencer, Start};
 use crate::superblock::Superblock;
-use crate::sweep::{Round, sweep};
+use crate::sweep::sweep;
 use crate::unlock::{Opened, Unlock, Wanted, restore_superblocks, unlock};
 use crate::volume::{HiddenFlush, Volume};
 

@@ -7,15 +7,7 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-
-/// Which round a sweep goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
-    /// What is left of one that was interrupted, or a whole one.
-    Rest,
-    /// A whole one, from here.
-    Whole,
-}
+use crate::sequencer::Round;
 
 /// Goes a round; false if `each` ended it.
 ///
