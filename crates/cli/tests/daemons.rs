@@ -407,6 +407,71 @@ fn the_mount_of_another_user_is_not_ended() {
     expect(0, &["umount", folder]);
 }
 
+/// What is mounted over a mount is not taken for it, and not taken away: it is said to be there.
+#[test]
+fn what_is_mounted_over_it_is_told() {
+    let Some(bench) = Bench::for_root("what_is_mounted_over_it_is_told") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
+    let folder = text(bench.guard.path());
+    expect(0, &["hifs", "mount", text(&image), folder]);
+    let over = Command::new("mount").args(["-t", "tmpfs", "none", folder]).status();
+    assert!(over.unwrap().success());
+    let refused = expect(5, &["umount", folder]);
+    assert!(Command::new("umount").arg(folder).status().unwrap().success());
+    assert!(refused.contains("another file system is mounted over it (tmpfs)"), "{refused}");
+    expect(0, &["umount", folder]);
+}
+
+/// A mount that is bound to another folder, too, goes on there: it is said where.
+#[test]
+fn a_mount_that_is_bound_elsewhere_is_told() {
+    let Some(bench) = Bench::for_root("a_mount_that_is_bound_elsewhere_is_told") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
+    let folder = text(bench.guard.path());
+    expect(0, &["hifs", "mount", text(&image), folder]);
+    let other = MountGuard::new().unwrap();
+    let bound = Command::new("mount").args(["--bind", folder, text(other.path())]).status();
+    assert!(bound.unwrap().success());
+    fs::write(bench.guard.join("file"), "kept").unwrap();
+    let refused = expect(5, &["umount", folder]);
+    let told = format!("it is mounted on {}, too; everything written", text(other.path()));
+    assert!(refused.contains(&told), "{refused}");
+    assert_eq!(fs::read(other.join("file")).unwrap(), b"kept");
+    expect(0, &["umount", text(other.path())]);
+}
+
+/// A folder above a mount gets another name: the mount ends in order by that, and by a signal.
+#[test]
+fn a_mount_in_a_renamed_folder_ends_in_order() {
+    let Some(bench) = Bench::for_root("a_mount_in_a_renamed_folder_ends_in_order") else { return };
+    let image = bench.files.path().join("image");
+    expect(0, &["hifs", "format", text(&image), "--size", "64M"]);
+    let [before, after] = ["before", "after"].map(|name| bench.files.path().join(name));
+    fs::create_dir_all(before.join("mount")).unwrap();
+    let mounted = after.join("mount");
+    for by_signal in [false, true] {
+        expect(0, &["hifs", "mount", text(&image), text(&before.join("mount"))]);
+        fs::rename(&before, &after).unwrap();
+        fs::write(mounted.join("file"), vec![7; 24 << 20]).unwrap();
+        if by_signal {
+            let pid = status(&mounted)["pid"].to_string();
+            assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+            let begin = Instant::now();
+            while Path::new("/proc").join(&pid).exists() {
+                assert!(begin.elapsed() < PATIENCE, "it does not end");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        } else {
+            expect(0, &["umount", text(&mounted)]);
+        }
+        // Nobody has it any more.
+        expect(0, &["hifs", "check", text(&image)]);
+        fs::rename(&after, &before).unwrap();
+    }
+}
+
 /// What fails in the background is heard, and no name with it.
 #[test]
 fn a_failure_in_the_background_is_told() {

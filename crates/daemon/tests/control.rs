@@ -307,6 +307,16 @@ fn what_the_dead_have_left_is_taken_over() {
     bench.ask("echo", Value::Null).unwrap();
 }
 
+/// Whoever serves there next may begin while one before is still at its end.
+#[test]
+fn who_ends_leaves_the_channel_of_who_came_after() {
+    let mut bench = Bench::new();
+    let before = bench.control.take();
+    bench.start();
+    drop(before);
+    bench.ask("echo", Value::Null).unwrap();
+}
+
 #[test]
 fn nonsense_is_refused_and_others_are_served() {
     let bench = Bench::new();

@@ -95,8 +95,9 @@ impl DeviceFiles {
         Ok(Self { files, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
-    /// Says which files hold hidden volumes: their changes may wait for those of other files, and
-    /// their failures are told to the programs that use them alone, never to a log.
+    /// Says which files hold hidden volumes: their changes may wait for those of other files, their
+    /// failures are told to the programs that use them alone, never to a log, and they do not count in
+    /// what is said of the whole file system.
     #[must_use]
     pub fn hiding(mut self, is_hidden: impl Fn(&OsStr) -> bool) -> Self {
         for file in &mut self.files {
@@ -132,8 +133,9 @@ impl DeviceFiles {
         file.ok_or_else(|| Kind::Stale.into())
     }
 
-    fn len_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.device.len_bytes()).sum()
+    /// Those that may be told of to whoever asks of all mounts, as `df` does, and keeps what it hears.
+    fn shown(&self) -> impl Iterator<Item = &DeviceFile> {
+        self.files.iter().filter(|file| !file.is_hidden)
     }
 }
 
@@ -310,12 +312,13 @@ impl FileSystem for DeviceFiles {
     }
 
     fn stats(&self) -> Result<FsStats> {
+        let len_bytes: u64 = self.shown().map(|file| file.device.len_bytes()).sum();
         Ok(FsStats {
             block_len_bytes: BLOCK_LEN_BYTES,
-            blocks: self.len_bytes() / u64::from(BLOCK_LEN_BYTES),
+            blocks: len_bytes / u64::from(BLOCK_LEN_BYTES),
             blocks_free: 0,
             blocks_available: 0,
-            files: self.files.len() as u64 + 1,
+            files: self.shown().count() as u64 + 1,
             files_free: 0,
             name_len_max: u32::try_from(NAME_LEN_MAX).unwrap_or(u32::MAX),
         })

@@ -63,6 +63,15 @@ fn failures_of_the_device_are_told_by_their_kind() {
     files.sync_node(node).unwrap();
 }
 
+/// `df` is asked by many who write down what they hear.
+#[test]
+fn hidden_files_do_not_count() {
+    let alone = DeviceFiles::new([named("public", memory(1 << 16, 512))]).unwrap();
+    let both = [named("public", memory(1 << 16, 512)), named("hidden", memory(1 << 18, 512))];
+    let both = DeviceFiles::new(both).unwrap().hiding(|name| name != "public");
+    assert_eq!(format!("{:?}", both.stats().unwrap()), format!("{:?}", alone.stats().unwrap()));
+}
+
 #[test]
 fn attributes_stay() {
     let files = DeviceFiles::new([named("a", memory(1 << 16, 512))]).unwrap();

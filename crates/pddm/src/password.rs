@@ -12,7 +12,7 @@ use crate::geometry::Level;
 use crate::init::write_superblock;
 use crate::session::{Options, Session};
 use crate::superblock::Superblock;
-use crate::unlock::{Opened, Unlock, Wanted, no_volume, unlock};
+use crate::unlock::{Opened, Unlock, Wanted, no_volume, opens_cell_of, unlock};
 
 /// Refuses a password that cannot be anybody's.
 ///
@@ -33,8 +33,8 @@ pub fn check_new_password(password: &Password) -> Result<()> {
 ///
 /// # Errors
 /// As [`Session::open`]; [`Kind::NoVolume`] too if `with` does not open `volume`;
-/// [`Kind::Password`] if `new` is empty, or opens one of the volumes that `with` opens: each password
-/// opens one volume.
+/// [`Kind::Password`] if `new` is empty, or opens one of the volumes that `with` opens, if only as the
+/// password that it had before: each password opens one volume.
 pub fn change_password(
     device: &Arc<dyn BlockDevice>,
     with: Unlock<'_>,
@@ -48,12 +48,20 @@ pub fn change_password(
     let opened = unlock(device, with, Wanted::default())?;
     let Opened { log, end, superblock, mut keys } = opened;
     let wrap = new.wrap(&superblock.salt)?;
+    let taken = || Error::new(Kind::Password, "the new password already opens a volume");
     let used = keys.iter().flatten().any(|keys| keys.wrap.expose() == wrap.expose());
     if used || superblock.master(&wrap).is_some() {
-        return Err(Error::new(Kind::Password, "the new password already opens a volume"));
+        return Err(taken());
     }
     let top = keys.iter().rposition(Option::is_some).unwrap_or(0);
     let level = volume.map_or(top, Level::index);
+    // What was the password of another one is still that where units have not been written anew.
+    let others = log.geometry.levels().zip(&keys).filter(|(_, keys)| keys.is_some());
+    let others: Vec<Level> =
+        others.map(|(other, _)| other).filter(|other| other.index() != level).collect();
+    if opens_cell_of(&log, &wrap, &others)? {
+        return Err(taken());
+    }
     let mut public: Key = superblock.wrap(&log.public).ok_or_else(no_volume)?;
     if level == Level::PUBLIC.index() {
         public = wrap;

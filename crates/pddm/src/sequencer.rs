@@ -40,6 +40,15 @@ pub(crate) enum EmitUntil {
     Beat,
 }
 
+/// Which round a sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// What is left of one that was interrupted, or a whole one.
+    Rest,
+    /// A whole one, from here.
+    Whole,
+}
+
 /// Where the head is when a device is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Start {
@@ -287,9 +296,9 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Begins a sweep, unless one is under way.
-    pub(crate) fn begin_sweep(&mut self) {
-        if self.sweep_until <= self.next {
+    /// Begins a sweep, unless one is under way and its rest is enough.
+    pub(crate) fn begin_sweep(&mut self, round: Round) {
+        if round == Round::Whole || self.sweep_until <= self.next {
             self.sweep_until = Seq(self.next.0 + u64::from(self.shared.geometry().units()));
         }
     }

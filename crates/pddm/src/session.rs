@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::open_log::OpenLog;
 use crate::recovery::{End, newest_cell};
 use crate::replay::replay;
-use crate::sequencer::{Sequencer, Start};
+use crate::sequencer::{Round, Sequencer, Start};
 use crate::superblock::Superblock;
 use crate::sweep::sweep;
 use crate::unlock::{Opened, Unlock, Wanted, restore_superblocks, unlock};
@@ -232,15 +232,24 @@ impl Session {
 
     /// Writes the whole log anew, one round from where it is, or what is left of a round that was
     /// interrupted: superblocks that are damaged are written again, then all live blocks are read,
-    /// verified and written, and with a hidden volume
-    /// open all that waits gets to the device. `each` is told how many units of how many are done,
-    /// and says whether to go on; `false` is returned if it does not.
+    /// verified and written. `each` is told how many units of how many are done, and says whether to
+    /// go on; `false` is returned if it does not.
     ///
     /// # Errors
     /// [`Kind::Device`], [`Kind::ReadOnly`].
     pub fn sweep(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
         self.restore_superblocks()?;
-        sweep(&self.engine, each)
+        sweep(&self.engine, Round::Rest, each)
+    }
+
+    /// As [`Session::sweep`], but always a whole round: with a hidden volume open all that waits gets to
+    /// the device. It takes a sweep that is under way along.
+    ///
+    /// # Errors
+    /// As [`Session::sweep`].
+    pub fn sweep_whole(&self, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool> {
+        self.restore_superblocks()?;
+        sweep(&self.engine, Round::Whole, each)
     }
 
     /// Writes the superblock where a copy of it is damaged, or is another one, and nothing where none

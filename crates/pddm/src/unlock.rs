@@ -7,7 +7,7 @@ use tacita_secret::{Key, Password};
 
 use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
-use crate::keys::{Cell, HiddenKeys};
+use crate::keys::{CELL_LEN, Cell, HiddenKeys, Salt};
 use crate::log::Log;
 use crate::recovery::{End, find_end, newest_cell};
 use crate::superblock::Superblock;
@@ -208,11 +208,7 @@ fn find_cell(
 ) -> Result<Option<(Level, HiddenKeys, Key)>> {
     let geometry = &log.geometry;
     for unit in units {
-        log.will_read_headers(Seq(unit.into()), Seq(geometry.units().into()));
-        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        log.device.read(geometry.unit_start(unit), &mut block[..])?;
-        let salt = block[..32].try_into().expect("a salt");
-        let cells: Vec<_> = crate::unit::cells(geometry, &block).collect();
+        let (salt, cells) = cells_of(log, unit)?;
         // The highest first.
         for (level, bytes) in geometry.levels().skip(1).zip(&cells).collect::<Vec<_>>().iter().rev()
         {
@@ -232,4 +228,28 @@ fn find_cell(
         }
     }
     Ok(None)
+}
+
+/// Whether a password opens a cell of one of these classes, in whatever unit: an old one does so until
+/// the unit is written anew.
+pub(crate) fn opens_cell_of(log: &Log, wrap: &Key, classes: &[Level]) -> Result<bool> {
+    let units = if classes.is_empty() { 0..0 } else { 0..log.geometry.units() };
+    for unit in units {
+        let (salt, cells) = cells_of(log, unit)?;
+        let mut cells = classes.iter().map(|class| &cells[class.index() - 1]);
+        if cells.any(|cell| Cell::open_by_wrap(cell, &salt, wrap).is_ok()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The salt of a unit, and its cells from the lowest class on; the next units are read, too.
+fn cells_of(log: &Log, unit: u32) -> Result<(Salt, Vec<[u8; CELL_LEN]>)> {
+    let geometry = &log.geometry;
+    log.will_read_headers(Seq(unit.into()), Seq(geometry.units().into()));
+    let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+    log.device.read(geometry.unit_start(unit), &mut block[..])?;
+    let salt = block[..32].try_into().expect("a salt");
+    Ok((salt, crate::unit::cells(geometry, &block).copied().collect()))
 }

@@ -35,14 +35,26 @@ impl Ending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Somebody asks for it, and waits. Where two do, what one of them wants to keep is kept.
+    fn ask(&self, sweep: bool, reply: Reply) {
+        let mut asked = self.lock();
+        asked.sweep |= sweep;
+        asked.waiting.push(reply);
+    }
+
+    /// Whether somebody waits for it.
+    pub(super) fn is_asked_for(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
     /// Whether what waits is to be swept onto the device.
     pub(super) fn wants_sweep(&self) -> bool {
         self.lock().sweep
     }
 
-    /// Tells whoever waits that it goes on, and why.
+    /// Tells whoever waits that it goes on, and why: nothing that they have asked for is done later.
     pub(super) fn refuse(&self, why: &Failure) {
-        for reply in std::mem::take(&mut self.lock().waiting) {
+        for reply in std::mem::take(&mut *self.lock()).waiting {
             reply.end(&Value::Null, Some(why));
         }
     }
@@ -81,11 +93,7 @@ impl Service for Opened {
                 reply.answer(swept.map(|()| Value::Null));
             }
             "stop" => {
-                {
-                    let mut asked = self.ending.lock();
-                    asked.sweep = request.text("rest") == Some("sweep");
-                    asked.waiting.push(reply);
-                }
+                self.ending.ask(request.text("rest") == Some("sweep"), reply);
                 // Where nobody listens it ends already, and tells whoever waits.
                 let _ = self.calls.send(Call::Close);
             }
@@ -99,9 +107,11 @@ fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Out
     only_if_wanted(session, request.is_set("public_only"))?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let (limit, mut first) = (RateLimit::new(request.number("rate"), Arc::new(System)), None);
-    let whole = session.sweep(&mut |done, units| {
-        limit.keep((done - *first.get_or_insert(done)) * unit_len);
-        reply.progress(&json!({ "done": done * unit_len, "of": units * unit_len }))
+    let whole = session.sweep_whole(&mut |done, units| {
+        // Somebody else may begin anew meanwhile.
+        let bytes = done.saturating_sub(*first.get_or_insert(done)) * unit_len;
+        let progress = json!({ "done": done * unit_len, "of": units * unit_len });
+        limit.keep(bytes, &mut || reply.progress(&progress))
     });
     whole.map_err(|e| of_session(&(&e).into()))?;
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
@@ -187,4 +197,52 @@ pub(super) fn sweep(endpoint: &Path, public_only: bool, rate: Option<u64>) -> Ou
     });
     bar.finish_and_clear();
     answer?.result().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use tacita_block::MemoryDevice;
+    use tacita_daemon::control::{Control, Identity};
+    use tacita_pddm::{Entropy, Options, Parameters, Unlock, init};
+    use tacita_secret::Key;
+
+    use super::*;
+
+    /// Two who close at once: one of them wants to keep what waits, and what is refused to both is not done
+    /// when somebody else ends the session.
+    #[test]
+    fn who_wants_to_keep_what_waits_is_heard() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(tacita_block::Geometry {
+            block_len_bytes: 4096,
+            blocks: 3072,
+        }));
+        let key = Key::take(&mut [7; 32]);
+        let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+        init(&device, &parameters, Unlock::Wrap(&key), &[], Entropy::default()).unwrap();
+        let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
+        let (caller, calls) = channel();
+        let ending = Arc::<Ending>::default();
+        let opened =
+            Opened { session: Arc::new(session), ending: Arc::clone(&ending), calls: caller };
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap().join("endpoint");
+        let identity = Identity { system: "pddm", at: at.clone(), device: None, source: None };
+        let _control = Control::start(identity, Arc::new(opened)).unwrap();
+        let clients = ["sweep", "drop"].map(|rest| {
+            let (client, request) =
+                (connect(&at).unwrap(), Request::new("stop", json!({ "rest": rest })));
+            let client = std::thread::spawn(move || client.ask(&request, &mut |_| ()));
+            assert_eq!(calls.recv().unwrap(), Call::Close);
+            client
+        });
+        assert!(ending.wants_sweep() && ending.is_asked_for());
+        ending.refuse(&Failure::new(exit::BUSY, "in use"));
+        assert!(!ending.wants_sweep() && !ending.is_asked_for());
+        for client in clients {
+            let answer = client.join().unwrap().unwrap();
+            assert_eq!(answer.failure.unwrap().code, exit::BUSY);
+        }
+    }
 }

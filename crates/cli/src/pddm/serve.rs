@@ -15,9 +15,9 @@ use super::control::{Ending, Opened, of_session};
 use super::serving::{Call, Serving};
 use super::{failure, name_of, open_device_or};
 use crate::arguments::{HiddenFlushName, Pddm as Command};
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::keys::warn_of_swap;
-use crate::output::{self, shown_name};
+use crate::output;
 
 /// Said whenever no hidden volume is opened, and there may be one or not.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
@@ -118,17 +118,18 @@ impl Open {
             self;
         let (mut unmounted, mut signals) = (false, 0);
         for call in &calls {
+            if call == Call::Close && !ending.is_asked_for() {
+                // It was refused together with one before.
+                continue;
+            }
             unmounted = call == Call::Unmounted;
             signals += u32::from(call == Call::Signal);
             // Who signals twice means it.
-            if unmounted || signals > 1 || !serving.public_in_use() {
+            if unmounted || signals > 1 {
                 break;
             }
-            let public = endpoint.join(name_of(Level::PUBLIC));
-            let why = Failure::new(exit::BUSY, format!("{}: in use", shown_name(&public)));
-            ending.refuse(
-                &why.with_remedy("nothing has been changed; close the programs that use it first"),
-            );
+            let Some(why) = serving.hindrance(&endpoint) else { break };
+            ending.refuse(&why);
         }
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();
@@ -137,7 +138,7 @@ impl Open {
         let mut left = Value::Null;
         let ended = serving.stop(unmounted, |served| {
             let swept = if ending.wants_sweep() && !read_only {
-                session.sweep(&mut |_, _| true).map(drop).map_err(failed)
+                session.sweep_whole(&mut |_, _| true).map(drop).map_err(failed)
             } else {
                 Ok(())
             };

@@ -17,7 +17,8 @@ use tacita_vfs::{FileSystem, NodeId, Posix};
 
 use super::name_of;
 use crate::arguments::Endpoint;
-use crate::exit::{self, Outcome};
+use crate::exit::{self, Failure, Outcome};
+use crate::output::shown_name;
 
 /// The name of the public file.
 const PUBLIC: &str = "public";
@@ -109,17 +110,23 @@ impl Serving {
         }
     }
 
-    /// Whether a program has the public file open: that alone keeps a folder from being closed, for
-    /// anything else would tell what is open beside it.
-    pub(super) fn public_in_use(&self) -> bool {
-        let Self::Fuse { files, public, .. } = self else { return false };
-        (0..CLOSED_LOOKS).all(|_| {
-            let open = files.is_open(*public);
-            if open {
-                System.wait(CLOSED_STEP);
-            }
-            open
-        })
+    /// Why it cannot be closed now, and nothing is to be changed: a program has the public file open, or
+    /// another file system is mounted over the folder, which would stay then, dead. Anything else would
+    /// tell what is open beside the public file.
+    pub(super) fn hindrance(&self, endpoint: &Path) -> Option<Failure> {
+        let Self::Fuse { mount, files, public } = self else { return None };
+        let (what, first) = if mount.is_covered() {
+            let text = format!("{}: another file system is mounted over it", shown_name(endpoint));
+            (text, "unmount that first, with `umount DIR`")
+        } else if stays_open(files, *public) {
+            let public = endpoint.join(PUBLIC);
+            let text = format!("{}: in use", shown_name(&public));
+            (text, "close the programs that use it first")
+        } else {
+            return None;
+        };
+        let remedy = format!("nothing has been changed; {first}");
+        Some(Failure::new(exit::BUSY, what).with_remedy(remedy))
     }
 
     /// Nobody is served any more, or not for longer than the process lives; then `close` does what is
@@ -140,4 +147,15 @@ impl Serving {
             Self::Fuse { mount, .. } => mount.leave(close_mount),
         }
     }
+}
+
+/// Whether a program has a file open, and not only for a moment more.
+fn stays_open(files: &Posix<DeviceFiles>, file: NodeId) -> bool {
+    (0..CLOSED_LOOKS).all(|_| {
+        let open = files.is_open(file);
+        if open {
+            System.wait(CLOSED_STEP);
+        }
+        open
+    })
 }

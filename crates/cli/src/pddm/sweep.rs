@@ -14,6 +14,9 @@ use crate::arguments::Pddm as Command;
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
 
+/// How often somebody who waits looks whether the sweep is to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// Keeps to a number of bytes a second.
 pub(super) struct RateLimit {
     rate: Option<u64>,
@@ -26,12 +29,24 @@ impl RateLimit {
         Self { rate: rate.filter(|rate| *rate > 0), begun: clock.monotonic(), clock }
     }
 
-    /// Waits until so many bytes are due.
-    pub(super) fn keep(&self, bytes: u64) {
-        let Some(rate) = self.rate else { return };
+    /// Waits until so many bytes are due, unless it does not go on meanwhile: whether it does.
+    pub(super) fn keep(&self, bytes: u64, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        while goes_on() {
+            let left = self.left(bytes);
+            if left.is_zero() {
+                return true;
+            }
+            self.clock.wait(left.min(LOOK_EVERY));
+        }
+        false
+    }
+
+    /// How long it is until then.
+    fn left(&self, bytes: u64) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
         #[allow(clippy::cast_precision_loss, reason = "bytes and seconds of people")]
         let due = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        self.clock.wait(due.saturating_sub(self.clock.elapsed(self.begun)));
+        due.saturating_sub(self.clock.elapsed(self.begun))
     }
 }
 
@@ -68,8 +83,8 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
     let (limit, mut first) = (RateLimit::new(rate, Arc::new(System)), None);
     let whole = session.sweep(&mut |done, _| {
         bar.set_position(done * unit_len);
-        limit.keep((done - *first.get_or_insert(done)) * unit_len);
-        !interrupts.pending()
+        let bytes = (done - *first.get_or_insert(done)) * unit_len;
+        limit.keep(bytes, &mut || !interrupts.pending())
     });
     let whole = whole.map_err(|e| failure(path, &e))?;
     bar.finish_and_clear();
@@ -84,6 +99,7 @@ fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::SystemTime;
 
     use tacita_clock::Simulated;
@@ -96,18 +112,32 @@ mod tests {
         let limit = RateLimit::new(Some(1000), Arc::<Simulated>::clone(&clock));
         std::thread::scope(|scope| {
             let kept = scope.spawn(|| {
-                limit.keep(0);
-                limit.keep(2500);
+                assert!(limit.keep(0, &mut || true));
+                assert!(limit.keep(2500, &mut || true));
                 clock.monotonic()
             });
-            clock.await_waiters(1);
-            clock.advance(Duration::from_millis(2400));
+            clock.advance_among(1, Duration::from_millis(2400));
             assert_eq!(clock.waiting(), 1);
             clock.advance(Duration::from_millis(100));
             assert_eq!(kept.join().unwrap(), Duration::from_millis(2500));
         });
         // What is late already does not wait, nor does anything without a rate.
-        limit.keep(2400);
-        RateLimit::new(None, clock).keep(u64::MAX);
+        assert!(limit.keep(2400, &mut || true));
+        assert!(RateLimit::new(None, clock).keep(u64::MAX, &mut || true));
+    }
+
+    /// However long it is until the next bytes are due.
+    #[test]
+    fn who_is_to_end_does_not_wait_on() {
+        let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+        let limit = RateLimit::new(Some(1), Arc::<Simulated>::clone(&clock));
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let kept = scope.spawn(|| limit.keep(1 << 40, &mut || !ends.load(Ordering::Relaxed)));
+            clock.advance_among(1, Duration::from_secs(5));
+            ends.store(true, Ordering::Relaxed);
+            clock.advance(LOOK_EVERY);
+            assert!(!kept.join().unwrap());
+        });
     }
 }

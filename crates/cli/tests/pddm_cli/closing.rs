@@ -4,8 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tacita_block::BlockDevice;
+use tacita_pddm::{Options, Session, Unlock};
+use tacita_secret::Password;
 use tacita_testkit::{MountGuard, skip_without_fuse};
 
 use crate::bench::{Bench, expect, tacita};
@@ -134,6 +138,97 @@ fn a_public_file_in_use_is_left_alone() {
         drop(public);
         refused + &expect(0, &tacita(&["pddm", "close", "--sweep", dir]))
     });
+}
+
+/// What is mounted over a folder keeps it open, and nothing has been done: the mount would stay, dead.
+#[test]
+fn a_covered_folder_is_left_alone() {
+    let test = "a_covered_folder_is_left_alone";
+    if skip_without_fuse(test) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: a mount over it needs root");
+        return;
+    }
+    worlds(test, |_, dir, _| {
+        let over = Command::new("mount").args(["-t", "tmpfs", "none", dir]).status();
+        assert!(over.unwrap().success());
+        let refused = tacita(&["pddm", "close", "--drop", dir]);
+        assert!(Command::new("umount").arg(dir).status().unwrap().success());
+        let said = expect(5, &refused);
+        assert!(said.contains("another file system is mounted over it"), "{said}");
+        file(dir, "public").write_all_at(&[7; 4096], 0).unwrap();
+        said + &expect(0, &tacita(&["pddm", "close", "--drop", dir]))
+    });
+}
+
+/// What was refused to two who asked at once is done neither when the file is free nor by a signal.
+#[test]
+fn what_was_refused_is_not_done_later() {
+    let test = "what_was_refused_is_not_done_later";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    let (device, password) = (bench.path("device"), bench.path("public"));
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(["pddm", "open", &device, "--fuse", dir, "--foreground"])
+        .args(["--password-file", &password])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    while tacita(&["pddm", "status", dir]).status.code() != Some(0) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let public = file(dir, "public");
+    std::thread::scope(|scope| {
+        let closes = [(); 2].map(|()| scope.spawn(|| tacita(&["pddm", "close", "--sweep", dir])));
+        for close in closes {
+            assert!(expect(5, &close.join().unwrap()).contains("nothing has been changed"));
+        }
+    });
+    drop(public);
+    // Long enough for a daemon that still has something to do.
+    std::thread::sleep(Duration::from_secs(1));
+    expect(0, &tacita(&["pddm", "status", dir]));
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+    let check = ["pddm", "check", &device, "--json", "--password-file", &password];
+    let facts: serde_json::Value = serde_json::from_str(&expect(0, &tacita(&check))).unwrap();
+    assert_eq!(facts["written"], 2, "it was swept");
+}
+
+/// Where a sweep was interrupted shortly before its end, `--sweep` goes a whole round: the rest of that one
+/// has no room for what waits.
+#[test]
+fn what_waits_is_swept_after_a_sweep_that_was_interrupted() {
+    let test = "what_waits_is_swept_after_a_sweep_that_was_interrupted";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    {
+        let path = bench.path("device");
+        let device = tacita_block::FileDevice::open(&path, tacita_block::Access::ReadWrite, 4096);
+        let device: Arc<dyn BlockDevice> = Arc::new(device.unwrap());
+        let password = Password::new(b"the hidden password".to_vec());
+        let session = Session::open(&device, Unlock::Password(&password), Options::default());
+        let session = session.unwrap();
+        assert!(!session.sweep(&mut |done, units| done + 8 < units).unwrap());
+        session.close().unwrap();
+    }
+    let guard = MountGuard::new().unwrap();
+    let dir = guard.path().to_str().unwrap();
+    expect(0, &bench.open("hidden", &["--fuse", dir]));
+    file(dir, "hidden").write_all_at(&vec![8; 200 * 4096], 0).unwrap();
+    let said = expect(0, &tacita(&["pddm", "close", "--sweep", "--json", dir]));
+    let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["dropped"], serde_json::json!([]));
 }
 
 /// A process in a mount namespace of its own, which ends with the test.

@@ -407,6 +407,27 @@ fn a_sweep_keeps_to_its_rate() {
     assert!(begun.elapsed() >= Duration::from_millis(1500));
 }
 
+/// However slow it is told to be, it ends when it is to: it waits for its rate most of the time.
+#[test]
+fn a_slow_sweep_can_be_ended() {
+    let bench = Bench::new("a_slow_sweep_can_be_ended");
+    bench.init("8M", &[], &["--heartbeat", "0"]);
+    let (device, public) = (bench.path("device"), bench.path("public"));
+    let before = fs::read(&device).unwrap();
+    let sweep = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(["pddm", "sweep", &device, "--public-only", "--password-file", &public])
+        .args(["--rate", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while fs::read(&device).unwrap() == before {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").arg(sweep.id().to_string()).status().unwrap().success());
+    let said = expect(1, &sweep.wait_with_output().unwrap());
+    assert!(said.contains("interrupted; nothing is lost"), "{said}");
+}
+
 /// On a terminal `close` says what waits and asks.
 #[test]
 fn a_terminal_is_asked() {

@@ -87,13 +87,15 @@ impl Reply {
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
+    /// The socket there, by its number: by the path alone it may be that of whoever serves there next.
+    socket: Option<[u64; 2]>,
 }
 
 impl Control {
     /// Answers from now on.
     ///
     /// Whoever serves `identity.at` holds the one lock on that: a socket that is left here is of the
-    /// dead, and taken over.
+    /// dead, or of one who has let go of that and does the rest, and taken over.
     ///
     /// # Errors
     /// [`crate::Kind::NoPlace`]; [`crate::Kind::Io`].
@@ -105,7 +107,7 @@ impl Control {
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(cannot)?;
-        let control = Self { path };
+        let control = Self { socket: number_of(&path), path };
         fs::set_permissions(&control.path, Permissions::from_mode(0o600)).map_err(cannot)?;
         let daemon = Arc::new(Daemon {
             source: identity.source.as_deref().and_then(number_of),
@@ -128,6 +130,9 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
+        if number_of(&self.path) != self.socket {
+            return;
+        }
         if let Err(e) = fs::remove_file(&self.path) {
             log::debug!("the control channel stays: {e}");
         }

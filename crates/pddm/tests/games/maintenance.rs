@@ -101,6 +101,39 @@ fn a_password_opens_one_volume_and_is_not_empty() {
     assert!(content() == before, "nothing is written");
 }
 
+/// Units that are not written anew still open by the password that a hidden volume had before: if it were
+/// given to another one, whoever has that would have both.
+#[test]
+fn the_password_of_before_becomes_that_of_no_other_volume() {
+    let device = Arc::new(FaultDevice::new(shape(blocks(UNITS))));
+    let device: Arc<dyn BlockDevice> = device;
+    make(&device, &parameters(2), 2, entropy(7, 7));
+    let (old, other, new) = (wrap(1), wrap(2), wrap(50));
+    let mut random = 1;
+    let mut change = |with, volume, new| {
+        random += 1;
+        let random = entropy(random, random);
+        change_password(&device, Unlock::Wrap(with), Some(volume), Unlock::Wrap(new), random)
+            .map_err(|e| e.kind())
+    };
+    change(&other, Level::hidden(1), &new).unwrap();
+    for volume in [Level::PUBLIC, Level::hidden(2)] {
+        assert_eq!(change(&other, volume, &old), Err(Kind::Password), "{volume:?}");
+    }
+    assert_eq!(change(&new, Level::PUBLIC, &old), Err(Kind::Password));
+    // Its own volume may have it back.
+    change(&other, Level::hidden(1), &old).unwrap();
+    change(&other, Level::hidden(1), &new).unwrap();
+    // When all units have been written anew it is nobody's.
+    let session = open(&device, 2, entropy(90, 90));
+    assert!(session.sweep(&mut |_, _| true).unwrap());
+    session.close().unwrap();
+    drop(session);
+    change(&other, Level::PUBLIC, &old).unwrap();
+    let session = open(&device, 1, entropy(91, 91));
+    assert_eq!(session.volumes().len(), 1);
+}
+
 /// A public password that becomes the hidden one without anybody knowing: the hidden volume is what
 /// opens, so that it is not destroyed.
 #[test]
@@ -111,6 +144,38 @@ fn the_highest_volume_opens() {
         .unwrap();
     let session = open(&device, 1, entropy(2, 2));
     assert_eq!(session.volumes().len(), 2);
+}
+
+/// What is left of a sweep that was interrupted may be less than what waits by now needs: whoever wants
+/// that on the device has a whole round, in every world.
+#[test]
+fn a_whole_sweep_carries_what_waits_after_one_that_was_interrupted() {
+    let written = [0u8, 1].map(|hidden| {
+        let device: Arc<dyn BlockDevice> = world(9, hidden);
+        let session = open(&device, hidden, entropy(11, 11 + u64::from(hidden)));
+        assert!(!session.sweep(&mut |done, units| done + 2 < units).unwrap());
+        session.close().unwrap();
+        drop(session);
+        let session = open(&device, hidden, entropy(12, 12 + u64::from(hidden)));
+        if hidden > 0 {
+            let mut at = 0;
+            while has_room(&volume(&session, 1), 2) && at < 40 {
+                volume(&session, 1).write(BlockNo(at), &content(at, 77)).unwrap();
+                at += 1;
+            }
+            assert!(volume(&session, 1).waiting_blocks() > 20);
+        }
+        let before = session.written_units();
+        assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+        assert!(session.volumes().iter().all(|volume| volume.waiting_blocks() == 0));
+        let whole = session.written_units();
+        assert_eq!(whole - before, UNITS);
+        // There is nothing left to go on with.
+        assert!(session.sweep(&mut |_, _| true).unwrap());
+        assert_eq!(session.written_units() - whole, UNITS);
+        session.written_units()
+    });
+    assert_eq!(written[0], written[1]);
 }
 
 /// A sweep in a world with a busy hidden volume and in one without: the same round, and all that

@@ -1,6 +1,7 @@
 //! Folders that live on: of the names that they lose nothing is left, or the verdict says so.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -183,6 +184,42 @@ fn names_in_folders_that_go() {
     mounted.end();
     image.unmount();
     assert_eq!(image.count("secretname-Folder-"), 0);
+}
+
+/// Who has a folder open below can put something into it after it was removed: that stays, and keeps no
+/// epoch from its end.
+#[test]
+fn a_removed_folder_into_which_something_was_put_holds_nothing_up() {
+    let _turn = turn();
+    let test = "a_removed_folder_into_which_something_was_put_holds_nothing_up";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    fs::create_dir(image.dir().join("folder")).unwrap();
+    let below = File::open(image.dir().join("folder")).unwrap();
+    let mounted = Mounted::new(&image, options("clear", true));
+    fs::remove_dir(mounted.dir.join("folder")).unwrap();
+    let put = format!("/proc/self/fd/{}/put", below.as_raw_fd());
+    fs::write(&put, "kept").unwrap();
+    mounted.overlay().finish().unwrap();
+    mounted.end();
+    // Nor does it hold up another mount, and it goes when it is empty again.
+    for is_empty in [false, true] {
+        if is_empty {
+            fs::remove_file(&put).unwrap();
+        }
+        let mounted = Mounted::new(&image, options("clear", true));
+        fs::write(mounted.dir.join("file"), "gone").unwrap();
+        fs::remove_file(mounted.dir.join("file")).unwrap();
+        mounted.overlay().finish().unwrap();
+        assert!(mounted.overlay().status()["epochs"].as_u64() > Some(0));
+        mounted.end();
+        assert_eq!(fs::exists(&put).unwrap(), !is_empty);
+    }
+    drop(below);
+    let names = fs::read_dir(image.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| name == "lost+found"), "nothing is left of it");
 }
 
 /// Tells the child where to work.

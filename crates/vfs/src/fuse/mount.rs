@@ -265,6 +265,11 @@ impl Mount {
         self.place.device()
     }
 
+    /// Whether something else is mounted over it, so that it cannot be taken away.
+    pub fn is_covered(&self) -> bool {
+        self.place.is_covered()
+    }
+
     /// Whether the session has ended, be it by `umount`.
     pub fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(Guard::is_finished)

@@ -18,6 +18,9 @@ use crate::{Error, Kind, Result};
 /// The helper by which ordinary users mount and unmount.
 const HELPER: &str = "fusermount3";
 
+/// What the types of our file systems begin with.
+const OURS: &str = "fuse.tacita-";
+
 /// How long a mount may be in use before that is an error, and how often it is looked at.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
@@ -25,6 +28,25 @@ const BUSY_STEP: Duration = Duration::from_millis(50);
 /// The topmost mount on `dir`, a canonical path.
 pub(super) fn mount_on(dir: &Path) -> Result<Option<Mount>> {
     Ok(mounts(&mount_table()?).rfind(|mount| mount.place == dir))
+}
+
+/// What is mounted over one of our file systems on `dir`, a canonical path: by the path alone that would be taken
+/// away. Its kind, such as `tmpfs`.
+pub(super) fn mounted_over(dir: &Path) -> Result<Option<String>> {
+    let table = mount_table()?;
+    let mut here = mounts(&table).rev().filter(|mount| mount.place == dir);
+    let is_ours = |mount: &Mount| mount.kind.starts_with(OURS);
+    let topmost = here.next().filter(|topmost| !is_ours(topmost));
+    Ok(topmost.filter(|_| here.any(|mount| is_ours(&mount))).map(|topmost| topmost.kind))
+}
+
+/// The number of our file system on `dir`, a canonical path, if it is mounted nowhere else.
+pub(super) fn sole_mount_on(dir: &Path) -> Result<Option<String>> {
+    let table = mount_table()?;
+    let ours = mounts(&table).rfind(|mount| mount.place == dir);
+    let ours = ours.filter(|mount| mount.kind.starts_with(OURS));
+    let is_sole = |device: &String| mounts(&table).filter(|m| m.device == *device).count() == 1;
+    Ok(ours.map(|mount| mount.device).filter(is_sole))
 }
 
 fn mount_table() -> Result<Vec<u8>> {
@@ -40,6 +62,11 @@ pub(super) fn mounted_in(table: &[u8], dir: &Path, device: Option<&str>) -> Opti
         None => mount.place == dir && mount.kind.starts_with("fuse."),
     };
     mounts(table).find(is_it).map(|mount| mount.device)
+}
+
+/// Where a file system is mounted, if it is.
+pub(super) fn place_of(device: &str) -> Result<Option<PathBuf>> {
+    Ok(mounts(&mount_table()?).find(|mount| mount.device == device).map(|mount| mount.place))
 }
 
 /// The number of the file system mounted on `dir`, a canonical path, as in `0:42`.
@@ -62,24 +89,26 @@ pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     dir: PathBuf,
-    device: Option<FuseDevice>,
+    /// The number of the mount, and that of the file system.
+    mount: Option<(u64, FuseDevice)>,
 }
 
 impl Place {
     /// Of what is mounted on `dir` now, a canonical path, and served through `channel`.
     pub(super) fn of(dir: &Path, channel: OwnedFd) -> Self {
-        let device = device_of_mount(dir).map(|number| FuseDevice::new(number, channel));
-        Self { dir: dir.to_owned(), device }
+        let mount = mount_on(dir).ok().flatten();
+        let mount = mount.map(|mount| (mount.id, FuseDevice::new(mount.device, channel)));
+        Self { dir: dir.to_owned(), mount }
     }
 
-    /// The folder.
+    /// The folder, by the path that it had then.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The number of what is mounted there.
     pub(super) fn device(&self) -> Option<&FuseDevice> {
-        self.device.as_ref()
+        self.mount.as_ref().map(|(_, device)| device)
     }
 
     /// Takes it away as [`unmount_busy`].
@@ -87,8 +116,7 @@ impl Place {
     /// # Errors
     /// Those of [`unmount_busy`]; [`Kind::Busy`] also where something is mounted over it.
     pub(super) fn unmount_busy(&self) -> Result<()> {
-        self.is_topmost()?;
-        unmount_busy(&self.dir)
+        unmount_busy(&self.now()?)
     }
 
     /// Takes it away as soon as it is not in use, for it is so for a moment after the last program has left it,
@@ -105,22 +133,35 @@ impl Place {
     /// # Errors
     /// As [`Place::unmount_busy`], but [`Kind::Busy`] only where something is mounted over it.
     pub(super) fn detach(&self) -> Result<()> {
-        self.is_topmost()?;
         let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-        take_away(&self.dir, flags, &["-u", "-z"])
+        take_away(&self.now()?, flags, &["-u", "-z"])
     }
 
-    /// Looks whether it is what an unmount by its path takes away, as far as that can be known: without a
-    /// descriptor to be had it has to end, too.
-    fn is_topmost(&self) -> Result<()> {
-        let (Some(device), Ok(table)) = (&self.device, mount_table()) else { return Ok(()) };
+    /// Whether an unmount by its path would take away something else.
+    pub(super) fn is_covered(&self) -> bool {
+        self.now().is_err_and(|e| e.kind() == Kind::Busy)
+    }
+
+    /// Where it is by now, if it is what an unmount by that path takes away, as far as that can be known: without
+    /// a descriptor to be had it has to end, too.
+    fn now(&self) -> Result<PathBuf> {
+        let (Some((id, device)), Ok(table)) = (&self.mount, mount_table()) else {
+            return Ok(self.dir.clone());
+        };
         let number = device.number().ok_or_else(|| nothing_on(&self.dir))?;
-        let is_it = |mount: &Mount| mount.device == number;
-        match mounts(&table).rfind(|mount| mount.place == self.dir) {
-            Some(topmost) if is_it(&topmost) => Ok(()),
-            _ if mounts(&table).any(|mount| is_it(&mount)) => Err(busy(&self.dir)),
-            _ => Err(nothing_on(&self.dir)),
-        }
+        place_now(&table, &self.dir, *id, number)
+    }
+}
+
+/// The place of a mount that was on `dir`: a folder above it may have got another name since.
+fn place_now(table: &[u8], dir: &Path, id: u64, device: &str) -> Result<PathBuf> {
+    let is_it = |mount: &Mount| mount.device == device;
+    let now = mounts(table).find(|mount| is_it(mount) && mount.id == id);
+    let dir = now.map_or_else(|| dir.to_owned(), |mount| mount.place);
+    match mounts(table).rfind(|mount| mount.place == dir) {
+        Some(topmost) if is_it(&topmost) => Ok(dir),
+        _ if mounts(table).any(|mount| is_it(&mount)) => Err(busy(&dir)),
+        _ => Err(nothing_on(&dir)),
     }
 }
 
@@ -253,9 +294,31 @@ mod tests {
         let place = Place::of(Path::new("/proc"), channel.into());
         let number = device_of_mount(Path::new("/proc"));
         assert_eq!(place.device().and_then(FuseDevice::number), number.as_deref());
-        place.is_topmost().unwrap();
+        place.now().unwrap();
         drop(kernel);
-        assert_eq!(place.is_topmost().unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(place.now().unwrap_err().kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn a_mount_is_found_where_it_is_by_now() {
+        let now = |table: &str| {
+            let found = place_now(table.as_bytes(), Path::new("/a/m"), 36, "0:41");
+            found.map_err(|e| e.kind())
+        };
+        let row = |id: u64, device: &str, place: &str| {
+            format!("{id} 35 {device} / {place} rw - x s rw\n")
+        };
+        let (own, over) = (row(36, "0:41", "/a/m"), row(40, "0:43", "/a/m"));
+        let (moved, bound) = (row(36, "0:41", "/b/m"), row(39, "0:41", "/c"));
+        assert_eq!(now(&own), Ok("/a/m".into()));
+        assert_eq!(now(&(own.clone() + &bound)), Ok("/a/m".into()));
+        assert_eq!(now(&(own + &over)), Err(Kind::Busy));
+        assert_eq!(now(&moved), Ok("/b/m".into()), "a folder above it has another name");
+        assert_eq!(now(&(moved.clone() + &over)), Ok("/b/m".into()), "and another one has come");
+        assert_eq!(now(&(moved + &row(41, "0:44", "/b/m"))), Err(Kind::Busy));
+        assert_eq!(now(&bound), Err(Kind::Busy), "that one was made by somebody else");
+        assert_eq!(now(&over), Err(Kind::NotFound));
+        assert_eq!(now(""), Err(Kind::NotFound));
     }
 
     /// In use for so long: how it ends, and how often it was tried.

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
-use tacita_daemon::control::{Client, Request};
+use tacita_daemon::control::{Client, Request, path_of_json};
 use tacita_daemon::voice::shown_name;
 use tacita_daemon::{Ending, Failure, Watch, exit};
 
-use super::holders::{Holder, holders};
+use super::holders::holders;
 use super::mount_table::{
-    abandon, device_of_mount, is_mounted, once_unused, owner_of_mount, unmount_busy,
+    abandon, device_of_mount, is_mounted, mounted_over, once_unused, owner_of_mount, place_of,
+    sole_mount_on, unmount_busy,
 };
 use crate::{Error, Kind, Result};
 
@@ -30,8 +31,8 @@ const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
 /// is lost.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use, or is held by a process in another mount namespace, which the
-/// message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
+/// [`Kind::Busy`] if it is in use, something else is mounted over it, or it is held by a process in another mount
+/// namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
 /// failed or what comes after it, with the [`Failure`] that the server has told as its source;
 /// [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
@@ -56,8 +57,12 @@ pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
 
 fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&str)) -> Result<()> {
     let dir = canonical(dir)?;
-    let watch = Watch::open(&dir, owner_of_mount(&dir))?;
+    check_uncovered(&dir)?;
     let mounted = is_mounted(&dir)?;
+    let watch = match Watch::open(&dir, owner_of_mount(&dir))? {
+        None if mounted => watch_of_moved(&dir)?,
+        watch => watch,
+    };
     let device = device_of_mount(&dir).filter(|_| mounted);
     if mounted {
         // Without its server a mount can only be cleared, and programs that use it get errors
@@ -94,10 +99,8 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
             look_after = LOOK_AFTER_MAX.min(2 * look_after);
             look_at = now + look_after;
             // When the kernel has let go, others may have its number already.
-            if !watch.is_left()?
-                && let Some(holder) = holders(&dir, device.as_deref()).first()
-            {
-                return Err(held(&dir, holder));
+            if !watch.is_left()? {
+                still_held(&dir, device.as_deref())?;
             }
             let name = shown_name(&dir);
             let waited = System.elapsed(begun).as_secs();
@@ -120,20 +123,60 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     }
 }
 
-/// Somebody else has the mount too: it is safe, but goes on.
-fn held(dir: &Path, holder: &Holder) -> Error {
-    let safe = match sync_of(&holder.device) {
+/// What tells of the end of a mount that was begun elsewhere: a folder above it has got another name since, and
+/// its daemon knows the one of before. What is mounted twice goes on.
+fn watch_of_moved(dir: &Path) -> Result<Option<Watch>> {
+    let Some(device) = sole_mount_on(dir)? else { return Ok(None) };
+    let status = Client::of_mount(&device).map_err(Failure::from).and_then(Client::status);
+    match status.ok().and_then(|status| path_of_json(&status["at"])) {
+        // There is another one by now.
+        Some(at) if is_mounted(&at)? => Ok(None),
+        Some(at) => Ok(Watch::open(&at, owner_of_mount(dir))?),
+        None => Ok(None),
+    }
+}
+
+/// Refuses what would take away something else.
+fn check_uncovered(dir: &Path) -> Result<()> {
+    let Some(kind) = mounted_over(dir)? else { return Ok(()) };
+    let text = format!("{}: another file system is mounted over it ({kind})", dir.display());
+    Err(busy(text, "unmount that first, with `umount DIR`"))
+}
+
+/// Refuses to wait for the end of a mount that is somewhere else, too: it is safe, but goes on.
+fn still_held(dir: &Path, device: Option<&str>) -> Result<()> {
+    let safe = |device: &str| match sync_of(device) {
         Ok(()) => "everything written so far is on the medium".to_owned(),
         Err(why) => format!("it cannot be synced from here ({})", why.cause),
     };
-    Error::new(
+    if let Some(device) = device
+        && let Some(place) = place_of(device)?
+    {
+        let place = shown_name(&place);
+        let text = format!(
+            "{}: unmounted, but it is mounted on {place}, too; {}",
+            dir.display(),
+            safe(device)
+        );
+        return Err(busy(text, "unmount that as well, if it is to end"));
+    }
+    let holders = holders(dir, device);
+    let Some(holder) = holders.first() else { return Ok(()) };
+    Err(Error::new(
         Kind::Busy,
         format!(
-            "{}: unmounted here, but {holder} holds it in another mount namespace; {safe}, and it \
+            "{}: unmounted here, but {holder} holds it in another mount namespace; {}, and it \
              ends with its last holder",
-            dir.display()
+            dir.display(),
+            safe(&holder.device)
         ),
-    )
+    ))
+}
+
+/// Busy, with something else to be done than to end programs.
+fn busy(text: String, remedy: &str) -> Error {
+    let failure = Failure::new(exit::BUSY, text).with_remedy(remedy);
+    Error::new(Kind::Busy, failure.cause.clone()).because(failure)
 }
 
 /// Has the daemon of a mounted file system put everything on the medium.
