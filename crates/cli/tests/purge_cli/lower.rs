@@ -205,6 +205,28 @@ fn an_end_that_fails_is_told_who_unmounts() {
     assert!(failed > 0, "nothing is flushed at the end");
 }
 
+/// Another name may have room where the first one has none, be it the disk's end or a quota's.
+#[test]
+fn a_name_that_a_quota_refuses_is_not_the_last_that_is_tried() {
+    let test = "a_name_that_a_quota_refuses_is_not_the_last_that_is_tried";
+    if cannot_trace(test) {
+        return;
+    }
+    let Some(image) = Image::new(test) else { return };
+    let path = image.lower().join("file");
+    for refusal in ["ENOSPC", "EDQUOT"] {
+        write(&path, "it goes; ");
+        let inject = format!("inject=renameat2:error={refusal}:when=1");
+        let purged = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e", &inject])
+            .args([env!("CARGO_BIN_EXE_tacita"), "purge", "file", text(&path)])
+            .output()
+            .unwrap();
+        assert_eq!(code(&purged), 0, "{refusal}: {}", said(&purged));
+        assert!(!path.exists(), "{refusal}");
+    }
+}
+
 /// The image is truncated under the mounted file system, whose blocks then read as zeros or fail.
 #[test]
 fn an_image_that_is_truncated_ends_nothing_but_the_work_on_it() {
