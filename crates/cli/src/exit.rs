@@ -26,7 +26,7 @@ pub(crate) fn of_mount(error: &tacita_vfs::Error) -> Failure {
         Kind::Unsupported | Kind::NotPermitted => NOT_HERE,
         Kind::Busy => BUSY,
         Kind::NotFound | Kind::NotDirectory | Kind::Invalid => USAGE,
-        Kind::NoSpace => NO_SPACE,
+        Kind::NoSpace | Kind::Quota => NO_SPACE,
         _ => DEVICE,
     };
     let failure = refused(code, shown_name(tacita_daemon::with_causes(error)), error);
@@ -77,12 +77,13 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
 
 /// A failure of serving a mount to its end.
 pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
+    use tacita_vfs::Kind;
     let failure = of_mount(error);
     match (error.kind(), tacita_daemon::remedy_for(error)) {
-        (tacita_vfs::Kind::Io | tacita_vfs::Kind::NoSpace, None) => failure.with_remedy(
+        (Kind::Io | Kind::NoSpace | Kind::Quota, None) => failure.with_remedy(
             "what the last sync without failure had is there; see to the cause, and mount again",
         ),
-        (tacita_vfs::Kind::Io, Some(remedy)) => failure
+        (Kind::Io, Some(remedy)) => failure
             .with_remedy(format!("{remedy}; what the last sync without failure had is there")),
         _ => failure,
     }
@@ -296,7 +297,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
         Kind::OutOfRange => {
             Failure::usage(text).with_remedy("`tacita dnefs format --help` tells what is possible")
         }
-        Kind::NoSpace => Failure::new(NO_SPACE, text).with_remedy("make room there"),
+        Kind::NoSpace => refused(NO_SPACE, text, error).or_remedy("make room there"),
         Kind::Corrupt => Failure::new(DEVICE, text)
             .with_remedy("check the path; `tacita dnefs format` makes a volume"),
         Kind::Unavailable => refused(DEVICE, text, error).or_remedy(FILE_OR_UBI),
@@ -311,6 +312,15 @@ const FILE_OR_UBI: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_that_ends_without_room_or_keys_says_so() {
+        for kind in [tacita_vfs::Kind::NoSpace, tacita_vfs::Kind::Quota] {
+            let failure = of_serving(&tacita_vfs::Error::new(kind, "the final sync failed"));
+            assert_eq!(failure.code, NO_SPACE);
+            assert!(failure.remedy.unwrap().contains("last sync without failure"));
+        }
+    }
 
     #[test]
     fn a_name_is_told_also_where_its_letters_stand_in_words() {

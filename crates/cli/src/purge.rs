@@ -129,7 +129,7 @@ fn of_kind(kind: Kind, cause: String) -> Failure {
              mount",
         ),
         Kind::NoSpace => {
-            (exit::NO_SPACE, "free a few blocks: a mount needs room for a folder and a file")
+            (exit::NO_SPACE, "free a few blocks: what is purged needs room for names and records")
         }
         Kind::Unpurgeable => (exit::WRONG, "the verdict names the obstacle"),
         _ => (

@@ -87,7 +87,8 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         io::ErrorKind::IsADirectory => "name a file, not a folder",
         io::ErrorKind::PermissionDenied => remedy_where_refused(),
         io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::StorageFull => "make room there",
+        io::ErrorKind::QuotaExceeded => "make room there, or have the quota raised",
         io::ErrorKind::OutOfMemory => MEMORY,
         io::ErrorKind::FileTooLarge => {
             "the file system there, or a limit (`ulimit -f`), lets no file be so long"
@@ -276,6 +277,7 @@ mod tests {
         let links = io::Error::from_raw_os_error(Errno::LOOP.raw_os_error());
         assert_eq!(Failure::from(links).remedy.as_deref(), Some("check the path"));
         assert!(refused(io::ErrorKind::IsADirectory).unwrap().contains("file"));
+        assert!(refused(io::ErrorKind::QuotaExceeded).unwrap().contains("quota"));
         assert!(refused(io::ErrorKind::PermissionDenied).unwrap().contains("root"));
         assert_eq!(refused(io::ErrorKind::UnexpectedEof), None);
         let deep = io::Error::other(io::Error::from(io::ErrorKind::StorageFull));
@@ -328,6 +330,7 @@ mod tests {
             assert_eq!(code(errno), exit::NOT_HERE);
         }
         assert_eq!((code(Errno::NOSPC), code(Errno::IO)), (exit::NO_SPACE, exit::DEVICE));
+        assert_eq!(code(Errno::DQUOT), exit::NO_SPACE);
     }
 
     #[test]

@@ -21,13 +21,33 @@ pub fn outlive_file_size_limit() -> Result<()> {
     Ok(())
 }
 
-/// Those that [`Interrupts`] watches for: all by which people and programs end or call others, and that would end
-/// this one at once.
-const WATCHED: [i32; 6] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+/// Signals by which people, programs, timers and limits of the system end others or call them, and that would end
+/// this process at once. SIGXCPU (`ulimit -t`) and SIGALRM (a timer outlives `exec`) come to whoever was started so.
+/// Not among them: what the system sends for faults of the program itself (SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV,
+/// SIGSYS, SIGTRAP), of which a core dump is wanted, and SIGPIPE and SIGXFSZ, which are errors of the write.
+const NAMED: [i32; 13] = [
+    libc::SIGALRM,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGIO,
+    libc::SIGPROF,
+    libc::SIGPWR,
+    libc::SIGQUIT,
+    libc::SIGSTKFLT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGVTALRM,
+    libc::SIGXCPU,
+];
 
-/// Signals that end serving: SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2. To be made before mounting, for
-/// a signal that comes before anybody watches ends the process and leaves a dead mount.
+/// Those that [`Interrupts`] watches for: the named ones, and all that have only a number, which mean nothing here.
+fn watched() -> impl Iterator<Item = i32> {
+    NAMED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// Signals that end serving: all that would end the process at once, but for those of a fault. To be made before
+/// mounting, for a signal that comes before anybody watches ends the process and leaves a dead mount.
 #[derive(Debug)]
 pub struct Interrupts {
     signals: Signals,
@@ -39,7 +59,7 @@ impl Interrupts {
     /// # Errors
     /// [`crate::Kind::Io`].
     pub fn watch() -> Result<Self> {
-        Self::watch_for(&WATCHED)
+        Self::watch_for(watched())
     }
 
     /// The same without those that whoever started this process wants to be ignored, as `nohup` does:
@@ -50,12 +70,10 @@ impl Interrupts {
     pub fn watch_unless_ignored() -> Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
-        let heeded: Vec<i32> =
-            WATCHED.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect();
-        Self::watch_for(&heeded)
+        Self::watch_for(watched().filter(|signal| ignored >> (signal - 1) & 1 == 0))
     }
 
-    fn watch_for(signals: &[i32]) -> Result<Self> {
+    fn watch_for(signals: impl Iterator<Item = i32>) -> Result<Self> {
         let signals =
             Signals::new(signals).map_err(|e| Error::from_io("cannot watch for signals", e))?;
         Ok(Self { signals })

@@ -85,8 +85,8 @@ pub(crate) fn replace(dir: impl AsFd, name: &std::ffi::OsStr) -> Result<Option<S
             Ok(()) => return Ok(Some(other)),
             Err(Errno::EXIST) => {}
             Err(Errno::INVAL) => return Ok(None),
-            // On a full file system: another name belongs into another block, which may have room.
-            Err(e @ Errno::NOSPC) => full = Some(e),
+            // Without room, or beyond a quota: another name belongs into another block, which may have room.
+            Err(e @ (Errno::NOSPC | Errno::DQUOT)) => full = Some(e),
             Err(e) => return Err(Error::of_kernel(e, "replacing a name")),
         }
     }

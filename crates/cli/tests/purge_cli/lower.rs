@@ -205,6 +205,61 @@ fn an_end_that_fails_is_told_who_unmounts() {
     assert!(failed > 0, "nothing is flushed at the end");
 }
 
+/// Another name may have room where the first one has none, be it the disk's end or a quota's.
+#[test]
+fn a_name_that_a_quota_refuses_is_not_the_last_that_is_tried() {
+    let test = "a_name_that_a_quota_refuses_is_not_the_last_that_is_tried";
+    if cannot_trace(test) {
+        return;
+    }
+    let Some(image) = Image::new(test) else { return };
+    let path = image.lower().join("file");
+    for refusal in ["ENOSPC", "EDQUOT"] {
+        write(&path, "it goes; ");
+        let inject = format!("inject=renameat2:error={refusal}:when=1");
+        let purged = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", "trace=renameat2", "-e", &inject])
+            .args([env!("CARGO_BIN_EXE_tacita"), "purge", "file", text(&path)])
+            .output()
+            .unwrap();
+        assert_eq!(code(&purged), 0, "{refusal}: {}", said(&purged));
+        assert!(!path.exists(), "{refusal}");
+    }
+}
+
+/// What cannot be purged has lost its name, which the kernel does not think after an error.
+#[test]
+fn a_name_that_is_gone_is_free_though_its_file_is_kept() {
+    let test = "a_name_that_is_gone_is_free_though_its_file_is_kept";
+    let Some(image) = Image::new(test) else { return };
+    for name in ["removed", "replaced"] {
+        write(&image.lower().join(name), "it is longer than that; ");
+    }
+    fs::write(image.lower().join("short"), "short").unwrap();
+    let script = "ulimit -f 1; exec \"$0\" purge mount \"$1\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tacita")]).arg(image.lower());
+    assert_eq!(code(&command.arg(image.upper()).output().unwrap()), 0);
+    let [removed, replaced, short] =
+        ["removed", "replaced", "short"].map(|name| image.upper().join(name));
+    assert!(fs::read(&removed).unwrap().len() == fs::read(&replaced).unwrap().len());
+    assert_eq!(fs::read_to_string(&short).unwrap(), "short");
+    fs::remove_file(&removed).unwrap_err();
+    fs::rename(&short, &replaced).unwrap_err();
+    let start = Instant::now();
+    while removed.exists() || short.exists() || fs::metadata(&replaced).unwrap().len() > 5 {
+        assert!(start.elapsed() < Duration::from_mins(2), "the kernel is not told");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(fs::read_to_string(&replaced).unwrap(), "short");
+    for free in [&removed, &short] {
+        fs::write(free, "anew").unwrap();
+        assert_eq!(fs::read_to_string(free).unwrap(), "anew");
+    }
+    assert_refused(&image.umount(), 4, "File too large", "`ulimit -f`");
+    assert_eq!(fs::read_to_string(image.lower().join("removed")).unwrap(), "anew");
+}
+
 /// The image is truncated under the mounted file system, whose blocks then read as zeros or fail.
 #[test]
 fn an_image_that_is_truncated_ends_nothing_but_the_work_on_it() {

@@ -1,9 +1,10 @@
 //! Requests that may take long, or wait for what other requests bring about: others are served
 //! meanwhile.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fuser::{ReplyEmpty, ReplyWrite};
+use fuser::{INodeNo, ReplyEmpty, ReplyWrite};
 
 use super::adapter::Adapter;
 use super::answers::reply_empty;
@@ -52,16 +53,25 @@ impl<F: FileSystem> Adapter<F> {
         }
     }
 
-    /// Answers a request that has taken away a name, when what that leaves to do is done.
+    /// Answers a request that has taken away a name, when what that leaves to do is done. Where that fails the
+    /// name is gone all the same, which the kernel does not think after an error.
     pub(super) fn reply_settled(
         &self,
         operation: &'static str,
+        (dir, name): (INodeNo, &OsStr),
         unlinked: Result<Unlinked>,
         reply: ReplyEmpty,
     ) {
         match unlinked {
             Ok(unlinked) => {
-                self.settle_then(unlinked, move |done| reply_empty(operation, done, reply));
+                let (invalidator, name) = (Arc::clone(&self.invalidator), name.to_owned());
+                self.settle_then(unlinked, move |done| {
+                    let failed = done.is_err();
+                    reply_empty(operation, done, reply);
+                    if failed {
+                        invalidator.name(dir.0, &name);
+                    }
+                });
             }
             Err(e) => reply.error(fail(operation, &e)),
         }

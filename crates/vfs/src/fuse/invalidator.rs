@@ -5,6 +5,7 @@
 //! ours. Where a program must not see an answer before the caches are right, the worker gets the
 //! reply to send afterwards.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,6 +26,8 @@ enum Notification {
     Pages(u64, i64),
     /// Forget the attributes of nodes, then answer.
     Attributes(Vec<u64>, Answer),
+    /// Ask for a name of a directory anew.
+    Name(u64, OsString),
     /// No more notifications follow.
     Stop,
 }
@@ -73,6 +76,12 @@ impl Invalidator {
         self.say(Notification::Attributes(numbers, Box::new(answer)));
     }
 
+    /// What a name of a directory stands for is asked for anew soon: as soon as the kernel has done with the
+    /// directory, so whoever holds it there is answered first.
+    pub(super) fn name(&self, dir: u64, name: &OsStr) {
+        self.say(Notification::Name(dir, name.to_owned()));
+    }
+
     /// Ends the worker.
     pub(super) fn stop(&self) {
         self.say(Notification::Stop);
@@ -111,6 +120,11 @@ fn work(notifications: &Receiver<Notification>, notifier: &Notifier) {
                     tell(notifier, number, ATTRIBUTES_ONLY);
                 }
                 answer();
+            }
+            Notification::Name(dir, name) => {
+                if let Err(e) = notifier.inval_entry(INodeNo(dir), &name) {
+                    log::debug!("the kernel was not told to drop a name: {e}");
+                }
             }
             Notification::Stop => break,
         }

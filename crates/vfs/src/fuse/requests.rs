@@ -166,13 +166,13 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let dir = self.node(parent);
         let unlinked = dir.and_then(|dir| self.posix.unlink_name(caller(req, 0), dir, name));
-        self.reply_settled("unlink", unlinked, reply);
+        self.reply_settled("unlink", (parent, name), unlinked, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let dir = self.node(parent);
         let unlinked = dir.and_then(|dir| self.posix.rmdir_name(caller(req, 0), dir, name));
-        self.reply_settled("rmdir", unlinked, reply);
+        self.reply_settled("rmdir", (parent, name), unlinked, reply);
     }
 
     fn symlink(
@@ -206,10 +206,17 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
                 Err(e) => return reply.error(fail("rename", &e)),
             };
         let invalidator = Arc::clone(&self.invalidator);
+        let names = [(parent, name.to_owned()), (newparent, newname.to_owned())];
         let answer = move |done: Result<()>| match done {
             Ok(()) if stale.is_empty() => reply.ok(),
             Ok(()) => invalidator.attributes_then(stale, move || reply.ok()),
-            Err(e) => reply.error(fail("rename", &e)),
+            Err(e) => {
+                reply.error(fail("rename", &e));
+                // As in `reply_settled`.
+                for (dir, name) in names {
+                    invalidator.name(dir.0, &name);
+                }
+            }
         };
         match unlinked {
             Some(unlinked) => self.settle_then(unlinked, answer),
