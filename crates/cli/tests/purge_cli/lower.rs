@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -227,6 +227,14 @@ fn a_name_that_a_quota_refuses_is_not_the_last_that_is_tried() {
     }
 }
 
+/// A mount under purge whose daemon can write no file longer than half a KiB.
+fn mount_of_short_files(image: &Image) {
+    let script = "ulimit -f 1; exec \"$0\" purge mount \"$1\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tacita")]).arg(image.lower());
+    assert_eq!(code(&command.arg(image.upper()).output().unwrap()), 0);
+}
+
 /// What cannot be purged has lost its name, which the kernel does not think after an error.
 #[test]
 fn a_name_that_is_gone_is_free_though_its_file_is_kept() {
@@ -236,10 +244,7 @@ fn a_name_that_is_gone_is_free_though_its_file_is_kept() {
         write(&image.lower().join(name), "it is longer than that; ");
     }
     fs::write(image.lower().join("short"), "short").unwrap();
-    let script = "ulimit -f 1; exec \"$0\" purge mount \"$1\" \"$2\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_tacita")]).arg(image.lower());
-    assert_eq!(code(&command.arg(image.upper()).output().unwrap()), 0);
+    mount_of_short_files(&image);
     let [removed, replaced, short] =
         ["removed", "replaced", "short"].map(|name| image.upper().join(name));
     assert!(fs::read(&removed).unwrap().len() == fs::read(&replaced).unwrap().len());
@@ -258,6 +263,33 @@ fn a_name_that_is_gone_is_free_though_its_file_is_kept() {
     }
     assert_refused(&image.umount(), 4, "File too large", "`ulimit -f`");
     assert_eq!(fs::read_to_string(image.lower().join("removed")).unwrap(), "anew");
+}
+
+/// Of such names the kernel is told as soon as nobody changes their folder, and whoever does is answered meanwhile.
+#[test]
+fn names_that_are_gone_hold_up_nobody_who_changes_their_folder() {
+    let test = "names_that_are_gone_hold_up_nobody_who_changes_their_folder";
+    let Some(image) = Image::new(test) else { return };
+    let folder = image.lower().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let names = || (0..60).map(|n| format!("file-{n}"));
+    names().for_each(|name| fs::write(folder.join(name), [1; 2000]).unwrap());
+    mount_of_short_files(&image);
+    let folder = image.upper().join("folder");
+    let removing = {
+        let files: Vec<PathBuf> = names().map(|name| folder.join(name)).collect();
+        std::thread::spawn(move || {
+            files.iter().for_each(|file| _ = fs::remove_file(file).unwrap_err());
+        })
+    };
+    while !removing.is_finished() {
+        for flag in ["+d", "-d"] {
+            let done = Command::new("chattr").arg(flag).arg(&folder).status();
+            assert!(done.unwrap().success());
+        }
+    }
+    removing.join().unwrap();
+    assert_refused(&image.umount(), 4, "File too large", "`ulimit -f`");
 }
 
 /// The image is truncated under the mounted file system, whose blocks then read as zeros or fail.

@@ -69,7 +69,7 @@ impl<F: FileSystem> Adapter<F> {
                     let failed = done.is_err();
                     reply_empty(operation, done, reply);
                     if failed {
-                        invalidator.name(dir.0, &name);
+                        invalidator.name(dir, &name);
                     }
                 });
             }

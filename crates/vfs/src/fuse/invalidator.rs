@@ -5,12 +5,12 @@
 //! ours. Where a program must not see an answer before the caches are right, the worker gets the
 //! reply to send afterwards.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use fuser::{INodeNo, Notifier};
 
@@ -26,8 +26,6 @@ enum Notification {
     Pages(u64, i64),
     /// Forget the attributes of nodes, then answer.
     Attributes(Vec<u64>, Answer),
-    /// Ask for a name of a directory anew.
-    Name(u64, OsString),
     /// No more notifications follow.
     Stop,
 }
@@ -37,6 +35,8 @@ pub(super) struct Invalidator {
     notifications: Mutex<Sender<Notification>>,
     waiting: Mutex<Option<Receiver<Notification>>>,
     worker: OnceLock<Mutex<Option<JoinHandle<()>>>>,
+    /// For what the worker must not wait for.
+    notifier: OnceLock<Notifier>,
 }
 
 impl Invalidator {
@@ -47,14 +47,16 @@ impl Invalidator {
             notifications: Mutex::new(notifications),
             waiting: Mutex::new(Some(waiting)),
             worker: OnceLock::new(),
+            notifier: OnceLock::new(),
         }
     }
 
     /// Starts to pass notifications on.
     pub(super) fn start(&self, notifier: Notifier) -> std::io::Result<()> {
+        self.notifier.get_or_init(|| notifier.clone());
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waiting) = waiting {
-            let worker = std::thread::Builder::new()
+            let worker = Builder::new()
                 .name("tacita-inval".to_owned())
                 .spawn(move || work(&waiting, &notifier))?;
             self.worker.get_or_init(|| Mutex::new(Some(worker)));
@@ -76,10 +78,19 @@ impl Invalidator {
         self.say(Notification::Attributes(numbers, Box::new(answer)));
     }
 
-    /// What a name of a directory stands for is asked for anew soon: as soon as the kernel has done with the
-    /// directory, so whoever holds it there is answered first.
-    pub(super) fn name(&self, dir: u64, name: &OsStr) {
-        self.say(Notification::Name(dir, name.to_owned()));
+    /// What a name of a directory stands for is asked for anew soon. For that the kernel waits until nobody changes
+    /// the directory, and who does may wait for an answer of the worker: so a thread of its own tells it.
+    pub(super) fn name(&self, dir: INodeNo, name: &OsStr) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        let name = name.to_owned();
+        let told = Builder::new().name("tacita-name".to_owned()).spawn(move || {
+            if let Err(e) = notifier.inval_entry(dir, &name) {
+                log::debug!("the kernel was not told to drop a name: {e}");
+            }
+        });
+        if let Err(e) = told {
+            log::debug!("no thread to tell the kernel to drop a name: {e}");
+        }
     }
 
     /// Ends the worker.
@@ -120,11 +131,6 @@ fn work(notifications: &Receiver<Notification>, notifier: &Notifier) {
                     tell(notifier, number, ATTRIBUTES_ONLY);
                 }
                 answer();
-            }
-            Notification::Name(dir, name) => {
-                if let Err(e) = notifier.inval_entry(INodeNo(dir), &name) {
-                    log::debug!("the kernel was not told to drop a name: {e}");
-                }
             }
             Notification::Stop => break,
         }

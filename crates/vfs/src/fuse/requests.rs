@@ -214,7 +214,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
                 reply.error(fail("rename", &e));
                 // As in `reply_settled`.
                 for (dir, name) in names {
-                    invalidator.name(dir.0, &name);
+                    invalidator.name(dir, &name);
                 }
             }
         };
