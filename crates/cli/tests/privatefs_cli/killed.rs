@@ -100,7 +100,9 @@ fn a_mount_that_was_forced_away_does_not_answer_for_the_next_one() {
     let Some(mut bench) = Bench::new(test) else { return };
     let dir = bench.mount("SERVER", "");
     let files = [1, 2, 3, 4].map(|n| dir.join(format!("file-{n}")));
-    files.iter().for_each(|file| fs::write(file, content(9000, 1)).unwrap());
+    for file in &files {
+        fs::write(file, content(9000, 1)).unwrap();
+    }
     bench.umount(&dir);
     bench.mount_at(&dir, "SERVER", "--timeout 600 --sync-every 0");
     let number = fs::metadata(&dir).unwrap().dev();

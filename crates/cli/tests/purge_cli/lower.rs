@@ -273,13 +273,17 @@ fn names_that_are_gone_hold_up_nobody_who_changes_their_folder() {
     let folder = image.lower().join("folder");
     fs::create_dir(&folder).unwrap();
     let names = || (0..60).map(|n| format!("file-{n}"));
-    names().for_each(|name| fs::write(folder.join(name), [1; 2000]).unwrap());
+    for name in names() {
+        fs::write(folder.join(name), [1; 2000]).unwrap();
+    }
     mount_of_short_files(&image);
     let folder = image.upper().join("folder");
     let removing = {
         let files: Vec<PathBuf> = names().map(|name| folder.join(name)).collect();
         std::thread::spawn(move || {
-            files.iter().for_each(|file| _ = fs::remove_file(file).unwrap_err());
+            for file in files {
+                fs::remove_file(file).unwrap_err();
+            }
         })
     };
     while !removing.is_finished() {
