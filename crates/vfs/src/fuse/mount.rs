@@ -19,7 +19,7 @@ use tacita_daemon::{
 use super::adapter::{Adapter, Behaviour, Outcome};
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
-use super::mount_table::{Place, has_helper, is_mounted, mount_on};
+use super::mount_table::{Place, has_helper, is_mounted};
 use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{self, Schedule};
 use crate::{Error, FileSystem, Kind, Posix, Result};
@@ -88,7 +88,8 @@ pub fn mount<F: FileSystem>(
     }
     can_be_had(threads).map_err(cannot)?;
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
-    let channel = session.as_fd().try_clone_to_owned().map_err(cannot)?;
+    // Before anybody is served: who uses it may take it away.
+    let place = Place::of(&dir, session.as_fd().try_clone_to_owned().map_err(cannot)?)?;
     invalidator.start(session.notifier()).map_err(cannot)?;
     let schedule = Schedule { interval: options.sync_interval, quiet: options.sync_when_quiet };
     let timer = if schedule.is_never() {
@@ -114,8 +115,8 @@ pub fn mount<F: FileSystem>(
     } else {
         Some(session)
     };
-    read_further_ahead(&dir);
-    let (place, heeding, lock) = (Place::of(&dir, channel), None, Some(lock));
+    read_further_ahead(&place);
+    let (heeding, lock) = (None, Some(lock));
     Ok(Mount { place, session, outcome, invalidator, timer, beside, heeding, lock })
 }
 
@@ -245,9 +246,9 @@ fn mount_point(dir: &Path) -> Result<PathBuf> {
 }
 
 /// Lets the kernel read further ahead than FUSE can settle itself; only root may.
-fn read_further_ahead(dir: &Path) {
-    if let Ok(Some(mount)) = mount_on(dir) {
-        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
+fn read_further_ahead(place: &Place) {
+    if let Some(number) = place.device().and_then(FuseDevice::number) {
+        let setting = format!("/sys/class/bdi/{number}/read_ahead_kb");
         if let Err(e) = fs::write(setting, READ_AHEAD_KIB.to_string()) {
             log::debug!("read-ahead stays as it is: {e}");
         }

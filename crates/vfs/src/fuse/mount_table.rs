@@ -76,7 +76,11 @@ pub(super) fn device_of_mount(dir: &Path) -> Option<String> {
 
 /// Whether a FUSE file system is mounted on `dir`, a canonical path.
 pub(super) fn is_mounted(dir: &Path) -> Result<bool> {
-    Ok(mount_on(dir)?.is_some_and(|mount| mount.kind == "fuse" || mount.kind.starts_with("fuse.")))
+    Ok(mount_on(dir)?.is_some_and(|mount| is_fuse(&mount)))
+}
+
+fn is_fuse(mount: &Mount) -> bool {
+    mount.kind == "fuse" || mount.kind.starts_with("fuse.")
 }
 
 /// Who mounted the FUSE file system on `dir`, a canonical path.
@@ -89,16 +93,19 @@ pub(super) fn owner_of_mount(dir: &Path) -> Option<u32> {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     dir: PathBuf,
-    /// The number of the mount, and that of the file system.
+    /// The number of the mount, and that of the file system; none if somebody had taken it away already.
     mount: Option<(u64, FuseDevice)>,
 }
 
 impl Place {
-    /// Of what is mounted on `dir` now, a canonical path, and served through `channel`.
-    pub(super) fn of(dir: &Path, channel: OwnedFd) -> Self {
-        let mount = mount_on(dir).ok().flatten();
+    /// Of what has just been mounted on `dir`, a canonical path, and is served through `channel`.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] if the table of mounts cannot be read.
+    pub(super) fn of(dir: &Path, channel: OwnedFd) -> Result<Self> {
+        let mount = mount_on(dir)?.filter(is_fuse);
         let mount = mount.map(|mount| (mount.id, FuseDevice::new(mount.device, channel)));
-        Self { dir: dir.to_owned(), mount }
+        Ok(Self { dir: dir.to_owned(), mount })
     }
 
     /// The folder, by the path that it had then.
@@ -145,10 +152,10 @@ impl Place {
     /// Where it is by now, if it is what an unmount by that path takes away, as far as that can be known: without
     /// a descriptor to be had it has to end, too.
     fn now(&self) -> Result<PathBuf> {
-        let (Some((id, device)), Ok(table)) = (&self.mount, mount_table()) else {
-            return Ok(self.dir.clone());
-        };
-        let number = device.number().ok_or_else(|| nothing_on(&self.dir))?;
+        let nothing = || nothing_on(&self.dir);
+        let (id, device) = self.mount.as_ref().ok_or_else(nothing)?;
+        let number = device.number().ok_or_else(nothing)?;
+        let Ok(table) = mount_table() else { return Ok(self.dir.clone()) };
         place_now(&table, &self.dir, *id, number)
     }
 }
@@ -291,12 +298,16 @@ mod tests {
     #[test]
     fn what_the_kernel_has_let_go_of_is_not_taken_away() {
         let (kernel, channel) = pipe().unwrap();
-        let place = Place::of(Path::new("/proc"), channel.into());
-        let number = device_of_mount(Path::new("/proc"));
-        assert_eq!(place.device().and_then(FuseDevice::number), number.as_deref());
+        let proc = mount_on(Path::new("/proc")).unwrap().unwrap();
+        let device = FuseDevice::new(proc.device, channel.into());
+        let place = Place { dir: proc.place, mount: Some((proc.id, device)) };
         place.now().unwrap();
         drop(kernel);
         assert_eq!(place.now().unwrap_err().kind(), Kind::NotFound);
+        // Nor what is not ours, but was there when ours was looked for.
+        let (_kernel, channel) = pipe().unwrap();
+        let beneath = Place::of(Path::new("/proc"), channel.into()).unwrap();
+        assert_eq!(beneath.now().unwrap_err().kind(), Kind::NotFound);
     }
 
     #[test]
