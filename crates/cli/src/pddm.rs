@@ -66,6 +66,10 @@ pub(crate) fn close_folder(dir: &Path) -> Option<Outcome<()>> {
         Err(e) if e.kind() == tacita_daemon::Kind::NoAnswer => return Some(Err(e.into())),
         found => found.ok()?,
     };
+    if daemon.is_killed() {
+        // What it served is dead, whatever that was: its mount can be taken away, and it may wait for that.
+        return None;
+    }
     match status::ask(daemon, "status", Value::Null) {
         Ok(status) if status["system"] == "pddm" => {}
         Err(failure) if failure.code == exit::BUSY => return Some(Err(failure)),

@@ -108,6 +108,11 @@ impl Client {
         if_stopped(self.pid)
     }
 
+    /// Whether it has been killed, and is not gone yet: it will never answer.
+    pub fn is_killed(&self) -> bool {
+        if_killed(self.pid).is_some()
+    }
+
     /// What it serves and what it says; waits for two seconds at most.
     ///
     /// # Errors
