@@ -768,7 +768,7 @@ fn a_mount_that_lacks_memory_or_descriptors_is_refused() {
     let purge = vec!["purge", "mount", &lower, dir, "--anyway"];
     let dnefs = [&["dnefs", "mount", &volume, dir][..], &with].concat();
     let descriptors =
-        (4..=20).flat_map(|count| [&hifs, &dnefs, &purge].map(|mount| (mount, 'n', count)));
+        (4..=24).flat_map(|count| [&hifs, &dnefs, &purge].map(|mount| (mount, 'n', count)));
     // In KiB: from where the program is loaded and little more.
     let memory = (64_000..=512_000)
         .step_by(12_000)

@@ -59,7 +59,7 @@ pub(super) struct Adapter<F> {
     pub(super) behaviour: Behaviour,
     pub(super) nodes: NodeTable,
     pub(super) invalidator: Arc<Invalidator>,
-    pub(super) backings: Backings,
+    pub(super) backings: Arc<Backings>,
     /// Whether the kernel agreed to passthrough.
     pub(super) passes_through: OnceLock<()>,
     outcome: Arc<Outcome>,
@@ -79,7 +79,7 @@ impl<F: FileSystem> Adapter<F> {
             posix,
             behaviour,
             invalidator: Arc::new(Invalidator::new()),
-            backings: Backings::default(),
+            backings: Arc::default(),
             passes_through: OnceLock::new(),
             outcome: Arc::default(),
             leaving,

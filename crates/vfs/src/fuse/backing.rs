@@ -4,11 +4,17 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fuser::BackingId;
+use tacita_clock::Clock;
 
 use crate::NodeId;
 use crate::posix::HandleId;
+
+/// How often it is looked whether files are still open, and how long it takes to look again.
+const LOOKS_MAX: u32 = 100;
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the kernel does with the lower file of a node that is open.
 #[derive(Debug)]
@@ -63,6 +69,15 @@ impl<I> Backings<I> {
         let open = self.lock();
         open.get(&node)
             .is_some_and(|lower| lower.id.is_some() && lower.handles.values().any(|writes| *writes))
+    }
+
+    /// Waits a little until nothing is open, for whoever closes a file does not wait for us. What is registered when
+    /// the mount ends stays so until the process does, and its file system in use with it.
+    pub(super) fn settle(&self, clock: &impl Clock) {
+        let mut looks = 0..LOOKS_MAX;
+        while !self.lock().is_empty() && looks.next().is_some() {
+            clock.wait(LOOK_PAUSE);
+        }
     }
 
     /// A handle of `node` is closed, whether or not it had the registration.

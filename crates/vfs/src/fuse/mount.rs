@@ -17,6 +17,7 @@ use tacita_daemon::{
 };
 
 use super::adapter::{Adapter, Behaviour, Outcome};
+use super::backing::Backings;
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
 use super::mount_table::{Place, has_helper, is_mounted};
@@ -42,6 +43,7 @@ pub struct Mount {
     place: Place,
     session: Option<Guard>,
     outcome: Arc<Outcome>,
+    backings: Arc<Backings>,
     invalidator: Arc<Invalidator>,
     timer: Option<Worker>,
     beside: Option<Worker>,
@@ -79,7 +81,7 @@ pub fn mount<F: FileSystem>(
         lock.leaving()?,
     );
     let outcome = adapter.outcome();
-    let invalidator = Arc::clone(&adapter.invalidator);
+    let (backings, invalidator) = (Arc::clone(&adapter.backings), Arc::clone(&adapter.invalidator));
     let cannot = |e| cannot_mount(&dir, e);
     let afterwards = options.afterwards();
     if afterwards.is_some() && !rustix::process::geteuid().is_root() {
@@ -117,7 +119,7 @@ pub fn mount<F: FileSystem>(
     };
     read_further_ahead(&place);
     let (heeding, lock) = (None, Some(lock));
-    Ok(Mount { place, session, outcome, invalidator, timer, beside, heeding, lock })
+    Ok(Mount { place, session, outcome, backings, invalidator, timer, beside, heeding, lock })
 }
 
 /// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
@@ -381,6 +383,7 @@ impl Mount {
         if self.session.is_none() {
             return Ok(());
         }
+        self.backings.settle(&System);
         match self.place.unmount_busy() {
             Ok(()) => {}
             // Somebody else has unmounted it.
@@ -434,6 +437,7 @@ impl Drop for Mount {
         if self.session.is_none() {
             return;
         }
+        self.backings.settle(&System);
         if !self.has_ended()
             && self.place.unmount_busy().is_err()
             && let Err(e) = self.place.detach()
