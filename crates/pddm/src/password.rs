@@ -55,6 +55,9 @@ pub fn change_password(
     }
     let top = keys.iter().rposition(Option::is_some).unwrap_or(0);
     let level = volume.map_or(top, Level::index);
+    if level != Level::PUBLIC.index() && keys.get(level).is_none_or(Option::is_none) {
+        return Err(no_volume());
+    }
     // What was the password of another one is still that where units have not been written anew.
     let others = log.geometry.levels().zip(&keys).filter(|(_, keys)| keys.is_some());
     let others: Vec<Level> =
