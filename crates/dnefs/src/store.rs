@@ -314,10 +314,13 @@ impl Store {
         self.core().orphans.remove(&ino);
     }
 
-    /// Takes the blocks of a file from `first` on out of the index, which no record ever counted.
-    pub(crate) fn erase_blocks(&self, ino: u64, first: u64) {
-        let end = IndexKey::dentry(ino, 0);
-        self.core().drop_range(IndexKey::data(ino, first)..end);
+    /// Takes the blocks of a file from `first` on out of the index; whether there were any. After a power cut
+    /// they are there again, unless a record says that they are not.
+    pub(crate) fn erase_blocks(&self, ino: u64, first: u64) -> bool {
+        let mut core = self.core();
+        let before = core.index.len();
+        core.drop_range(IndexKey::data(ino, first)..IndexKey::dentry(ino, 0));
+        core.index.len() < before
     }
 
     /// Writes a checkpoint.
