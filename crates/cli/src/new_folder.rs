@@ -1,11 +1,15 @@
 //! A folder that is there when it is finished, or not at all.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use tacita_block::{name_beside, rename_to_free_name};
 use tacita_daemon::Interrupts;
 
@@ -15,6 +19,12 @@ use crate::{exit, output};
 /// How often taking away what somebody may still be filling is tried again, where it fails otherwise
 /// than by what has come there.
 const FAILURES_MAX: u32 = 100;
+
+/// Permissions of what its owner may do anything with.
+const OWN: u32 = 0o700;
+
+/// Longest list of extended attributes, and longest value, in bytes: those of Linux.
+const ATTRIBUTE_LEN_MAX: usize = 64 << 10;
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
@@ -33,14 +43,16 @@ impl NewFolder {
     ///
     /// # Errors
     /// [`ErrorKind::DirectoryNotEmpty`] if it is not empty; if what is above it is not there or
-    /// cannot be written.
+    /// cannot be written; if it is there and its permissions are not this user's to set.
     pub(crate) fn prepare(folder: &Path) -> io::Result<Self> {
         let (hidden, is_within) = match fs::read_dir(folder) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
                     return Err(ErrorKind::DirectoryNotEmpty.into());
                 }
-                // It may be a mount point or belong to somebody, so it stays the folder it is.
+                // It may be a mount point, so it stays the folder it is. That it can get its permissions in
+                // the end is seen before anything is in it.
+                fs::set_permissions(folder, fs::metadata(folder)?.permissions())?;
                 (folder.join(format!(".tacita-{}", std::process::id())), true)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => (name_beside(folder)?, false),
@@ -76,14 +88,17 @@ impl NewFolder {
             return rename_to_free_name(&self.hidden, &self.folder).map_err(not_alone);
         }
         self.refuse_company()?;
+        // What goes out of a folder, or into it, changes its times.
+        let meta = fs::metadata(&self.hidden)?;
+        take_attributes(&self.hidden, &self.folder)?;
+        fs::set_permissions(&self.hidden, fs::Permissions::from_mode(OWN))?;
         for entry in fs::read_dir(&self.hidden)? {
             let entry = entry?;
-            let name = self.folder.join(entry.file_name());
-            rename_to_free_name(&entry.path(), &name).map_err(not_alone)?;
+            take_out(&entry.path(), &self.folder.join(entry.file_name())).map_err(not_alone)?;
         }
-        let meta = fs::metadata(&self.hidden)?;
-        fs::set_permissions(&self.folder, meta.permissions())?;
-        take_times_and_owner(&meta, &self.folder)
+        fs::remove_dir(&self.hidden)?;
+        take_times_and_owner(&meta, &self.folder)?;
+        fs::set_permissions(&self.folder, meta.permissions())
     }
 
     /// Two that have found the same folder empty do not mix what they bring.
@@ -158,7 +173,7 @@ fn take_away(hidden: &Path) -> io::Result<()> {
 
 /// Lets the owner do what he likes in all folders. Where that cannot be, removing them tells why.
 fn open_up(folder: &Path) {
-    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(OWN));
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         // Nobody else can put a link there meanwhile: he could not write to the folder.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -177,6 +192,44 @@ fn not_alone(error: io::Error) -> io::Error {
         ErrorKind::AlreadyExists => ErrorKind::DirectoryNotEmpty.into(),
         _ => error,
     }
+}
+
+/// Gives what was made another name, also where it is a folder that nobody may write to: what is above it is
+/// written there.
+fn take_out(made: &Path, name: &Path) -> io::Result<()> {
+    match rename_to_free_name(made, name) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let meta = fs::symlink_metadata(made)?;
+            if !meta.is_dir() {
+                return Err(error);
+            }
+            fs::set_permissions(made, fs::Permissions::from_mode(OWN))?;
+            rename_to_free_name(made, name)?;
+            fs::set_permissions(name, meta.permissions())
+        }
+        done => done,
+    }
+}
+
+/// Gives a folder the extended attributes of another one, as far as this user sets any: what the system
+/// keeps there by itself, such as access control lists, it has.
+fn take_attributes(from: &Path, to: &Path) -> io::Result<()> {
+    let is_root = rustix::process::geteuid().is_root();
+    let is_set = |name: &&[u8]| {
+        name.starts_with(b"user.") || is_root && !name.is_empty() && !name.starts_with(b"system.")
+    };
+    let mut names = vec![0; ATTRIBUTE_LEN_MAX];
+    let len = match rustix::fs::listxattr(from, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        listed => listed?,
+    };
+    for name in names[..len].split(|&byte| byte == 0).filter(is_set) {
+        let name = OsStr::from_bytes(name);
+        let mut value = vec![0; ATTRIBUTE_LEN_MAX];
+        let len = rustix::fs::getxattr(from, name, &mut value[..])?;
+        rustix::fs::setxattr(to, name, &value[..len], XattrFlags::empty())?;
+    }
+    Ok(())
 }
 
 fn take_times_and_owner(meta: &fs::Metadata, folder: &Path) -> io::Result<()> {

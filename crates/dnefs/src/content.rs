@@ -88,15 +88,16 @@ impl Store {
         Ok(())
     }
 
-    /// What a write that failed has left beyond the end is not to be seen when the file grows.
-    fn forget_beyond(&self, node: &Node) {
+    /// What a write that failed has left beyond the end is not to be seen when the file grows, nor after a
+    /// power cut, which leaves the file as long as it is by then.
+    fn forget_beyond(&self, node: &mut Node) {
         let size = node.inode.size;
-        self.erase_blocks(node.ino, size.div_ceil(self.node_len()));
+        let has_more = self.erase_blocks(node.ino, size.div_ceil(self.node_len()));
         // The last block may have more, too. A record that frees something finds room on a full volume.
-        if let Ok(writes) = self.truncation(node, size)
-            && writes.len() > 1
-        {
-            let _ = self.write_group(&writes);
+        let Ok(mut writes) = self.truncation(node, size) else { return };
+        if has_more || writes.len() > 1 {
+            writes.push(node.record());
+            node.is_dirty &= self.write_group(&writes).is_err();
         }
     }
 

@@ -73,6 +73,9 @@ pub struct Dnefs {
     lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
+    /// Sensitive inodes were let go since the last purge of which something may be overwritten: which ones
+    /// nobody knows any more.
+    overwritten: AtomicBool,
     /// That something could not be erased has been said.
     unerased: Once,
     /// Happens when there is so much to purge.
@@ -148,6 +151,7 @@ impl Dnefs {
             last_receipt: None,
             lost,
             incomplete: AtomicBool::new(false),
+            overwritten: AtomicBool::new(false),
             unerased: Once::new(),
             due: Event::default(),
             due_at_keys: AtomicU64::new(u64::MAX),
@@ -280,8 +284,25 @@ impl Dnefs {
         Ok(())
     }
 
+    /// A sensitive inode was let go of which something may be overwritten.
+    pub(crate) fn note_overwritten(&self) {
+        self.overwritten.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there was such a one since the last purge.
+    pub(crate) fn has_let_go_of_overwritten(&self) -> bool {
+        self.overwritten.load(Ordering::Relaxed)
+    }
+
     /// Purges; no other purge is under way.
     fn purge_alone(&self, scope: PurgeScope) -> Result<Receipt> {
+        let overwritten = self.overwritten.swap(false, Ordering::Relaxed);
+        self.purge_now(scope).inspect_err(|_| {
+            self.overwritten.fetch_or(overwritten, Ordering::Relaxed);
+        })
+    }
+
+    fn purge_now(&self, scope: PurgeScope) -> Result<Receipt> {
         self.inodes.write_all(&self.store)?;
         let epoch = self.store.purge_keys(scope == PurgeScope::All)?;
         let receipt = self.erase_purged(epoch, scope)?;

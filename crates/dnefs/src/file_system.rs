@@ -13,8 +13,8 @@ use tacita_vfs::{
     NodeId, Reserve, Result, Seek, Stamps, Target, Timestamp, Wait, XattrMode, check_noted_flags,
 };
 
-use crate::dnefs::{Dnefs, PurgeScope};
-use crate::inodes;
+use crate::dnefs::Dnefs;
+use crate::inodes::{self, Evicted};
 use crate::store::ROOT_INO;
 
 /// Inode flags that are kept: immutable and append-only, which only older versions let be set; nodump,
@@ -73,9 +73,11 @@ impl FileSystem for Dnefs {
             Exchange::Yes => self.exchange_names(from, to, now)?,
         };
         let mut renamed = vec![from.node];
-        if let Some(other) = to.node
-            && (exchange == Exchange::Yes || left > 0)
-        {
+        if let Some(other) = to.node {
+            // Of the last name `unlinked` tells, when all that waits is purged.
+            if exchange == Exchange::No && left == 0 && self.is_sensitive(other) {
+                return Ok(left);
+            }
             renamed.push(other);
         }
         self.purge_if_sensitive(&renamed)?;
@@ -85,21 +87,16 @@ impl FileSystem for Dnefs {
     fn forget(&self, node: NodeId) {
         let nameless = self.cell(node).is_ok_and(|cell| cell.lock().inode.nlink == 0);
         if nameless {
-            let erased = self.store().erase(node.0);
-            if erased && self.is_sensitive(node) {
-                // What cannot be purged now waits for the next purge, which says why.
-                let _ = self.purge(PurgeScope::Deleted);
-            }
+            self.erase_nameless(node);
+            self.store().forget(node.0);
             self.inodes().forget(node.0);
-            self.after_deletion();
         } else {
             self.evict(node);
         }
     }
 
     fn unused(&self, node: NodeId) {
-        self.store().erase_content(node.0);
-        self.after_deletion();
+        self.erase_nameless(node);
     }
 
     fn unlinked(&self, node: NodeId, is_open: &dyn Fn() -> bool) -> Result<()> {
@@ -107,8 +104,13 @@ impl FileSystem for Dnefs {
     }
 
     fn evict(&self, node: NodeId) {
-        // What cannot be written now stays in memory, and the next sync says why.
-        let _ = self.inodes().evict(self.store(), node.0);
+        match self.inodes().evict(self.store(), node.0) {
+            // Its last name went with a failure: what that had deleted could not be purged then.
+            Ok(Evicted::Nameless) => self.forget(node),
+            Ok(Evicted::Overwritten) => self.note_overwritten(),
+            // What cannot be written now stays in memory, and the next sync says why.
+            Ok(Evicted::Whole) | Err(_) => {}
+        }
     }
 
     fn list(
@@ -223,7 +225,7 @@ impl FileSystem for Dnefs {
         let (overwrites, purged) = (locked.overwrites, locked.overwrites_purged);
         drop(locked);
         self.store().sync()?;
-        if overwrites > purged {
+        if overwrites > purged || self.has_let_go_of_overwritten() {
             self.purge_if_sensitive(&[node])?;
             let mut locked = cell.lock();
             locked.overwrites_purged = locked.overwrites_purged.max(overwrites);

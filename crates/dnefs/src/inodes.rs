@@ -38,6 +38,17 @@ impl Node {
     }
 }
 
+/// What was to be let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evicted {
+    /// Nothing is to be known of it any more.
+    Whole,
+    /// It is sensitive, and what was there may be overwritten and not purged.
+    Overwritten,
+    /// It has no name, and was not let go.
+    Nameless,
+}
+
 /// An inode that one thread at a time changes.
 #[derive(Debug)]
 pub(crate) struct Cell(Mutex<Node>);
@@ -75,13 +86,19 @@ impl Inodes {
         self.map().insert(ino, Arc::new(Cell(Mutex::new(Node::new(ino, inode)))));
     }
 
-    /// Writes an inode, if it is not on the volume as it is, and lets it go.
-    pub(crate) fn evict(&self, store: &Store, ino: u64) -> Result<()> {
-        let Some(cell) = self.map().get(&ino).map(Arc::clone) else { return Ok(()) };
+    /// Writes an inode that has a name, if it is not on the volume as it is, and lets it go.
+    pub(crate) fn evict(&self, store: &Store, ino: u64) -> Result<Evicted> {
+        let Some(cell) = self.map().get(&ino).map(Arc::clone) else {
+            return Ok(Evicted::Whole);
+        };
         let mut node = cell.lock();
+        if node.inode.nlink == 0 {
+            return Ok(Evicted::Nameless);
+        }
         write(store, &mut node)?;
         self.map().remove(&ino);
-        Ok(())
+        let is_overwritten = node.overwrites > node.overwrites_purged;
+        Ok(if is_overwritten { Evicted::Overwritten } else { Evicted::Whole })
     }
 
     /// Lets an inode go that is no more.

@@ -300,24 +300,27 @@ impl Store {
     }
 
     /// Takes all that belongs to an inode without a name out of the index. No record of it is needed:
-    /// after a power cut an orphan goes anyway. Returns whether there was anything.
+    /// after a power cut an orphan goes anyway, with what is written of it from now on. Returns whether
+    /// there was anything.
     pub(crate) fn erase(&self, ino: u64) -> bool {
         let mut core = self.core();
         let before = core.index.len();
         core.drop_range(IndexKey::inode(ino)..IndexKey::end_of(ino));
-        core.orphans.remove(&ino);
         core.index.len() < before
     }
 
-    /// Takes the blocks of a file from `first` on out of the index, which no record ever counted.
-    pub(crate) fn erase_blocks(&self, ino: u64, first: u64) {
-        let end = IndexKey::dentry(ino, 0);
-        self.core().drop_range(IndexKey::data(ino, first)..end);
+    /// Nothing is written of an inode without a name any more.
+    pub(crate) fn forget(&self, ino: u64) {
+        self.core().orphans.remove(&ino);
     }
 
-    /// Takes the content of an inode without a name out of the index.
-    pub(crate) fn erase_content(&self, ino: u64) {
-        self.erase_blocks(ino, 0);
+    /// Takes the blocks of a file from `first` on out of the index; whether there were any. After a power cut
+    /// they are there again, unless a record says that they are not.
+    pub(crate) fn erase_blocks(&self, ino: u64, first: u64) -> bool {
+        let mut core = self.core();
+        let before = core.index.len();
+        core.drop_range(IndexKey::data(ino, first)..IndexKey::dentry(ino, 0));
+        core.index.len() < before
     }
 
     /// Writes a checkpoint.

@@ -5,13 +5,14 @@ mod unpack;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_block::AlignedBuf;
 use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode};
@@ -125,7 +126,7 @@ fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result
     if meta.blocks() * 512 >= meta.len() {
         return Ok(meta.len().div_ceil(bucket_len));
     }
-    let file = File::open(place.path())?;
+    let file = open(place)?;
     let (mut count, mut offset) = (0, 0);
     while let Some(data) = data_from(&file, offset, meta.len())? {
         // Whole buckets, so that none is counted twice.
@@ -133,6 +134,20 @@ fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result
         count += offset / bucket_len - data.start / bucket_len;
     }
     Ok(count)
+}
+
+/// Opens a file. What has come in its place since it was looked at is not followed, and not waited for: it
+/// may lead to what whoever has put it there may not read.
+fn open(place: &Place) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(place.path())?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it has become something else than a file meanwhile"));
+    }
+    Ok(file)
 }
 
 /// The first range of a file of `len` bytes, from `offset` on, that may be other than zeros. All of
@@ -272,7 +287,7 @@ impl Packer<'_> {
     }
 
     fn content(&mut self, path: &Path, place: &Place, node: NodeId) -> Outcome<()> {
-        let file = File::open(place.path()).at(path)?;
+        let file = open(place).at(path)?;
         let size = file.metadata().at(path)?.len();
         let before = self.carried.bytes;
         let mut buffer = AlignedBuf::new(CHUNK_LEN);
@@ -308,8 +323,11 @@ impl Packer<'_> {
         node: NodeId,
     ) -> Outcome<()> {
         let mut names = vec![0; 64 << 10];
-        // A file system without attributes has none to carry.
-        let len = rustix::fs::llistxattr(place.path(), &mut names[..]).unwrap_or(0);
+        let len = match rustix::fs::llistxattr(place.path(), &mut names[..]) {
+            // A file system without attributes has none to carry.
+            Err(Errno::OPNOTSUPP) => 0,
+            listed => listed.at(path)?,
+        };
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             if !is_carried(name) {
                 self.carried.attributes_left_out += 1;
@@ -379,4 +397,25 @@ fn kind_of(meta: &fs::Metadata) -> FileType {
 fn kernel_rdev(dev: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when somebody puts them there between a look at a file and opening it.
+    #[test]
+    fn what_has_come_in_the_place_of_a_file_is_not_followed_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "content").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
+            .unwrap();
+        for name in ["link", "pipe"] {
+            assert!(open(&Place::new(&at(name))).is_err(), "{name}");
+        }
+        open(&Place::new(&at("file"))).unwrap();
+    }
 }

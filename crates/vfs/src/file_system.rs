@@ -398,9 +398,10 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Nobody refers to `node` any more: if it has no name, it is erased.
     fn forget(&self, node: NodeId);
 
-    /// Nobody has `node`, which has no name, open: its content is to be gone with the next commit.
-    /// Its number stays taken until [`FileSystem::forget`], which the kernel may ask for late. A
-    /// system without commits has nothing to do.
+    /// Nobody has `node`, which has no name, open: its content is to be gone with the next commit, and of
+    /// a system that promises more all of it with what it does next. Its number stays taken until
+    /// [`FileSystem::forget`], which the kernel may ask for late. A system without commits has nothing to
+    /// do.
     fn unused(&self, _node: NodeId) {}
 
     /// Nobody refers to `node` any more, but it has a name: what is held in memory for it can be

@@ -80,10 +80,12 @@ pub(super) fn pack(
 
 /// An image within the folder would hold what it held before, deleted files among it.
 fn refuse_within(folder: &Path, image: &Path) -> Outcome<()> {
-    let parent = image.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let (Ok(folder), Ok(parent)) =
-        (folder.canonicalize(), parent.unwrap_or(Path::new(".")).canonicalize())
-    else {
+    let above = |image: &Path| image.parent().map(Path::to_owned);
+    // A link may lead to it.
+    let parent = image.canonicalize().ok().as_deref().and_then(above).or_else(|| above(image));
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or_else(|| ".".into());
+    let (Ok(folder), Ok(parent)) = (folder.canonicalize(), parent.canonicalize()) else {
         // What is missing is told by whoever needs it.
         return Ok(());
     };

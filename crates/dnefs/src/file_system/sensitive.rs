@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use tacita_dnefs_format::record::SENSITIVE;
 use tacita_vfs::{Kind, NodeId, Result, XattrMode};
 
-use crate::dnefs::Dnefs;
+use crate::dnefs::{Dnefs, PurgeScope};
 use crate::faults::{Fault, planted};
 use crate::inodes::Node;
 
@@ -58,6 +58,15 @@ impl Dnefs {
             self.purge_what_waits()?;
         }
         Ok(())
+    }
+
+    /// Nobody has a node without a name open any more: all of it goes, and is purged if it is sensitive.
+    pub(super) fn erase_nameless(&self, node: NodeId) {
+        if self.store().erase(node.0) && self.is_sensitive(node) {
+            // What cannot be purged now waits for the next purge, which says why.
+            let _ = self.purge(PurgeScope::Deleted);
+        }
+        self.after_deletion();
     }
 
     /// A node has lost its last name. What a program has open goes when it is closed.

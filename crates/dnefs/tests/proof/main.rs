@@ -8,6 +8,7 @@ mod damaged_keys;
 mod deletion;
 mod ephemeral;
 mod model;
+mod nameless;
 #[cfg(feature = "faults")]
 mod planted;
 mod policies;

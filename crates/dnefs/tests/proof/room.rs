@@ -70,21 +70,42 @@ fn what_is_free_between_other_files_takes_large_requests() {
     assert!(took >= begin * 9 / 10, "{took} of {begin} that were said to be free");
 }
 
-/// A request that fails has not made the file longer, and nothing of it is seen when the file grows.
+/// A request that fails has not made the file longer, and nothing of it is seen when the file grows, after
+/// a power cut neither: where it began within a block, at the end of one, and in a file that nobody has synced.
 #[test]
 fn a_write_that_fails_leaves_the_end_where_it_was() {
-    let chip = fresh(80, 0);
-    let plain = FormatOptions { compression: Compression::None, ..options(0) };
-    format(&volume(&chip), &plain, None).unwrap();
-    let fs = open(&chip);
-    let file = make(&fs, "file", b"begin");
-    let more = vec![7; NODE_LEN * usize::try_from(fs.stats().unwrap().blocks_free).unwrap() * 2];
-    assert_eq!(fs.write(file, 5, &more, Stamps::NONE).unwrap_err().kind(), Kind::NoSpace);
-    assert_eq!(fs.attr(file).unwrap().size, 5);
-    let longer = Change { size: Some(3 * NODE_LEN as u64), ..Change::default() };
-    fs.change(file, &longer).unwrap();
-    let mut content = vec![1; 3 * NODE_LEN];
-    assert_eq!(fs.read(file, 0, &mut content).unwrap(), content.len());
-    assert_eq!(content[..5], *b"begin");
-    assert!(content[5..].iter().all(|byte| *byte == 0), "what was not written is there");
+    for (begin, is_synced, is_cut) in [
+        (5, false, false),
+        (5, true, true),
+        (5, false, true),
+        (NODE_LEN, true, true),
+        (NODE_LEN, false, true),
+    ] {
+        let what = format!("{begin} bytes, synced: {is_synced}, cut: {is_cut}");
+        let chip = fresh(80, 0);
+        let plain = FormatOptions { compression: Compression::None, ..options(0) };
+        format(&volume(&chip), &plain, None).unwrap();
+        let mut fs = open(&chip);
+        let file = make(&fs, "file", &vec![9; begin]);
+        if is_synced {
+            fs.sync().unwrap();
+        }
+        let free = usize::try_from(fs.stats().unwrap().blocks_free).unwrap();
+        let full = fs.write(file, begin as u64, &vec![7; NODE_LEN * free * 2], Stamps::NONE);
+        assert_eq!(full.unwrap_err().kind(), Kind::NoSpace, "{what}");
+        if is_cut {
+            fs.sync().unwrap();
+            drop(fs);
+            fs = open(&Arc::new(chip.power_on().unwrap()));
+        }
+        assert_eq!(fs.attr(file).unwrap().size, begin as u64, "{what}");
+        let len = 40 * NODE_LEN;
+        let longer = Change { size: Some(len as u64), ..Change::default() };
+        fs.change(file, &longer).unwrap();
+        let mut content = vec![1; len];
+        assert_eq!(fs.read(file, 0, &mut content).unwrap(), len, "{what}");
+        assert!(content[..begin].iter().all(|byte| *byte == 9), "{what}");
+        let seen = content[begin..].iter().filter(|byte| **byte != 0).count();
+        assert_eq!(seen, 0, "{what}: bytes that were not written are there");
+    }
 }

@@ -64,6 +64,8 @@ impl<F: FileSystem> Posix<F> {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Kind::TooLarge.into());
         }
+        // A system may be asked by one to make sure that what was deleted is gone.
+        self.let_go_of_closed();
         self.fs.set_xattr(node, name, value, mode)?;
         self.stamp_attributes(node)
     }
