@@ -325,6 +325,11 @@ impl Client {
         self.shared.leave().await
     }
 
+    /// Why nothing goes any more, if that is so.
+    fn failure(&self) -> Option<Error> {
+        self.shared.lock().failed.clone()
+    }
+
     /// Whether others have gone on so far that this client cannot follow: nothing goes any more.
     fn is_left_behind(&self) -> bool {
         self.shared.lock().is_left_behind

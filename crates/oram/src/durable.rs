@@ -34,16 +34,6 @@ pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives the file `path` these bytes, and lets only its owner read it.
-///
-/// # Errors
-/// [`io::ErrorKind::AlreadyExists`] if somebody else has done so meanwhile. It is as it was.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = NewFile::create(path)?;
-    new.file().write_all(bytes)?;
-    new.publish()
-}
-
 /// Makes the names in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()

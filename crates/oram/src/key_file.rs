@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File, Metadata, TryLockError};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use tacita_block::NewFile;
 use tacita_secret::{
     KEY_LEN, Key, NoMemory, Opening, Password, SALT_LEN, Sealing, TAG_LEN, Tag, random,
 };
@@ -141,15 +142,36 @@ pub fn create(path: &Path, password: Option<&Password>) -> Result<(Key, NewKey)>
 /// As [`KeyFile::read`] and [`KeyFile::open`]; [`Kind::Exists`] if it has been changed meanwhile. The file is as
 /// it was then.
 pub fn set_password(path: &Path, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Error::new(Kind::Exists, format!("{}: it has been changed meanwhile", path.display()))
-        }
-        _ => Error::of_storage(path.display(), e),
-    };
-    let key = KeyFile::read(path)?.open(old)?;
-    let text = encode(path, &key, new)?;
-    durable::replace(path, text.as_bytes()).map_err(failed)
+    Change::begin(path)?.end(old, new)
+}
+
+/// A key file that is to get another password. What has its name when this is begun is what is read and replaced,
+/// and nothing that comes there meanwhile, another key as little as the same one that somebody else seals.
+struct Change<'a> {
+    path: &'a Path,
+    key: KeyFile,
+    new: NewFile,
+}
+
+impl<'a> Change<'a> {
+    fn begin(path: &'a Path) -> Result<Self> {
+        let new = NewFile::create(path).map_err(|e| Error::of_storage(path.display(), e))?;
+        Ok(Self { path, key: KeyFile::read(path)?, new })
+    }
+
+    fn end(self, old: Option<&Password>, new: Option<&Password>) -> Result<()> {
+        let path = self.path;
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::AlreadyExists => Error::new(
+                Kind::Exists,
+                format!("{}: it has been changed meanwhile", path.display()),
+            ),
+            _ => Error::of_storage(path.display(), e),
+        };
+        let text = encode(path, &self.key.open(old)?, new)?;
+        self.new.file().write_all(text.as_bytes()).map_err(failed)?;
+        self.new.publish().map_err(failed)
+    }
 }
 
 fn encode(path: &Path, key: &Key, password: Option<&Password>) -> Result<String> {
@@ -217,6 +239,25 @@ mod tests {
             assert_eq!(read(&path).unwrap_err().kind(), Kind::WrongKey);
         }
         assert_eq!(read(&folder.path().join("none")).unwrap_err().kind(), Kind::Storage);
+    }
+
+    /// Of two who change it at once one is told that it was the other, and no key is lost that comes in its place.
+    #[test]
+    fn what_changes_while_it_is_changed_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["key", "other"].map(|name| folder.path().join(name));
+        let (key, _) = create(&path, None).unwrap();
+        let [first, second] = [(); 2].map(|()| Change::begin(&path).unwrap());
+        let password = Password::new("one".into());
+        first.end(None, Some(&password)).unwrap();
+        assert_eq!(second.end(None, None).unwrap_err().kind(), Kind::Exists);
+        let opened = KeyFile::read(&path).unwrap().open(Some(&password)).unwrap();
+        assert_eq!(opened.expose(), key.expose());
+        let change = Change::begin(&path).unwrap();
+        let (key, _) = create(&other, None).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(change.end(Some(&password), None).unwrap_err().kind(), Kind::Exists);
+        assert_eq!(read(&path).unwrap().expose(), key.expose());
     }
 
     /// Its maker may take it away again, when there is no store of it.

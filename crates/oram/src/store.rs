@@ -419,6 +419,14 @@ impl Store {
         }
     }
 
+    /// Why nothing goes any more until the store is opened again, if that is so.
+    pub fn failure(&self) -> Option<Error> {
+        match &*self.asking {
+            Asking::Client(client) => client.failure(),
+            Asking::User(user) => user.failure(),
+        }
+    }
+
     /// Waits until nothing is being built, opened or removed that could be without further queries, and the
     /// server has all that was found.
     ///

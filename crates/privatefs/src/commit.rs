@@ -158,7 +158,10 @@ impl Core {
         }
         self.pad_commit(asked)?;
         let content = next.content.iter().map(|write| &write.id);
-        self.lock().cache.flushed(content);
+        let mut state = self.lock();
+        state.cache.flushed(content);
+        state.committing = 0;
+        drop(state);
         commits.last = commits.next.take();
         Ok(())
     }
@@ -258,6 +261,7 @@ impl Core {
                 (_, None) => plan.frees.push(id),
             }
         }
+        state.committing = plan.content.len() + plan.images.len() + plan.frees.len();
         Ok(Some(plan))
     }
 

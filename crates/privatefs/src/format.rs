@@ -5,16 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tacita_clock::Clock;
 use tacita_oram::log_view::Outcome;
-use tacita_oram::record::Operation;
+use tacita_oram::record::{Operation, digest_of};
 use tacita_secret::Key;
 use tacita_vfs::{FileType, NewNode};
 
 use crate::blocks::{Blocks, Room};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{Id, Ids};
+use crate::ids::Ids;
 use crate::privatefs::random;
 use crate::register::Register;
 use crate::tree::{Fresh, empty_directory};
+use crate::turn::full;
 
 /// Blocks that a store must have room for: with fewer nothing could be changed.
 const BLOCKS_MIN: u64 = 128;
@@ -39,31 +40,68 @@ pub fn format(
         let text = format!("a store of {capacity} blocks is too small: {BLOCKS_MIN} are needed");
         return Err(Error::new(Kind::Parameters, text));
     }
-    if register(blocks, &ids)?.is_some() {
-        return Err(exists());
+    loop {
+        // Before the register: what is found there is not what a file system has made of it since.
+        let before = directories(blocks, &ids)?;
+        if register(blocks, &ids)?.is_some() {
+            return Err(exists());
+        }
+        if make_directories(blocks, &ids, before, (clock, owner))? {
+            break;
+        }
     }
-    let directory = |inode: Id, perm: u16| -> Result<(Id, Operation)> {
-        let now = clock.wall().into();
-        let new =
-            NewNode { uid: owner.0, gid: owner.1, ..NewNode::new(FileType::Directory, perm, now) };
-        let fresh = Fresh { inode, content: random()? };
-        let block = empty_directory(fresh, inode, &new).encode();
-        Ok((ids.inode(&inode), Operation::Write(Bytes::from(block))))
-    };
-    let both = vec![directory(ids.root(), 0o755)?, directory(ids.graveyard(), 0o700)?];
-    blocks.all(both)?;
     let new = Bytes::from(Register::new(random()?).encode());
     let swap = Operation::CompareAndWrite { expected: None, new };
     match &blocks.all(vec![(ids.register(), swap)])?[..] {
         [Outcome::Compared { written: true, .. }] => Ok(()),
+        [Outcome::Full] => Err(full()),
         _ => Err(exists()),
     }
+}
+
+/// The directories that every file system has, as they are: one whose making was interrupted leaves them.
+fn directories(blocks: &dyn Blocks, ids: &Ids) -> Result<[Option<Bytes>; 2]> {
+    let read = |inode| (ids.inode(&inode), Operation::Read);
+    match <[Outcome; 2]>::try_from(blocks.all([ids.root(), ids.graveyard()].map(read).to_vec())?) {
+        Ok([Outcome::Was(root), Outcome::Was(graveyard)]) => Ok([root, graveyard]),
+        _ => Err(not_done()),
+    }
+}
+
+/// Makes them anew where they are what they were `before`; whether both were.
+fn make_directories(
+    blocks: &dyn Blocks,
+    ids: &Ids,
+    before: [Option<Bytes>; 2],
+    (clock, owner): (&Arc<dyn Clock>, (u32, u32)),
+) -> Result<bool> {
+    let mut operations = Vec::new();
+    for ((inode, perm), before) in
+        [(ids.root(), 0o755), (ids.graveyard(), 0o700)].into_iter().zip(before)
+    {
+        let now = clock.wall().into();
+        let new =
+            NewNode { uid: owner.0, gid: owner.1, ..NewNode::new(FileType::Directory, perm, now) };
+        let fresh = Fresh { inode, content: random()? };
+        let new = Bytes::from(empty_directory(fresh, inode, &new).encode());
+        let expected = before.as_deref().map(digest_of);
+        operations.push((ids.inode(&inode), Operation::CompareAndWrite { expected, new }));
+    }
+    let outcomes = blocks.all(operations)?;
+    if outcomes.contains(&Outcome::Full) {
+        return Err(full());
+    }
+    Ok(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Compared { written: true, .. })))
+}
+
+fn not_done() -> Error {
+    Error::damaged("the store did not do a query")
 }
 
 fn register(blocks: &dyn Blocks, ids: &Ids) -> Result<Option<Bytes>> {
     match blocks.all(vec![(ids.register(), Operation::Read)])?.pop() {
         Some(Outcome::Was(block)) => Ok(block),
-        _ => Err(Error::damaged("the store did not do a query")),
+        _ => Err(not_done()),
     }
 }
 

@@ -100,6 +100,8 @@ pub(crate) struct State {
     /// Why it could not be seen whose turn it is, when it was looked last.
     pub(crate) unseen: Option<Error>,
     pub(crate) usage: Usage,
+    /// Blocks of the commit that was begun, until it counts.
+    pub(crate) committing: usize,
     /// Inodes without names that nobody has open.
     pub(crate) graves: Vec<Grave>,
     /// Fetches that have failed.
@@ -238,6 +240,7 @@ impl PrivateFs {
             failed: None,
             unseen: None,
             usage: Usage::new(room),
+            committing: 0,
             graves: Vec::new(),
             unfetched: Unfetched::default(),
             look_for_graves: false,
@@ -295,9 +298,10 @@ impl PrivateFs {
         self.core.lock().failed.clone()
     }
 
-    /// Blocks that wait for a commit.
+    /// Blocks that wait for a commit, or are in one that is not durable yet.
     pub fn waiting(&self) -> usize {
-        self.core.lock().cache.changed()
+        let state = self.core.lock();
+        state.cache.changed() + state.committing
     }
 
     /// Requests of programs so far.

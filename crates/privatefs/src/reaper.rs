@@ -54,33 +54,37 @@ impl Core {
     }
 
     fn reap(&self) -> Result<bool> {
+        let _one = self.reaping.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock().status != Status::Held {
+            return Ok(false);
+        }
+        self.free_journals()?;
         if self.options.read_only {
             return Ok(false);
         }
-        let _one = self.reaping.lock().unwrap_or_else(PoisonError::into_inner);
-        let (graves, journals, look) = {
+        let (mut graves, look) = {
             let mut state = self.lock();
-            if state.status != Status::Held {
-                return Ok(false);
-            }
             let look = std::mem::take(&mut state.look_for_graves);
-            (std::mem::take(&mut state.graves), std::mem::take(&mut state.journals), look)
+            (std::mem::take(&mut state.graves), look)
         };
-        let mut graves = graves;
         let done = self.reap_all(&mut graves, look);
-        let mut state = self.lock();
         if done.is_err() {
             // Another time.
+            let mut state = self.lock();
             state.graves.extend(graves);
             state.look_for_graves |= look;
-            state.journals.extend(journals);
-            return done;
-        }
-        drop(state);
-        for left in journals {
-            self.free_journal(left)?;
         }
         done
+    }
+
+    /// Frees the journals of mounts that are gone, which nobody else knows of any more: also where nothing else is
+    /// changed, and another time if the store is away.
+    fn free_journals(&self) -> Result<()> {
+        loop {
+            let Some(left) = self.lock().journals.last().copied() else { return Ok(()) };
+            self.free_journal(left)?;
+            self.lock().journals.retain(|other| *other != left);
+        }
     }
 
     fn reap_all(&self, graves: &mut Vec<Grave>, look: bool) -> Result<bool> {

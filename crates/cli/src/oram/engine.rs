@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use tacita_daemon::control::{Control, Identity};
+use tacita_daemon::control::{Client, Control, Identity};
 use tacita_oram::link::Address;
 use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way};
 
@@ -27,7 +27,7 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 struct Running {
     hosted: Vec<Hosted>,
     store: Arc<Store>,
-    control: Control,
+    control: Option<Control>,
     ends: Receiver<End>,
 }
 
@@ -43,19 +43,34 @@ fn start(command: &Command) -> Outcome<Running> {
     let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
     // It is asked by its socket, or by its anchor, which no other one has, or by its key.
-    let at: PathBuf = match (hosted.iter().find_map(Hosted::socket), anchor_of(client)?) {
-        (Some(socket), _) => socket.to_owned(),
-        (None, AnchorAt::File(anchor)) => anchor.canonicalize()?,
-        (None, AnchorAt::Shared(_)) => client.key.canonicalize()?,
+    let at: Option<PathBuf> = match (hosted.iter().find_map(Hosted::socket), anchor_of(client)?) {
+        (Some(socket), _) => Some(socket.to_owned()),
+        (None, AnchorAt::File(anchor)) => Some(anchor.canonicalize()?),
+        (None, AnchorAt::Shared(_)) => unless_served(client.key.canonicalize()?),
     };
-    let identity = Identity { system: "oram", at, device: None, source: None };
-    let asked = Asked { store: Arc::clone(&store), ends: caller };
-    let control = Control::start(identity, Arc::new(asked))?;
+    let control = at.map(|at| {
+        let identity = Identity { system: "oram", at, device: None, source: None };
+        let asked = Asked { store: Arc::clone(&store), ends: caller };
+        Control::start(identity, Arc::new(asked))
+    });
+    let control = control.transpose()?;
     for hosted in &hosted {
         let address = shown_name(hosted.address().to_string());
         output::say_when_serving(&format!("tacita: users are served at engine:{address}"));
     }
     Ok(Running { hosted, store, control, ends })
+}
+
+/// The key, unless another engine is asked by it, which stays so.
+fn unless_served(key: PathBuf) -> Option<PathBuf> {
+    if Client::serving_at(&key).is_none() {
+        return Some(key);
+    }
+    log::warn!(
+        "another engine with this key is asked and closed by it: this one is ended by SIGTERM alone, unless it \
+         listens at a Unix socket, too"
+    );
+    None
 }
 
 fn cannot_listen(error: &tacita_oram::Error) -> Failure {
@@ -74,6 +89,6 @@ impl Running {
         drop(control);
         // Whoever else has it may not let it go before the process ends.
         store.close();
-        end.told()
+        end.told(&ends)
     }
 }

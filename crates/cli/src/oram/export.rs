@@ -11,7 +11,7 @@ use tacita_nbd::{Export as NbdExport, Listener, Server};
 use tacita_oram::{Device, Store};
 
 use super::open;
-use super::serve::{End, when_to_end};
+use super::serve::{End, ask_to_end, when_to_end};
 use crate::arguments::Oram as Command;
 use crate::exit::{self, Outcome};
 use crate::keys::warn_of_swap;
@@ -54,12 +54,13 @@ fn start(command: &Command) -> Outcome<Exported> {
 
 impl Exported {
     fn until_asked(self) -> Outcome<()> {
-        let end = End::of(&self.ends);
-        self.server.stop(PATIENCE);
-        drop(self.control);
+        let Self { server, store, control, ends } = self;
+        let end = End::of(&ends);
+        server.stop(PATIENCE);
+        drop(control);
         // Whoever else has it may not let it go before the process ends.
-        self.store.close();
-        end.told()
+        store.close();
+        end.told(&ends)
     }
 }
 
@@ -71,16 +72,16 @@ pub(super) struct Asked {
 
 impl Service for Asked {
     fn status(&self) -> Value {
-        super::facts::of_store(&self.store).unwrap_or(Value::Null)
+        let mut facts = super::facts::of_store(&self.store).unwrap_or(Value::Null);
+        facts["failure"] = self.store.failure().map(|failure| failure.to_string()).into();
+        facts
     }
 
     fn serve(&self, request: &Request, reply: Reply) {
         match request.word.as_str() {
             // What has been answered is durable.
             "sync" => reply.answer(Ok(json!(null))),
-            "stop" => {
-                let _ = self.ends.send(End::Asked(reply));
-            }
+            "stop" => ask_to_end(&self.ends, reply),
             _ => reply.unknown(request),
         }
     }

@@ -1,7 +1,7 @@
 //! `tacita oram serve` and `close`.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, Weak};
 
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ fn until_asked(started: Started) -> Outcome<()> {
     let end = End::of(&ends);
     drop(control);
     drop(running);
-    end.told()
+    end.told(&ends)
 }
 
 /// Why a daemon ends.
@@ -129,16 +129,26 @@ impl End {
         ends.recv().unwrap_or(Self::Silent)
     }
 
-    /// Says that all is done, to whoever waits.
-    pub(super) fn told(self) -> Outcome<()> {
-        match self {
-            Self::Silent => Ok(()),
-            Self::Asked(reply) => {
-                reply.end(&Value::Null, None);
-                Ok(())
+    /// Says that all is done, to whoever waits: those who have asked since, too.
+    pub(super) fn told(self, since: &Receiver<Self>) -> Outcome<()> {
+        let (ended, first) = match self {
+            Self::Failed(failure) => (Err(failure), Self::Silent),
+            first => (Ok(()), first),
+        };
+        for end in std::iter::once(first).chain(since.try_iter()) {
+            if let Self::Asked(reply) = end {
+                reply.end(&Value::Null, ended.as_ref().err());
             }
-            Self::Failed(failure) => Err(failure),
         }
+        ended
+    }
+}
+
+/// Somebody asks for the end, and waits for it.
+pub(super) fn ask_to_end(ends: &Sender<End>, reply: Reply) {
+    // Where nobody listens any more all is done.
+    if let Err(SendError(End::Asked(reply))) = ends.send(End::Asked(reply)) {
+        reply.end(&Value::Null, None);
     }
 }
 
@@ -187,10 +197,62 @@ impl Service for Served {
         match request.word.as_str() {
             // What has been answered is durable.
             "sync" => reply.answer(Ok(Value::Null)),
-            "stop" => {
-                let _ = self.caller.send(End::Asked(reply));
-            }
+            "stop" => ask_to_end(&self.caller, reply),
             _ => reply.unknown(request),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::JoinHandle;
+
+    use tacita_daemon::control::Answer;
+
+    use super::*;
+
+    struct Ends(Sender<End>);
+
+    impl Service for Ends {
+        fn status(&self) -> Value {
+            Value::Null
+        }
+
+        fn serve(&self, _: &Request, reply: Reply) {
+            ask_to_end(&self.0, reply);
+        }
+    }
+
+    /// Also who asks when it is ending already, by a signal or for another one, and when all is done.
+    #[test]
+    fn all_who_ask_for_the_end_hear_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap().join("endpoint");
+        let ask = || -> JoinHandle<Outcome<Answer>> {
+            let client = daemon_of(&at).unwrap();
+            let asked = move || client.ask(&Request::new("stop", Value::Null), &mut |_| ());
+            std::thread::spawn(asked)
+        };
+        for is_signalled in [true, false] {
+            let (caller, ends) = channel();
+            let identity = Identity { system: "oram", at: at.clone(), device: None, source: None };
+            let _control = Control::start(identity, Arc::new(Ends(caller.clone()))).unwrap();
+            let mut clients = vec![];
+            if is_signalled {
+                caller.send(End::Silent).unwrap();
+            } else {
+                clients.push(ask());
+            }
+            let first = End::of(&ends);
+            clients.push(ask());
+            // It has come by now.
+            caller.send(ends.recv().unwrap()).unwrap();
+            first.told(&ends).unwrap();
+            drop(ends);
+            clients.push(ask());
+            for client in clients {
+                assert!(client.join().unwrap().unwrap().failure.is_none());
+            }
         }
     }
 }

@@ -98,6 +98,8 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
         None => Failure::from(e),
     };
     let recording = Recording::begin(out, arguments.svg.is_some())?;
+    // What cannot be its name is no news after all that is to be recorded.
+    let svg = arguments.svg.as_deref().map(|svg| output::beginning(svg, None)).transpose()?;
     let recording = Arc::new(Mutex::new(recording));
     let telling = Arc::clone(&recording);
     let recorder = Recorder::start(address, listen, move |event| {
@@ -114,9 +116,9 @@ fn record(address: &Address, listen: &Address, arguments: &Arguments) -> Outcome
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
     recording.publish().map_err(of_out)?;
     let totals = recording.tally.totals();
-    if let (Some(svg), Some(kept)) = (&arguments.svg, &recording.kept) {
+    if let (Some(path), Some(svg), Some(kept)) = (&arguments.svg, svg, &recording.kept) {
         let name = address.to_string();
-        output::new_file(svg, &draw(&[Trace { name, events: kept, totals }], None))?;
+        output::written(path, svg, &draw(&[Trace { name, events: kept, totals }], None))?;
     }
     let facts = of_totals(&totals);
     output::done(arguments.json, &facts, &output::lines(&facts))

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_privatefs::blocks::Oblivious;
 use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
@@ -62,17 +63,20 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
 struct Mounted {
     posix: Weak<Posix<PrivateFs>>,
     fs: PrivateFs,
+    blocks: Arc<Oblivious>,
     read_only: bool,
 }
 
 impl Service for Mounted {
     fn status(&self) -> Value {
+        let failure = self.fs.failure().map(|failure| failure.to_string());
+        let of_store = || self.blocks.failure().map(|failure| failure.to_string());
         json!({
             "operations": self.fs.operations(),
             "blocks_to_commit": self.fs.waiting(),
             "has_turn": self.fs.has_turn(),
             "read_only": self.read_only,
-            "failure": self.fs.failure().map(|failure| failure.to_string()),
+            "failure": failure.or_else(of_store),
         })
     }
 
@@ -124,7 +128,9 @@ fn start(command: &Command) -> Outcome<Serving> {
         Ok(mounted)
     });
     let mounted = mounted.map_err(|e| exit::of_mount(&e))?;
-    let service = Arc::new(Mounted { posix: Arc::downgrade(&posix), fs: fs.clone(), read_only });
+    let posix = Arc::downgrade(&posix);
+    let blocks = Arc::clone(&opened.blocks);
+    let service = Arc::new(Mounted { posix, fs: fs.clone(), blocks, read_only });
     let identity = Identity {
         system: "privatefs",
         at: mounted.dir().to_owned(),

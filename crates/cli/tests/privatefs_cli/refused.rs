@@ -65,6 +65,30 @@ fn a_store_that_was_set_back_to_a_backup_is_refused() {
     bench.umount(&dir);
 }
 
+/// Whatever programs hear of it.
+#[test]
+fn a_mount_says_that_the_server_was_caught() {
+    let test = "a_mount_says_that_the_server_was_caught";
+    let Some(mut bench) = Bench::at(test, None, &[]) else { return };
+    bench.make(256, 16);
+    let dir = bench.mount("SERVER", "--sync-every 0");
+    fs::write(dir.join("file"), content(100_000, 1)).unwrap();
+    let status = format!("status {}", dir.display());
+    bench.ends(&format!("sync {}", dir.display()), 0);
+    assert!(bench.facts(&status)["facts"]["failure"].is_null());
+    for generation in fs::read_dir(bench.path("store/generation")).unwrap() {
+        let filter = generation.unwrap().path().join("filter-00000000");
+        // Of one that is being built there may be none yet.
+        let Ok(before) = fs::read(&filter) else { continue };
+        fs::write(&filter, before.iter().map(|byte| !byte).collect::<Vec<_>>()).unwrap();
+    }
+    fs::write(dir.join("other"), b"content").unwrap();
+    bench.ends(&format!("sync {}", dir.display()), 4);
+    let failure = bench.facts(&status)["facts"]["failure"].to_string();
+    assert!(failure.contains("not what was sealed"), "{failure}");
+    bench.ends(&format!("umount {}", dir.display()), 4);
+}
+
 #[test]
 fn a_newer_format_is_refused_by_its_number() {
     let test = "a_newer_format_is_refused_by_its_number";

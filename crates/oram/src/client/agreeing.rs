@@ -241,7 +241,7 @@ impl Shared {
         });
     }
 
-    async fn wait_for_storage(&self, error: Error) {
+    pub(super) async fn wait_for_storage(&self, error: Error) {
         self.lock().trouble = Some(error);
         sleep(self.surroundings.patience.again * 10).await;
     }

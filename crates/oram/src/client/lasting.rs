@@ -84,6 +84,14 @@ impl Lasting {
         Ok(self.client()?.status())
     }
 
+    /// Why nothing goes any more, if that is so; who was left behind comes back.
+    pub fn failure(&self) -> Option<Error> {
+        match self.client() {
+            Ok(client) => client.failure().filter(|_| !client.is_left_behind()),
+            Err(error) => Some(error),
+        }
+    }
+
     /// As [`Client::query`]; after the client was left behind [`Kind::Unreachable`], unless it is a read.
     ///
     /// # Errors

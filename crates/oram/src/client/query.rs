@@ -219,7 +219,16 @@ impl Shared {
                 self.when(|state| (state.period() >= period).then_some(())).await?;
             }
             (None, Anchorage::Own(anchor)) => {
-                self.confirming.confirm(&**anchor, sequence + 1, newest).await?;
+                while let Err(error) =
+                    self.confirming.confirm(&**anchor, sequence + 1, newest).await
+                {
+                    if error.kind() != Kind::Storage {
+                        return Err(error);
+                    }
+                    // It may get better. Queries wait, and tell why when their patience ends.
+                    self.wait_for_storage(error).await;
+                    self.when(|_| Some(())).await?;
+                }
             }
             (None, Anchorage::Shared(_)) => unreachable!("who only looks asks nothing"),
         }

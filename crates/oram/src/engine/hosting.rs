@@ -48,6 +48,8 @@ struct Hosting {
 #[derive(Debug)]
 struct Session {
     id: SessionId,
+    /// Records in the log when this engine heard of it first: what was sent before, it may have asked another one.
+    begun: u64,
     state: Mutex<State>,
 }
 
@@ -110,10 +112,10 @@ impl Hosting {
             Ok((sender, receiver, id))
         });
         let (sender, receiver, id) = greeted.await.map_err(late)??;
-        let (session, is_new) = self.enter(id)?;
+        let session = self.enter(id)?;
         let (answers, outgoing) = mpsc::unbounded_channel();
         let ended = tokio::select! {
-            ended = self.hear(receiver, &session, is_new, answers) => ended,
+            ended = self.hear(receiver, &session, answers) => ended,
             ended = tell(sender, outgoing) => ended,
         };
         let mut state = session.lock();
@@ -122,8 +124,9 @@ impl Hosting {
         ended
     }
 
-    /// The session of this id, and whether it begins.
-    fn enter(&self, id: SessionId) -> Result<(Arc<Session>, bool)> {
+    /// The session of this id, which may begin.
+    fn enter(&self, id: SessionId) -> Result<Arc<Session>> {
+        let begun = self.client.status()?.queries;
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, session| {
             let state = session.lock();
@@ -131,23 +134,22 @@ impl Hosting {
         });
         if let Some(session) = sessions.get(&id) {
             session.lock().connections += 1;
-            return Ok((session.clone(), false));
+            return Ok(session.clone());
         }
         if sessions.len() >= SESSIONS_MAX {
             return Err(Error::new(Kind::Busy, "the engine has too many users"));
         }
         let state =
             State { requests: BTreeMap::new(), received: 1, connections: 1, left: Instant::now() };
-        let session = Arc::new(Session { id, state: Mutex::new(state) });
+        let session = Arc::new(Session { id, begun, state: Mutex::new(state) });
         sessions.insert(id, session.clone());
-        Ok((session, true))
+        Ok(session)
     }
 
     async fn hear<S: Stream>(
         self: &Arc<Self>,
         mut receiver: Receiver<S>,
         session: &Arc<Session>,
-        is_new: bool,
         answers: mpsc::UnboundedSender<Bytes>,
     ) -> Result<()> {
         let geometry = self.client.geometry();
@@ -168,8 +170,8 @@ impl Hosting {
             if !session.take(number, received, &answers)? {
                 continue;
             }
-            // Of a session that it does not know an engine cannot know what it has asked: the log can.
-            let asked_since = asked_since.filter(|_| is_new);
+            // Of what was sent before it heard of the session an engine cannot know whether it was asked: the log can.
+            let asked_since = asked_since.filter(|since| *since <= session.begun);
             let (hosting, session) = (self.clone(), session.clone());
             let name = digest_of([&session.id[..], &number.to_le_bytes()]);
             let mut name = *name.first_chunk().expect("a digest is longer");

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::message::{Answer, Asked, Request, Told, WELCOME_LEN, answer_len, hello};
 use super::*;
 use crate::anchor::MemoryAnchor;
 use crate::blob::MemoryStore;
@@ -268,6 +269,43 @@ async fn an_engine_that_begins_anew_does_nothing_twice() {
     assert!(restarts > 3 && unknown <= restarts, "{restarts} restarts, {unknown} unknown");
     let is = user.query(id(0), Operation::Read).await.unwrap();
     assert_eq!(is, Outcome::Was(Some(block(300))));
+}
+
+/// As a user, which says what it wants on a connection of its own, and leaves; what it was told, unless it says
+/// nothing.
+async fn says(engine: &Arc<Way<Engine>>, request: Option<Request>) -> Option<Told> {
+    let stream = engine.connect().await.unwrap();
+    let (mut sender, mut receiver) = open(stream, &key()).await.unwrap();
+    sender.send(&hello(&[3; 16])).await.unwrap();
+    receiver.receive(WELCOME_LEN).await.unwrap();
+    let request = request?;
+    sender.send(&request.encode(&geometry())).await.unwrap();
+    let answer = receiver.receive(answer_len(&geometry())).await.unwrap();
+    Some(Answer::decode(&geometry(), &answer).unwrap().told)
+}
+
+/// What an engine did that has begun anew since is done no second time, also for a user whose first connection to
+/// the new one is lost before it has said anything, and whom others have left far behind.
+#[tokio::test(start_paused = true)]
+async fn a_user_that_comes_back_twice_does_nothing_twice() {
+    let world = World::new().await;
+    let write = |asked_since| {
+        let asked = Asked::Query(id(0), Operation::Write(block(1)));
+        Some(Request { number: 1, received: 1, asked_since, asked })
+    };
+    let engine = Way::to(Engine::new(world.client().await, key()));
+    assert_eq!(says(&engine, write(None)).await, Some(Told::Outcome(Outcome::Was(None))));
+    *engine.to.lock().unwrap() = Some(Engine::new(world.client().await, key()));
+    assert_eq!(says(&engine, None).await, None);
+    let other = user(&engine).await;
+    other.query(id(0), Operation::Write(block(2))).await.unwrap();
+    for _ in 0..200 {
+        other.query(id(1), Operation::Read).await.unwrap();
+    }
+    let told = says(&engine, write(Some(0))).await;
+    assert!(matches!(told, Some(Told::Failed(Kind::Unreachable, _))), "{told:?}");
+    let was = other.query(id(0), Operation::Read).await.unwrap();
+    assert_eq!(was, Outcome::Was(Some(block(2))));
 }
 
 #[tokio::test(start_paused = true)]

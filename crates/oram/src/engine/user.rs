@@ -136,6 +136,11 @@ impl User {
         &self.asking.root.geometry
     }
 
+    /// Why nothing goes any more; what ends the engine it tells whoever asks.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.asking.lock().failed.clone()
+    }
+
     pub(crate) async fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
         if self.asking.is_stale() {
             self.asking.ask(Asked::Status).await?;

@@ -2,17 +2,19 @@
 //! one history, and what is played again is asked again to the byte.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tacita_oram::Kind;
+use tacita_oram::anchor::{Anchor, Mark, MemoryAnchor};
 use tacita_oram::client::{Access, Client};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
 use tacita_oram::log_view::Outcome;
 use tacita_oram::record::Operation;
+use tacita_oram::{Error, Kind};
 use tacita_testkit::env_number;
 
 use super::world::{World, block, id, key, random};
@@ -298,4 +300,42 @@ async fn a_server_that_is_away_makes_queries_end_in_an_error() {
     assert_eq!(late.kind(), Kind::Unreachable);
     world.start().await;
     client.query(id(1), Operation::Read).await.unwrap();
+}
+
+/// An anchor on a disk that is full, or fails, for a while.
+#[derive(Debug, Default)]
+struct Failing {
+    memory: MemoryAnchor,
+    fails: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Anchor for Failing {
+    async fn load(&self) -> Result<Option<Mark>, Error> {
+        self.memory.load().await
+    }
+
+    async fn store(&self, mark: &Mark) -> Result<(), Error> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Storage, "no room for the anchor"));
+        }
+        self.memory.store(mark).await
+    }
+}
+
+/// Who asks meanwhile hears why, and it goes on when it is better.
+#[tokio::test(start_paused = true)]
+async fn an_anchor_that_cannot_be_written_for_a_while_is_waited_for() {
+    let world = World::new(geometry(), 20).await;
+    let anchor = Arc::new(Failing::default());
+    let client = world.open_by(anchor.clone(), key(), Access::Write).await.unwrap();
+    let write = |n| client.query(id(1), Operation::Write(block(&geometry(), n)));
+    write(1).await.unwrap();
+    anchor.fails.store(true, Ordering::SeqCst);
+    let told = write(2).await.unwrap_err();
+    assert!(told.to_string().contains("no room for the anchor"), "{told}");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    anchor.fails.store(false, Ordering::SeqCst);
+    let found = client.query(id(1), Operation::Read).await.unwrap();
+    assert_eq!(found, Outcome::Was(Some(block(&geometry(), 2))));
 }

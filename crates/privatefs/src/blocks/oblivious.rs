@@ -61,6 +61,14 @@ impl Oblivious {
         }
     }
 
+    /// Why nothing can be asked any more, if that is so and it is not just being opened again.
+    pub fn failure(&self) -> Option<tacita_oram::Error> {
+        match &*self.store.try_lock().ok()? {
+            Opened::Store(store) => store.failure().filter(|error| error.kind() != Kind::Poisoned),
+            Opened::Failed | Opened::Closed => None,
+        }
+    }
+
     fn store(&self) -> Result<Arc<Store>> {
         let mut opened = lock(&self.store);
         match &*opened {

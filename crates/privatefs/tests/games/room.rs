@@ -1,7 +1,11 @@
 //! Full stores, and limits.
 
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::SystemTime;
 
+use tacita_clock::{Clock, Simulated};
+use tacita_privatefs::blocks::{Memory, Way};
 use tacita_privatefs::{Kind, Options, PrivateFs};
 use tacita_testkit::by_name;
 use tacita_testkit::history::read_all;
@@ -9,7 +13,7 @@ use tacita_vfs::{
     Change, FileSystem, FileType, NewNode, Reserve, Seek, Stamps, Timestamp, XattrMode,
 };
 
-use crate::world::{World, key};
+use crate::world::{CAPACITY, World, key};
 
 fn file(fs: &PrivateFs, name: &str) -> tacita_vfs::Result<tacita_vfs::NodeId> {
     let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
@@ -138,12 +142,86 @@ fn a_file_has_so_many_names_and_no_more() {
 fn what_is_no_file_system_is_refused() {
     let world = World::new();
     let way = world.store.way(1);
-    let clock: std::sync::Arc<dyn tacita_clock::Clock> = std::sync::Arc::new(tacita_clock::System);
+    let clock: Arc<dyn Clock> = Arc::new(tacita_clock::System);
     let again = tacita_privatefs::format(&*way, &key(), &clock, (0, 0)).unwrap_err();
     assert_eq!(again.kind(), Kind::Exists);
     let other = tacita_secret::Key::take(&mut [8; 32]);
     let open = PrivateFs::open(way, &other, clock, &Options::default());
     assert_eq!(open.unwrap_err().kind(), Kind::NotFormatted);
+}
+
+/// Of two who format at once, wherever one of them stands still meanwhile: who comes too late says so, and takes
+/// nothing of what is in the file system by then.
+#[test]
+fn who_formats_too_late_changes_nothing() {
+    for held_at in 0..7 {
+        let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+        let world = World { store: Memory::new(CAPACITY), clock };
+        let clock: Arc<dyn Clock> = Arc::<Simulated>::clone(&world.clock);
+        let format = |way: &Way| tacita_privatefs::format(way, &key(), &clock, (0, 0));
+        let way = world.store.way(1);
+        way.hold_at(held_at);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| format(&way));
+            while !way.has_held() && !late.is_finished() {
+                std::thread::yield_now();
+            }
+            if late.is_finished() {
+                late.join().unwrap().unwrap();
+                return;
+            }
+            format(&world.store.way(2)).unwrap();
+            let (fs, _) = world.mount(3);
+            file(&fs, "file").unwrap();
+            fs.close().unwrap();
+            way.let_go();
+            assert_eq!(late.join().unwrap().unwrap_err().kind(), Kind::Exists, "{held_at}");
+            let (fs, _) = world.mount(4);
+            assert!(fs.lookup(fs.root(), "file".as_ref()).is_ok(), "{held_at}: it is gone");
+            fs.close().unwrap();
+        });
+        world.check("two have formatted it");
+    }
+}
+
+/// As much room as before, whoever mounts it next, and wherever the store is away while it is freed.
+#[test]
+fn what_a_killed_mount_has_left_is_freed() {
+    for (read_only, cut) in [false, true].into_iter().flat_map(|ro| (0..48).map(move |n| (ro, n))) {
+        let world = World::of(512);
+        let before = world.store.count();
+        let (killed, _) = world.mount(1);
+        file(&killed, "file").unwrap();
+        killed.sync().unwrap();
+        drop(killed);
+        assert!(world.store.count() > before + 2, "there is no journal");
+        let (fs, way) = world.mount_with(2, &Options { read_only, ..Options::default() });
+        way.cut_at(way.asked() + cut);
+        let _ = fs.sync();
+        way.mend();
+        fs.close().unwrap();
+        let (fs, _) = world.mount(3);
+        let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
+        fs.forget(node);
+        fs.close().unwrap();
+        assert_eq!(world.store.count(), before, "read only: {read_only}, cut after {cut}");
+    }
+}
+
+/// Of a commit that was begun nobody knows whether it counts until it does.
+#[test]
+fn what_is_being_committed_waits_still() {
+    let world = World::new();
+    let (fs, way) = world.mount(1);
+    file(&fs, "file").unwrap();
+    way.cut_at(way.asked());
+    assert!(fs.waiting() > 0);
+    fs.sync().unwrap_err();
+    assert!(fs.waiting() > 0, "nothing of it is durable");
+    way.mend();
+    fs.sync().unwrap();
+    assert_eq!(fs.waiting(), 0);
+    fs.close().unwrap();
 }
 
 #[test]
