@@ -61,13 +61,19 @@ impl Volume for Failing {
     }
 }
 
-/// An `fsync` that could not purge what was overwritten leaves that to the next one.
-#[test]
-fn what_an_fsync_could_not_purge_the_next_one_does() {
+/// A new volume on a chip that erases nothing when it is told so.
+fn new_volume() -> (Arc<Emulator>, Arc<Failing>, Dnefs) {
     let chip = fresh(64, 0);
     let flash = Arc::new(Failing { chip: Arc::clone(&chip), erases_fail: AtomicBool::new(false) });
     let volume: Arc<dyn Volume> = Arc::<Failing>::clone(&flash);
     let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
+    (chip, flash, fs)
+}
+
+/// An `fsync` that could not purge what was overwritten leaves that to the next one.
+#[test]
+fn what_an_fsync_could_not_purge_the_next_one_does() {
+    let (chip, flash, fs) = new_volume();
     let victim = make(&fs, "victim", &[7; 12_000]);
     fs.set_xattr(victim, "user.dnefs.sensitive".as_ref(), b"1", XattrMode::Any).unwrap();
     fs.purge(PurgeScope::Deleted).unwrap();
@@ -91,10 +97,7 @@ fn what_an_fsync_could_not_purge_the_next_one_does() {
 /// What has overwritten it has closed it, and the kernel has forgotten its number; another program opens it.
 #[test]
 fn what_was_overwritten_is_purged_by_the_fsync_of_whoever_comes_later() {
-    let chip = fresh(64, 0);
-    let flash = Arc::new(Failing { chip: Arc::clone(&chip), erases_fail: AtomicBool::new(false) });
-    let volume: Arc<dyn Volume> = Arc::<Failing>::clone(&flash);
-    let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
+    let (chip, flash, fs) = new_volume();
     let victim = make(&fs, "victim", &[7; 12_000]);
     let other = make(&fs, "other", &[1; 3000]);
     fs.set_xattr(victim, "user.dnefs.sensitive".as_ref(), b"1", XattrMode::Any).unwrap();
@@ -125,11 +128,7 @@ fn what_was_overwritten_is_purged_by_the_fsync_of_whoever_comes_later() {
 #[test]
 fn what_was_replaced_and_could_not_be_purged_goes_later() {
     for sensitive in [&["old", "new"][..], &["old"], &["new"]] {
-        let chip = fresh(64, 0);
-        let flash =
-            Arc::new(Failing { chip: Arc::clone(&chip), erases_fail: AtomicBool::new(false) });
-        let volume: Arc<dyn Volume> = Arc::<Failing>::clone(&flash);
-        let fs = Dnefs::open(volume, None, Arc::new(System)).unwrap();
+        let (chip, flash, fs) = new_volume();
         let root = fs.root();
         for (text, content) in [("old", &[7; 12_000]), ("new", &[9; 12_000])] {
             let node = make(&fs, text, content);
