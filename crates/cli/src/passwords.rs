@@ -1,10 +1,13 @@
 //! Where passwords come from: a file, a descriptor, or the terminal; never an argument.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::process::Signal;
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use tacita_daemon::BeforeEnd;
 use tacita_secret::Password;
 
 use crate::exit::{self, Failure, Outcome};
@@ -105,12 +108,25 @@ pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
 
 /// Asks on the terminal.
 pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
-    rpassword::prompt_password(format!("{prompt}: "))
-        .map(|text| Password::new(text.into_bytes()))
-        .map_err(|e| {
-            Failure::usage(format!("cannot ask for the password: no terminal ({e})"))
-                .with_remedy("use --password-file or --password-fd")
-        })
+    let restoring = restore_terminal()?;
+    let asked = rpassword::prompt_password(format!("{prompt}: "));
+    drop(restoring);
+    asked.map(|text| Password::new(text.into_bytes())).map_err(|e| {
+        if e.kind() == ErrorKind::Interrupted {
+            return Failure::new(exit::of_signal(Signal::INT.as_raw()), "interrupted");
+        }
+        Failure::usage(format!("cannot ask for the password: no terminal ({e})"))
+            .with_remedy("use --password-file or --password-fd")
+    })
+}
+
+/// A signal that ends the program while it asks leaves the terminal as it is now: what is typed is shown, and
+/// Ctrl-C is a signal. `None` if there is no terminal.
+fn restore_terminal() -> Outcome<Option<BeforeEnd>> {
+    let Ok(terminal) = File::open("/dev/tty") else { return Ok(None) };
+    let Ok(modes) = tcgetattr(&terminal) else { return Ok(None) };
+    let restore = move || _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
+    Ok(Some(BeforeEnd::new(restore)?))
 }
 
 /// Asks twice, so that a slip of the finger is noticed.

@@ -63,7 +63,7 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
 
 /// `tacita sync`.
 pub(crate) fn sync(target: &Path) -> Outcome<()> {
-    ask(daemon_of(target)?, "sync", Value::Null).map(drop)
+    daemon_of(target)?.sync()
 }
 
 pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {

@@ -11,7 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tacita_testkit::{MountGuard, Watchdog, skip_without, skip_without_fuse};
+use tacita_clock::{Clock, System};
+use tacita_testkit::{MountGuard, Terminal, Watchdog, skip_without, skip_without_fuse};
 
 const TIME_MAX: Duration = Duration::from_mins(20);
 const TACITA: &str = env!("CARGO_BIN_EXE_tacita");
@@ -343,6 +344,49 @@ fn a_tour_fits_a_narrow_terminal() {
     assert!(output.status.success() && drawn.contains("fist at work"), "{drawn}");
     // The style of those that have none is a bar over the whole line.
     assert!(!drawn.contains("0/0"), "{drawn}");
+}
+
+/// Who interrupts the program while it asks for a password gets the terminal back as it was; afterwards it ends
+/// as any other does.
+#[test]
+fn an_interrupted_question_leaves_the_terminal_as_it_was() {
+    let test = "an_interrupted_question_leaves_the_terminal_as_it_was";
+    if skip_without(test, &["script", "stty", "timeout"]) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    fs::write(at("device"), vec![0; 1 << 20]).unwrap();
+    let check = format!("'{TACITA}' pddm check '{}'", at("device"));
+    for (ask, keys, code) in [
+        (check.clone(), "half\x03", 130),
+        (format!("timeout --foreground --preserve-status -s TERM 1 {check}"), "half", 143),
+        (format!("timeout --foreground --preserve-status -s HUP 1 {check}"), "half", 129),
+    ] {
+        let mut terminal = Terminal::run(&format!("trap : INT; {ask}; echo code $?; stty -a"));
+        terminal.until("Password: ");
+        assert!(terminal.type_in(keys));
+        let (_, said) = terminal.end();
+        let has = |mode: &str| said.split([' ', ';', '\r', '\n']).any(|word| word == mode);
+        assert!(has("echo") && has("isig") && has("icanon"), "{ask}: {said}");
+        assert!(said.contains(&format!("code {code}")), "{ask}: {said}");
+    }
+    // A signal that comes when the password is known: the new one is waited for.
+    let (fifo, pw) = (at("fifo"), at("pw"));
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    fs::write(&pw, "one\n").unwrap();
+    expect(0, &["dnefs", "format", &at("volume"), "--size", "8M", "--password-file", &pw]);
+    let change = format!("'{TACITA}' dnefs passwd '{}' --new-password-file '{fifo}'", at("volume"));
+    let mut terminal = Terminal::run(&format!("exec {change}"));
+    terminal.until(": ");
+    assert!(terminal.type_in("one\n"));
+    while terminal.type_in("\x03") {
+        System.wait(Duration::from_millis(20));
+    }
+    let (ended, said) = terminal.end();
+    assert_eq!(ended.code(), Some(130), "{said}");
 }
 
 /// What mount(8) does with a line of /etc/fstab, its helper being there.

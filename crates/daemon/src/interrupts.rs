@@ -1,11 +1,12 @@
 //! Signals that end serving, and one that must not.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::{Builder, JoinHandle};
 
 use signal_hook::flag;
 use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::{Error, Result};
 
@@ -41,6 +42,12 @@ const NAMED: [i32; 13] = [
     libc::SIGXCPU,
 ];
 
+/// Signals by which people end a program that talks to them, and by which a terminal that is closed does.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// Whether [`ENDING`] ends this process, though [`BeforeEnd`] has made it handle them: nobody watches for them.
+static END_IT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
+
 /// Those that [`Interrupts`] watches for: the named ones, and all that have only a number, which mean nothing here.
 fn watched() -> impl Iterator<Item = i32> {
     NAMED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
@@ -68,14 +75,13 @@ impl Interrupts {
     /// # Errors
     /// [`crate::Kind::Io`].
     pub fn watch_unless_ignored() -> Result<Self> {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = ignored(&status);
-        Self::watch_for(watched().filter(|signal| ignored >> (signal - 1) & 1 == 0))
+        Self::watch_for(heeded(watched()))
     }
 
     fn watch_for(signals: impl Iterator<Item = i32>) -> Result<Self> {
         let signals =
             Signals::new(signals).map_err(|e| Error::from_io("cannot watch for signals", e))?;
+        END_IT.store(false, Ordering::SeqCst);
         Ok(Self { signals })
     }
 
@@ -130,6 +136,62 @@ impl Drop for Heeding {
             let _ = thread.join();
         }
     }
+}
+
+/// Something that is done before a signal ends the process, until this is dropped.
+#[derive(Debug)]
+pub struct BeforeEnd {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+    /// Whether signals end the process afterwards.
+    ends: bool,
+}
+
+impl BeforeEnd {
+    /// Has it done before those of SIGHUP, SIGINT, SIGQUIT and SIGTERM that are not ignored.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    pub fn new(last: impl FnOnce() + Send + 'static) -> Result<Self> {
+        static HANDLED: LazyLock<()> = LazyLock::new(|| {
+            for signal in heeded(ENDING.into_iter()) {
+                // Where that fails a signal of the kind goes unheard, once something has been done before it.
+                let _ = flag::register_conditional_default(signal, Arc::clone(&END_IT));
+            }
+        });
+        let ends = END_IT.load(Ordering::SeqCst);
+        LazyLock::force(&HANDLED);
+        let mut interrupts = Interrupts::watch_for(heeded(ENDING.into_iter()))?;
+        let handle = interrupts.handle();
+        let thread = Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+            if let Some(signal) = interrupts.wait_for_number() {
+                last();
+                let _ = emulate_default_handler(signal);
+            }
+        });
+        let thread = thread.map_err(|e| Error::from_io("cannot watch for signals", e));
+        let mut before = Self { handle, thread: None, ends };
+        before.thread = Some(thread?);
+        Ok(before)
+    }
+}
+
+impl Drop for BeforeEnd {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+        END_IT.store(self.ends, Ordering::SeqCst);
+    }
+}
+
+/// Those of these signals that whoever started this process does not want to be ignored.
+fn heeded(signals: impl Iterator<Item = i32>) -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored(&status);
+    signals.filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 /// The signals that a process ignores, a bit each, as its status says.

@@ -27,6 +27,6 @@ pub use failure::{
 };
 pub use fork::{Daemonised, Reporter, daemonise, serve};
 pub use fuse_device::FuseDevice;
-pub use interrupts::{Heeding, Interrupts, outlive_file_size_limit};
+pub use interrupts::{BeforeEnd, Heeding, Interrupts, outlive_file_size_limit};
 pub use kernel_table::{Mount, mounts, unescaped};
 pub use serving_lock::{Ending, Leaving, ServingLock, Watch};

@@ -220,6 +220,11 @@ impl Watch {
         let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], bound.as_ref());
     }
 
+    /// Where the record is.
+    pub(crate) fn record(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether somebody holds the lock.
     pub fn is_served(&self) -> bool {
         match flock(&self.file, FlockOperation::NonBlockingLockShared) {

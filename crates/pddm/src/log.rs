@@ -32,11 +32,24 @@ impl Log {
     /// Reads the header of a unit; `None` if it is damaged, or was never written.
     ///
     /// # Errors
-    /// The device's.
+    /// As [`Log::header_block`].
     pub(crate) fn header(&self, unit: u32) -> Result<Option<Header>> {
+        Ok(self.header_block(unit)?.and_then(|block| self.open(unit, &block)))
+    }
+
+    /// Reads the block of a header; `None` where a bad sector has cost it.
+    ///
+    /// # Errors
+    /// The device's, where nothing of the unit can be read.
+    pub(crate) fn header_block(&self, unit: u32) -> Result<Option<Box<Block>>> {
         let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        self.device.read(self.geometry.unit_start(unit), &mut block[..])?;
-        Ok(self.open(unit, &block))
+        let Err(error) = self.device.read(self.geometry.unit_start(unit), &mut block[..]) else {
+            return Ok(Some(block));
+        };
+        let mut others = 1..self.geometry.unit_blocks();
+        let mut is_readable =
+            |other| self.device.read(self.block_of(unit, other), &mut block[..]).is_ok();
+        if others.any(&mut is_readable) { Ok(None) } else { Err(error.into()) }
     }
 
     /// Opens a header that was read from `unit`.
@@ -68,11 +81,28 @@ impl Log {
     /// Reads a whole unit.
     ///
     /// # Errors
-    /// The device's.
+    /// As [`Log::read_unit`].
     pub(crate) fn unit(&self, unit: u32) -> Result<AlignedBuf> {
         let mut bytes = AlignedBuf::new(self.geometry.unit_len());
-        self.device.read(self.geometry.unit_start(unit), &mut bytes)?;
+        self.read_unit(unit, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Reads what can be read of a unit: a bad sector costs its block, which is zero then, and no seal fits
+    /// that.
+    ///
+    /// # Errors
+    /// The device's, where nothing can be read: it is gone.
+    pub(crate) fn read_unit(&self, unit: u32, bytes: &mut [u8]) -> Result<()> {
+        let Err(error) = self.device.read(self.geometry.unit_start(unit), bytes) else {
+            return Ok(());
+        };
+        let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
+        let read = blocks.filter_map(|(block, bytes)| {
+            let read = self.device.read(self.block_of(unit, block), bytes);
+            read.inspect_err(|_| bytes.fill(0)).ok()
+        });
+        if read.count() == 0 { Err(error.into()) } else { Ok(()) }
     }
 
     /// The block of a unit.

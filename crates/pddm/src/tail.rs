@@ -6,11 +6,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use tacita_block::{AlignedBuf, BlockDevice};
+use tacita_block::AlignedBuf;
 
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, Seq};
-use crate::log::Log;
 use crate::open_log::OpenLog;
 use crate::unit::Header;
 
@@ -77,24 +76,8 @@ pub(crate) fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
     let (log, geometry) = (&shared.log, &shared.log.geometry);
     let unit = geometry.unit_of(left);
     let mut bytes = shared.buffers.take(geometry.unit_len());
-    if let Err(error) = log.device.read(geometry.unit_start(unit), &mut bytes) {
-        // A bad sector costs its block; where nothing can be read the device is gone.
-        if read_by_blocks(log, unit, &mut bytes) == 0 {
-            return Err(error.into());
-        }
-    }
+    log.read_unit(unit, &mut bytes)?;
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header = log.open(unit, block).filter(|header| header.head.seq == left);
     Ok(Tail { seq: left, unit, header, bytes })
-}
-
-/// Reads what can be read of a unit; the rest is zero, which no seal fits. Returns how many blocks
-/// were read.
-fn read_by_blocks(log: &Log, unit: u32, bytes: &mut [u8]) -> usize {
-    let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
-    let read = blocks.filter_map(|(block, bytes)| {
-        let read = log.device.read(log.block_of(unit, block), bytes);
-        read.inspect_err(|_| bytes.fill(0)).ok()
-    });
-    read.count()
 }

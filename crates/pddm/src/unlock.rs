@@ -55,6 +55,9 @@ const GROWN_ENDS: u64 = 64 << 10;
 const MIB_BLOCKS: u64 = 256;
 
 /// The superblock, or its copy at the end: that of the device, or of the device as it was.
+///
+/// # Errors
+/// The device's, where more cannot be read than one of them, or that one alone could be it.
 pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     let blocks = shape(device)?;
     if blocks == 0 {
@@ -63,14 +66,18 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superbl
     let whole = (blocks - 1) / MIB_BLOCKS;
     let ends = (whole.saturating_sub(GROWN_ENDS) + 1..=whole).rev();
     let ends = ends.map(|end| end * MIB_BLOCKS - 1);
+    let mut unreadable = None;
     for at in [0, blocks - 1].into_iter().chain(ends) {
         let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-        device.read(BlockNo(at), &mut block[..])?;
+        match device.read(BlockNo(at), &mut block[..]) {
+            Err(error) if unreadable.is_none() => unreadable = Some(error),
+            read => read?,
+        }
         if let Some(superblock) = Superblock::decode(&block) {
             return Ok(Some(superblock));
         }
     }
-    Ok(None)
+    unreadable.map_or(Ok(None), |error| Err(error.into()))
 }
 
 /// Where a superblock should be and another one, or none, is. The last block of a device that has
@@ -208,7 +215,7 @@ fn find_cell(
 ) -> Result<Option<(Level, HiddenKeys, Key)>> {
     let geometry = &log.geometry;
     for unit in units {
-        let (salt, cells) = cells_of(log, unit)?;
+        let Some((salt, cells)) = cells_of(log, unit)? else { continue };
         // The highest first.
         for (level, bytes) in geometry.levels().skip(1).zip(&cells).collect::<Vec<_>>().iter().rev()
         {
@@ -235,7 +242,7 @@ fn find_cell(
 pub(crate) fn opens_cell_of(log: &Log, wrap: &Key, classes: &[Level]) -> Result<bool> {
     let units = if classes.is_empty() { 0..0 } else { 0..log.geometry.units() };
     for unit in units {
-        let (salt, cells) = cells_of(log, unit)?;
+        let Some((salt, cells)) = cells_of(log, unit)? else { continue };
         let mut cells = classes.iter().map(|class| &cells[class.index() - 1]);
         if cells.any(|cell| Cell::open_by_wrap(cell, &salt, wrap).is_ok()) {
             return Ok(true);
@@ -244,12 +251,12 @@ pub(crate) fn opens_cell_of(log: &Log, wrap: &Key, classes: &[Level]) -> Result<
     Ok(false)
 }
 
-/// The salt of a unit, and its cells from the lowest class on; the next units are read, too.
-fn cells_of(log: &Log, unit: u32) -> Result<(Salt, Vec<[u8; CELL_LEN]>)> {
+/// The salt of a unit, and its cells from the lowest class on, unless a bad sector has cost them; the next
+/// units are read, too.
+fn cells_of(log: &Log, unit: u32) -> Result<Option<(Salt, Vec<[u8; CELL_LEN]>)>> {
     let geometry = &log.geometry;
     log.will_read_headers(Seq(unit.into()), Seq(geometry.units().into()));
-    let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
-    log.device.read(geometry.unit_start(unit), &mut block[..])?;
+    let Some(block) = log.header_block(unit)? else { return Ok(None) };
     let salt = block[..32].try_into().expect("a salt");
-    Ok((salt, crate::unit::cells(geometry, &block).copied().collect()))
+    Ok(Some((salt, crate::unit::cells(geometry, &block).copied().collect())))
 }

@@ -16,6 +16,7 @@ pub mod second_reader;
 pub mod simulation;
 pub mod strace;
 mod system;
+mod terminal;
 pub mod watchdog;
 
 pub use copying::copy_program;
@@ -24,4 +25,5 @@ pub use killing::kill_daemon;
 pub use memory_fs::{InoScheme, MemoryFs};
 pub use mount_guard::{MountGuard, skip_without_fuse, unmount};
 pub use system::system;
+pub use terminal::Terminal;
 pub use watchdog::Watchdog;

@@ -21,8 +21,8 @@ pub(super) enum Wish {
 }
 
 pub(super) fn run(endpoint: &Path, rest: Rest, json: bool) -> Outcome<()> {
-    // Before anything is asked: there may be nobody to close.
-    let daemon = connect(endpoint)?;
+    // Before anything is asked: there may be nobody to close. The daemon does not wait for who thinks it over.
+    drop(connect(endpoint)?);
     let wish = match (rest.sweep, rest.drop) {
         (true, _) => Wish::Sweep,
         (_, true) => Wish::Drop,
@@ -39,7 +39,7 @@ pub(super) fn run(endpoint: &Path, rest: Rest, json: bool) -> Outcome<()> {
             .with_remedy("--sweep writes it to the device first, --drop discards it"));
         }
     };
-    end(daemon, wish, json)
+    end(connect(endpoint)?, wish, json)
 }
 
 /// Ends a session as is wished, and waits for the end of the daemon.

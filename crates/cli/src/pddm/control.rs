@@ -24,6 +24,10 @@ struct Asked {
     sweep: bool,
     /// Whoever waits for the end.
     waiting: Vec<Reply>,
+    /// What waits has been dropped, or is about to be: nobody can ask any more that it is kept.
+    is_dropping: bool,
+    /// How it has ended, and what was dropped.
+    told: Option<(Option<Failure>, Value)>,
 }
 
 /// The end of a session, and who has asked for it.
@@ -35,9 +39,20 @@ impl Ending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody asks for it, and waits. Where two do, what one of them wants to keep is kept.
+    /// Somebody asks for it, and waits. Where two do, what one of them wants to keep is kept, unless it comes
+    /// too late for that.
     fn ask(&self, sweep: bool, reply: Reply) {
         let mut asked = self.lock();
+        if sweep && asked.is_dropping {
+            let cause = "it is being closed already, by somebody who did not ask for a sweep";
+            let late = Failure::new(exit::BUSY, cause);
+            reply.answer(Err(late.with_remedy("what waited on hidden volumes is dropped")));
+            return;
+        }
+        if let Some((why, dropped)) = &asked.told {
+            reply.end(dropped, why.as_ref());
+            return;
+        }
         asked.sweep |= sweep;
         asked.waiting.push(reply);
     }
@@ -47,9 +62,11 @@ impl Ending {
         !self.lock().waiting.is_empty()
     }
 
-    /// Whether what waits is to be swept onto the device.
-    pub(super) fn wants_sweep(&self) -> bool {
-        self.lock().sweep
+    /// Whether what waits is to be swept onto the device: from now on that is settled.
+    pub(super) fn settle_sweep(&self) -> bool {
+        let mut asked = self.lock();
+        asked.is_dropping = !asked.sweep;
+        asked.sweep
     }
 
     /// Tells whoever waits that it goes on, and why: nothing that they have asked for is done later.
@@ -61,9 +78,12 @@ impl Ending {
 
     /// Tells whoever waits how it ended, and what was dropped.
     pub(super) fn tell(&self, ended: &Outcome<()>, dropped: &Value) {
-        for reply in std::mem::take(&mut self.lock().waiting) {
-            reply.end(&json!({ "dropped": dropped }), ended.as_ref().err());
+        let (failure, dropped) = (ended.as_ref().err(), json!({ "dropped": dropped }));
+        let mut asked = self.lock();
+        for reply in std::mem::take(&mut asked.waiting) {
+            reply.end(&dropped, failure);
         }
+        asked.told = Some((failure.cloned(), dropped));
     }
 }
 
@@ -201,48 +221,97 @@ pub(super) fn sweep(endpoint: &Path, public_only: bool, rate: Option<u64>) -> Ou
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::path::PathBuf;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread::JoinHandle;
 
     use tacita_block::MemoryDevice;
-    use tacita_daemon::control::{Control, Identity};
+    use tacita_daemon::control::{Answer, Control, Identity};
     use tacita_pddm::{Entropy, Options, Parameters, Unlock, init};
     use tacita_secret::Key;
+    use tempfile::TempDir;
 
     use super::*;
+
+    /// An open device that somebody may ask to end.
+    struct Asked {
+        ending: Arc<Ending>,
+        calls: Receiver<Call>,
+        at: PathBuf,
+        _folder: TempDir,
+        _control: Control,
+    }
+
+    impl Asked {
+        fn new() -> Self {
+            let device: Arc<dyn BlockDevice> =
+                Arc::new(MemoryDevice::new(tacita_block::Geometry {
+                    block_len_bytes: 4096,
+                    blocks: 3072,
+                }));
+            let key = Key::take(&mut [7; 32]);
+            let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+            init(&device, &parameters, Unlock::Wrap(&key), &[], Entropy::default()).unwrap();
+            let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
+            let (caller, calls) = channel();
+            let ending = Arc::<Ending>::default();
+            let opened =
+                Opened { session: Arc::new(session), ending: Arc::clone(&ending), calls: caller };
+            let folder = tempfile::tempdir().unwrap();
+            let at = folder.path().canonicalize().unwrap().join("endpoint");
+            let identity = Identity { system: "pddm", at: at.clone(), device: None, source: None };
+            let control = Control::start(identity, Arc::new(opened)).unwrap();
+            Self { ending, calls, at, _folder: folder, _control: control }
+        }
+
+        /// Asks for the end; what is answered comes by the thread.
+        fn stop(&self, rest: &str) -> JoinHandle<Answer> {
+            let client = connect(&self.at).unwrap();
+            let request = Request::new("stop", json!({ "rest": rest }));
+            let client = std::thread::spawn(move || client.ask(&request, &mut |_| ()).unwrap());
+            assert_eq!(self.calls.recv().unwrap(), Call::Close);
+            client
+        }
+    }
 
     /// Two who close at once: one of them wants to keep what waits, and what is refused to both is not done
     /// when somebody else ends the session.
     #[test]
     fn who_wants_to_keep_what_waits_is_heard() {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(tacita_block::Geometry {
-            block_len_bytes: 4096,
-            blocks: 3072,
-        }));
-        let key = Key::take(&mut [7; 32]);
-        let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
-        init(&device, &parameters, Unlock::Wrap(&key), &[], Entropy::default()).unwrap();
-        let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
-        let (caller, calls) = channel();
-        let ending = Arc::<Ending>::default();
-        let opened =
-            Opened { session: Arc::new(session), ending: Arc::clone(&ending), calls: caller };
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().canonicalize().unwrap().join("endpoint");
-        let identity = Identity { system: "pddm", at: at.clone(), device: None, source: None };
-        let _control = Control::start(identity, Arc::new(opened)).unwrap();
-        let clients = ["sweep", "drop"].map(|rest| {
-            let (client, request) =
-                (connect(&at).unwrap(), Request::new("stop", json!({ "rest": rest })));
-            let client = std::thread::spawn(move || client.ask(&request, &mut |_| ()));
-            assert_eq!(calls.recv().unwrap(), Call::Close);
-            client
-        });
-        assert!(ending.wants_sweep() && ending.is_asked_for());
+        let asked = Asked::new();
+        let clients = ["sweep", "drop"].map(|rest| asked.stop(rest));
+        let ending = &asked.ending;
+        assert!(ending.is_asked_for());
         ending.refuse(&Failure::new(exit::BUSY, "in use"));
-        assert!(!ending.wants_sweep() && !ending.is_asked_for());
+        assert!(!ending.is_asked_for());
         for client in clients {
-            let answer = client.join().unwrap().unwrap();
-            assert_eq!(answer.failure.unwrap().code, exit::BUSY);
+            assert_eq!(client.join().unwrap().failure.unwrap().code, exit::BUSY);
+        }
+        assert!(!ending.settle_sweep());
+        let asked = Asked::new();
+        let clients = ["drop", "sweep"].map(|rest| asked.stop(rest));
+        assert!(asked.ending.settle_sweep());
+        asked.ending.tell(&Ok(()), &Value::Null);
+        for client in clients {
+            assert_eq!(client.join().unwrap().failure, None);
+        }
+    }
+
+    /// Who wants to keep what is being dropped already is told so, and who comes when all is over is answered.
+    #[test]
+    fn who_comes_late_is_answered() {
+        let asked = Asked::new();
+        let first = asked.stop("drop");
+        assert!(!asked.ending.settle_sweep());
+        let late = asked.stop("sweep").join().unwrap();
+        assert_eq!(late.failure.unwrap().code, exit::BUSY);
+        let second = asked.stop("drop");
+        let dropped = json!([{ "name": "hidden", "blocks": 3 }]);
+        asked.ending.tell(&Err(Failure::new(exit::DEVICE, "gone")), &dropped);
+        for client in [first, second, asked.stop("drop")] {
+            let answer = client.join().unwrap();
+            assert_eq!(answer.facts["dropped"], dropped);
+            assert_eq!(answer.failure.unwrap().code, exit::DEVICE);
         }
     }
 }

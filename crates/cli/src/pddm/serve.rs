@@ -137,7 +137,7 @@ impl Open {
         let failed = |e: tacita_pddm::Error| of_session(&(&e).into());
         let mut left = Value::Null;
         let ended = serving.stop(unmounted, |served| {
-            let swept = if ending.wants_sweep() && !read_only {
+            let swept = if ending.settle_sweep() && !read_only {
                 session.sweep_whole(&mut |_, _| true).map(drop).map_err(failed)
             } else {
                 Ok(())

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_purge::spool::SPOOL_NAME;
 use tacita_purge::{OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
@@ -43,6 +44,10 @@ fn check_places(lower: &Path, dir: &Path) -> Outcome<()> {
     if !lower_real.is_dir() {
         return Err(Failure::usage(format!("{}: not a folder", shown_name(lower)))
             .with_remedy("`tacita purge file PATH` purges a single file"));
+    }
+    if lower_real.components().any(|part| part.as_os_str() == SPOOL_NAME) {
+        let cause = format!("{}: what a mount has not purged yet lies there", shown_name(lower));
+        return Err(Failure::usage(cause).with_remedy("mount the folder above it"));
     }
     let nested = lower_real.starts_with(&dir_real) || dir_real.starts_with(&lower_real);
     if nested && lower_real != dir_real {
@@ -204,4 +209,34 @@ fn open(arguments: &PurgeMount) -> Outcome<Overlay> {
         let failure = of_purge(&e);
         Failure { cause: format!("{}: {}", shown_name(&arguments.lower), failure.cause), ..failure }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_contain_itself_or_is_a_spool_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [lower, inside, beside] = ["lower", "lower/inside", "beside"].map(|name| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            dir
+        });
+        let spool = lower.join(SPOOL_NAME);
+        let records = spool.join("records");
+        std::fs::create_dir_all(&records).unwrap();
+        for (lower, dir) in [(&lower, &beside), (&lower, &lower), (&inside, &beside)] {
+            check_places(lower, dir).unwrap();
+        }
+        for (lower, dir) in [
+            (&lower, &inside),
+            (&inside, &lower),
+            (&spool, &beside),
+            (&spool, &spool),
+            (&records, &beside),
+        ] {
+            assert_eq!(check_places(lower, dir).unwrap_err().code, exit::USAGE);
+        }
+    }
 }

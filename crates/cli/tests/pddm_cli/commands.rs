@@ -12,7 +12,7 @@ use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
 use tacita_testkit::system;
-use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
+use tacita_testkit::{MountGuard, Terminal, skip_without, skip_without_fuse};
 
 use crate::bench::{Bench, expect, run, tacita};
 
@@ -441,14 +441,15 @@ fn a_terminal_is_asked() {
     let uri = format!("nbd+unix:///hidden?socket={socket}");
     let ask = |answer: &str| {
         let close = format!("{} pddm close {socket}", env!("CARGO_BIN_EXE_tacita"));
-        let mut terminal = Command::new("script")
-            .args(["-qec", &close, "/dev/null"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
-        let said = expect(0, &terminal.wait_with_output().unwrap());
+        let mut terminal = Terminal::run(&close);
+        terminal.until("stay open? ");
+        if answer == "s\n" {
+            // Its owner may think it over for longer than a daemon waits for whoever connects.
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        assert!(terminal.type_in(answer));
+        let (ended, said) = terminal.end();
+        assert!(ended.success(), "{said}");
         assert!(said.contains("hidden: 10 blocks are queued"), "{said}");
         assert!(said.contains("[s]weep it onto the device, [d]rop it, or stay open?"), "{said}");
         said

@@ -12,19 +12,23 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
+use tacita_clock::{Clock, System};
 
 use super::peer::Peer;
 use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
-use super::server::record_of;
+use super::server::{record_of, socket_of};
 use super::silence::{does_not_answer, if_killed, if_stopped};
 use crate::process_state::listener;
-use crate::{Failure, Watch, exit};
+use crate::{Ending, Failure, Watch, exit};
 
 /// How long a daemon has to take a connection, and for its status while it is looked for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often is looked whether a daemon that lets wait can answer at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often is looked whether a daemon has come to its end.
+const END_STEP: Duration = Duration::from_millis(10);
 
 /// What a daemon has said last.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +51,11 @@ pub struct Client {
 }
 
 impl Client {
+    /// The daemon whose end is watched, if it can be asked.
+    pub fn of_watched(watch: &Watch) -> Option<Self> {
+        Self::connect(&socket_of(watch.record())).ok()
+    }
+
     pub(super) fn connect(socket: &Path) -> std::io::Result<Self> {
         Self::connect_within(PATIENCE, socket)
     }
@@ -141,8 +150,31 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         self.be_taken()?;
         let pid = self.pid;
-        let late = || if_stopped(pid).or_else(|| if_killed(pid));
-        Ok(self.exchange(LOOK_EVERY, request, progress, &late)?)
+        Ok(self.exchange(LOOK_EVERY, request, progress, &|| cannot_answer(pid))?)
+    }
+
+    /// Has it put everything on the medium. One that ends meanwhile does so at its end, and what it says of that
+    /// is the answer: whoever else waits for it hears the same.
+    ///
+    /// # Errors
+    /// As [`Client::ask`], and the daemon's.
+    pub fn sync(mut self) -> std::result::Result<(), Failure> {
+        self.be_taken()?;
+        let (pid, record) = (self.pid, Watch::of(record_of(&self.socket)));
+        let request = Request::plain("sync");
+        let asked = self.exchange(LOOK_EVERY, &request, &mut |_| (), &|| cannot_answer(pid));
+        let (Err(NoAnswer::Ended(_)), Ok(Some(watch))) = (&asked, record) else {
+            return asked?.result().map(drop);
+        };
+        loop {
+            match watch.ending()? {
+                Some(Ending::Done) => return Ok(()),
+                Some(Ending::Failed(told)) => return Err(told),
+                Some(Ending::Died) => return asked?.result().map(drop),
+                None => cannot_answer(pid).map_or(Ok(()), Err)?,
+            }
+            System.wait(END_STEP);
+        }
     }
 
     /// As [`Client::ask`], and waits for the end of the daemon, unless it goes on because it is busy. The
@@ -205,6 +237,11 @@ impl Client {
     }
 }
 
+/// Why a daemon that lets wait cannot answer.
+fn cannot_answer(pid: Option<Pid>) -> Option<Failure> {
+    if_stopped(pid).or_else(|| if_killed(pid))
+}
+
 /// Why there was no answer.
 enum NoAnswer {
     /// The daemon is there, and says nothing: why.
@@ -247,12 +284,14 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
     use std::process::Command;
     use std::sync::mpsc::channel;
 
     use rustix::process::Signal;
 
     use super::*;
+    use crate::ServingLock;
     use crate::control::silence::has_been_stopped;
     use crate::process_state::is_stopped;
 
@@ -265,6 +304,41 @@ mod tests {
         rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
         rustix::net::listen(&server, backlog).unwrap();
         (server, socket)
+    }
+
+    /// A daemon that hears what is asked, and ends as is told without an answer, a moment later.
+    fn synced_while_it_ends(
+        name: &str,
+        end: impl FnOnce(ServingLock) + Send + 'static,
+    ) -> Option<Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap().join(name);
+        let lock = ServingLock::take(&at).unwrap();
+        let watch = Watch::open(&at, None).unwrap().unwrap();
+        let socket = socket_of(watch.record());
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_until(b'\n', &mut Vec::new()).unwrap();
+            drop(stream);
+            System.wait(END_STEP * 3);
+            end(lock);
+        });
+        let asked = Client::of_watched(&watch).unwrap().sync();
+        daemon.join().unwrap();
+        std::fs::remove_file(&socket).unwrap();
+        asked.err()
+    }
+
+    /// What it says of its end is the answer.
+    #[test]
+    fn who_syncs_what_ends_hears_how_it_ended() {
+        let full = || Failure::new(exit::NO_SPACE, "the disk is full");
+        assert_eq!(synced_while_it_ends("done", |mut lock| lock.finish(None)), None);
+        let failed = synced_while_it_ends("failed", move |mut lock| lock.finish(Some(&full())));
+        assert_eq!(failed, Some(full()));
+        let died = synced_while_it_ends("died", drop).unwrap();
+        assert_eq!(died.code, exit::DEVICE, "{}", died.cause);
     }
 
     /// One that is waited for would let everybody wait who looks for any daemon.

@@ -149,6 +149,13 @@ pub(super) fn socket_name(at: &Path) -> String {
     format!("{}.control", file_name(at))
 }
 
+/// The socket, beside the record of who serves the same.
+pub(super) fn socket_of(record: &Path) -> PathBuf {
+    let mut socket = record.as_os_str().to_owned();
+    socket.push(".control");
+    socket.into()
+}
+
 /// The record, beside its socket, of who serves the same.
 pub(super) fn record_of(socket: &Path) -> PathBuf {
     socket.with_extension("")

@@ -85,41 +85,85 @@ fn a_shorter_device_is_refused() {
 fn a_damaged_block_is_an_error_of_its_own() {
     let good = example();
     let written = open(&device_of(&good), 0, entropy(4, 4)).written_units();
-    let mut lost = 0;
-    for unit in 0..usize::try_from(written.min(UNITS)).unwrap() {
-        for block in 0..8 {
-            let mut image = good.clone();
-            image[(unit + 1) * UNIT + block * BLOCK + 100] ^= 1;
-            let device = device_of(&image);
-            let session = open(&device, 1, entropy(5, 5));
-            if session.written_units() < written {
-                // The end of the log: what was not known to be durable may go.
-                continue;
-            }
-            let mut unreadable = 0;
-            for (level, count) in [(0, 60), (1, 40)] {
-                let volume = volume(&session, level);
-                for id in 0..count {
-                    let mut buf = vec![0; BLOCK];
-                    match volume.read(BlockNo(id), &mut buf) {
-                        Ok(()) => assert!(
-                            buf == content(id, 1) || (level == 1 && buf.iter().all(|b| *b == 0)),
-                            "unit {unit}, block {block}: level {level}, block {id} is wrong"
-                        ),
-                        Err(_) => unreadable += 1,
-                    }
-                }
-            }
-            assert!(unreadable <= if block == 0 { 7 } else { 1 }, "unit {unit}, block {block}");
-            lost += unreadable;
-            let damaged = session.check(&mut |_| {}).unwrap().units;
-            assert!(damaged.len() <= 1, "unit {unit}, block {block}: {damaged:?}");
-            if unreadable > 0 {
-                assert_eq!(damaged, [u32::try_from(unit).unwrap()]);
+    let (mut lost, units) = (0, usize::try_from(written.min(UNITS)).unwrap());
+    for (unit, block) in (0..units).flat_map(|unit| (0..8).map(move |block| (unit, block))) {
+        let mut image = good.clone();
+        image[(unit + 1) * UNIT + block * BLOCK + 100] ^= 1;
+        lost += lost_with(&device_of(&image), written, unit, block);
+    }
+    assert!(lost > 100, "{lost}");
+}
+
+/// The same of bad sectors: the volumes open, wherever one is.
+#[test]
+fn a_bad_sector_anywhere_is_an_error_of_its_block() {
+    let good = example();
+    let written = open(&device_of(&good), 0, entropy(4, 4)).written_units();
+    let (mut lost, units) = (0, usize::try_from(UNITS).unwrap());
+    for (unit, block) in (0..units).flat_map(|unit| (0..8).map(move |block| (unit, block))) {
+        let device = Arc::new(FaultDevice::from_bytes(good.clone(), 4096).unwrap());
+        let sector = ((unit + 1) * UNIT + block * BLOCK + 512) as u64;
+        device.inject(Fault::FailReads(sector..sector + 512));
+        let device: Arc<dyn BlockDevice> = device;
+        drop(open(&device, 0, entropy(5, 5)));
+        lost += lost_with(&device, written, unit, block);
+    }
+    assert!(lost > 100, "{lost}");
+}
+
+/// Of a superblock, too, it costs that one alone; of both the device says what is wrong with it.
+#[test]
+fn a_bad_sector_of_a_superblock_leaves_the_other() {
+    let good = example();
+    let end = good.len() - BLOCK;
+    let with = |bad: &[usize]| -> Arc<dyn BlockDevice> {
+        let device = FaultDevice::from_bytes(good.clone(), 4096).unwrap();
+        let sectors = bad.iter().map(|at| *at as u64..*at as u64 + 512);
+        sectors.for_each(|sector| device.inject(Fault::FailReads(sector)));
+        Arc::new(device)
+    };
+    for bad in [0, end] {
+        let device = with(&[bad]);
+        drop(open(&device, 0, entropy(5, 5)));
+        let session = open(&device, 1, entropy(5, 5));
+        for level in [0, 1] {
+            assert_eq!(read(&volume(&session, level), 7), content(7, 1));
+        }
+        assert_eq!(session.check(&mut |_| {}).unwrap().superblocks, [bad as u64]);
+    }
+    let refused =
+        Session::open(&with(&[0, end]), Unlock::Wrap(&wrap(0)), Options::default()).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Device);
+}
+
+/// Where one block of a unit is damaged: how many of the volumes cannot be read. All others can.
+fn lost_with(device: &Arc<dyn BlockDevice>, written: u64, unit: usize, block: usize) -> usize {
+    let session = open(device, 1, entropy(5, 5));
+    if session.written_units() < written {
+        // The end of the log: what was not known to be durable may go.
+        return 0;
+    }
+    let mut unreadable = 0;
+    for (level, count) in [(0, 60), (1, 40)] {
+        let volume = volume(&session, level);
+        for id in 0..count {
+            let mut buf = vec![0; BLOCK];
+            match volume.read(BlockNo(id), &mut buf) {
+                Ok(()) => assert!(
+                    buf == content(id, 1) || (level == 1 && buf.iter().all(|b| *b == 0)),
+                    "unit {unit}, block {block}: level {level}, block {id} is wrong"
+                ),
+                Err(_) => unreadable += 1,
             }
         }
     }
-    assert!(lost > 100, "{lost}");
+    assert!(unreadable <= if block == 0 { 7 } else { 1 }, "unit {unit}, block {block}");
+    let damaged = session.check(&mut |_| {}).unwrap().units;
+    assert!(damaged.len() <= 1, "unit {unit}, block {block}: {damaged:?}");
+    if unreadable > 0 {
+        assert_eq!(damaged, [u32::try_from(unit).unwrap()]);
+    }
+    unreadable
 }
 
 /// What is lost stays lost, and says so, also after the head has gone over it; and comes back to

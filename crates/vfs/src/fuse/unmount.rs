@@ -99,7 +99,7 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
             look_after = LOOK_AFTER_MAX.min(2 * look_after);
             look_at = now + look_after;
             // When the kernel has let go, others may have its number already.
-            if !watch.is_left()? {
+            if !watch.is_left()? && !is_let_go(&watch) {
                 still_held(&dir, device.as_deref())?;
             }
             let name = shown_name(&dir);
@@ -121,6 +121,12 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
         )),
         Ending::Died => Err(not_mounted(&dir)),
     }
+}
+
+/// Whether its daemon says that the kernel has let go of the mount: it may still have threads that wait.
+fn is_let_go(watch: &Watch) -> bool {
+    let status = Client::of_watched(watch).and_then(|client| client.status().ok());
+    status.is_some_and(|status| status["device"].is_null())
 }
 
 /// What tells of the end of a mount that was begun elsewhere: a folder above it has got another name since, and
@@ -181,8 +187,7 @@ fn busy(text: String, remedy: &str) -> Error {
 
 /// Has the daemon of a mounted file system put everything on the medium.
 pub(super) fn sync_of(device: &str) -> std::result::Result<(), Failure> {
-    let request = Request::plain("sync");
-    Client::of_mount(device)?.ask(&request, &mut |_| ())?.result().map(drop)
+    Client::of_mount(device)?.sync()
 }
 
 /// Whether the daemon of a mounted file system says that it writes nothing; waits for one that takes
@@ -277,6 +282,27 @@ mod tests {
         // Other daemons of this machine may be slow, too.
         let mut said = std::iter::repeat_with(|| is_served_read_only(&number));
         assert!(said.find_map(Result::ok).unwrap());
+    }
+
+    #[test]
+    fn a_number_is_no_more_that_of_a_mount_that_the_kernel_has_let_go() {
+        let number = format!("4094:{}", std::process::id());
+        let (kernel, channel) = pipe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap();
+        let _lock = ServingLock::take(&at).unwrap();
+        let watch = Watch::open(&at, None).unwrap().unwrap();
+        assert!(!is_let_go(&watch), "nobody says so");
+        let identity = Identity {
+            system: "slow",
+            at,
+            device: Some(FuseDevice::new(number, channel.into())),
+            source: None,
+        };
+        let _control = Control::start(identity, Arc::<Slow>::default()).unwrap();
+        assert!(!is_let_go(&watch));
+        drop(kernel);
+        assert!(is_let_go(&watch));
     }
 
     #[test]
