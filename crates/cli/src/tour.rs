@@ -10,16 +10,18 @@ mod flash;
 mod letters;
 mod page;
 mod progress;
+mod scratch;
 mod ward;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
+use scratch::Scratch;
 
 /// What a system shows.
 struct Stop {
@@ -148,14 +150,11 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
         Some(path) => Some((path, output::beginning(path, None)?)),
         None => None,
     };
-    let scratch;
-    let folder: PathBuf = if let Some(keep) = &arguments.keep {
+    if let Some(keep) = &arguments.keep {
         fs::create_dir_all(keep).map_err(|e| output::of_file(keep, e))?;
-        keep.clone()
-    } else {
-        scratch = tempfile::Builder::new().prefix("tacita-tour-").tempdir()?;
-        scratch.path().to_owned()
-    };
+    }
+    let scratch = Scratch::new(arguments.keep.as_deref())?;
+    let folder = scratch.chapters();
     let tell = |text: &str| if arguments.json { Ok(()) } else { output::print(text) };
     let width = textwrap::termwidth().clamp(40, 100);
     tell("Tacita: storage that keeps silent\n\n")?;

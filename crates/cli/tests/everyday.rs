@@ -346,6 +346,44 @@ fn a_tour_fits_a_narrow_terminal() {
     assert!(!drawn.contains("0/0"), "{drawn}");
 }
 
+/// A tour that a signal ends in the middle leaves nothing: no mount whose server is gone, no daemon, no files.
+#[test]
+fn an_interrupted_tour_leaves_nothing() {
+    let test = "an_interrupted_tour_leaves_nothing";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let root = tempfile::tempdir().unwrap();
+    let here = root.path().canonicalize().unwrap();
+    let mounted = || {
+        let table = fs::read("/proc/self/mountinfo").unwrap();
+        tacita_daemon::mounts(&table).any(|mount| mount.place.starts_with(&here))
+    };
+    for signal in ["-INT", "-TERM"] {
+        let mut tour = Command::new(TACITA)
+            .args(["tour", "privatefs"])
+            .env("TMPDIR", &here)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !mounted() {
+            assert!(tour.try_wait().unwrap().is_none(), "it has mounted something");
+            System.wait(Duration::from_millis(1));
+        }
+        assert!(
+            Command::new("kill").args([signal, &tour.id().to_string()]).status().unwrap().success()
+        );
+        let ended = tour.wait().unwrap();
+        assert!(ended.code().is_none(), "{ended}: it ends by the signal");
+        assert!(!mounted(), "{signal}");
+        let left: Vec<_> = fs::read_dir(&here).unwrap().collect();
+        assert!(left.is_empty(), "{signal}: {left:?}");
+        let served = tacita(&["status"]).stdout;
+        assert!(!String::from_utf8_lossy(&served).contains(text(&here)), "a daemon is left");
+    }
+}
+
 /// Who interrupts the program while it asks for a password gets the terminal back as it was; afterwards it ends
 /// as any other does.
 #[test]
