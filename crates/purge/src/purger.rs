@@ -14,15 +14,19 @@ mod unopened;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use rustix::fs::{FileType, syncfs};
 use tacita_clock::{Clock, Event};
 
 use crate::descriptors::Folder;
+use crate::erasure::Paused;
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
@@ -43,6 +47,9 @@ const BATCH_COUNT_MAX: usize = 128;
 
 /// Bytes of them, so that the first need not wait long for the last.
 const BATCH_LEN_MAX_BYTES: u64 = 64 << 20;
+
+/// Files that are read back at once.
+const READERS_COUNT: usize = 4;
 
 /// How long a purge waits for the kernel to let go of a file that has just been closed.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -216,14 +223,40 @@ impl Purger {
             }
         }
         let done = self.overwrite(&opened);
-        for ((job, file), done) in opened.into_iter().zip(done) {
-            match done {
-                Ok(paused) if paused.is_tagged() => self.conclude_later(job, file, paused),
-                Ok(paused) => self.conclude(job, file, paused, &mut failure),
-                Err(e) => self.fail(job, e, &mut failure),
+        let concluded = self.conclude_together(opened.into_iter().zip(done).collect());
+        failure.or(concluded).map_or(Ok(()), Err)
+    }
+
+    /// Reads files back that have been overwritten and lets go of them, side by side, for each waits for the
+    /// medium. Returns the first failure.
+    fn conclude_together(&self, files: Vec<((Job, File), Result<Paused>)>) -> Option<Error> {
+        let others = files.len().clamp(1, READERS_COUNT) - 1;
+        let files = Mutex::new(files.into_iter());
+        let work = || {
+            let mut failure = None;
+            loop {
+                let next = lock(&files).next();
+                match next {
+                    None => break failure,
+                    Some(((job, file), Ok(paused))) if paused.is_tagged() => {
+                        self.conclude_later(job, file, paused);
+                    }
+                    Some(((job, file), Ok(paused))) => {
+                        self.conclude(job, file, paused, &mut failure);
+                    }
+                    Some(((job, _), Err(e))) => self.fail(job, e, &mut failure),
+                }
             }
-        }
-        failure.map_or(Ok(()), Err)
+        };
+        std::thread::scope(|scope| {
+            // Where the system has no more threads, those that there are do it.
+            let helper = || Builder::new().name("tacita-reader".to_owned());
+            let started = (0..others).map_while(|_| helper().spawn_scoped(scope, work).ok());
+            let started: Vec<_> = started.collect();
+            let own = work();
+            let theirs = started.into_iter().map(ScopedJoinHandle::join);
+            theirs.map(|done| done.unwrap_or_else(|e| resume_unwind(e))).fold(own, Option::or)
+        })
     }
 
     /// A purge has failed: by policy the file waits for another try, or goes as it is.
