@@ -53,9 +53,9 @@ impl FileSystem for Dnefs {
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         self.check_writable()?;
         let left = self.remove_name(link, now)?;
-        // Of the last name `unlinked` tells.
-        if left > 0 {
-            self.purge_if_sensitive(&[link.node])?;
+        // Of the last name of what is sensitive `unlinked` tells.
+        if left > 0 || !self.is_sensitive(link.node) {
+            self.purge_if_sensitive(&[link.node, link.dir])?;
         }
         Ok(left)
     }
@@ -72,7 +72,7 @@ impl FileSystem for Dnefs {
             Exchange::No => self.rename_name(from, to, now)?,
             Exchange::Yes => self.exchange_names(from, to, now)?,
         };
-        let mut renamed = vec![from.node];
+        let mut renamed = vec![from.node, from.dir, to.dir];
         if let Some(other) = to.node {
             // Of the last name `unlinked` tells, when all that waits is purged.
             if exchange == Exchange::No && left == 0 && self.is_sensitive(other) {

@@ -141,6 +141,39 @@ pub(crate) fn sensitive_game() {
     }
 }
 
+/// A name in a sensitive directory is of that, whatever it is the name of.
+#[test]
+fn names_in_a_sensitive_directory_are_gone_when_the_call_returns() {
+    for (seed, way) in ["unlink", "link", "out", "over", "exchange"].into_iter().enumerate() {
+        let (chip, fs, _) = prepared(seed as u64);
+        let (root, dir) = (fs.root(), name("folder"));
+        make(&fs, "other", &[3; 3000]);
+        let posix = Posix::new(fs, Arc::new(System));
+        let (dir, _) = posix.lookup(root, dir).unwrap();
+        let (victim, _) = posix.lookup(root, name("victim")).unwrap();
+        posix.link(victim, dir, name("secret-link")).unwrap();
+        let rename = |from, to, mode| _ = posix.rename(Caller::default(), from, to, mode).unwrap();
+        let unlink = |named| _ = posix.unlink(Caller::default(), dir, name(named)).unwrap();
+        let (secret, other) = ((dir, name("secret")), (root, name("other")));
+        rename((root, name("after")), secret, RenameMode::Replace);
+        let fs = posix.file_system();
+        fs.set_xattr(dir, name("user.dnefs.sensitive"), b"1", XattrMode::Any).unwrap();
+        fs.purge(PurgeScope::Deleted).unwrap();
+        let before = dump(&chip);
+        let epoch = posix.file_system().usage().epoch;
+        match way {
+            "unlink" => unlink("secret"),
+            "link" => unlink("secret-link"),
+            "out" => rename(secret, (root, name("out")), RenameMode::Replace),
+            "over" => rename(other, secret, RenameMode::Replace),
+            _ => rename(other, secret, RenameMode::Exchange),
+        }
+        assert!(posix.file_system().usage().epoch > epoch, "{way}: nothing is purged");
+        let after = judge(&before, &dump(&chip));
+        assert!(after.holds() && after.deleted > 0, "{way}: {after:?}");
+    }
+}
+
 /// By the rules above the seam, as in a mount, and while the kernel still knows the directory.
 #[test]
 fn a_sensitive_directory_is_gone_when_the_call_returns() {
