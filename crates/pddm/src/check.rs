@@ -52,7 +52,7 @@ fn due(log: &Log, unit: u32, next: Seq) -> Option<Seq> {
 /// Whether all of a unit is what was written under this number.
 fn is_whole(log: &Log, unit: u32, seq: Seq) -> Result<bool> {
     let mut bytes = match log.unit(unit) {
-        Ok(bytes) => bytes,
+        Ok((bytes, _)) => bytes,
         Err(error) if error.device().is_some_and(|e| e.kind() == tacita_block::Kind::Io) => {
             return Ok(false);
         }

@@ -17,6 +17,8 @@ pub enum Kind {
     TooShort,
     /// The device failed, is busy or cannot be opened; the source tells more.
     Device,
+    /// A part of the log cannot be read that whoever writes has to know.
+    Unread,
     /// The request is not possible the way the device is open.
     ReadOnly,
     /// The session ends before what was waited for has come.

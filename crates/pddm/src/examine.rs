@@ -78,7 +78,7 @@ pub fn examine(device: &Arc<dyn BlockDevice>, with: Unlock<'_>) -> Result<View> 
 
 fn view(log: &Log, keys: &[Option<HiddenKeys>], unit: u32) -> Option<UnitView> {
     let geometry = &log.geometry;
-    let mut bytes = log.unit(unit).ok()?;
+    let (mut bytes, _) = log.unit(unit).ok()?;
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header: Header = log.open(unit, block)?;
     let contents = |level: Level, master: &Key, slots: &Slots| {

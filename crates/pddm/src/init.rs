@@ -60,7 +60,7 @@ pub fn init(
         below = keys.master.clone();
         levels.push(Some(OpenLevel::new(&geometry, level, master, Some(keys), 0)));
     }
-    let log = Log { device: Arc::clone(device), geometry, public: master };
+    let log = Log::new(device, geometry, master);
     let heads = levels.iter().map(|open| Some(fresh_head(&geometry, open.as_ref()?))).collect();
     let shared = Arc::new(OpenLog::new(log, Seq(0), levels, usize::MAX, Arc::new(System), None));
     let head = Sequencer::new(Arc::clone(&shared), &Start::default(), heads, entropy)?;
@@ -96,8 +96,8 @@ pub(crate) fn follow_growth(device: &dyn BlockDevice, superblock: &Superblock) -
         return Ok(());
     }
     let (block, mut found) = (superblock.encode(), Box::new([0; BLOCK_LEN]));
-    device.read(last, &mut found[..])?;
-    if found != block {
+    let is_read = device.read(last, &mut found[..]).is_ok();
+    if !is_read || found != block {
         device.write(last, &block[..])?;
         device.flush()?;
     }

@@ -67,6 +67,6 @@ pub use geometry::{
 pub use heartbeat::Heartbeat;
 pub use init::init;
 pub use password::{change_password, check_new_password};
-pub use session::{Options, Session};
+pub use session::{Options, Session, Unread};
 pub use unlock::Unlock;
 pub use volume::{HiddenFlush, Volume};

@@ -1,11 +1,11 @@
 //! Reading the log: units as they lie on the device, and where it ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tacita_block::{AlignedBuf, BlockDevice, BlockNo, BlockRange};
 use tacita_secret::Key;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::geometry::{BLOCK_LEN, Geometry, Seq};
 use crate::unit::{Block, Header};
 
@@ -20,6 +20,8 @@ pub(crate) struct Log {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) geometry: Geometry,
     pub(crate) public: Key,
+    /// The first unit of which something was missed that cannot be read.
+    missed: Arc<OnceLock<u32>>,
 }
 
 impl std::fmt::Debug for Log {
@@ -29,6 +31,26 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
+    pub(crate) fn new(device: &Arc<dyn BlockDevice>, geometry: Geometry, public: Key) -> Self {
+        Self { device: Arc::clone(device), geometry, public, missed: Arc::default() }
+    }
+
+    /// Something of a unit is missed that cannot be read: it may be there the next time.
+    pub(crate) fn miss(&self, unit: u32) {
+        let _ = self.missed.set(unit);
+    }
+
+    /// Refuses to write where something was missed: what may be there would be destroyed.
+    ///
+    /// # Errors
+    /// [`Kind::Unread`].
+    pub(crate) fn check_missed(&self) -> Result<()> {
+        let Some(unit) = self.missed.get() else { return Ok(()) };
+        let at = self.geometry.unit_start(*unit).0 * BLOCK_LEN as u64;
+        let text = format!("unit {unit} at byte {at} cannot be read; nothing has been changed");
+        Err(Error::new(Kind::Unread, text))
+    }
+
     /// Reads the header of a unit; `None` if it is damaged, or was never written.
     ///
     /// # Errors
@@ -58,13 +80,18 @@ impl Log {
         (self.geometry.unit_of(header.head.seq) == unit).then_some(header)
     }
 
-    /// Reads the header of the unit with this number; `None` if it is damaged or overwritten.
+    /// Reads the header of the unit with this number; `None` if it is damaged or overwritten. One that cannot be
+    /// read is missed.
     ///
     /// # Errors
-    /// The device's.
+    /// As [`Log::header_block`].
     pub(crate) fn header_of(&self, seq: Seq) -> Result<Option<Header>> {
-        let header = self.header(self.geometry.unit_of(seq))?;
-        Ok(header.filter(|header| header.head.seq == seq))
+        let unit = self.geometry.unit_of(seq);
+        let Some(block) = self.header_block(unit)? else {
+            self.miss(unit);
+            return Ok(None);
+        };
+        Ok(self.open(unit, &block).filter(|header| header.head.seq == seq))
     }
 
     /// Says that headers from `seq` on will be read.
@@ -78,31 +105,31 @@ impl Log {
         }
     }
 
-    /// Reads a whole unit.
+    /// Reads a unit, and says whether that is all of it.
     ///
     /// # Errors
     /// As [`Log::read_unit`].
-    pub(crate) fn unit(&self, unit: u32) -> Result<AlignedBuf> {
+    pub(crate) fn unit(&self, unit: u32) -> Result<(AlignedBuf, bool)> {
         let mut bytes = AlignedBuf::new(self.geometry.unit_len());
-        self.read_unit(unit, &mut bytes)?;
-        Ok(bytes)
+        let is_all = self.read_unit(unit, &mut bytes)?;
+        Ok((bytes, is_all))
     }
 
-    /// Reads what can be read of a unit: a bad sector costs its block, which is zero then, and no seal fits
-    /// that.
+    /// Reads what can be read of a unit, and says whether that is all: a bad sector costs its block, which is
+    /// zero then, and no seal fits that.
     ///
     /// # Errors
     /// The device's, where nothing can be read: it is gone.
-    pub(crate) fn read_unit(&self, unit: u32, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_unit(&self, unit: u32, bytes: &mut [u8]) -> Result<bool> {
         let Err(error) = self.device.read(self.geometry.unit_start(unit), bytes) else {
-            return Ok(());
+            return Ok(true);
         };
         let blocks = (0..).zip(bytes.chunks_exact_mut(BLOCK_LEN));
         let read = blocks.filter_map(|(block, bytes)| {
             let read = self.device.read(self.block_of(unit, block), bytes);
             read.inspect_err(|_| bytes.fill(0)).ok()
         });
-        if read.count() == 0 { Err(error.into()) } else { Ok(()) }
+        if read.count() == 0 { Err(error.into()) } else { Ok(false) }
     }
 
     /// The block of a unit.

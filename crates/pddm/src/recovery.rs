@@ -3,6 +3,7 @@
 //! Hidden data is looked at only when the end of the log is settled; nothing found there shortens
 //! the log, moves its head or causes a write. Design note, section 2.2.
 
+use tacita_block::is_zero;
 use tacita_secret::{Digest, Key};
 
 use crate::error::{Error, Kind, Result};
@@ -10,7 +11,7 @@ use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Level, Seq};
 use crate::keys::Cell;
 use crate::log::Log;
-use crate::unit::Header;
+use crate::unit::{Block, Header};
 
 /// Headers looked at for the last readable one.
 const BACK: u64 = 64;
@@ -64,14 +65,18 @@ fn header_hash(log: &Log, seq: Seq) -> Result<Option<Digest>> {
     Ok(log.header_of(Seq(before))?.map(|header| header.hash()))
 }
 
-/// The header of a unit that is whole.
+/// The header of a unit that is whole. What may be one, and cannot be read, is missed.
 fn whole_unit(log: &Log, seq: Seq) -> Result<Option<Header>> {
-    let mut unit = log.unit(log.geometry.unit_of(seq))?;
-    let block = unit[..BLOCK_LEN].try_into().expect("one block");
-    let header = log.open(log.geometry.unit_of(seq), block);
-    let header = header.filter(|header| header.head.seq == seq);
+    let unit = log.geometry.unit_of(seq);
+    let (mut bytes, is_all) = log.unit(unit)?;
+    let header_bytes: &Block = bytes[..BLOCK_LEN].try_into().expect("one block");
+    let is_unknown = !is_all && is_zero(header_bytes);
+    let header = log.open(unit, header_bytes).filter(|header| header.head.seq == seq);
+    if is_unknown || (header.is_some() && !is_all) {
+        log.miss(unit);
+    }
     let blind = planted(Fault::BlindRecovery);
-    let mut proves = |header: &Header| header.proves(&log.geometry, &log.public, &mut unit);
+    let mut proves = |header: &Header| header.proves(&log.geometry, &log.public, &mut bytes);
     Ok(header.filter(|header| blind || proves(header)))
 }
 

@@ -42,8 +42,20 @@ pub struct Options {
     pub entropy: Entropy,
     /// Tells the time, for the heartbeat and for the pace of the log.
     pub clock: Arc<dyn Clock>,
+    /// What becomes of what cannot be read, and whoever writes has to know.
+    pub unread: Unread,
     /// Hears, once, why nothing is written any more, for whoever serves others and may be asked later.
     pub failed: Option<fn(&str)>,
+}
+
+/// What becomes of what cannot be read, and may be there the next time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unread {
+    /// The device is not opened for writing: [`Kind::Unread`].
+    #[default]
+    Refused,
+    /// It is lost.
+    GivenUp,
 }
 
 impl Default for Options {
@@ -56,6 +68,7 @@ impl Default for Options {
             queue_bytes: 64 << 20,
             entropy: Entropy::default(),
             clock: Arc::new(System),
+            unread: Unread::Refused,
             failed: None,
         }
     }
@@ -76,14 +89,17 @@ impl Session {
     /// Opens a device: the volume of the password and all below it.
     ///
     /// # Errors
-    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`], [`Kind::Device`].
+    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`], [`Kind::Unread`],
+    /// [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         let wanted = Wanted { public_only: options.public_only, search: options.search };
         let Opened { log, end, superblock, keys } = unlock(device, with, wanted)?;
-        if !options.read_only {
-            follow_growth(&**device, &superblock)?;
+        let read_only = options.read_only;
+        let session = Self::start(log, &end, superblock, keys, options)?;
+        if !read_only {
+            follow_growth(&**device, &session.superblock)?;
         }
-        Self::start(log, &end, superblock, keys, options)
+        Ok(session)
     }
 
     pub(crate) fn start(
@@ -127,6 +143,9 @@ impl Session {
                 }
                 _ => None,
             });
+        }
+        if !options.read_only && options.unread == Unread::Refused {
+            log.check_missed()?;
         }
         // A sweep has to carry whatever waits.
         let hidden = levels.iter().skip(1).flatten();

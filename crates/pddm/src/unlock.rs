@@ -169,7 +169,7 @@ pub(crate) fn unlock(
     let wrap = with.wrap(&salt)?;
     let superblock = superblock.ok_or_else(no_volume)?;
     let geometry = superblock.geometry;
-    let log = |public: Key| Log { device: Arc::clone(device), geometry, public };
+    let log = |public: Key| Log::new(device, geometry, public);
     let (log, mut found) = if let Some(master) = superblock.master(&wrap) {
         (log(master), None)
     } else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tacita_block::Access;
 use tacita_clock::{Clock, System};
 use tacita_daemon::Interrupts;
-use tacita_pddm::{Level, Options, Session, Unlock};
+use tacita_pddm::{Level, Options, Session, Unlock, Unread};
 
 use super::{control, failure, only_if_wanted, open_device};
 use crate::arguments::Pddm as Command;
@@ -69,7 +69,9 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     }
     let device = open_device(target, Access::ReadWrite)?;
     let password = password.read("Password")?;
-    let options = Options { public_only: *public_only, ..Options::default() };
+    // All is written anew: what cannot be read by now is lost.
+    let unread = Unread::GivenUp;
+    let options = Options { public_only: *public_only, unread, ..Options::default() };
     let session = Session::open(&device, Unlock::Password(&password), options);
     let session = session.map_err(|e| failure(target, &e))?;
     only_if_wanted(&session, *public_only)?;

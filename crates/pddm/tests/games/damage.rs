@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tacita_block::{BlockDevice, BlockNo, Fault, FaultDevice};
-use tacita_pddm::{Error, Kind, Level, Options, Session, Unlock, change_password};
+use tacita_pddm::{Error, Kind, Level, Options, Session, Unlock, Unread, change_password};
 use tacita_secret::Key;
 
 use crate::devices::{
@@ -94,21 +94,47 @@ fn a_damaged_block_is_an_error_of_its_own() {
     assert!(lost > 100, "{lost}");
 }
 
-/// The same of bad sectors: the volumes open, wherever one is.
+/// The same of bad sectors. Where whoever writes has to know what lies there it is opened for reading alone,
+/// unless that is given up: it may be there the next time, and nothing is lost then.
 #[test]
 fn a_bad_sector_anywhere_is_an_error_of_its_block() {
     let good = example();
     let written = open(&device_of(&good), 0, entropy(4, 4)).written_units();
-    let (mut lost, units) = (0, usize::try_from(UNITS).unwrap());
+    let (mut lost, mut refused, units) = (0, 0, usize::try_from(UNITS).unwrap());
     for (unit, block) in (0..units).flat_map(|unit| (0..8).map(move |block| (unit, block))) {
-        let device = Arc::new(FaultDevice::from_bytes(good.clone(), 4096).unwrap());
+        let faulty = Arc::new(FaultDevice::from_bytes(good.clone(), 4096).unwrap());
         let sector = ((unit + 1) * UNIT + block * BLOCK + 512) as u64;
-        device.inject(Fault::FailReads(sector..sector + 512));
-        let device: Arc<dyn BlockDevice> = device;
-        drop(open(&device, 0, entropy(5, 5)));
-        lost += lost_with(&device, written, unit, block);
+        faulty.inject(Fault::FailReads(sector..sector + 512));
+        let device: Arc<dyn BlockDevice> = faulty.clone();
+        let opened = [0, 1].map(|level| {
+            let options = Options { entropy: entropy(5, 5), ..Options::default() };
+            Session::open(&device, Unlock::Wrap(&wrap(level)), options)
+        });
+        if let [_, Ok(session)] = &opened {
+            assert_eq!(session.written_units(), written, "unit {unit}, block {block}");
+            drop(opened);
+            lost += lost_with(&device, written, unit, block);
+            continue;
+        }
+        refused += 1;
+        let refusals = opened.into_iter().filter_map(Result::err);
+        assert!(refusals.map(|e| e.kind()).all(|kind| kind == Kind::Unread));
+        drop(open_to_read(&device, 0));
+        drop(open_to_read(&device, 1));
+        assert!(faulty.content() == good, "nothing is written");
+        let options =
+            || Options { unread: Unread::GivenUp, entropy: entropy(5, 5), ..Options::default() };
+        drop(Session::open(&device, Unlock::Wrap(&wrap(1)), options()).unwrap());
+        faulty.clear_faults();
+        let session = open(&device, 1, entropy(5, 5));
+        let all = [(0, 60), (1, 40)]
+            .into_iter()
+            .flat_map(|(level, count)| (0..count).map(move |id| (level, id)));
+        for (level, id) in all {
+            assert_eq!(read(&volume(&session, level), id), content(id, 1), "it was there");
+        }
     }
-    assert!(lost > 100, "{lost}");
+    assert!(lost >= 100 && refused > 3, "{lost} lost, {refused} refused");
 }
 
 /// Of a superblock, too, it costs that one alone; of both the device says what is wrong with it.
