@@ -165,6 +165,8 @@ impl std::fmt::Debug for Surroundings {
 pub struct Client {
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
+    /// Whether the anchor remembered anything with which the log was compared.
+    is_compared: bool,
 }
 
 /// What all parts of a client work on.

@@ -203,6 +203,9 @@ impl Store {
                 Anchorage::Own(Arc::new(MemoryAnchor::of(FileAnchor::look(path)?)))
             }
             (AnchorAt::File(path), _) => Anchorage::Own(Arc::new(FileAnchor::open(path)?)),
+            (AnchorAt::Shared(place), Access::Look) => {
+                Anchorage::Shared(in_time(&runtime, options, place.look())?)
+            }
             (AnchorAt::Shared(place), _) => {
                 Anchorage::Shared(in_time(&runtime, options, place.open())?)
             }

@@ -71,6 +71,16 @@ impl FolderStore {
         Ok(store)
     }
 
+    /// The folder as it is, to be looked at; `None` if there is none. Nothing is made or removed.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn look(folder: &Path) -> Result<Option<Self>> {
+        let failed = |e| Error::of_storage(format_args!("open {}", folder.display()), e);
+        let held = found(Held::open(folder)).map_err(failed)?;
+        Ok(held.map(|held| Self { folder: Arc::new(held) }))
+    }
+
     fn remove_leftovers(&self) -> io::Result<()> {
         self.folder.make_folder(Path::new(NEW))?;
         let _lock = match self.lock(NEW_LOCK, FlockOperation::NonBlockingLockExclusive) {

@@ -136,7 +136,8 @@ impl Client {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(queue::keep(Arc::downgrade(&shared)));
-        let client = Self { shared: shared.clone(), tasks };
+        let is_compared = mark.is_some_and(|mark| mark.sequence > 0);
+        let client = Self { shared: shared.clone(), tasks, is_compared };
         let has_joined = |state: &mut State| {
             let is_there = shared.queue.is_there() && state.view.records() >= welcome.records;
             is_there.then_some(())
