@@ -167,8 +167,11 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
     };
     let bytes = match (read(), file.to_str().and_then(tacita_fist::shipped)) {
         (Ok(bytes), _) => bytes,
-        (Err(_), Some(text)) => text.as_bytes().to_vec(),
-        (Err(error), None) => {
+        // What is there and cannot be read is not the program's own.
+        (Err(error), Some(text)) if error.kind() == ErrorKind::NotFound || file.is_dir() => {
+            text.as_bytes().to_vec()
+        }
+        (Err(error), _) => {
             let known: Vec<&str> = tacita_fist::SHIPPED.iter().map(|(name, _)| *name).collect();
             let code = match error.kind() {
                 ErrorKind::InvalidInput => exit::USAGE,

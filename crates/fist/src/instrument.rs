@@ -199,13 +199,8 @@ impl Instrumenter<'_> {
         let folder = self.folder.name();
         let module = self.names.of(&folder);
         let mut many = false;
-        let makefiles: Vec<PathBuf> = files
-            .keys()
-            .filter(|path| {
-                path.file_name().is_some_and(|name| name == "Makefile" || name == "Kbuild")
-            })
-            .cloned()
-            .collect();
+        let makefiles: Vec<PathBuf> =
+            files.keys().filter(|path| makefile::is_one(path)).cloned().collect();
         for path in &makefiles {
             let is_root = path.parent() == Some(Path::new(""));
             let text = String::from_utf8_lossy(&files[path]).into_owned();
