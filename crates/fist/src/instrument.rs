@@ -15,6 +15,7 @@ use crate::generated;
 use crate::includes;
 use crate::initialiser::{FILE_SYSTEM, Handler};
 use crate::kernel::Kernel;
+use crate::lexer;
 use crate::makefile;
 use crate::naming::Names;
 use crate::plan::{Plan, plan};
@@ -244,6 +245,6 @@ fn include(edits: &mut Edits, source: &Source, first: usize) {
     let line = format!("#include \"{up}{}\"", generated::HEADER);
     match last {
         Some(range) => edits.insert(range.end, format!("\n{line}")),
-        None => edits.insert(0, format!("{line}\n")),
+        None => edits.insert(lexer::begin(&source.bytes), format!("{line}\n")),
     }
 }

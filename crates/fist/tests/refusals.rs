@@ -188,6 +188,20 @@ fn a_makefile_that_is_no_text_is_refused() {
     assert_eq!(error.place().unwrap().file, Path::new("Makefile"));
 }
 
+/// The mark of UTF-8 stays where compilers take it, and hides no directive behind it.
+#[test]
+fn a_mark_at_the_beginning_stays_there() {
+    for (head, wanted) in [
+        ("", "#include \"fist.h\"\n"),
+        ("#include <linux/fs.h>\n", "#include <linux/fs.h>\n#include \"fist.h\"\n"),
+    ] {
+        let source = format!("\u{feff}{head}{PLAIN}");
+        let made = made(source.as_bytes(), TRACE, None).unwrap();
+        let text = String::from_utf8(made.files[Path::new("a.c")].clone()).unwrap();
+        assert!(text.strip_prefix('\u{feff}').unwrap().starts_with(wanted), "{text}");
+    }
+}
+
 /// What the compiler reads before everything is C, whatever the folder is called.
 #[test]
 fn any_folder_has_a_name_in_c() {
