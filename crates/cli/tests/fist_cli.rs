@@ -103,6 +103,7 @@ fn sources_stay_as_they_are() {
     for (out, diff, code) in [
         (source.join("out"), &patch, 2),
         (source.join("new/out"), &patch, 2),
+        (at("out"), &at("out"), 2),
         (at("out"), &own, 2),
         (at("out"), &source.join("returns.c"), 2),
         (at("out"), &at("none/patch"), 4),
