@@ -40,6 +40,7 @@ mod queue;
 mod rate;
 
 pub use checking::Checked;
+pub(crate) use joining::exists;
 pub use joining::init;
 pub use lasting::Lasting;
 pub use meter::Progress;

@@ -43,7 +43,6 @@ pub async fn init(
     store_id: [u8; 16],
 ) -> Result<()> {
     must_build(&geometry)?;
-    let exists = || Error::new(Kind::Busy, "there is a store already");
     let stream = connect.connect().await?;
     let (connection, welcome) =
         Connection::open(stream, options(&Patience::default()), |_| ()).await?;
@@ -62,6 +61,11 @@ pub async fn init(
         Answer::Swapped { swapped: true, .. } => Ok(()),
         _ => Err(exists()),
     }
+}
+
+/// Where one was to be made.
+pub(crate) fn exists() -> Error {
+    Error::new(Kind::Busy, "there is a store already")
 }
 
 /// How a client came to the server.

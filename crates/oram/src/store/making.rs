@@ -61,6 +61,10 @@ impl OpenPlace {
     /// As [`Store::init`](super::Store::init). After [`Kind::Storage`] it may be there all the same: see
     /// [`OpenPlace::take_back`].
     pub fn init(&self, key: &Key, geometry: Geometry) -> Result<()> {
+        // Whatever else fails there, none is made.
+        if self.server.has_store() {
+            return Err(client::exists());
+        }
         let store_id = tacita_secret::random()
             .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
         let within = Within(self.server.clone());
@@ -93,5 +97,26 @@ impl Connect for Within {
         let server = self.0.clone();
         tokio::spawn(async move { server.serve(far).await });
         Ok(Box::new(near))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is known not to have been made, and whoever has made a key for it takes that away again.
+    #[test]
+    fn where_a_store_is_none_is_made_whatever_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Folder(folder.path().to_owned());
+        let geometry = Geometry::new(512, 64, 4, 600).unwrap();
+        let init = || OpenPlace::open(&place)?.init(&Key::take(&mut [7; 32]), geometry);
+        init().unwrap();
+        assert_eq!(init().unwrap_err().kind(), Kind::Busy);
+        // As on a disk that fails: the manifests cannot be looked at.
+        let manifests = folder.path().join("manifest");
+        std::fs::remove_dir_all(&manifests).unwrap();
+        std::fs::write(&manifests, b"").unwrap();
+        assert_eq!(init().unwrap_err().kind(), Kind::Busy);
     }
 }
