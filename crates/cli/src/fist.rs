@@ -27,7 +27,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Instrument { source, extension, out, name, diff, headers, json } => {
             let made = make(source, extension, name.as_deref(), headers.as_deref())?;
             is_outside(out, source)?;
-            let patch = diff.as_deref().map(|file| begin_patch(file, source, extension));
+            let patch = diff.as_deref().map(|file| begin_patch(file, out, [source, extension]));
             let patch = patch.transpose()?;
             if let Some((file, new)) = &patch {
                 output::fill(file, new, &difference(&made.0, &made.1.files))?;
@@ -45,7 +45,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 fn is_outside(out: &Path, source: &Path) -> Outcome<()> {
     let out = std::path::absolute(out)?;
     let above = out.ancestors().find_map(|above| above.canonicalize().ok());
-    let source = source.canonicalize()?;
+    let source = source.canonicalize().map_err(|e| output::of_file(source, e))?;
     if source.is_dir() && above.is_some_and(|above| above.starts_with(&source)) {
         return Err(Failure::usage(format!("{}: lies in the source", shown_name(&out)))
             .with_remedy("name a folder outside of it"));
@@ -53,16 +53,14 @@ fn is_outside(out: &Path, source: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The file of the patch, which is in place of nothing that was read.
-fn begin_patch<'a>(
-    file: &'a Path,
-    source: &Path,
-    extension: &Path,
-) -> Outcome<(&'a Path, NewFile)> {
+/// The file of the patch, which is in place of nothing that was read, nor of the new folder.
+fn begin_patch<'a>(file: &'a Path, out: &Path, inputs: [&Path; 2]) -> Outcome<(&'a Path, NewFile)> {
+    if std::path::absolute(file)? == std::path::absolute(out)? {
+        return Err(Failure::usage(format!("{}: the folder is called so", shown_name(file)))
+            .with_remedy("give --diff another name than --out"));
+    }
     if let Ok(there) = file.canonicalize()
-        && [source, extension]
-            .iter()
-            .any(|read| read.canonicalize().is_ok_and(|read| there.starts_with(read)))
+        && inputs.iter().any(|read| read.canonicalize().is_ok_and(|read| there.starts_with(read)))
     {
         return Err(Failure::usage(format!("{}: the patch would replace it", shown_name(file)))
             .with_remedy("give --diff a new file, not one of the source or the extension"));
@@ -167,8 +165,11 @@ fn read_extension(file: &Path) -> Outcome<Extension> {
     };
     let bytes = match (read(), file.to_str().and_then(tacita_fist::shipped)) {
         (Ok(bytes), _) => bytes,
-        (Err(_), Some(text)) => text.as_bytes().to_vec(),
-        (Err(error), None) => {
+        // What is there and cannot be read is not the program's own.
+        (Err(error), Some(text)) if error.kind() == ErrorKind::NotFound || file.is_dir() => {
+            text.as_bytes().to_vec()
+        }
+        (Err(error), _) => {
             let known: Vec<&str> = tacita_fist::SHIPPED.iter().map(|(name, _)| *name).collect();
             let code = match error.kind() {
                 ErrorKind::InvalidInput => exit::USAGE,
@@ -233,4 +234,17 @@ fn tell(made: &Instrumented, out: &Path, json: bool) -> Outcome<()> {
         "build": format!("make -C /lib/modules/$(uname -r)/build M={} modules", for_shell(out)),
     });
     output::done(json, &facts, &output::lines(&facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It may be gone by the time that it has been read.
+    #[test]
+    fn a_source_that_is_not_there_is_named() {
+        let refused = is_outside(Path::new("out"), Path::new("/nowhere/source")).unwrap_err();
+        assert_eq!(refused.code, exit::DEVICE);
+        assert!(refused.cause.contains("/nowhere/source"), "{}", refused.cause);
+    }
 }

@@ -103,6 +103,7 @@ fn sources_stay_as_they_are() {
     for (out, diff, code) in [
         (source.join("out"), &patch, 2),
         (source.join("new/out"), &patch, 2),
+        (at("out"), &at("out"), 2),
         (at("out"), &own, 2),
         (at("out"), &source.join("returns.c"), 2),
         (at("out"), &at("none/patch"), 4),
@@ -135,6 +136,20 @@ fn what_is_refused_is_shown_with_its_place_and_leaves_nothing() {
     let done = instrument("returns.c", "no-such-extension", &out, &[]);
     assert_eq!(done.status.code(), Some(4));
     assert!(String::from_utf8(done.stderr).unwrap().contains("trace, purge, readonly"));
+
+    // What has the name of one of the program's and cannot be read is not taken for that.
+    std::os::unix::fs::symlink("trace", work.path().join("trace")).unwrap();
+    let source = samples().join("pitfalls/returns.c");
+    let words = ["fist", "instrument", text(&source), "trace", "--out", text(&out), "--headers"];
+    let done = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(words)
+        .arg(samples().join("kernel"))
+        .current_dir(work.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(4), "{done:?}");
+    fs::remove_file(work.path().join("trace")).unwrap();
 
     let source = work.path().join("a.c");
     fs::copy(samples().join("pitfalls/returns.c"), &source).unwrap();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Kind, Result};
 use crate::includes::{self, Outside};
 use crate::initialiser::FILE_SYSTEM;
+use crate::makefile;
 use crate::source::Source;
 
 /// More than this is no source of one file system.
@@ -44,7 +45,7 @@ impl Folder {
         }
         let mut this = Self::of(path, files)?;
         if meta.is_dir() {
-            this.outside = includes::read(path, &this.sources);
+            this.outside = includes::read(path, &this.sources)?;
         }
         Ok(this)
     }
@@ -56,6 +57,9 @@ impl Folder {
     pub fn of(path: &Path, files: BTreeMap<PathBuf, Vec<u8>>) -> Result<Self> {
         let mut sources = Vec::new();
         for (name, bytes) in &files {
+            if makefile::is_one(name) {
+                is_text(name, bytes)?;
+            }
             if name.extension().is_some_and(|extension| extension == "c" || extension == "h") {
                 is_text(name, bytes)?;
                 sources.push(Source::parse(name, bytes.clone())?);
@@ -102,15 +106,15 @@ impl Folder {
 fn is_text(name: &Path, bytes: &[u8]) -> Result<()> {
     let Err(error) = std::str::from_utf8(bytes) else {
         return match bytes.iter().position(|&b| b == 0) {
-            Some(at) => Err(not_c(name, bytes, at)),
+            Some(at) => Err(no_text(name, bytes, at)),
             None => Ok(()),
         };
     };
-    Err(not_c(name, bytes, error.valid_up_to()))
+    Err(no_text(name, bytes, error.valid_up_to()))
 }
 
-fn not_c(name: &Path, bytes: &[u8], at: usize) -> Error {
-    Error::new(Kind::Source, "this byte is no text, so the file is no C")
+fn no_text(name: &Path, bytes: &[u8], at: usize) -> Error {
+    Error::new(Kind::Source, "this byte is no text, so the file is neither C nor a Makefile")
         .at(crate::error::Place::of(name, bytes, at, at + 1))
         .with_remedy("name a folder of C in ASCII or UTF-8")
 }

@@ -77,7 +77,8 @@ pub(crate) fn names(names: &Names, folder: &str, extension: &Extension) -> Strin
     let mut text = String::from(
         "/* Made by `tacita fist instrument`: names that the kernel knows already, named anew. */\n\n",
     );
-    let _ = writeln!(text, "#define FIST_FS_{folder} 1");
+    let in_name = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let _ = writeln!(text, "#define FIST_FS_{} 1", folder.chars().map(in_name).collect::<String>());
     let ours = shared(extension);
     for (old, new) in names.symbols(&ours) {
         let _ = writeln!(text, "#define {old} {new}");

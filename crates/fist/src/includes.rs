@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use crate::edits::Edits;
+use crate::error::{Error, Result};
 use crate::folder::read_file;
 use crate::source::Source;
 
@@ -45,15 +46,29 @@ fn from_folder(source: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Reads those that are there; what is not is left to the compiler, which may find it elsewhere.
-pub(crate) fn read(folder: &Path, sources: &[Source]) -> Outside {
-    let paths = sources.iter().flat_map(named).map(|(_, path)| path);
-    paths.filter_map(|path| Some((path.clone(), read_file(&folder.join(path)).ok()?))).collect()
+///
+/// # Errors
+/// If one is there and cannot be read.
+pub(crate) fn read(folder: &Path, sources: &[Source]) -> Result<Outside> {
+    let mut outside = Outside::new();
+    for (_, path) in sources.iter().flat_map(named) {
+        let whole = folder.join(&path);
+        if whole.try_exists().map_err(|error| Error::io(&whole, &error))? {
+            outside.insert(path, read_file(&whole)?);
+        }
+    }
+    Ok(outside)
 }
 
-/// Where a header from outside is in the new folder.
+/// Where a header from outside is in the new folder: those from further up have a place of their own, for names
+/// may be the same.
 pub(crate) fn place(path: &Path) -> PathBuf {
-    let below: PathBuf = path.components().filter(|part| *part != Component::ParentDir).collect();
-    Path::new(PLACE).join(below)
+    let is_up = |part: &Component<'_>| *part == Component::ParentDir;
+    let below: PathBuf = path.components().skip_while(is_up).collect();
+    match path.components().take_while(is_up).count() {
+        1 => Path::new(PLACE).join(below),
+        up => Path::new(&format!("{PLACE}_{up}")).join(below),
+    }
 }
 
 /// Names them by their new places.
@@ -67,6 +82,27 @@ pub(crate) fn redirect(edits: &mut Edits, source: &Source, outside: &Outside) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_of_one_name_from_different_folders_have_different_places() {
+        let paths = ["../a.h", "../../a.h", "../../../a.h", "../2/a.h"].map(Path::new);
+        let places: std::collections::BTreeSet<PathBuf> = paths.map(place).into();
+        assert_eq!(places.len(), paths.len(), "{places:?}");
+    }
+
+    /// A header that is there and cannot be read would be left out.
+    #[test]
+    fn what_is_outside_and_cannot_be_read_is_told() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("fs");
+        std::fs::create_dir(&folder).unwrap();
+        let source =
+            Source::parse(Path::new("a.c"), b"#include \"../other.h\"\n".to_vec()).unwrap();
+        let sources = [source];
+        assert_eq!(read(&folder, &sources).unwrap(), Outside::new());
+        std::os::unix::fs::symlink("other.h", above.path().join("other.h")).unwrap();
+        assert!(read(&folder, &sources).unwrap_err().to_string().contains("other.h"));
+    }
 
     #[test]
     fn headers_beside_the_folder_are_named_by_their_new_places() {

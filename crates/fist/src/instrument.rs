@@ -15,6 +15,7 @@ use crate::generated;
 use crate::includes;
 use crate::initialiser::{FILE_SYSTEM, Handler};
 use crate::kernel::Kernel;
+use crate::lexer;
 use crate::makefile;
 use crate::naming::Names;
 use crate::plan::{Plan, plan};
@@ -199,13 +200,8 @@ impl Instrumenter<'_> {
         let folder = self.folder.name();
         let module = self.names.of(&folder);
         let mut many = false;
-        let makefiles: Vec<PathBuf> = files
-            .keys()
-            .filter(|path| {
-                path.file_name().is_some_and(|name| name == "Makefile" || name == "Kbuild")
-            })
-            .cloned()
-            .collect();
+        let makefiles: Vec<PathBuf> =
+            files.keys().filter(|path| makefile::is_one(path)).cloned().collect();
         for path in &makefiles {
             let is_root = path.parent() == Some(Path::new(""));
             let text = String::from_utf8_lossy(&files[path]).into_owned();
@@ -249,6 +245,6 @@ fn include(edits: &mut Edits, source: &Source, first: usize) {
     let line = format!("#include \"{up}{}\"", generated::HEADER);
     match last {
         Some(range) => edits.insert(range.end, format!("\n{line}")),
-        None => edits.insert(0, format!("{line}\n")),
+        None => edits.insert(lexer::begin(&source.bytes), format!("{line}\n")),
     }
 }

@@ -39,9 +39,23 @@ impl Token {
     }
 }
 
+/// How a file may begin that says so that it is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Where a source begins.
+pub(crate) fn begin(source: &[u8]) -> usize {
+    if source.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
+}
+
 /// The tokens of a source. Comments and blanks are left out; any bytes give tokens.
 pub(crate) fn tokens(source: &[u8]) -> Vec<Token> {
-    Lexer { source, at: 0, line_begins: true, found: Vec::with_capacity(source.len() / 4) }.run()
+    Lexer {
+        source,
+        at: begin(source),
+        line_begins: true,
+        found: Vec::with_capacity(source.len() / 4),
+    }
+    .run()
 }
 
 struct Lexer<'a> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 use crate::error::{Error, Kind, Result};
 use crate::naming::Names;
@@ -9,6 +10,11 @@ use crate::naming::Names;
 /// How the new folder is built, for people who open the file.
 const HEAD: &str = "# Made by `tacita fist instrument` for building outside of the kernel's tree:\n\
                     #   make -C /lib/modules/$(uname -r)/build M=$PWD modules\n";
+
+/// Whether the kernel's build takes a file of this name for a Makefile.
+pub(crate) fn is_one(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "Makefile" || name == "Kbuild")
+}
 
 /// The Makefile of a folder without one: one module of all its files.
 ///

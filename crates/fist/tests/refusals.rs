@@ -178,6 +178,48 @@ fn a_name_that_is_taken_or_none_is_refused() {
     assert!(text.contains(".name = \"b\""), "{text}");
 }
 
+/// In other encodings nothing would come out as it went in.
+#[test]
+fn a_makefile_that_is_no_text_is_refused() {
+    let files = [("a.c", PLAIN.as_bytes()), ("Makefile", b"# M\xfcller\nobj-m += a.o\n")];
+    let files = files.map(|(name, bytes)| (PathBuf::from(name), bytes.to_vec()));
+    let error = Folder::of(Path::new("a"), files.into()).unwrap_err();
+    assert!(error.cause().contains("no text"), "{error}");
+    assert_eq!(error.place().unwrap().file, Path::new("Makefile"));
+}
+
+/// The mark of UTF-8 stays where compilers take it, and hides no directive behind it.
+#[test]
+fn a_mark_at_the_beginning_stays_there() {
+    for (head, wanted) in [
+        ("", "#include \"fist.h\"\n"),
+        ("#include <linux/fs.h>\n", "#include <linux/fs.h>\n#include \"fist.h\"\n"),
+    ] {
+        let source = format!("\u{feff}{head}{PLAIN}");
+        let made = made(source.as_bytes(), TRACE, None).unwrap();
+        let text = String::from_utf8(made.files[Path::new("a.c")].clone()).unwrap();
+        assert!(text.strip_prefix('\u{feff}').unwrap().starts_with(wanted), "{text}");
+    }
+}
+
+/// What the compiler reads before everything is C, whatever the folder is called.
+#[test]
+fn any_folder_has_a_name_in_c() {
+    for folder in ["my-fs", "a\nb", "ext2 (copy)", "\u{e9}"] {
+        let files = [
+            (PathBuf::from("a.c"), PLAIN.as_bytes().to_vec()),
+            (PathBuf::from("Makefile"), b"obj-m += a.o\n".to_vec()),
+        ];
+        let folder = Folder::of(Path::new(folder), files.into()).unwrap();
+        let extension = Extension::parse(Path::new("e.fist"), TRACE.as_bytes().to_vec()).unwrap();
+        let made = instrument(&folder, &extension, &kernel(), None).unwrap();
+        let names = String::from_utf8(made.files[Path::new("fist_names.h")].clone()).unwrap();
+        let name = names.lines().find_map(|line| line.strip_prefix("#define FIST_FS_")).unwrap();
+        let name = name.strip_suffix(" 1").unwrap();
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{names}");
+    }
+}
+
 #[test]
 fn what_is_instrumented_is_not_instrumented_again() {
     let once = made(PLAIN.as_bytes(), TRACE, None).unwrap();

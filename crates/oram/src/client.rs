@@ -40,6 +40,7 @@ mod queue;
 mod rate;
 
 pub use checking::Checked;
+pub(crate) use joining::exists;
 pub use joining::init;
 pub use lasting::Lasting;
 pub use meter::Progress;
@@ -165,6 +166,8 @@ impl std::fmt::Debug for Surroundings {
 pub struct Client {
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
+    /// Whether the anchor remembered anything with which the log was compared.
+    is_compared: bool,
 }
 
 /// What all parts of a client work on.

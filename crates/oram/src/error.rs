@@ -72,6 +72,12 @@ impl Error {
         Self { refusal: Some(Arc::new(refusal)), ..Self::new(Kind::Storage, text) }
     }
 
+    /// [`Kind::Storage`], where there is no room left, as whoever else keeps it says in `context`.
+    pub(crate) fn of_full_storage(context: String) -> Self {
+        let refusal = Arc::new(rustix::io::Errno::NOSPC.into());
+        Self { refusal: Some(refusal), ..Self::new(Kind::Storage, context) }
+    }
+
     /// What went wrong, for `match`.
     pub const fn kind(&self) -> Kind {
         self.kind

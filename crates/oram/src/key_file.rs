@@ -170,8 +170,16 @@ impl<'a> Change<'a> {
         };
         let text = encode(path, &self.key.open(old)?, new)?;
         self.new.file().write_all(text.as_bytes()).map_err(failed)?;
+        // What has the name is looked at, and replaced, by one at a time.
+        let _alone = path.canonicalize().ok().and_then(|key| alone_in(key.parent()?));
         self.new.publish().map_err(failed)
     }
+}
+
+/// The folder, locked until it is dropped, where folders can be.
+fn alone_in(folder: &Path) -> Option<File> {
+    let folder = File::open(folder).ok()?;
+    folder.lock().ok().map(|()| folder)
 }
 
 fn encode(path: &Path, key: &Key, password: Option<&Password>) -> Result<String> {
@@ -258,6 +266,24 @@ mod tests {
         fs::rename(&other, &path).unwrap();
         assert_eq!(change.end(Some(&password), None).unwrap_err().kind(), Kind::Exists);
         assert_eq!(read(&path).unwrap().expose(), key.expose());
+    }
+
+    /// Whoever would give the key its name looks what has it when nobody else is doing so.
+    #[test]
+    fn who_changes_a_key_waits_for_who_does_so_already() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, other] = ["key", "other"].map(|name| folder.path().join(name));
+        drop(create(&path, None).unwrap());
+        let change = Change::begin(&path).unwrap();
+        let alone = alone_in(folder.path()).unwrap();
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| change.end(None, None));
+            let (key, _) = create(&other, None).unwrap();
+            fs::rename(&other, &path).unwrap();
+            drop(alone);
+            assert_eq!(changing.join().unwrap().unwrap_err().kind(), Kind::Exists);
+            assert_eq!(read(&path).unwrap().expose(), key.expose());
+        });
     }
 
     /// Its maker may take it away again, when there is no store of it.

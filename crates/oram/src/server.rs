@@ -93,6 +93,11 @@ impl Server {
         self.core.store.failure()
     }
 
+    /// Whether there is a store.
+    pub(crate) fn has_store(&self) -> bool {
+        self.core.known_root().is_some()
+    }
+
     /// Opens the store, which may be empty.
     ///
     /// Must be called within a tokio runtime.

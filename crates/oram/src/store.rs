@@ -1,155 +1,40 @@
 //! The oblivious store as others see it: blocking and thread-safe.
 
-use std::fmt::{self, Display, Formatter};
+mod making;
+mod way;
+
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tacita_secret::{Digest, Key};
-use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::anchor::{FileAnchor, MemoryAnchor};
-use crate::blob::Beginning;
-use crate::client::{
-    self, Access, Anchorage, Checked, Connect, Lasting, Patience, RATE_MAX, Status, Surroundings,
-};
-use crate::durable;
+use crate::client::{Access, Anchorage, Checked, Connect, Lasting, RATE_MAX, Status, Surroundings};
 use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
-use crate::link::{Address, Delay, Remote, Stream};
+use crate::link::{Address, Remote};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
-use crate::server::{Limits, Place, Server};
-use crate::threads::{self, Threads};
+use crate::server::Place;
+use crate::threads::Threads;
+pub use making::OpenPlace;
+use way::Slow;
+pub use way::{AnchorAt, Options, Way};
 
-/// Files that are open at once while what was begun of a store is taken back, and a few more.
-const OPEN_MAX: usize = 8;
 /// Threads that serve one open store.
 const THREADS: usize = 2;
 /// How long a store that is closed waits for what is in the background.
 const ENDING: Duration = Duration::from_secs(1);
 /// How long it waits for the shared anchor: as long as others would for its signs of life.
 const LEAVING: Duration = Duration::from_secs(10);
-
-/// How a store is opened.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// How patient the client is.
-    pub patience: Patience,
-    /// What the store is opened for.
-    pub access: Access,
-    /// Queries a second, neither more nor less; `None`: as they come.
-    pub rate: Option<u32>,
-    /// Queries of [`Store::all`] that are under way at once, of all callers; `None`: as many as there are.
-    pub at_once: Option<NonZeroUsize>,
-    /// How slow the way to the server is made.
-    pub delay: Option<Delay>,
-    /// A file of certificates that vouch for a server with TLS; `None`: whom the system believes.
-    pub roots: Option<PathBuf>,
-}
-
-/// Where it is remembered what the log was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AnchorAt {
-    /// In a file of the only client that writes.
-    File(PathBuf),
-    /// By all clients that write, together, as the root of a store that is kept by somebody else than the
-    /// server.
-    Shared(Place),
-}
-
-/// Who asks the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// This process, at the server's address.
-    Server(Address),
-    /// An engine, which others may use too.
-    Engine(Address),
-}
-
-impl Display for Way {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(address) => write!(f, "{address}"),
-            Self::Engine(address) => write!(f, "engine:{address}"),
-        }
-    }
-}
-
-/// A place that can be used, for a new store.
-#[derive(Debug)]
-pub struct OpenPlace {
-    server: Server,
-    runtime: Runtime,
-    beginning: Option<Beginning>,
-}
-
-impl OpenPlace {
-    /// Opens a place that nobody serves meanwhile. If it fails, nothing has been made there.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`], [`Kind::Parameters`]; [`Kind::Busy`] while somebody else makes a store there.
-    pub fn open(place: &Place) -> Result<Self> {
-        durable::can_be_open(OPEN_MAX)
-            .map_err(|e| Error::of_storage("a store cannot be made", e))?;
-        let runtime = runtime()?;
-        let mut beginning = match place {
-            Place::Folder(folder) => Some(Beginning::of(folder)),
-            Place::Redis(..) | Place::S3(_) | Place::Memory => None,
-        };
-        let opened = runtime.block_on(async {
-            let store = place.open().await?;
-            beginning.as_mut().map_or(Ok(()), Beginning::alone)?;
-            Server::open(store, Limits::default()).await
-        });
-        match opened {
-            Ok(server) => Ok(Self { server, runtime, beginning }),
-            // It is the folder of whoever makes a store there.
-            Err(error) if error.kind() == Kind::Busy => Err(error),
-            Err(error) => {
-                // To take it back needs open files, too, of which there may be no more.
-                drop(runtime);
-                beginning.as_ref().map(Beginning::take_back);
-                Err(error)
-            }
-        }
-    }
-
-    /// Makes a store of these shapes there.
-    ///
-    /// # Errors
-    /// As [`Store::init`]. After [`Kind::Storage`] it may be there all the same: see
-    /// [`OpenPlace::take_back`].
-    pub fn init(&self, key: &Key, geometry: Geometry) -> Result<()> {
-        let store_id = tacita_secret::random()
-            .map_err(|e| Error::new(Kind::Storage, format!("no random bytes: {e}")))?;
-        let within = Within(self.server.clone());
-        let made = self.runtime.block_on(client::init(&within, key, geometry, store_id));
-        made.map_err(|error| match self.server.storage_failure() {
-            // Clients are told only that it fails.
-            Some(failure) if error.kind() == Kind::Storage => failure,
-            _ => error,
-        })
-    }
-
-    /// Takes back what an init has begun that has failed, as far as that is known to be no store; whether
-    /// it is.
-    pub fn take_back(self) -> bool {
-        let Self { server, runtime, beginning } = self;
-        // To take it back needs open files, too, of which there may be no more.
-        drop(server);
-        drop(runtime);
-        beginning.is_some_and(|beginning| beginning.take_back())
-    }
-}
 
 /// An open store. Whatever is asked is one query, and the server sees no more than that there was one.
 #[derive(Debug)]
@@ -203,6 +88,9 @@ impl Store {
                 Anchorage::Own(Arc::new(MemoryAnchor::of(FileAnchor::look(path)?)))
             }
             (AnchorAt::File(path), _) => Anchorage::Own(Arc::new(FileAnchor::open(path)?)),
+            (AnchorAt::Shared(place), Access::Look) => {
+                Anchorage::Shared(in_time(&runtime, options, place.look())?)
+            }
             (AnchorAt::Shared(place), _) => {
                 Anchorage::Shared(in_time(&runtime, options, place.open())?)
             }
@@ -510,44 +398,6 @@ impl Drop for Hosted {
     }
 }
 
-impl FromStr for Way {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text.strip_prefix("engine:") {
-            Some(address) => address.parse().map(Self::Engine),
-            None => text.parse().map(Self::Server),
-        }
-    }
-}
-
-/// The way to a server within this process.
-struct Within(Server);
-
-#[async_trait::async_trait]
-impl Connect for Within {
-    async fn connect(&self) -> Result<Box<dyn Stream>> {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let server = self.0.clone();
-        tokio::spawn(async move { server.serve(far).await });
-        Ok(Box::new(near))
-    }
-}
-
-/// A way to the server that is made slower.
-struct Slow {
-    remote: Remote,
-    delay: Delay,
-}
-
-#[async_trait::async_trait]
-impl Connect for Slow {
-    async fn connect(&self) -> Result<Box<dyn Stream>> {
-        let stream = self.remote.connect().await?;
-        Ok(Box::new(self.delay.wrap(stream)))
-    }
-}
-
 fn was(outcome: Outcome) -> Result<Option<Bytes>> {
     match outcome {
         Outcome::Was(block) | Outcome::Compared { was: block, .. } => Ok(block),
@@ -558,12 +408,8 @@ fn was(outcome: Outcome) -> Result<Option<Bytes>> {
     }
 }
 
-fn runtime() -> Result<Runtime> {
-    threads::runtime("oram", THREADS)
-}
-
 fn in_time<T>(
-    runtime: &Runtime,
+    runtime: &Threads,
     options: &Options,
     opening: impl Future<Output = Result<T>>,
 ) -> Result<T> {
@@ -579,7 +425,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::server::{Listening, Running};
+    use crate::link::Delay;
+    use crate::server::{Limits, Listening, Running};
 
     /// However fast the machine is: ten rounds, one after the other, take ten round trips.
     #[test]

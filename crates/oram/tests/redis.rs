@@ -63,6 +63,7 @@ async fn a_server_without_memory_is_read() {
     limit.query_async::<()>(&mut connection).await.unwrap();
     let more = store.put_if_absent(Object::Log { first: 2 }, Bytes::new()).await.unwrap_err();
     assert!(more.to_string().contains("maxmemory"), "{more}");
+    assert_eq!(more.refusal().unwrap().kind(), std::io::ErrorKind::StorageFull);
     let none = std::slice::from_ref(&(0..0));
     let parts = store.get(full, &[0..7, 3..3, 4..6]).await.unwrap().unwrap();
     assert_eq!(parts, ["content", "", "en"]);

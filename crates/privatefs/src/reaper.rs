@@ -77,12 +77,16 @@ impl Core {
         done
     }
 
-    /// Frees the journals of mounts that are gone, which nobody else knows of any more: also where nothing else is
-    /// changed, and another time if the store is away.
+    /// Frees the journals of mounts that are gone, which nobody else frees: also where nothing else is changed, and
+    /// another time if the store is away.
     fn free_journals(&self) -> Result<()> {
         loop {
             let Some(left) = self.lock().journals.last().copied() else { return Ok(()) };
             self.free_journal(left)?;
+            // Until now whoever would come if this mount were killed could find it.
+            if self.register()?.slot(&left.0).is_some() {
+                self.update_as_owner(|register| register.remove(&left.0))?;
+            }
             self.lock().journals.retain(|other| *other != left);
         }
     }

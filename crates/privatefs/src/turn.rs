@@ -88,10 +88,12 @@ impl Turn {
         update(&mut known, blocks, ids, |register| {
             left = bury(register, &silent);
             if !options.shared {
-                // Nobody else is at the store.
+                // Nobody else is at the store. Slots of journals stay until those are freed: this mount may be
+                // killed before.
+                register.slots.retain(|slot| slot.mount == *mount || slot.journal > 0);
                 let gone = register.slots.iter().filter(|slot| slot.mount != *mount);
                 left.extend(gone.map(|slot| (slot.mount, slot.journal)));
-                register.slots.clear();
+                register.slots.truncate(SLOTS - 1);
                 register.owner = None;
             }
             if register.slot(mount).is_some() {

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use tacita_oram::link::Address;
-use tacita_oram::{Access, Options, Store, Way};
+use tacita_oram::{Access, AnchorAt, Options, Store, Way};
 
-use super::{failure, geometry_of, open};
+use super::{anchor_of, failure, geometry_of, open};
 use crate::arguments::{OramClient, Shapes};
 use crate::exit::{self, Failure, Outcome};
-use crate::output;
+use crate::output::{self, shown_name};
 
 pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outcome<()> {
     let store = open(&Way::Server(address.clone()), client, &looking())?;
@@ -24,9 +24,17 @@ pub(super) fn check(address: &Address, client: &OramClient, json: bool) -> Outco
         "generations": checked.generations,
         "items": checked.items,
         "filter_pages": checked.pages,
+        "compared_with_anchor": checked.compared,
         "damage": checked.damage,
     });
     output::facts(json, &facts, &output::lines(&facts))?;
+    if !checked.compared {
+        output::say(&format!(
+            "tacita: {}: no anchor that remembers this store: its log was compared with nothing, and a store that was \
+             set back looks the same",
+            shown_anchor(&anchor_of(client)?)
+        ));
+    }
     match checked.damage.len() {
         0 => Ok(()),
         count => Err(Failure::new(exit::WRONG, format!("{count} objects are not what was sealed"))
@@ -38,6 +46,13 @@ pub(super) fn status(way: &Way, client: &OramClient, json: bool) -> Outcome<()> 
     let store = open(way, client, &looking())?;
     let facts = of_store(&store).map_err(|e| failure(&e))?;
     output::facts(json, &facts, &output::lines(&facts))
+}
+
+fn shown_anchor(anchor: &AnchorAt) -> String {
+    match anchor {
+        AnchorAt::File(file) => shown_name(file),
+        AnchorAt::Shared(place) => shown_name(place.to_string()),
+    }
 }
 
 fn looking() -> Options {

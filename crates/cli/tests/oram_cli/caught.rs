@@ -35,6 +35,26 @@ fn an_export_says_why_nothing_goes_any_more() {
     bench.ends("check SERVER --key KEY", 1);
 }
 
+/// It says so, and leaves nothing where the anchor should be.
+#[test]
+fn a_check_without_an_anchor_says_that_it_has_compared_nothing() {
+    let bench = Bench::new();
+    bench.serve();
+    for (option, name) in [("--anchor", "own"), ("--shared-anchor", "shared")] {
+        let anchor = format!("{option} {}", bench.path(name));
+        let check = || {
+            let done = bench.ends(&format!("check SERVER --key KEY {anchor} --json"), 0);
+            let facts: Value = serde_json::from_slice(&done.stdout).unwrap();
+            let said = String::from_utf8(done.stderr).unwrap();
+            (facts["compared_with_anchor"].clone(), said.contains("compared with nothing"))
+        };
+        assert_eq!(check(), (false.into(), true), "{anchor}");
+        assert!(!Path::new(&bench.path(name)).exists(), "{anchor}");
+        bench.ends(&format!("bench SERVER --key KEY {anchor} --queries 5"), 0);
+        assert_eq!(check(), (true.into(), false), "{anchor}");
+    }
+}
+
 /// As a server that lies.
 fn alter_filters(generations: &Path) {
     for generation in fs::read_dir(generations).unwrap() {

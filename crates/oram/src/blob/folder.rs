@@ -71,6 +71,16 @@ impl FolderStore {
         Ok(store)
     }
 
+    /// The folder as it is, to be looked at; `None` if there is none. Nothing is made or removed.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn look(folder: &Path) -> Result<Option<Self>> {
+        let failed = |e| Error::of_storage(format_args!("open {}", folder.display()), e);
+        let held = found(Held::open(folder)).map_err(failed)?;
+        Ok(held.map(|held| Self { folder: Arc::new(held) }))
+    }
+
     fn remove_leftovers(&self) -> io::Result<()> {
         self.folder.make_folder(Path::new(NEW))?;
         let _lock = match self.lock(NEW_LOCK, FlockOperation::NonBlockingLockExclusive) {
@@ -187,6 +197,8 @@ impl FolderStore {
         let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
         let now = self.root_now()?;
         if now.as_ref() != expected {
+            // Whoever has swapped it may have failed before it was durable.
+            self.folder.sync_folder(Path::new(""))?;
             return Ok(Swap::Differs(now));
         }
         let (begun, _file) = self.begin(new)?;
@@ -400,6 +412,10 @@ fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::{Uid, geteuid};
+
     use super::*;
 
     /// What a crash has left is removed, and what another process still writes is not.
@@ -458,6 +474,38 @@ mod tests {
         let (file, mut part) = (held.file("file").unwrap(), [0; 4]);
         assert!(held.read_now(&file, &mut part, 3) && part == *b"tent");
         assert!(!held.read_now(&file, &mut part, 4), "it ends before");
+    }
+
+    /// Whoever comes next must not take for durable what was not made so, as on a disk that fails for a moment.
+    #[test]
+    fn what_is_not_durable_is_not_taken_for_it() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("store");
+        let allow = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        allow(above.path(), 0o777);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if geteuid().is_root() {
+                    let user = Some(Uid::from_raw(65534));
+                    rustix::thread::set_thread_res_uid(None::<Uid>, user, None::<Uid>).unwrap();
+                }
+                let store = FolderStore::open(&path).unwrap();
+                let first = Object::Log { first: 0 };
+                let root = Bytes::from_static(b"root");
+                // What can be changed, and not read, cannot be made durable.
+                allow(&path, 0o300);
+                for _ in 0..2 {
+                    assert!(store.put_now(first, b"first").is_err());
+                    assert!(store.swap_now(None, &root).is_err());
+                }
+                allow(&path, 0o700);
+                assert!(store.root_now().unwrap().is_some(), "it was only not durable");
+                assert_eq!(store.put_now(first, b"first").unwrap(), Put::Created);
+                assert_eq!(store.swap_now(None, &root).unwrap(), Swap::Differs(Some(root)));
+            });
+        });
     }
 
     #[tokio::test]

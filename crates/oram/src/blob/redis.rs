@@ -116,7 +116,11 @@ impl RedisStore {
             Err(error) => {
                 // It may not be of use any more.
                 *self.connection.lock().await = None;
-                Err(Error::new(Kind::Storage, format!("Redis, {operation}: {error}")))
+                let text = format!("Redis, {operation}: {error}");
+                match error.code() {
+                    Some("OOM") => Err(Error::of_full_storage(text)),
+                    _ => Err(Error::new(Kind::Storage, text)),
+                }
             }
         }
     }

@@ -132,7 +132,11 @@ impl S3Store {
     }
 
     fn failed(&self, operation: &str, trouble: &Trouble) -> Error {
-        Error::new(Kind::Storage, format!("{}, {operation}: {trouble}", self.place))
+        let text = format!("{}, {operation}: {trouble}", self.place);
+        if trouble.is_of_room() {
+            return Error::of_full_storage(text);
+        }
+        Error::new(Kind::Storage, text)
     }
 
     /// A list is never absent: an empty one is a list.

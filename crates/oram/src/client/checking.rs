@@ -14,6 +14,8 @@ use crate::object::Object;
 /// What a check has looked at, and what it found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
+    /// Whether the log was compared with an anchor that remembers some of it.
+    pub compared: bool,
     /// Generations.
     pub generations: u64,
     /// Items, real or not.
@@ -39,7 +41,7 @@ impl Client {
             live.map(|generation| (generation, state.generations[&generation].clone())).collect()
         };
         let all: u64 = live.iter().map(|(_, keys)| slots(keys)).sum();
-        let mut checked = Checked::default();
+        let mut checked = Checked { compared: self.is_compared, ..Checked::default() };
         for (generation, keys) in live {
             for bucket in 0..keys.shape().buckets {
                 let read =

@@ -43,7 +43,6 @@ pub async fn init(
     store_id: [u8; 16],
 ) -> Result<()> {
     must_build(&geometry)?;
-    let exists = || Error::new(Kind::Busy, "there is a store already");
     let stream = connect.connect().await?;
     let (connection, welcome) =
         Connection::open(stream, options(&Patience::default()), |_| ()).await?;
@@ -62,6 +61,11 @@ pub async fn init(
         Answer::Swapped { swapped: true, .. } => Ok(()),
         _ => Err(exists()),
     }
+}
+
+/// Where one was to be made.
+pub(crate) fn exists() -> Error {
+    Error::new(Kind::Busy, "there is a store already")
 }
 
 /// How a client came to the server.
@@ -136,7 +140,8 @@ impl Client {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(queue::keep(Arc::downgrade(&shared)));
-        let client = Self { shared: shared.clone(), tasks };
+        let is_compared = mark.is_some_and(|mark| mark.sequence > 0);
+        let client = Self { shared: shared.clone(), tasks, is_compared };
         let has_joined = |state: &mut State| {
             let is_there = shared.queue.is_there() && state.view.records() >= welcome.records;
             is_there.then_some(())

@@ -65,8 +65,9 @@ pub(super) async fn keep(shared: Weak<Shared>) {
                 strong.queue.current.send_replace(None);
             }
             Err(error) if error.kind().may_pass() => drop(strong),
-            // This machine has no more open files, or the like: for a while, as it had them before.
-            Err(error) if !is_first && error.refusal().is_some() => {
+            // This machine has no more open files, or the server's storage fails: for a while, for neither was
+            // so before.
+            Err(error) if !is_first && error.kind() == Kind::Storage => {
                 strong.lock().trouble = Some(error);
                 drop(strong);
             }

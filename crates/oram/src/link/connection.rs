@@ -126,7 +126,8 @@ impl Connection {
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`], [`Kind::Protocol`], and [`Kind::NotAStore`] if the root is none.
+    /// [`Kind::Unreachable`], [`Kind::Protocol`], [`Kind::Storage`] if the server's storage fails, and
+    /// [`Kind::NotAStore`] if the root is none.
     pub async fn open(
         stream: impl Stream + 'static,
         options: Options,
@@ -160,7 +161,12 @@ impl Connection {
             Answer::Refused(Refusal::Overloaded) => {
                 Err(Error::new(Kind::Unreachable, "the server has too many connections"))
             }
-            _ => Err(Error::new(Kind::Protocol, "the server gives no welcome")),
+            other => {
+                if other == Answer::Refused(Refusal::Storage) {
+                    Self::expect(other)?;
+                }
+                Err(Error::new(Kind::Protocol, "the server gives no welcome"))
+            }
         }
     }
 

@@ -247,6 +247,18 @@ impl Place {
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
+
+    /// The store there for whoever only looks: where there is no folder none is made, and it is empty.
+    ///
+    /// # Errors
+    /// As [`Place::open`].
+    pub async fn look(&self) -> Result<Arc<dyn BlobStore>> {
+        let Self::Folder(path) = self else { return self.open().await };
+        Ok(match FolderStore::look(path)? {
+            Some(store) => Arc::new(store),
+            None => Arc::new(MemoryStore::new()),
+        })
+    }
 }
 
 impl Place {

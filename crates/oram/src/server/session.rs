@@ -135,7 +135,13 @@ impl Session {
                     self.refuse(number, Refusal::Version);
                     return End::Refused;
                 }
-                self.welcome(number).await;
+                match self.core.welcome().await {
+                    Ok(welcome) => self.answers.send(number, welcome, Vec::new()),
+                    Err(refusal) => {
+                        self.refuse(number, refusal);
+                        return End::Refused;
+                    }
+                }
                 (is_welcome, patience) = (true, limits.idle);
                 continue;
             }
@@ -188,23 +194,6 @@ impl Session {
     fn refuse(&self, number: u64, refusal: Refusal) {
         self.core.metrics.refused(refusal);
         self.answers.send(number, Answer::Refused(refusal), Vec::new());
-    }
-
-    async fn welcome(&self, number: u64) {
-        // The store is asked, for another server may have swapped the root since. What is known is told
-        // if it does not answer.
-        let _ = self.core.read_root().await;
-        let root = self.core.root_bytes();
-        let (records, followers) = {
-            let feed = self.core.feed();
-            (feed.next(), feed.followers())
-        };
-        let period = match self.core.geometry.get() {
-            Some(geometry) => self.core.latest_open(records / geometry.period()).await,
-            None => 0,
-        };
-        let welcome = Answer::Welcome { version: VERSION, root, records, period, followers };
-        self.answers.send(number, welcome, Vec::new());
     }
 
     /// Begins a request; what comes in an order is done in it, all else at the same time.
@@ -343,14 +332,38 @@ impl Core {
         }
     }
 
+    /// What a client is told first; or that storage fails, where it does not tell whether there is a store and
+    /// which period is open.
+    async fn welcome(&self) -> Result<Answer, Refusal> {
+        // The store is asked, for another server may have swapped the root since. What is known is told
+        // if it does not answer.
+        let asked = self.read_root().await;
+        let root = self.root_bytes();
+        if let Answer::Refused(refusal) = asked
+            && root.is_empty()
+        {
+            return Err(refusal);
+        }
+        let (records, followers) = {
+            let feed = self.feed();
+            (feed.next(), feed.followers())
+        };
+        let period = match self.geometry.get() {
+            Some(geometry) => self.latest_open(records / geometry.period()).await,
+            None => Ok(0),
+        };
+        let period = period.map_err(|_| Refusal::Storage)?;
+        Ok(Answer::Welcome { version: VERSION, root, records, period, followers })
+    }
+
     /// The latest period with a manifest: `current`, the one of the next record, or one about it.
-    async fn latest_open(&self, current: u64) -> u64 {
+    async fn latest_open(&self, current: u64) -> Result<u64, Error> {
         for period in [current + 1, current] {
-            if matches!(self.store.len(Object::Manifest { period }).await, Ok(Some(_))) {
-                return period;
+            if self.store.len(Object::Manifest { period }).await?.is_some() {
+                return Ok(period);
             }
         }
-        current.saturating_sub(1)
+        Ok(current.saturating_sub(1))
     }
 
     /// Whether everything from `record` and `result` on is there to be told.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tacita_oram::anchor::{Anchor, Mark, MemoryAnchor};
-use tacita_oram::client::{Access, Client};
+use tacita_oram::blob::{FaultyStore, MemoryStore, Mishap, Plan};
+use tacita_oram::client::{Access, Anchorage, Client};
 use tacita_oram::faults::{Fault, plant};
 use tacita_oram::geometry::Geometry;
 use tacita_oram::keys::Id;
@@ -17,7 +18,7 @@ use tacita_oram::record::Operation;
 use tacita_oram::{Error, Kind};
 use tacita_testkit::env_number;
 
-use super::world::{World, block, id, key, random};
+use super::world::{Gate, World, block, id, key, random};
 
 pub(crate) fn geometry() -> Geometry {
     Geometry::new(512, 32, 4, 400).unwrap().with_buckets(256).unwrap()
@@ -103,6 +104,23 @@ fn is_linear(calls: &[Call]) -> bool {
     }
     type Seen = std::collections::HashSet<(Vec<bool>, u64)>;
     go(calls, &mut vec![false; calls.len()], 0, &mut Seen::new())
+}
+
+/// Whoever comes back while the server's storage fails, and is told so, goes on when it no longer does.
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_fails_for_a_while_ends_no_client_that_comes_back() {
+    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+    let world = World::over(store.clone(), geometry(), 2).await;
+    let gate = Arc::new(Gate::default());
+    let anchor = Anchorage::Own(world.anchor.clone());
+    let client = world.open_through(&gate, anchor).await.unwrap();
+    client.query(id(1), Operation::Read).await.unwrap();
+    gate.cut(true);
+    store.plan(Plan { seed: 1, rates: vec![(Mishap::Fails, 1000)] });
+    gate.cut(false);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    store.plan(Plan::default());
+    client.query(id(1), Operation::Read).await.unwrap();
 }
 
 /// Sessions of several tasks; each session ends in the middle, sooner with a higher `haste`, and now and

@@ -250,6 +250,8 @@ async fn refusals_are_named_with_a_remedy() {
         let error = bench.open("a").await.unwrap_err();
         assert_eq!(error.kind(), Kind::Storage);
         names(&error, words);
+        let is_full = matches!(mishap, Mishap::Answered(507, _));
+        assert_eq!(error.refusal().is_some(), is_full, "{error}");
         let is_passing = mishap == Mishap::Answered(503, "SlowDown");
         assert_eq!(bench.way.count() > 4, is_passing, "{mishap:?}: {}", bench.way.count());
     }

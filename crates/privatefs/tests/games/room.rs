@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use tacita_clock::{Clock, Simulated};
 use tacita_privatefs::blocks::{Memory, Way};
-use tacita_privatefs::{Kind, Options, PrivateFs};
+use tacita_privatefs::register::SLOTS;
+use tacita_privatefs::{Kind, Options, PrivateFs, facts};
 use tacita_testkit::by_name;
 use tacita_testkit::history::read_all;
 use tacita_vfs::{
@@ -206,6 +207,36 @@ fn what_a_killed_mount_has_left_is_freed() {
         fs.close().unwrap();
         assert_eq!(world.store.count(), before, "read only: {read_only}, cut after {cut}");
     }
+}
+
+/// Also where whoever was to free it is killed meanwhile; and however many are killed, there is a place.
+#[test]
+fn what_killed_mounts_have_left_is_freed_by_who_lives() {
+    for cut in 0..48 {
+        let world = World::of(512);
+        let before = world.store.count();
+        let (killed, _) = world.mount(1);
+        file(&killed, "file").unwrap();
+        killed.sync().unwrap();
+        drop(killed);
+        let (killed, way) = world.mount(2);
+        way.cut_at(way.asked() + cut);
+        let _ = killed.sync();
+        drop(killed);
+        let (fs, _) = world.mount(3);
+        let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
+        fs.forget(node);
+        fs.close().unwrap();
+        assert_eq!(world.store.count(), before, "killed after {cut}");
+        assert_eq!(facts(&*world.store.way(4), &key()).unwrap().register.slots, [], "after {cut}");
+    }
+    let world = World::of(4096);
+    for seed in 0..SLOTS as u64 + 8 {
+        let (killed, _) = world.mount(seed);
+        let node = file(&killed, &seed.to_string()).unwrap();
+        killed.sync_node(node).unwrap();
+    }
+    world.mount(99).0.close().unwrap();
 }
 
 /// Of a commit that was begun nobody knows whether it counts until it does.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstatfs, linkat, mkdirat, openat,
@@ -22,6 +23,8 @@ pub(super) struct Held {
     folder: File,
     /// Whether nothing in it is ever read from a disk, but for what was swapped out.
     is_in_memory: bool,
+    /// Held by whoever makes a folder in it.
+    making: Mutex<()>,
 }
 
 impl Held {
@@ -29,7 +32,8 @@ impl Held {
     pub(super) fn open(name: &Path) -> io::Result<Self> {
         let folder = openat(CWD, name, READ | OFlags::DIRECTORY, Mode::empty())?;
         let is_in_memory = fstatfs(&folder)?.f_type == TMPFS;
-        Ok(Self { name: name.to_owned(), folder: folder.into(), is_in_memory })
+        let (name, folder, making) = (name.to_owned(), folder.into(), Mutex::default());
+        Ok(Self { name, folder, is_in_memory, making })
     }
 
     /// A file to be read.
@@ -103,17 +107,25 @@ impl Held {
 
     /// Makes a folder and those above it, durably, where they are not there.
     pub(super) fn make_folder(&self, name: &Path) -> io::Result<()> {
+        let _one = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        self.make_folders(name)
+    }
+
+    fn make_folders(&self, name: &Path) -> io::Result<()> {
         let Some(parent) = name.parent() else { return Ok(()) };
         match mkdirat(&self.folder, name, Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(()),
             Err(Errno::NOENT) if parent != Path::new("") => {
-                self.make_folder(parent)?;
-                return self.make_folder(name);
+                self.make_folders(parent)?;
+                return self.make_folders(name);
             }
             Err(e) => return Err(e.into()),
         }
-        self.sync_folder(parent)
+        self.sync_folder(parent).inspect_err(|_| {
+            // Whoever finds it there takes it for durable.
+            let _ = self.remove_folder(name);
+        })
     }
 
     /// Makes the names in a folder durable.

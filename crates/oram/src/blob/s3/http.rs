@@ -130,6 +130,11 @@ impl Refused {
             || matches!(self.code.as_str(), "SlowDown" | "RequestTimeout" | "InternalError")
     }
 
+    /// Whether there is no room left.
+    fn is_of_room(&self) -> bool {
+        self.status == 507 || matches!(self.code.as_str(), "QuotaExceeded" | "XMinioStorageFull")
+    }
+
     /// What can be done about it.
     fn remedy(&self) -> String {
         let elsewhere = || match &self.region {
@@ -157,7 +162,7 @@ impl Refused {
                  s3:PutObject and s3:DeleteObject"
             }
             (501, _) => "the server does not know how: no store can be kept there",
-            (507, _) | (_, "QuotaExceeded" | "XMinioStorageFull") => "there is no room left",
+            _ if self.is_of_room() => "there is no room left",
             (429 | 503, _) | (_, "SlowDown") => "it is asked for too much at once",
             _ => "",
         };
@@ -233,6 +238,11 @@ impl Trouble {
             Self::Refused(refused) => Self::Refused(Refused { is_renewed: true, ..refused }),
             lost @ Self::Lost { .. } => lost,
         }
+    }
+
+    /// Whether there is no room left.
+    pub(super) fn is_of_room(&self) -> bool {
+        matches!(self, Self::Refused(refused) if refused.is_of_room())
     }
 
     /// Whether it may go another time.

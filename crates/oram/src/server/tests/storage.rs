@@ -132,6 +132,30 @@ async fn a_refused_record_may_be_there() {
     }
 }
 
+/// Neither is it guessed which period is open, nor is a root that cannot be read taken for none.
+#[tokio::test]
+async fn whoever_comes_while_storage_fails_is_told_so() {
+    async fn comes(server: &Server) -> Result<u64> {
+        let opened = Connection::open(connect(server).0, Options::default(), drop).await;
+        opened.map(|(_, welcome)| welcome.period)
+    }
+    let fails = Some(Mishap::Fails);
+    let (_, store) = made(2).await;
+    let first = server(&store).await;
+    store.next([None, fails]);
+    assert_eq!(comes(&first).await.unwrap_err().kind(), Kind::Storage);
+    // The root is known.
+    store.next([fails]);
+    assert_eq!(comes(&first).await.unwrap(), 1);
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(FaultyStore::new(memory.clone()));
+    let second = server(&store).await;
+    assert_eq!(comes(&second).await.unwrap(), 0);
+    memory.swap_root(None, root(0)).await.unwrap();
+    store.next([fails]);
+    assert_eq!(comes(&second).await.unwrap_err().kind(), Kind::Storage);
+}
+
 /// Of two servers on one store each appends behind the other.
 #[tokio::test]
 async fn two_servers_on_one_store() {
@@ -180,8 +204,8 @@ async fn an_unreliable_store_loses_nothing() {
         for round in 0..4 {
             store.plan(Plan::default());
             let opened = server(&store).await;
-            store.plan(Plan { seed: seed * 10 + round, rates: mishaps.to_vec() });
             let client = Client::of(&opened, None).await;
+            store.plan(Plan { seed: seed * 10 + round, rates: mishaps.to_vec() });
             for n in 0..8 {
                 let byte = u8::try_from(round * 8 + n).unwrap();
                 if let Answer::Appended { sequence } = client.append(byte).await {
