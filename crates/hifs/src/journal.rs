@@ -550,7 +550,7 @@ impl Move {
     /// Copies the cell, or cells that go the same way in a row.
     fn apply(&self, medium: &Medium) -> Result<()> {
         let cell = Run { at: self.from, count: self.count }.read(medium)?;
-        for run in self.differing(&cell, medium)? {
+        for run in self.differing(&cell, medium) {
             let from = usize::try_from(run.at - self.to).expect("within a cell") * BLOCK_LEN;
             medium.write(BlockNo(run.at), &cell[from..][..run.count as usize * BLOCK_LEN])?;
         }
@@ -558,21 +558,25 @@ impl Move {
     }
 
     /// What of the target gets other content. Most cells hold less than they could, and what is zero
-    /// already stays: of the target only that is read which becomes zero.
-    fn differing(&self, cell: &[u8], medium: &Medium) -> Result<Vec<Run>> {
+    /// already stays: of the target only that is read which becomes zero. What cannot be read is written.
+    fn differing(&self, cell: &[u8], medium: &Medium) -> Vec<Run> {
         let blocks = || (self.to..).zip(cell.chunks_exact(BLOCK_LEN));
         let one = |at| Run { at, count: 1 };
         let mut written: Vec<Run> =
             blocks().filter(|(_, new)| !is_zero(new)).map(|(at, _)| one(at)).collect();
         if !self.to_free {
             for run in coalesce(blocks().filter(|(_, new)| is_zero(new)).map(|(at, _)| one(at))) {
-                let old = run.read(medium)?;
-                let old = (run.at..).zip(old.chunks_exact(BLOCK_LEN));
-                written.extend(old.filter(|(_, old)| !is_zero(old)).map(|(at, _)| one(at)));
+                let old = run.read(medium).ok();
+                let stays = |at: u64| {
+                    let within = usize::try_from(at - run.at).expect("within a cell") * BLOCK_LEN;
+                    old.as_ref().is_some_and(|old| is_zero(&old[within..][..BLOCK_LEN]))
+                };
+                let all = run.at..run.at + u64::from(run.count);
+                written.extend(all.filter(|at| !stays(*at)).map(one));
             }
             written.sort_unstable_by_key(|run| run.at);
         }
-        Ok(coalesce(written.into_iter()))
+        coalesce(written.into_iter())
     }
 }
 
