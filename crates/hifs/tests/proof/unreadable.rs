@@ -9,7 +9,7 @@ use tacita_hifs::placement::Cell;
 use tacita_hifs::Hifs;
 use tacita_testkit::by_name;
 use tacita_testkit::history::Rng;
-use tacita_vfs::{Change, FileSystem, NodeId, Stamps};
+use tacita_vfs::{Change, FileSystem, NodeId, Reserve, Stamps};
 
 use crate::fills;
 use crate::images::{LAYOUTS, NOW, assert_same, fault_device, fresh, open, options, parameters};
@@ -105,4 +105,57 @@ fn a_file_that_cannot_be_read_can_be_deleted_and_written_anew() {
             }
         }
     }
+}
+
+/// Truncated or punched within a block that cannot be read: it is as before, here and on the medium.
+#[test]
+fn what_needs_a_block_that_cannot_be_read_changes_nothing() {
+    let (image, hifs, _) = crowded(Layout::D);
+    let blocks = blocks_of(&hifs, "7");
+    for truncates in [true, false] {
+        let mut refused = 0;
+        for block in &blocks {
+            let device = with_bad_block(&image, *block);
+            let hifs = open(device.clone());
+            let (node, _) = hifs.lookup(hifs.root(), "7".as_ref()).unwrap();
+            let done = if truncates {
+                hifs.change(node, &Change { size: Some(5000), ..Change::default() }).map(drop)
+            } else {
+                hifs.reserve(node, 5000..LEN, Reserve::Punch)
+            };
+            if done.is_ok() {
+                continue;
+            }
+            refused += 1;
+            assert_eq!(hifs.attr(node).unwrap().size, LEN);
+            device.clear_faults();
+            let mut content = vec![0; usize::try_from(LEN).unwrap()];
+            hifs.read(node, 0, &mut content).unwrap();
+            assert!(content == Rng::new(7).bytes(content.len()));
+            hifs.sync().unwrap();
+            assert_same(&image, &device.content(), "nothing has changed");
+        }
+        // Of a hole both ends.
+        assert_eq!(refused, if truncates { 1 } else { 2 });
+    }
+}
+
+/// A file grows no further than by what was written.
+#[test]
+fn what_could_not_be_appended_leaves_no_zeros() {
+    let (image, hifs, _) = crowded(Layout::D);
+    let mut failed = 0;
+    for block in blocks_of(&hifs, "7") {
+        let device = with_bad_block(&image, block);
+        let hifs = open(device.clone());
+        let (node, _) = hifs.lookup(hifs.root(), "7".as_ref()).unwrap();
+        failed += u32::from(hifs.write(node, LEN, &[1; 9000], Stamps::NONE).is_err());
+        let size = hifs.attr(node).unwrap().size;
+        device.clear_faults();
+        let mut content = vec![0; 9000];
+        let len = hifs.read(node, LEN, &mut content).unwrap();
+        assert!(size == LEN + len as u64 && content[..len].iter().all(|byte| *byte == 1));
+    }
+    // The block where it ended, and the one where it was to end.
+    assert_eq!(failed, 2);
 }
