@@ -103,27 +103,22 @@ fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
         .collect();
     new.publish().map_err(at)?;
     bar.finish_and_clear();
-    create::report_carried(json, &carried, &format!("unpacked into {}", shown_name(folder)))?;
-    tell_unread(image, folder, &unread)
+    if unread.is_empty() {
+        let what = format!("unpacked into {}", shown_name(folder));
+        return create::report_carried(json, &carried, &what);
+    }
+    Err(tell_unread(image, folder, &unread))
 }
 
-/// What of an image could not be read, and what stands for it.
-fn tell_unread(image: &Path, folder: &Path, unread: &[(PathBuf, u64)]) -> Outcome<()> {
+/// Tells what of an image could not be read, and what stands for it.
+fn tell_unread(image: &Path, folder: &Path, unread: &[(PathBuf, u64)]) -> Failure {
     for (path, bytes) in unread {
         let path = folder.join(path);
-        let instead = if path.symlink_metadata().is_ok() {
-            "zeros stand for them"
-        } else {
-            "a link, left out"
-        };
+        let is_there = path.symlink_metadata().is_ok();
+        let instead = if is_there { "zeros stand for them" } else { "the link is left out" };
         output::say(&format!("{}: {bytes} bytes could not be read: {instead}", shown_name(&path)));
     }
-    match unread.len() {
-        0 => Ok(()),
-        count => Err(Failure::new(
-            exit::DEVICE,
-            format!("{}: {count} files could not be read as a whole", shown_name(image)),
-        )
-        .with_remedy(format!("{} holds all others", shown_name(folder)))),
-    }
+    let text =
+        format!("{}: {} files could not be read as a whole", shown_name(image), unread.len());
+    Failure::new(exit::DEVICE, text).with_remedy(format!("{} holds all others", shown_name(folder)))
 }
