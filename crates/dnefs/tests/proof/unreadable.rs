@@ -263,7 +263,8 @@ fn an_erase_block_that_cannot_be_read_keeps_nobody_from_writing() {
     let chip = fresh(64, 0);
     let fs = open(&chip);
     make(&fs, "kept", &CONTENT);
-    make(&fs, "file 0", &vec![1; 200_000]);
+    let long: Vec<u8> = CONTENT.iter().copied().cycle().take(48 * 4096).collect();
+    make(&fs, "file 0", &long);
     fs.close().unwrap();
     drop(fs);
     let layout = layout(&chip);
@@ -274,9 +275,13 @@ fn an_erase_block_that_cannot_be_read_keeps_nobody_from_writing() {
         let bad = BadPage::new(&chip, leb, 20);
         let Ok(fs) = open_bad(&bad) else { continue };
         let Ok((file, _)) = fs.lookup(fs.root(), "file 0".as_ref()) else { continue };
-        for round in 0..40_u8 {
-            fs.write(file, 0, &vec![round; 60_000], Stamps::NONE)
-                .unwrap_or_else(|e| panic!("{leb:?}, round {round}: {e}"));
+        // Every other node, so that no erase block becomes empty by itself.
+        for round in 0..20 {
+            for node in (0..48).step_by(2) {
+                let piece = &CONTENT[round..][..4096];
+                fs.write(file, node * 4096, piece, Stamps::NONE)
+                    .unwrap_or_else(|e| panic!("{leb:?}, round {round}: {e}"));
+            }
             fs.sync().unwrap_or_else(|e| panic!("{leb:?}, round {round}: {e}"));
         }
     }
