@@ -8,7 +8,7 @@ use tacita_block::{Fault, FaultDevice};
 use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Parameters, Table};
 use tacita_hifs::pack::unpack;
 use tacita_hifs::placement::Cell;
-use tacita_hifs::{Hifs, Kind, OpenOptions, Result};
+use tacita_hifs::{Hifs, Kind, OpenOptions, Result, RootOwner, format};
 use tacita_testkit::by_name;
 use tacita_testkit::history::{Rng, tree};
 use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Reserve, Stamps};
@@ -148,6 +148,18 @@ fn any_other_block_takes_what_is_in_it() {
             assert!(report.count == 1, "{what}: {report:?}");
             assert!(report.findings[0].contains(&format!("block {block}:")), "{what}: {report:?}");
         }
+    }
+}
+
+#[test]
+fn a_new_image_needs_nothing_of_what_was_there() {
+    let parameters = Parameters { len_bytes: 1 << 20, groups: Some(2), ..parameters(Layout::D) };
+    let wanted = fresh(&parameters).snapshot();
+    for block in 0..parameters.len_bytes / BLOCK_LEN as u64 {
+        let device = with_bad_block(&vec![7; wanted.len()], block);
+        format(device.clone(), &parameters, RootOwner::default(), &mut |_, _| {})
+            .unwrap_or_else(|e| panic!("block {block}: {e}"));
+        assert_same(&wanted, &device.content(), &format!("block {block}"));
     }
 }
 
