@@ -48,7 +48,7 @@ fn unpacking_takes_what_can_be_read_and_tells_the_rest() {
         let zeros = |name: &str| {
             let found = fs::read(out.join(name)).unwrap();
             assert_eq!(found.len(), 40_000);
-            found.iter().filter(|byte| **byte == 0).count()
+            found.into_iter().filter(|byte| *byte == 0).count()
         };
         let is_told = ["a", "b"].map(|name| said.contains(path(&out.join(name))));
         assert_eq!([zeros("a") == 4096, zeros("b") == 4096], is_told, "{said}");
