@@ -8,7 +8,7 @@ mod mount;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tacita_hifs::pack::PackError;
 use tacita_hifs::{Hifs, OpenOptions, Superblock};
 
 use crate::arguments::Hifs as Command;
-use crate::exit::{self, Outcome};
+use crate::exit::{self, Failure, Outcome};
 use crate::new_folder::NewFolder;
 use crate::output::{self, shown_name};
 
@@ -96,7 +96,29 @@ fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
     };
     let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
         .map_err(|e| failed(&to_be(e)))?;
+    let unread: Vec<_> = carried
+        .unread
+        .iter()
+        .map(|(path, bytes)| (path.strip_prefix(new.path()).unwrap_or(path).to_owned(), *bytes))
+        .collect();
     new.publish().map_err(at)?;
     bar.finish_and_clear();
-    create::report_carried(json, carried, &format!("unpacked into {}", shown_name(folder)))
+    if unread.is_empty() {
+        let what = format!("unpacked into {}", shown_name(folder));
+        return create::report_carried(json, &carried, &what);
+    }
+    Err(tell_unread(image, folder, &unread))
+}
+
+/// Tells what of an image could not be read, and what stands for it.
+fn tell_unread(image: &Path, folder: &Path, unread: &[(PathBuf, u64)]) -> Failure {
+    for (path, bytes) in unread {
+        let path = folder.join(path);
+        let is_there = path.symlink_metadata().is_ok();
+        let instead = if is_there { "zeros stand for them" } else { "the link is left out" };
+        output::say(&format!("{}: {bytes} bytes could not be read: {instead}", shown_name(&path)));
+    }
+    let text =
+        format!("{}: {} files could not be read as a whole", shown_name(image), unread.len());
+    Failure::new(exit::DEVICE, text).with_remedy(format!("{} holds all others", shown_name(folder)))
 }

@@ -142,16 +142,20 @@ fn recognised(path: &Path) -> Outcome<Made> {
     if path.metadata().is_ok_and(|there| !there.is_file() && !there.file_type().is_block_device()) {
         return Err(unknown(path));
     }
-    let bytes = begins(path).map_err(|e| output::of_file(path, e))?;
+    let begun = begins(path);
+    let bytes = begun.as_deref().unwrap_or_default();
     let known = BEGINNINGS.iter().find(|(beginning, _)| bytes.starts_with(beginning));
     if let Some((_, made)) = known {
         return Ok(*made);
     }
-    // Its first block may be damaged: there are copies elsewhere.
+    // Its first block may be damaged, or not be read: there are copies elsewhere.
     if hifs::has_superblock(path) {
         return Ok(Made::Hifs);
     }
-    if pddm::has_superblock(path) { Ok(Made::Pddm) } else { Err(unknown(path)) }
+    if pddm::has_superblock(path) {
+        return Ok(Made::Pddm);
+    }
+    Err(begun.map_or_else(|e| output::of_file(path, e), |_| unknown(path)))
 }
 
 fn begins(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -62,6 +62,14 @@ fn a_plan_without_nodes_has_usual_ones_and_absurd_ones_are_refused() {
     let rows = plan["nodes"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["node_bytes"] == 4096 && row["key_blocks"].is_u64()));
     assert!(rows.iter().any(|row| row["node_bytes"] == 8 << 20 && row["key_blocks"].is_null()));
+    // Of one that is too short it is not said that it is too long.
+    let plan = ["dnefs", "plan", "--node-size", "256"];
+    assert!(facts(&plan)["nodes"][0]["keys"].is_null());
+    assert!(succeed(&plan).contains("512 bytes to half an erase block"));
+    // What is refused is what was given.
+    let refused = tacita(&["dnefs", "plan", "--page-size", "16G"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("17179869184 bytes"), "{said}");
     fail(2, &["dnefs", "plan", "--key", "24"]);
     fail(2, &["dnefs", "plan", "--node-size", "5000"]);
     fail(2, &["dnefs", "plan", "--size", "0"]);

@@ -50,6 +50,9 @@ pub fn check(
             leb.0
         ));
     }
+    if let Some(unread) = &loaded.unread {
+        findings.wrong.push(format!("what is newer than the checkpoint may be missing: {unread}"));
+    }
     if loaded.lost > 0 {
         findings.wrong.push(lost(loaded.lost));
     }

@@ -52,7 +52,15 @@ impl Core {
     fn collect(&mut self, volume: &dyn Volume, victim: MainLeb) -> Result<()> {
         let leb = Leb(self.log.layout().main_leb(victim));
         let mut image = vec![0; self.log.layout().leb_len_bytes as usize];
-        volume.read(leb, 0, &mut image)?;
+        match volume.read(leb, 0, &mut image) {
+            Ok(()) => {}
+            // What can be read of it stays where it is.
+            Err(e) if e.kind() == tacita_flash::Kind::Io => {
+                self.log.leave(victim);
+                return Ok(());
+            }
+            Err(e) => return Err(e.into()),
+        }
         for (offset, header) in nodes(&image) {
             if header.class != Class::Record {
                 continue;

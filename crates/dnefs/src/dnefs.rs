@@ -95,6 +95,9 @@ impl Dnefs {
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let (mut loaded, superblock, name_hash) = read(&volume, password)?;
+        if let Some(unread) = loaded.unread {
+            return Err(unread);
+        }
         if complete_superblock(&*volume, &superblock)? {
             // The one that was there may open by another password.
             volume.flush_erases()?;

@@ -63,6 +63,12 @@ impl Error {
         }
     }
 
+    /// Whether what was to be read is damaged, or cannot be read.
+    pub(crate) fn is_of_medium(&self) -> bool {
+        let device = self.device().map(tacita_flash::Error::kind);
+        self.kind == Kind::Damaged || device == Some(tacita_flash::Kind::Io)
+    }
+
     /// The volume's error, if that is the cause.
     pub const fn device(&self) -> Option<&tacita_flash::Error> {
         self.source.as_ref()

@@ -177,13 +177,26 @@ pub(crate) fn complete_superblock(volume: &dyn Volume, superblock: &Superblock) 
 pub(crate) fn places_without(volume: &dyn Volume, superblock: &Superblock) -> Result<Vec<Leb>> {
     let mut others = Vec::new();
     for leb in SUPERBLOCK_LEBS.map(Leb) {
-        let mut page = vec![0; volume.geometry().page_len_bytes as usize];
-        volume.read(leb, 0, &mut page)?;
-        if Superblock::decode(&page).ok().as_ref() != Some(superblock) {
+        if superblock_in(volume, leb)?.ok().as_ref() != Some(superblock) {
             others.push(leb);
         }
     }
     Ok(others)
+}
+
+/// The superblock in one of its places, or why there is none: one that cannot be read is as good as lost, for
+/// the other says the same.
+fn superblock_in(volume: &dyn Volume, leb: Leb) -> Result<std::result::Result<Superblock, Error>> {
+    let mut page = vec![0; volume.geometry().page_len_bytes as usize];
+    match volume.read(leb, 0, &mut page) {
+        Ok(()) => {}
+        Err(e) if e.kind() == tacita_flash::Kind::Io => return Ok(Err(e.into())),
+        Err(e) => return Err(e.into()),
+    }
+    Ok(Superblock::decode(&page).map_err(|why| {
+        let text = format!("this holds no DNEFS volume: the superblock: {why}");
+        Error::new(Kind::NotAVolume, text)
+    }))
 }
 
 /// A page that holds a superblock.
@@ -220,27 +233,24 @@ pub(crate) fn unlock(volume: &dyn Volume, password: Option<&Password>) -> Result
 /// The superblock of a volume.
 ///
 /// # Errors
-/// [`Kind::NotAVolume`] if there is none; [`Kind::Damaged`] if it is another volume's.
+/// [`Kind::NotAVolume`] if there is none; [`Kind::Damaged`] if it is another volume's; [`Kind::Device`] if
+/// neither can be read.
 pub fn read_superblock(volume: &dyn Volume) -> Result<Superblock> {
     let geometry = volume.geometry();
-    let mut found: Option<Superblock> = None;
-    let mut why = String::new();
-    for leb in SUPERBLOCK_LEBS {
-        let mut page = vec![0; geometry.page_len_bytes as usize];
-        volume.read(Leb(leb), 0, &mut page)?;
-        match Superblock::decode(&page) {
-            Ok(superblock) => {
-                let newer = found.as_ref().is_none_or(|old| old.generation < superblock.generation);
-                if newer {
-                    found = Some(superblock);
-                }
+    let [first, second] = SUPERBLOCK_LEBS.map(|leb| superblock_in(volume, Leb(leb)));
+    let found = match (first?, second?) {
+        (Ok(one), Ok(other)) => {
+            if one.generation < other.generation {
+                other
+            } else {
+                one
             }
-            Err(e) => why = e.to_string(),
         }
-    }
-    let found = found.ok_or_else(|| {
-        Error::new(Kind::NotAVolume, format!("this holds no DNEFS volume: the superblock: {why}"))
-    })?;
+        (Ok(one), Err(_)) | (Err(_), Ok(one)) => one,
+        // It may be there where nothing can be read.
+        (Err(unread), Err(_)) if unread.kind() == Kind::Device => return Err(unread),
+        (Err(_), Err(why)) => return Err(why),
+    };
     let Parameters { leb_len_bytes, lebs, page_len_bytes, .. } = found.parameters;
     if (Geometry { leb_len_bytes, lebs, page_len_bytes }) != geometry {
         return Err(Error::new(

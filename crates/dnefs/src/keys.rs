@@ -204,8 +204,12 @@ impl Keys {
 
     /// Hands out a fresh key, for sealing. Keys of one run lie together.
     pub(crate) fn take(&mut self, volume: &dyn Volume) -> Result<(KeyId, FreshKey)> {
+        let mut unread = None;
         loop {
-            let key = self.next_fresh()?;
+            let key = match self.next_fresh() {
+                Ok(key) => key,
+                Err(e) => return Err(unread.unwrap_or(e)),
+            };
             let (cipher, position) = (self.pages.cipher(), self.position(key));
             let bytes = self.pages.key(volume, position);
             match bytes.map(|bytes| FreshKey::take(cipher, bytes)) {
@@ -215,13 +219,14 @@ impl Keys {
                     return Ok((key, fresh));
                 }
                 // What cannot be read is not fresh.
-                Err(e) if e.kind() == Kind::Damaged => {
+                Err(e) if e.is_of_medium() => {
                     let page = position.slot / self.layout.keys_per_page;
                     for key in self.keys_of_page(position.leb, page).map(KeyId) {
                         if self.state(key) == State::Fresh {
                             self.set(key, State::Deleted);
                         }
                     }
+                    unread = Some(e).filter(|e| e.device().is_some());
                 }
                 Err(e) => return Err(e),
             }

@@ -32,6 +32,7 @@ mod purge;
 mod receipts;
 mod roots;
 mod store;
+mod unread;
 
 pub use check::{Findings, check};
 pub use dnefs::{Dnefs, PurgeScope, Usage};

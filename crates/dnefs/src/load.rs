@@ -21,6 +21,7 @@ use crate::keys::{KeyLeb, Keys, State};
 use crate::log::Log;
 use crate::roots::{Found, Roots};
 use crate::store::{Core, block_of};
+use crate::unread::read_block;
 
 /// A volume in memory.
 #[derive(Debug)]
@@ -34,6 +35,9 @@ pub(crate) struct Loaded {
     pub(crate) receipt: Option<Receipt>,
     /// Nodes that were written after the checkpoint, and whose keys are in damaged pages.
     pub(crate) lost: u64,
+    /// What is newer than the checkpoint may not be all there, for something cannot be read. It may be there
+    /// the next time: nothing is to be written.
+    pub(crate) unread: Option<Error>,
 }
 
 /// Reads a volume, and changes nothing on it.
@@ -43,7 +47,11 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
     let survey = Roots::survey(&**volume, layout)?;
     let loader = Loader { volume: &**volume, layout, parameters };
     let mut keys = Keys::new(layout, parameters.cipher, unlocked.master);
-    let (found, root) = loader.newest(&mut keys, &survey.roots)?;
+    let (found, root) = match loader.newest(&mut keys, &survey.roots) {
+        // It may be there where nothing can be read.
+        Err(e) if e.kind() == Kind::Damaged => return Err(survey.unread.unwrap_or(e)),
+        newest => newest?,
+    };
     let marked = survey.unmounted.max(survey.mounted);
     let is_clean = !survey.is_torn && marked == survey.unmounted && marked >= root.next_sqnum;
     let root_key = keys.id(found.header.key).map_err(damaged("the root"))?;
@@ -66,12 +74,13 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
     core.keys.is_at(root_key, State::Passing, NOWHERE);
     loader.checkpoint(&mut core, &root)?;
     core.log.skip_to(root.next_sqnum.max(marked + 1));
-    let Replayed { mut sizes, lost } =
+    let Replayed { mut sizes, lost, unread } =
         if is_clean { Replayed::default() } else { loader.replay(&mut core, &root)? };
     finish(&mut core, is_clean);
     let receipt = loader.last_receipt(&mut core, &survey.receipts, root.next_sqnum);
     sizes.retain(|ino, _| core.index.get(IndexKey::inode(*ino)).is_some());
-    Ok(Loaded { core, is_clean, sizes, receipt, lost })
+    let unread = survey.unread.or(unread);
+    Ok(Loaded { core, is_clean, sizes, receipt, lost, unread })
 }
 
 /// Where a node is not.
@@ -96,6 +105,7 @@ struct Replayed {
     /// As in [`Loaded`].
     sizes: BTreeMap<u64, u64>,
     lost: u64,
+    unread: Option<Error>,
 }
 
 impl Loader<'_> {
@@ -241,7 +251,8 @@ impl Loader<'_> {
     /// numbers. What was cut short, and whose key is gone, does not count; what has its key in a damaged
     /// page is lost, and nothing else.
     fn replay(&self, core: &mut Core, root: &Root) -> Result<Replayed> {
-        let mut written = self.written(core, root)?;
+        let mut replayed = Replayed::default();
+        let mut written = self.written(core, root, &mut replayed)?;
         written.retain(|node| {
             let is_moved = node.header.sqnum < root.next_sqnum;
             if is_moved {
@@ -253,7 +264,6 @@ impl Loader<'_> {
         // Nothing that is written from now on completes a group that was cut short.
         let last = written.last().map_or(0, |node| node.header.sqnum);
         core.log.skip_to(last + 2);
-        let mut replayed = Replayed::default();
         for group in whole_groups(written) {
             for mut node in group {
                 self.play(core, &mut node, &mut replayed)?;
@@ -271,8 +281,11 @@ impl Loader<'_> {
     fn play(&self, core: &mut Core, node: &mut Written, replayed: &mut Replayed) -> Result<()> {
         let Ok(key) = core.keys.id(node.header.key) else { return Ok(()) };
         let opening = match core.keys.for_opening(self.volume, key) {
-            Err(e) if e.kind() == Kind::Damaged => {
+            Err(e) if e.is_of_medium() => {
                 replayed.lost += 1;
+                if e.device().is_some() {
+                    replayed.unread = Some(e);
+                }
                 return Ok(());
             }
             opening => opening?,
@@ -312,7 +325,12 @@ impl Loader<'_> {
     }
 
     /// All nodes in erase blocks that were begun, or appended to, after the checkpoint.
-    fn written(&self, core: &mut Core, root: &Root) -> Result<Vec<Written>> {
+    fn written(
+        &self,
+        core: &mut Core,
+        root: &Root,
+        replayed: &mut Replayed,
+    ) -> Result<Vec<Written>> {
         if root.open.iter().any(|(_, from)| !from.is_multiple_of(NODE_ALIGN)) {
             return Err(damaged("the root")(Malformed("no node begins where it says")));
         }
@@ -323,7 +341,10 @@ impl Loader<'_> {
                 continue;
             }
             let mut head = [0; node::HEADER_LEN];
-            self.volume.read(at, 0, &mut head)?;
+            match self.volume.read(at, 0, &mut head) {
+                Err(e) if e.kind() == tacita_flash::Kind::Io => replayed.unread = Some(e.into()),
+                read => read?,
+            }
             let head = Header::parse(&head).ok().flatten().filter(|h| h.class == Class::BlockHead);
             let open = root.open.iter().find(|(open, _)| *open == leb).map(|(_, from)| *from);
             let from = match head {
@@ -337,7 +358,9 @@ impl Loader<'_> {
                 },
             };
             let mut image = vec![0; self.layout.leb_len_bytes as usize];
-            self.volume.read(at, 0, &mut image)?;
+            if let Some(unread) = read_block(self.volume, at, &mut image)? {
+                replayed.unread = Some(unread.why);
+            }
             let Some(part) = image.get(from as usize..) else { continue };
             for (offset, header) in collection::nodes(part) {
                 let location = Location { leb, offset: from + offset, len_bytes: header.len_bytes };

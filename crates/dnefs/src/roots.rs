@@ -6,6 +6,7 @@ use tacita_dnefs_format::{Layout, ROOT_LEBS};
 use tacita_flash::{Leb, Volume};
 
 use crate::error::{Error, Kind, Result};
+use crate::unread::read_block;
 
 /// Where the next root goes.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Survey {
     /// Something is behind the newest of them that is neither: a write was cut short. The other erase
     /// block is not appended to before it is replaced, so what is torn there is older.
     pub(crate) is_torn: bool,
+    /// Something that may be newer than the newest root cannot be read.
+    pub(crate) unread: Option<Error>,
     /// Where the next root goes.
     pub(crate) next: Roots,
 }
@@ -58,18 +61,30 @@ impl Roots {
             mounted: 0,
             unmounted: 0,
             is_torn: false,
+            unread: None,
             next: Self { layout, at: 0, offset: 0 },
         };
-        let mut newest = 0;
+        let page = layout.page_len_bytes as usize;
+        let (mut newest, mut behind, mut unread) = ([0; 2], [0; 2], [None, None]);
         for (number, leb) in ROOT_LEBS.into_iter().enumerate() {
             let mut block = vec![0; layout.leb_len_bytes as usize];
-            volume.read(Leb(leb), 0, &mut block)?;
-            let (end, last, is_torn) = survey.scan(&block, layout.page_len_bytes as usize);
-            if last > newest {
-                newest = last;
-                survey.is_torn = is_torn;
-                let end = u32::try_from(end).expect("erase blocks are shorter");
+            unread[number] = read_block(volume, Leb(leb), &mut block)?;
+            let scanned = survey.scan(&block, page);
+            (newest[number], behind[number]) = (scanned.last, scanned.last_root);
+            if scanned.last > newest[1 - number] {
+                survey.is_torn = scanned.is_torn;
+                let end = u32::try_from(scanned.end).expect("erase blocks are shorter");
                 survey.next = Self { layout, at: number, offset: end };
+            }
+        }
+        for (number, unread) in unread.into_iter().enumerate() {
+            // All in one of them is older than all in the other.
+            let is_older = 0 < newest[number] && newest[number] < newest[1 - number];
+            let is_behind = |page: &u32| *page as usize >= behind[number];
+            if let Some(unread) =
+                unread.filter(|unread| !is_older && unread.pages.iter().any(is_behind))
+            {
+                survey.unread = Some(unread.why);
             }
         }
         survey.roots.sort_by_key(|found| std::cmp::Reverse(found.header.sqnum));
@@ -100,11 +115,22 @@ impl Roots {
     }
 }
 
+/// What is in one of them.
+struct Scanned {
+    /// Where the next can begin.
+    end: usize,
+    /// The greatest number.
+    last: u64,
+    /// Something torn follows that.
+    is_torn: bool,
+    /// In which page the last root begins.
+    last_root: usize,
+}
+
 impl Survey {
-    /// What is in one of them: where the next can begin, the greatest number, and whether something
-    /// torn follows that.
-    fn scan(&mut self, block: &[u8], page: usize) -> (usize, u64, bool) {
-        let (mut end, mut last, mut is_torn) = (0, 0, false);
+    /// Looks through one of them.
+    fn scan(&mut self, block: &[u8], page: usize) -> Scanned {
+        let (mut end, mut last, mut is_torn, mut last_root) = (0, 0, false, 0);
         let mut at = 0;
         while at < block.len() {
             let bytes = &block[at..];
@@ -123,7 +149,10 @@ impl Survey {
                         Found { header, bytes }
                     };
                     match header.class {
-                        Class::Checkpoint => self.roots.push(found()),
+                        Class::Checkpoint => {
+                            self.roots.push(found());
+                            last_root = at / page;
+                        }
                         Class::Record => self.receipts.push(found()),
                         Class::Mounted => self.mounted = self.mounted.max(header.sqnum),
                         Class::Unmounted => self.unmounted = self.unmounted.max(header.sqnum),
@@ -135,7 +164,7 @@ impl Survey {
             at += len;
             end = at;
         }
-        (end, last, is_torn)
+        Scanned { end, last, is_torn, last_root }
     }
 }
 

@@ -20,6 +20,7 @@ mod ubi;
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,6 +134,15 @@ impl Emulator {
         Self::open_on(Backing::Disk(disk), Access::ReadWrite, behaviour)
     }
 
+    /// [`Emulator::open_read_only`] on a disk.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "faults")]
+    pub fn open_on_disk_read_only(disk: Arc<disk::Disk>) -> Result<Self> {
+        Self::open_on(Backing::Disk(disk), Access::ReadOnly, Behaviour::default())
+    }
+
     fn create_on(backing: Backing, shape: Shape, options: &EmulatorOptions) -> Result<()> {
         let image = Arc::new(Image::begin(backing, shape)?);
         format(Medium::File(image.clone()), shape, options)?;
@@ -200,11 +210,12 @@ impl Emulator {
         self.ubi.wear()
     }
 
-    /// Writes every physical block as it is, stale and bad ones, too, one after the other.
+    /// Writes every physical block as it is, stale and bad ones, too, one after the other; where nothing
+    /// could be read, and zeros were written.
     ///
     /// # Errors
     /// [`crate::Kind::Io`], [`crate::Kind::NoSpace`].
-    pub fn dump(&self, out: &mut dyn Write) -> Result<()> {
+    pub fn dump(&self, out: &mut dyn Write) -> Result<Vec<Range<u64>>> {
         self.ubi.nand().dump(out)
     }
 }

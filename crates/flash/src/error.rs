@@ -70,4 +70,9 @@ impl Error {
     pub const fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// Whether the system tells of it, and not the chip.
+    pub(crate) const fn is_of_system(&self) -> bool {
+        self.source.is_some()
+    }
 }

@@ -6,6 +6,7 @@
 
 mod access;
 pub mod conformance;
+mod dump;
 pub mod emulator;
 mod error;
 pub mod faults;

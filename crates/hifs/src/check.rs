@@ -9,6 +9,7 @@ use crate::commit::encode_map;
 use crate::error::Result;
 use crate::geometry::{BLOCK_LEN, MAP_ENTRIES, Table};
 use crate::hifs::Hifs;
+use crate::medium::Medium;
 use crate::names::FileId;
 use crate::placement::Cell;
 use crate::tree::State;
@@ -49,7 +50,7 @@ impl Hifs {
     ///
     /// What pages and maps say has been verified by opening; here is what opening does not read:
     /// that all that is free is zero, that no byte lies behind the end of a file, that no stored
-    /// bucket is empty.
+    /// bucket is empty. A block that cannot be read is a finding, too.
     ///
     /// # Errors
     /// [`crate::Kind::Device`].
@@ -62,13 +63,13 @@ impl Hifs {
             report: Report::default(),
             progress,
         };
-        check.fixed_blocks()?;
-        check.behind()?;
+        check.fixed_blocks();
+        check.behind();
         check.nameless();
         for group in 0..state.superblock.geometry.buckets.groups {
-            check.maps(group)?;
+            check.maps(group);
             check.pages(group)?;
-            check.buckets(group)?;
+            check.buckets(group);
         }
         Ok(check.report)
     }
@@ -89,60 +90,53 @@ impl Check<'_> {
         (self.progress)(self.report.blocks, self.state.superblock.geometry.image_blocks);
     }
 
-    fn expect(&mut self, at: BlockNo, want: &[u8; BLOCK_LEN], what: &str) -> Result<()> {
-        let block = self.state.medium.read_block(at)?;
-        if *block != *want {
+    fn expect(&mut self, at: BlockNo, want: &[u8; BLOCK_LEN], what: &str) {
+        let mut block = [0; BLOCK_LEN];
+        if read(&self.state.medium, at.0, &mut block, &mut self.report) && block != *want {
             self.report.add(|| format!("block {}: {what} differs from the canonical one", at.0));
         }
         self.seen(1);
-        Ok(())
     }
 
     /// Reads a run in long pieces; `look` is shown the number of each one's first block, and the piece.
-    fn read_run(
-        &mut self,
-        run: Range<u64>,
-        mut look: impl FnMut(&mut Report, u64, &[u8]),
-    ) -> Result<()> {
+    fn read_run(&mut self, run: Range<u64>, mut look: impl FnMut(&mut Report, u64, &[u8])) {
         for first in run.clone().step_by(READ_BLOCKS) {
             let count = usize::try_from(run.end - first).unwrap_or(READ_BLOCKS).min(READ_BLOCKS);
             let piece = &mut self.buffer[..count * BLOCK_LEN];
-            self.state.medium.read(BlockNo(first), piece)?;
+            read(&self.state.medium, first, piece, &mut self.report);
             look(&mut self.report, first, piece);
         }
-        Ok(())
     }
 
-    fn expect_zero(&mut self, at: BlockNo, count: u64, what: &str) -> Result<()> {
+    fn expect_zero(&mut self, at: BlockNo, count: u64, what: &str) {
         self.read_run(at.0..at.0 + count, |report, first, piece| {
             for (block, content) in (first..).zip(piece.chunks_exact(BLOCK_LEN)) {
                 if !is_zero(content) {
                     report.add(|| format!("block {block}: {what} is not zero"));
                 }
             }
-        })?;
+        });
         self.seen(count);
-        Ok(())
     }
 
-    fn fixed_blocks(&mut self) -> Result<()> {
+    fn fixed_blocks(&mut self) {
         let superblock = &self.state.superblock;
         let geometry = superblock.geometry;
         let block = superblock.encode();
-        self.expect(BlockNo(0), &block, "the superblock")?;
-        self.expect(geometry.superblock_copy(), &block, "the copy of the superblock")?;
-        self.expect_zero(geometry.journal(), geometry.journal_blocks, "the journal at rest")?;
+        self.expect(BlockNo(0), &block, "the superblock");
+        self.expect(geometry.superblock_copy(), &block, "the copy of the superblock");
+        self.expect_zero(geometry.journal(), geometry.journal_blocks, "the journal at rest");
         for group in 0..geometry.buckets.groups {
             let want = superblock.descriptor(group);
-            self.expect(geometry.descriptor(group), &want, "the group descriptor")?;
+            self.expect(geometry.descriptor(group), &want, "the group descriptor");
         }
         let end = geometry.descriptor(geometry.buckets.groups);
         let rest = geometry.superblock_copy().0 - end.0;
-        self.expect_zero(end, rest, "the rest behind the groups")
+        self.expect_zero(end, rest, "the rest behind the groups");
     }
 
     /// What holds the image may be longer, but tells nothing there.
-    fn behind(&mut self) -> Result<()> {
+    fn behind(&mut self) {
         let image_blocks = self.state.superblock.geometry.image_blocks;
         let blocks = self.state.medium.blocks();
         let mut look = |report: &mut Report, first: u64, piece: &[u8]| {
@@ -150,9 +144,11 @@ impl Check<'_> {
                 report.add(|| format!("behind the image, from block {first} on: not zero"));
             }
         };
-        self.read_run(image_blocks..blocks, &mut look)?;
-        look(&mut self.report, blocks, &self.state.medium.rest()?);
-        Ok(())
+        self.read_run(image_blocks..blocks, &mut look);
+        match self.state.medium.rest() {
+            Ok(rest) => look(&mut self.report, blocks, &rest),
+            Err(error) => self.report.add(|| format!("behind the image, block {blocks}: {error}")),
+        }
     }
 
     /// A crash leaves files that were in use without a name; they are not part of the tree.
@@ -172,7 +168,7 @@ impl Check<'_> {
         }
     }
 
-    fn maps(&mut self, group: u32) -> Result<()> {
+    fn maps(&mut self, group: u32) {
         let geometry = &self.state.superblock.geometry;
         for table in [Table::Buckets, Table::Pages] {
             let engine = match table {
@@ -184,10 +180,9 @@ impl Check<'_> {
                 let offset = u32::try_from(index).expect("within a group") * MAP_ENTRIES;
                 let first = Cell(group * geometry.shape(table).cells_per_group + offset);
                 let want = encode_map(geometry, table, engine, first);
-                self.expect(BlockNo(start.0 + index), &want, "the map")?;
+                self.expect(BlockNo(start.0 + index), &want, "the map");
             }
         }
-        Ok(())
     }
 
     fn cells(&self, table: Table, group: u32) -> Range<u32> {
@@ -197,11 +192,7 @@ impl Check<'_> {
 
     /// Expects zeros in these cells of a group up to the first that is occupied: which that is, and what
     /// lies there.
-    fn pass_free(
-        &mut self,
-        table: Table,
-        mut cells: Range<u32>,
-    ) -> Result<Option<(Cell, (FileId, u32))>> {
+    fn pass_free(&mut self, table: Table, mut cells: Range<u32>) -> Option<(Cell, (FileId, u32))> {
         let state = self.state;
         let geometry = &state.superblock.geometry;
         let (engine, blocks, what) = match table {
@@ -213,20 +204,20 @@ impl Check<'_> {
         let free = found.map_or(cells.end, |(cell, _)| cell.0) - first;
         if free > 0 {
             let at = geometry.cell_start(table, Cell(first));
-            self.expect_zero(at, u64::from(free) * u64::from(blocks), what)?;
+            self.expect_zero(at, u64::from(free) * u64::from(blocks), what);
         }
-        Ok(found)
+        found
     }
 
     fn pages(&mut self, group: u32) -> Result<()> {
         let state = self.state;
         let mut cells = self.cells(Table::Pages, group);
-        while let Some((cell, (id, _))) = self.pass_free(Table::Pages, cells.clone())? {
+        while let Some((cell, (id, _))) = self.pass_free(Table::Pages, cells.clone()) {
             let at = state.superblock.geometry.cell_start(Table::Pages, cell);
             match state.page_keys.get(&id) {
                 Some(key) => {
                     let want = state.encode_page(*key)?;
-                    self.expect(at, &want, "a page of the inode table")?;
+                    self.expect(at, &want, "a page of the inode table");
                 }
                 None => self.report.add(|| format!("block {}: a page of nothing", at.0)),
             }
@@ -235,15 +226,15 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn buckets(&mut self, group: u32) -> Result<()> {
+    fn buckets(&mut self, group: u32) {
         let state = self.state;
         let geometry = state.superblock.geometry;
         let bucket_len = geometry.bucket_len_bytes();
         let mut content = vec![0; usize::try_from(bucket_len).expect("1 MiB at most")];
         let mut cells = self.cells(Table::Buckets, group);
-        while let Some((cell, (owner, bucket))) = self.pass_free(Table::Buckets, cells.clone())? {
+        while let Some((cell, (owner, bucket))) = self.pass_free(Table::Buckets, cells.clone()) {
             let at = geometry.cell_start(Table::Buckets, cell);
-            state.medium.read(at, &mut content)?;
+            let whole = read(&state.medium, at.0, &mut content, &mut self.report);
             let size = self.sizes.get(&owner).copied().unwrap_or(0);
             let left = size.saturating_sub(u64::from(bucket) * bucket_len).min(bucket_len);
             let left = usize::try_from(left).expect("1 MiB at most");
@@ -251,12 +242,28 @@ impl Check<'_> {
                 self.report
                     .add(|| format!("block {}: bytes behind the end of file {owner:032x}", at.0));
             }
-            if is_zero(&content) {
+            if whole && is_zero(&content) {
                 self.report.add(|| format!("block {}: an empty bucket is stored", at.0));
             }
             self.seen(geometry.bucket_blocks.into());
             cells.start = cell.0 + 1;
         }
-        Ok(())
     }
+}
+
+/// Reads blocks that lie in a row, each for itself if need be; whether all of them were read. The others are
+/// findings, and zero.
+fn read(medium: &Medium, first: u64, blocks: &mut [u8], report: &mut Report) -> bool {
+    if medium.read(BlockNo(first), blocks).is_ok() {
+        return true;
+    }
+    let mut whole = true;
+    for (block, content) in (first..).zip(blocks.chunks_exact_mut(BLOCK_LEN)) {
+        if let Err(error) = medium.read(BlockNo(block), content) {
+            content.fill(0);
+            report.add(|| format!("block {block}: {error}"));
+            whole = false;
+        }
+    }
+    whole
 }

@@ -129,7 +129,7 @@ fn prepare(state: &mut State, placed: &mut Placed, cost: &mut CommitCost) -> Res
     state.touch_renamed();
     let mut plan = Plan::default();
 
-    let changes = buckets::changes(state)?;
+    let changes = buckets::changes(state);
     check_fits(&state.buckets, &changes)?;
     placed.buckets_back = state.buckets.inverse(&changes);
     let (relocations, work) = state.buckets.place(&changes);

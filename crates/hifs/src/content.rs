@@ -169,30 +169,30 @@ impl Content {
         self.pending_blocks(geometry, bucket).any(|(_, pending)| pending.is_some())
     }
 
-    /// Whether the bucket will be stored: whether any byte of it is not zero.
-    ///
-    /// # Errors
-    /// [`crate::Kind::Device`].
-    pub(crate) fn is_stored(&self, source: Source<'_>, bucket: u32) -> Result<bool> {
+    /// Whether the bucket will be stored: whether any byte of it is not zero, or may not be, for it cannot
+    /// be read.
+    pub(crate) fn is_stored(&self, source: Source<'_>, bucket: u32) -> bool {
         let mut waiting = 0;
         for (_, pending) in self.pending_blocks(source.geometry, bucket) {
             if pending.as_ref().is_some_and(|block| !is_zero(&block[..])) {
-                return Ok(true);
+                return true;
             }
             waiting += 1;
         }
         let in_base = self.in_base(source.engine, bucket);
         if waiting == 0 || waiting == source.geometry.bucket_blocks || !in_base {
-            return Ok(in_base && waiting == 0);
+            return in_base && waiting == 0;
         }
         let per_bucket = source.geometry.bucket_blocks;
         for index in 0..per_bucket {
             let block = u64::from(bucket) * u64::from(per_bucket) + u64::from(index);
-            if !self.overlay().contains_key(&block) && !is_zero(&self.block(source, block)?[..]) {
-                return Ok(true);
+            let is_zero = |block: Box<[u8; BLOCK_LEN]>| is_zero(&block[..]);
+            if !self.overlay().contains_key(&block) && !self.block(source, block).is_ok_and(is_zero)
+            {
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     /// One block as the file has it now.

@@ -41,9 +41,9 @@ pub fn format(
     if total < superblock.geometry.image_blocks {
         return Err(Error::new(Kind::Geometry, "the device is smaller than the image"));
     }
-    // The old superblocks go first: an interrupted format leaves no image.
+    // The old superblocks go first: an interrupted format leaves no image. One that cannot be read may be one.
     for at in [BlockNo(0), BlockNo(total - 1)] {
-        if at.0 == 0 || is_superblock(&*medium.read_block(at)?) {
+        if at.0 == 0 || medium.read_block(at).map_or(true, |block| is_superblock(&block)) {
             medium.zero(at, 1)?;
         }
     }

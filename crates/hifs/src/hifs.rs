@@ -113,25 +113,26 @@ impl Hifs {
     /// for reading only, [`Kind::Device`].
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         let medium = Medium::new(device)?;
-        let (superblock, warning) = read_superblock(&medium)?;
-        let read_only = options.read_only || warning.is_some();
-        let recovery = if read_only {
+        let (superblock, damage) = read_superblock(&medium)?;
+        let (recovery, unread) = if options.read_only || damage.is_some() {
             let found = journal::inspect(&medium, &superblock)?;
-            match &warning {
-                _ if found == Recovery::Clean => found,
+            match &damage {
+                _ if found.0 == Recovery::Clean => found,
                 None => {
                     let text = "journal: a commit was interrupted";
                     return Err(Error::new(Kind::Interrupted, text));
                 }
                 // Nobody opens it for writing.
-                Some(warning) => {
-                    let text = format!("{warning}; journal: a commit was interrupted");
+                Some(damage) => {
+                    let text = format!("{damage}; journal: a commit was interrupted");
                     return Err(Error::new(Kind::Damaged, text));
                 }
             }
         } else {
             journal::recover(&medium, &superblock)?
         };
+        let warning = damage.or(unread);
+        let read_only = options.read_only || warning.is_some();
         let names = Names::new(superblock.seed).with_hash_bits(options.hash_bits);
         let mut state = load(superblock, medium, names, options.random_id)?;
         if !read_only {

@@ -33,7 +33,7 @@ use tacita_block::{AlignedBuf, BlockNo, is_zero};
 use tacita_secret::digest;
 
 use crate::content::Block;
-use crate::error::{Result, damaged};
+use crate::error::{Error, Result, damaged};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::medium::Medium;
@@ -202,33 +202,39 @@ pub(crate) fn erase(medium: &Medium, geometry: &Geometry) -> Result<()> {
     medium.flush()
 }
 
+/// What was found, and what of a journal at rest cannot be read: nothing is to be written then.
+pub(crate) type Found = (Recovery, Option<Error>);
+
 /// Looks at the journal without changing anything.
 ///
 /// # Errors
 /// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
-pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
-    if is_area_zero(medium, &superblock.geometry)? {
-        return Ok(Recovery::Clean);
+pub(crate) fn inspect(medium: &Medium, superblock: &Superblock) -> Result<Found> {
+    if let Some(found) = at_rest(medium, &superblock.geometry)? {
+        return Ok(found);
     }
     let area = read_area(medium, &superblock.geometry)?;
-    Ok(match whole(&area) {
+    let found = match whole(&area) {
         Some(bytes) if Contents::parse(bytes, superblock)?.is_durable(medium)? => {
             Recovery::Finished
         }
         _ => Recovery::Erased,
-    })
+    };
+    Ok((found, None))
 }
 
 /// Finishes or erases a commit that a crash has interrupted.
 ///
 /// # Errors
 /// [`Kind::Damaged`] if a durable commit cannot be finished; [`Kind::Device`].
-pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recovery> {
+pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Found> {
     let geometry = &superblock.geometry;
-    if is_area_zero(medium, geometry)? {
-        // A process that died after its last write may have left zeros that are not durable yet.
-        medium.flush()?;
-        return Ok(Recovery::Clean);
+    if let Some(found) = at_rest(medium, geometry)? {
+        if found.1.is_none() {
+            // A process that died after its last write may have left zeros that are not durable yet.
+            medium.flush()?;
+        }
+        return Ok(found);
     }
     let area = read_area(medium, geometry)?;
     let mut outcome = Recovery::Erased;
@@ -245,23 +251,41 @@ pub(crate) fn recover(medium: &Medium, superblock: &Superblock) -> Result<Recove
         }
     }
     erase(medium, geometry)?;
-    Ok(outcome)
+    Ok((outcome, None))
 }
 
-/// Whether the journal is zero, which it mostly is: looked at in pieces.
-fn is_area_zero(medium: &Medium, geometry: &Geometry) -> Result<bool> {
+/// The journal if it is zero, which it mostly is, and what of it cannot be read: looked at in pieces.
+///
+/// One block that cannot be read makes no difference where the others are zero: a commit takes two at
+/// least, a header and records.
+///
+/// # Errors
+/// [`Kind::Device`] if several cannot be read.
+fn at_rest(medium: &Medium, geometry: &Geometry) -> Result<Option<Found>> {
     let mut piece = AlignedBuf::new(PIECE_BLOCKS as usize * BLOCK_LEN);
+    let mut unread = None;
     let mut at = 0;
     while at < geometry.journal_blocks {
         let left = u32::try_from(geometry.journal_blocks - at).unwrap_or(PIECE_BLOCKS);
         let piece = &mut piece[..left.min(PIECE_BLOCKS) as usize * BLOCK_LEN];
-        medium.read(BlockNo(geometry.journal().0 + at), piece)?;
+        let first = geometry.journal().0 + at;
+        if medium.read(BlockNo(first), piece).is_err() {
+            for (block, content) in (first..).zip(piece.chunks_exact_mut(BLOCK_LEN)) {
+                if let Err(error) = medium.read(BlockNo(block), content) {
+                    content.fill(0);
+                    let place = damaged(format!("journal: block {block}: {error}"));
+                    if unread.replace(place).is_some() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
         if !is_zero(piece) {
-            return Ok(false);
+            return Ok(None);
         }
         at += u64::from(PIECE_BLOCKS);
     }
-    Ok(true)
+    Ok(Some((Recovery::Clean, unread)))
 }
 
 fn read_area(medium: &Medium, geometry: &Geometry) -> Result<AlignedBuf> {
@@ -550,7 +574,7 @@ impl Move {
     /// Copies the cell, or cells that go the same way in a row.
     fn apply(&self, medium: &Medium) -> Result<()> {
         let cell = Run { at: self.from, count: self.count }.read(medium)?;
-        for run in self.differing(&cell, medium)? {
+        for run in self.differing(&cell, medium) {
             let from = usize::try_from(run.at - self.to).expect("within a cell") * BLOCK_LEN;
             medium.write(BlockNo(run.at), &cell[from..][..run.count as usize * BLOCK_LEN])?;
         }
@@ -558,21 +582,25 @@ impl Move {
     }
 
     /// What of the target gets other content. Most cells hold less than they could, and what is zero
-    /// already stays: of the target only that is read which becomes zero.
-    fn differing(&self, cell: &[u8], medium: &Medium) -> Result<Vec<Run>> {
+    /// already stays: of the target only that is read which becomes zero. What cannot be read is written.
+    fn differing(&self, cell: &[u8], medium: &Medium) -> Vec<Run> {
         let blocks = || (self.to..).zip(cell.chunks_exact(BLOCK_LEN));
         let one = |at| Run { at, count: 1 };
         let mut written: Vec<Run> =
             blocks().filter(|(_, new)| !is_zero(new)).map(|(at, _)| one(at)).collect();
         if !self.to_free {
             for run in coalesce(blocks().filter(|(_, new)| is_zero(new)).map(|(at, _)| one(at))) {
-                let old = run.read(medium)?;
-                let old = (run.at..).zip(old.chunks_exact(BLOCK_LEN));
-                written.extend(old.filter(|(_, old)| !is_zero(old)).map(|(at, _)| one(at)));
+                let old = run.read(medium).ok();
+                let stays = |at: u64| {
+                    let within = usize::try_from(at - run.at).expect("within a cell") * BLOCK_LEN;
+                    old.as_ref().is_some_and(|old| is_zero(&old[within..][..BLOCK_LEN]))
+                };
+                let all = run.at..run.at + u64::from(run.count);
+                written.extend(all.filter(|at| !stays(*at)).map(one));
             }
             written.sort_unstable_by_key(|run| run.at);
         }
-        Ok(coalesce(written.into_iter()))
+        coalesce(written.into_iter())
     }
 }
 

@@ -24,7 +24,7 @@ const PAGES_READ: usize = 64;
 /// Longest target of a symbolic link in bytes: what the kernel takes.
 const TARGET_LEN_MAX: u64 = 4095;
 
-/// Reads the superblock, from its copy if the first one is damaged.
+/// Reads the superblock, from its copy if the first one is damaged or cannot be read.
 ///
 /// # Errors
 /// [`Kind::NotAnImage`], [`Kind::Version`], [`Kind::Damaged`] if both are, [`Kind::Device`].
@@ -32,7 +32,8 @@ pub(crate) fn read_superblock(medium: &Medium) -> Result<(Superblock, Option<Err
     if medium.blocks() < 2 {
         return Err(Error::new(Kind::NotAnImage, "too small for a HIFS image"));
     }
-    let first = Superblock::decode(&*medium.read_block(BlockNo(0))?);
+    let read = |at| medium.read_block(BlockNo(at)).and_then(|block| Superblock::decode(&block));
+    let first = read(0);
     let error = match first {
         Ok(superblock) if superblock.geometry.image_blocks <= medium.blocks() => {
             return Ok((superblock, None));
@@ -47,8 +48,7 @@ pub(crate) fn read_superblock(medium: &Medium) -> Result<(Superblock, Option<Err
         Err(error) if error.kind() == Kind::Version => return Err(error),
         Err(error) => error,
     };
-    let copy = Superblock::decode(&*medium.read_block(BlockNo(medium.blocks() - 1))?);
-    match copy {
+    match read(medium.blocks() - 1) {
         Ok(copy) if copy.geometry.image_blocks == medium.blocks() => {
             Ok((copy, Some(damaged(format!("block 0: {error}")))))
         }
@@ -174,10 +174,14 @@ impl Loader {
             if count < PAGES_READ / 8 {
                 count = 1;
             }
-            let (now, later) = rest.split_at(count);
-            let last = geometry.cell_start(Table::Pages, now[count - 1].cell);
+            let last = geometry.cell_start(Table::Pages, rest[count - 1].cell);
             let len = usize::try_from(last.0 - start.0 + 1).expect("few") * BLOCK_LEN;
-            self.state.medium.read(start, &mut buffer[..len])?;
+            if self.state.medium.read(start, &mut buffer[..len]).is_err() {
+                // It may be one that is free, or another's.
+                count = 1;
+                self.state.medium.read(start, &mut buffer[..BLOCK_LEN])?;
+            }
+            let (now, later) = rest.split_at(count);
             for entry in now {
                 let at = geometry.cell_start(Table::Pages, entry.cell);
                 let offset = usize::try_from(at.0 - start.0).expect("few") * BLOCK_LEN;
@@ -446,7 +450,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Targets of links are what the kernel can follow.
+    /// Targets of links are what the kernel can follow. One that cannot be read is lost alone: whoever
+    /// follows that link is told.
     fn check_targets(&self) -> Result<()> {
         let links = self.state.inodes.entries.iter().filter_map(|(id, number)| {
             let node = self.state.nodes.get(*number)?;
@@ -454,8 +459,9 @@ impl Loader {
         });
         for (id, number, size) in links {
             let mut target = vec![0; usize::try_from(size).expect("4095 at most")];
-            let read = self.state.read(number, 0, &mut target);
-            read.map_err(|e| Error::new(Kind::Device, format!("link {id:032x}: {e}")))?;
+            if self.state.read(number, 0, &mut target).is_err() {
+                continue;
+            }
             if target.is_empty() || target.contains(&0) {
                 return Err(damaged(format!("link {id:032x}: an impossible target")));
             }

@@ -61,7 +61,7 @@ impl<T, E: Into<Box<dyn std::error::Error + Send + Sync>>> At<T> for std::result
 }
 
 /// What packing and unpacking have carried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Files, directories and links.
     pub nodes: u64,
@@ -70,6 +70,9 @@ pub struct Carried {
     /// Extended attributes that could not come along: in name spaces that the image or this caller
     /// does not write, or not read out by the kernel.
     pub attributes_left_out: u64,
+    /// What of the image could not be read: which files, and how many bytes of each. They are zeros; a link
+    /// is left out.
+    pub unread: Vec<(PathBuf, u64)>,
 }
 
 /// How much there is to pack.

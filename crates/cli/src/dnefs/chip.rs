@@ -90,7 +90,7 @@ impl Chip {
     /// Writes all physical blocks to `out`; which bytes could not be read.
     pub(super) fn dump(&self, out: &mut dyn Write) -> Result<Vec<Range<u64>>> {
         match self {
-            Self::Emulated(chip) => chip.dump(out).map(|()| Vec::new()),
+            Self::Emulated(chip) => chip.dump(out),
             Self::Ubi(volume) => volume.dump(out),
         }
     }

@@ -30,8 +30,11 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let Command::Plan { size, node_size, page_size, pages_per_block, key, json } = command else {
         unreachable!("called for plan");
     };
+    let page_len_bytes = u32::try_from(*page_size).map_err(|_| {
+        Failure::usage(format!("no pages have {page_size} bytes")).with_remedy(POSSIBLE)
+    })?;
     let chip = EmulatorOptions {
-        page_len_bytes: u32::try_from(*page_size).unwrap_or(u32::MAX),
+        page_len_bytes,
         pages_per_block: *pages_per_block,
         ..EmulatorOptions::default()
     }
@@ -121,8 +124,9 @@ fn as_text(rows: &[Row], geometry: Geometry) -> String {
     let _ = writeln!(
         text,
         "\nThe first three columns are the paper's Table 5 by its text. The rest is of a volume\n\
-         on {} erase blocks of {}, with a key for each half node; - where nodes are\n\
-         longer than half an erase block. Time at the rate of the paper's device, {ms} ms for {}.",
+         on {} erase blocks of {}, with a key for each half node; - where it cannot\n\
+         have such nodes, for they have 512 bytes to half an erase block, and keys are less than\n\
+         2^32. Time at the rate of the paper's device, {ms} ms for {}.",
         geometry.lebs,
         size::show(geometry.leb_len_bytes.into()),
         size::show(len.into()),

@@ -75,7 +75,7 @@ pub(super) fn pack(
     hifs.publish().map_err(failed)?;
     bar.finish_and_clear();
     publish(&device, image, shape)?;
-    report_carried(json, carried, &format!("packed into {}", shown_name(image)))
+    report_carried(json, &carried, &format!("packed into {}", shown_name(image)))
 }
 
 /// An image within the folder would hold what it held before, deleted files among it.
@@ -121,7 +121,7 @@ fn roomy_size(content: Measured, bucket_len: u64) -> u64 {
     needed.saturating_mul(2).max(16 * IMAGE_LEN_MIN).next_multiple_of(1 << 20)
 }
 
-pub(super) fn report_carried(json: bool, carried: Carried, what: &str) -> Outcome<()> {
+pub(super) fn report_carried(json: bool, carried: &Carried, what: &str) -> Outcome<()> {
     let left_out = carried.attributes_left_out;
     let facts = json!({
         "nodes": carried.nodes,

@@ -5,6 +5,7 @@
 
 mod folders;
 mod places;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

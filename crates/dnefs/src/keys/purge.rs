@@ -8,6 +8,7 @@ use tacita_secret::{CheckValue, Key, LockedBytes, MessageKey, Noise, SALT_LEN, T
 use super::{KeyId, Keys, State};
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
+use crate::unread::read_block;
 
 /// What a purge has destroyed.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ impl Keys {
     }
 
     /// Replaces all keys of an erase block that no node has, deleted and unused ones. A damaged page with
-    /// keys that are in use stays as it is.
+    /// keys that are in use stays as it is; one that cannot be read would not, so the whole erase block does.
     ///
     /// Paper: DNEFS, section 4.4; the change is not the end of it, for the old block is erased by
     /// [`Volume::flush_erases`] only (design note, 0.1).
@@ -45,7 +46,15 @@ impl Keys {
         let layout = self.layout;
         let mut block = LockedBytes::zeroed(layout.leb_len_bytes as usize);
         let leb = Leb(layout.key_leb(number));
-        volume.read(leb, 0, &mut block)?;
+        let unread =
+            read_block(volume, leb, &mut block)?.map_or_else(Vec::new, |unread| unread.pages);
+        let keys = unread.iter().flat_map(|page| self.keys_of_page(number, *page));
+        if keys.map(KeyId).any(|key| self.is_needed(key)) {
+            let damaged_pages = u32::try_from(unread.len()).unwrap_or(u32::MAX);
+            self.lebs[number as usize].needs_purge = true;
+            self.add_purged(Purged { damaged_pages, ..Purged::default() });
+            return Ok(());
+        }
         let mut noise = noise()?;
         let mut purged = Purged { lebs: 1, ..Purged::default() };
         let mut replaced = Vec::with_capacity(layout.pages_per_leb() as usize);

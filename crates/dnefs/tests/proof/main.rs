@@ -17,4 +17,5 @@ mod room;
 mod second_reader;
 mod sensitive;
 mod superblocks;
+mod unreadable;
 mod volumes;

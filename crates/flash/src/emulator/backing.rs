@@ -46,10 +46,7 @@ impl Backing {
         match self {
             Self::File(file) => file.read_exact_at(buf, at),
             #[cfg(feature = "faults")]
-            Self::Disk(disk) => {
-                disk.read(buf, at);
-                Ok(())
-            }
+            Self::Disk(disk) => disk.read(buf, at),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A file on a disk whose machine crashes; with the feature `faults` only.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::random::Random;
@@ -22,6 +24,8 @@ struct Content {
     since: BTreeMap<usize, Vec<Vec<u8>>>,
     /// So many writes and syncs are still done.
     left: Option<u64>,
+    /// What cannot be read.
+    unreadable: Option<Range<usize>>,
 }
 
 impl Content {
@@ -40,6 +44,16 @@ impl Disk {
     /// The machine dies after so many writes and syncs: what comes then is lost, and nobody notices.
     pub fn die_after(&self, count: u64) {
         self.lock().left = Some(count);
+    }
+
+    /// From now on these bytes cannot be read; all others can, and all can be written.
+    pub fn fail_reads(&self, bytes: Range<usize>) {
+        self.lock().unreadable = Some(bytes);
+    }
+
+    /// Everything can be read again.
+    pub fn heal(&self) {
+        self.lock().unreadable = None;
     }
 
     /// Whether it has no write left.
@@ -79,9 +93,15 @@ impl Disk {
         *self.lock() = Content { synced: zeros.clone(), now: zeros, ..Content::default() };
     }
 
-    pub(super) fn read(&self, buf: &mut [u8], at: u64) {
+    pub(super) fn read(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
         let at = index(at);
-        buf.copy_from_slice(&self.lock().now[at..at + buf.len()]);
+        let content = self.lock();
+        let is_hit = |bad: &Range<usize>| bad.start < at + buf.len() && at < bad.end;
+        if content.unreadable.as_ref().is_some_and(is_hit) {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        buf.copy_from_slice(&content.now[at..at + buf.len()]);
+        Ok(())
     }
 
     pub(super) fn write(&self, data: &[u8], at: u64) {

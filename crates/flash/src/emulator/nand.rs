@@ -1,6 +1,7 @@
 //! The chip: pages that are programmed once, in order, and blocks that are erased as a whole.
 
 use std::io::Write;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +12,7 @@ use super::power::{CutMode, Power};
 
 use super::shape::{Peb, Shape};
 use super::state::{Mark, State};
+use crate::dump::read_pages;
 use crate::faults::{Fault, planted};
 use crate::random::Random;
 use crate::{Error, Kind, Result};
@@ -237,16 +239,24 @@ impl Nand {
         self.syncs_done.load(Ordering::Acquire) > before.0
     }
 
-    /// Writes all blocks as they are, with or without power.
-    pub(super) fn dump(&self, out: &mut dyn Write) -> Result<()> {
-        let mut buf = vec![0; self.shape.block_len_bytes() as usize];
+    /// Writes all blocks as they are, with or without power; where nothing could be read, and zeros were
+    /// written.
+    pub(super) fn dump(&self, out: &mut dyn Write) -> Result<Vec<Range<u64>>> {
+        let (len, page_len) = (self.shape.block_len_bytes(), self.shape.page_len_bytes as usize);
+        let mut unread = Vec::new();
+        let mut buf = vec![0; len as usize];
         for peb in self.shape.pebs() {
             let (content, behind) = buf.split_at_mut(self.programmed(peb) as usize);
-            self.medium.read(peb, 0, content)?;
+            let read = |at: u64, buf: &mut [u8]| {
+                self.medium.read(peb, u32::try_from(at).expect("within a block"), buf)
+            };
+            let start = u64::from(peb.0) * u64::from(len);
+            let missing = read_pages(content, page_len, read);
+            unread.extend(missing.into_iter().map(|range| start + range.start..start + range.end));
             behind.fill(0xff);
             out.write_all(&buf).map_err(|e| Error::from_io("cannot write the dump", e))?;
         }
-        Ok(())
+        Ok(unread)
     }
 
     pub(super) fn states(&self) -> Vec<State> {

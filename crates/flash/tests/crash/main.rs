@@ -9,4 +9,6 @@ mod faults;
 #[cfg(feature = "faults")]
 mod machine;
 mod pages;
+#[cfg(feature = "faults")]
+mod unreadable;
 mod workload;

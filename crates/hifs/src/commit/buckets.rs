@@ -30,7 +30,7 @@ impl Wanted {
 }
 
 /// What every pending file stores from now on.
-pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
+pub(super) fn changes(state: &State) -> Vec<Change> {
     let mut wanted = Wanted::default();
     for (id, _) in &state.pending.dead {
         wanted.remove_all(state, *id);
@@ -45,7 +45,7 @@ pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
         let Some(content) = node.content() else {
             continue;
         };
-        let masks = masks(state, node, content)?;
+        let masks = masks(state, node, content);
         let home = state.home(node);
         let entry = wanted.0.entry(node.id).or_insert_with(|| (home, BTreeMap::new()));
         entry.0 = home;
@@ -55,11 +55,11 @@ pub(super) fn changes(state: &State) -> Result<Vec<Change>> {
         owner: Owner { id, home },
         chunks: chunks.into_iter().collect(),
     };
-    Ok(wanted.0.into_iter().map(change).collect())
+    wanted.0.into_iter().map(change).collect()
 }
 
 /// The chunks of a file that may change, with the masks of their stored buckets.
-fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, u64>> {
+fn masks(state: &State, node: &Node, content: &Content) -> BTreeMap<u32, u64> {
     let source = state.source();
     let k = state.buckets.procedures().order_max();
     let mut masks = BTreeMap::new();
@@ -81,7 +81,7 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
         let bit = 1u64 << (bucket & ((1 << k) - 1));
         let base_mask = |base| state.buckets.chunk(base, chunk);
         let mask = masks.entry(chunk).or_insert_with(|| content.base().map_or(0, base_mask));
-        if !inline && content.is_stored(source, bucket)? {
+        if !inline && content.is_stored(source, bucket) {
             *mask |= bit;
         } else {
             *mask &= !bit;
@@ -92,7 +92,7 @@ fn masks(state: &State, node: &Node, content: &Content) -> Result<BTreeMap<u32, 
             *mask = 0;
         }
     }
-    Ok(masks)
+    masks
 }
 
 /// Collects what every cell gets.

@@ -166,7 +166,7 @@ impl Plan {
     pub(crate) fn seal(&self, medium: &Medium, superblock: &Superblock) -> Result<Sealed> {
         let geometry = &superblock.geometry;
         let mut out = Differing {
-            zeros: self.all_zeros(medium)?,
+            zeros: self.all_zeros(medium),
             unsure: self.blocks.clone(),
             ..Differing::default()
         };
@@ -184,7 +184,7 @@ impl Plan {
             let fresh = std::mem::take(&mut out.fresh);
             out.puts.extend(fresh);
         }
-        out.compare(medium)?;
+        out.compare(medium);
         let mut clears = Vec::new();
         if superblock.clears_cells() {
             clears = self.clear(&mut moves, &mut out, whole);
@@ -206,7 +206,7 @@ impl Plan {
             let content = read_cell(medium, BlockNo(step.from), step.count)?;
             out.write_all(BlockNo(step.to), false, blocks_of(&content));
         }
-        out.compare(medium)?;
+        out.compare(medium);
         let copied = order.ways.iter().filter(|way| **way == Way::Copied).count();
         let others = clears.len() + steps.len() - copied + order.cycles.len() + fills.len();
         let body = body_blocks(others, &out, pack);
@@ -236,21 +236,24 @@ impl Plan {
         Ok(Sealed { bytes, contents, parked, fills, loose: runs(out.loose) })
     }
 
-    /// The runs that become zero: of those that may be zero in part up to the last block that is not.
-    fn all_zeros(&self, medium: &Medium) -> Result<Vec<Run>> {
+    /// The runs that become zero: of those that may be zero in part up to the last block that is not, or
+    /// cannot be read.
+    fn all_zeros(&self, medium: &Medium) -> Vec<Run> {
         let mut zeros = self.zeros.clone();
         for run in &self.zeros_in_part {
             // Mostly the last one holds something.
             let last = run.count - 1;
             let mut count = run.count;
-            if is_zero(&medium.read_block(BlockNo(run.at + u64::from(last)))?[..]) {
-                let content = Run { at: run.at, count: last }.read(medium)?;
-                let empty = content.rchunks_exact(BLOCK_LEN).take_while(|block| is_zero(block));
-                count = last - u32::try_from(empty.count()).expect("within a cell");
+            if medium.read_block(BlockNo(run.at + u64::from(last))).is_ok_and(|b| is_zero(&b[..])) {
+                count = last;
+                if let Ok(content) = (Run { at: run.at, count: last }).read(medium) {
+                    let empty = content.rchunks_exact(BLOCK_LEN).take_while(|block| is_zero(block));
+                    count -= u32::try_from(empty.count()).expect("within a cell");
+                }
             }
             zeros.extend((count > 0).then_some(Run { at: run.at, count }));
         }
-        Ok(zeros)
+        zeros
     }
 
     /// Takes out of `moves` those that clear cells for new content, if that is more than `whole`
@@ -313,17 +316,17 @@ impl Cells {
         }
         let unchanged = targets.iter().filter(|target| target.blocks.is_empty());
         let whole = unchanged.filter_map(|target| target.base).collect();
-        let mut sources = Sources::read(medium, cell_blocks, &left, &whole)?;
+        let mut sources = Sources::read(medium, cell_blocks, &left, &whole);
         let mut equal: BTreeMap<Digest, Vec<&Target>> = BTreeMap::new();
         for target in targets {
             if let (Some(base), true) = (target.base, target.blocks.is_empty())
-                && let Some(hash) = sources.of(base)?
+                && let Some(hash) = sources.of(base)
             {
                 equal.entry(hash).or_default().push(target);
                 continue;
             }
             let content = target.content(medium, cell_blocks)?;
-            match sources.equal(&content)? {
+            match sources.equal(&content) {
                 Some(hash) => equal.entry(hash).or_default().push(target),
                 None => out.write_known(target, content),
             }
@@ -447,8 +450,9 @@ impl Differing {
         }
     }
 
-    /// Keeps of the unsure blocks those that differ from the image.
-    fn compare(&mut self, medium: &Medium) -> Result<()> {
+    /// Keeps of the unsure blocks those that differ from the image. Where that cannot be read they do: they are
+    /// written.
+    fn compare(&mut self, medium: &Medium) {
         let mut unsure = std::mem::take(&mut self.unsure);
         unsure.sort_unstable_by_key(|(at, _)| *at);
         let mut old = Vec::new();
@@ -462,9 +466,9 @@ impl Differing {
                 run.push(next);
             }
             old.resize(run.len() * BLOCK_LEN, 0);
-            medium.read(BlockNo(start), &mut old)?;
-            for ((at, block), old) in run.into_iter().zip(old.chunks_exact(BLOCK_LEN)) {
-                if block[..] == *old {
+            let whole = medium.read(BlockNo(start), &mut old).is_ok();
+            for ((at, block), old) in run.into_iter().zip(old.chunks_exact_mut(BLOCK_LEN)) {
+                if (whole || medium.read(BlockNo(at), old).is_ok()) && block[..] == *old {
                     continue;
                 }
                 if is_zero(&block[..]) {
@@ -476,7 +480,6 @@ impl Differing {
         }
         self.puts.sort_unstable_by_key(|(at, _)| *at);
         self.zeros.sort_unstable_by_key(|run| run.at);
-        Ok(())
     }
 
     /// Runs of blocks that are put, packed or not.

@@ -1,7 +1,7 @@
 //! What the cells hold that a commit leaves: new content that is the same moves from there.
 //!
 //! Most new content is the same as nothing: its first block tells, and so for cells whose content goes that
-//! block alone is read.
+//! block alone is read. What cannot be read is the same as nothing: it goes as it was to go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ impl<'a> Sources<'a> {
         cell_blocks: u32,
         left: &[BlockNo],
         whole: &BTreeSet<BlockNo>,
-    ) -> Result<Self> {
+    ) -> Self {
         let (by_beginning, by_content, known) = <_>::default();
         let mut sources = Self { medium, cell_blocks, by_beginning, by_content, known };
         let mut rest = left.iter().copied().peekable();
@@ -58,47 +58,65 @@ impl<'a> Sources<'a> {
             medium.will_read(*first, u64::from(*read));
         }
         for (first, read) in pieces {
-            let content = read_cell(medium, first, read)?;
-            let cells = content.chunks(cell_blocks as usize * BLOCK_LEN);
-            for (from, cell) in (first.0..).step_by(cell_blocks as usize).zip(cells) {
-                let beginning = digest(&cell[..BLOCK_LEN]);
-                if cell.len() == cell_blocks as usize * BLOCK_LEN {
-                    let hash = if cell_blocks == 1 { beginning } else { digest(cell) };
-                    sources.known.insert(from, [beginning, hash]);
+            if let Ok(content) = read_cell(medium, first, read) {
+                sources.take(first, &content);
+                continue;
+            }
+            // Each for itself: what cannot be read moves nowhere.
+            let cells = (first.0..first.0 + u64::from(read)).step_by(cell_blocks as usize);
+            for from in cells.map(BlockNo) {
+                if let Ok(content) = read_cell(medium, from, read.min(cell_blocks)) {
+                    sources.take(from, &content);
                 }
-                sources.by_beginning.entry(beginning).or_default().push(from);
             }
         }
-        Ok(sources)
+        sources
+    }
+
+    /// Takes what was read of cells in a row: all of them, or the beginning of one.
+    fn take(&mut self, first: BlockNo, content: &[u8]) {
+        let cell_len = self.cell_blocks as usize * BLOCK_LEN;
+        let cells = content.chunks(cell_len);
+        for (from, cell) in (first.0..).step_by(self.cell_blocks as usize).zip(cells) {
+            let beginning = digest(&cell[..BLOCK_LEN]);
+            if cell.len() == cell_len {
+                let hash = if cell_len == BLOCK_LEN { beginning } else { digest(cell) };
+                self.known.insert(from, [beginning, hash]);
+            }
+            self.by_beginning.entry(beginning).or_default().push(from);
+        }
     }
 
     /// The digest of a cell that is left, if it was read whole.
-    pub(super) fn of(&mut self, from: BlockNo) -> Result<Option<Digest>> {
-        let Some([beginning, hash]) = self.known.get(&from.0).copied() else { return Ok(None) };
-        self.has_beginning(&beginning)?;
-        Ok(Some(hash))
+    pub(super) fn of(&mut self, from: BlockNo) -> Option<Digest> {
+        let [beginning, hash] = self.known.get(&from.0).copied()?;
+        self.has_beginning(&beginning);
+        Some(hash)
     }
 
     /// The digest of `content` if a cell that is left holds the same.
-    pub(super) fn equal(&mut self, content: &[Block]) -> Result<Option<Digest>> {
-        if !self.has_beginning(&digest(&content[0][..]))? {
-            return Ok(None);
+    pub(super) fn equal(&mut self, content: &[Block]) -> Option<Digest> {
+        if !self.has_beginning(&digest(&content[0][..])) {
+            return None;
         }
         let hash = digest_of(content.iter().map(|block| &block[..]));
-        Ok(Some(hash).filter(|hash| self.by_content.contains_key(hash)))
+        Some(hash).filter(|hash| self.by_content.contains_key(hash))
     }
 
     /// Whether cells begin so.
-    fn has_beginning(&mut self, beginning: &Digest) -> Result<bool> {
-        let Some(cells) = self.by_beginning.get_mut(beginning) else { return Ok(false) };
+    fn has_beginning(&mut self, beginning: &Digest) -> bool {
+        let Some(cells) = self.by_beginning.get_mut(beginning) else { return false };
         for from in std::mem::take(cells) {
             let hash = match self.known.get(&from) {
                 Some([_, hash]) => *hash,
-                None => digest(&read_cell(self.medium, BlockNo(from), self.cell_blocks)?),
+                None => match read_cell(self.medium, BlockNo(from), self.cell_blocks) {
+                    Ok(content) => digest(&content),
+                    Err(_) => continue,
+                },
             };
             self.by_content.entry(hash).or_default().push(from);
         }
-        Ok(true)
+        true
     }
 
     /// The places of what was looked at to its end, by its digest.
@@ -149,15 +167,15 @@ mod tests {
             let (medium, left) = (medium(&cells), places(cells.len()));
             let whole = left.iter().zip(whole).filter_map(|(at, whole)| whole.then_some(*at));
             let whole: BTreeSet<BlockNo> = whole.collect();
-            let mut sources = Sources::read(&medium, CELL, &left, &whole).unwrap();
+            let mut sources = Sources::read(&medium, CELL, &left, &whole);
             let digest = |content| digest_of(cell(content).iter().map(|block| &block[..]));
             for content in &asked {
                 let equal = cells.contains(content).then(|| digest(*content));
-                prop_assert_eq!(sources.equal(&cell(*content)).unwrap(), equal);
+                prop_assert_eq!(sources.equal(&cell(*content)), equal);
             }
             for (at, content) in left.iter().zip(&cells) {
                 let known = whole.contains(at).then(|| digest(*content));
-                prop_assert_eq!(sources.of(*at).unwrap(), known);
+                prop_assert_eq!(sources.of(*at), known);
             }
             let found = sources.looked_at();
             let read = left.iter().zip(&cells).filter(|(at, _)| whole.contains(at));
@@ -173,10 +191,10 @@ mod tests {
     fn what_begins_otherwise_is_not_read() {
         let cells = [(1, 1), (1, 2), (2, 1)];
         let (medium, left) = (medium(&cells), places(3));
-        let mut sources = Sources::read(&medium, CELL, &left, &BTreeSet::new()).unwrap();
-        assert_eq!(sources.equal(&cell((3, 1))).unwrap(), None);
+        let mut sources = Sources::read(&medium, CELL, &left, &BTreeSet::new());
+        assert_eq!(sources.equal(&cell((3, 1))), None);
         assert!(sources.by_content.is_empty());
-        assert_eq!(sources.equal(&cell((1, 3))).unwrap(), None);
+        assert_eq!(sources.equal(&cell((1, 3))), None);
         assert_eq!(sources.looked_at().into_values().flatten().count(), 2);
     }
 }

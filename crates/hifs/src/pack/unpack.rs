@@ -16,7 +16,7 @@ use tacita_vfs::{Attr, FileSystem, FileType, Kind, NodeId, Seek, Timestamp};
 
 use super::place::Place;
 use super::{At, CHUNK_LEN, Carried, Outcome, is_carried};
-use crate::geometry::Times;
+use crate::geometry::{BLOCK_LEN, Times};
 use crate::hifs::Hifs;
 
 /// Run for its owner, or for its group, whoever starts it.
@@ -31,6 +31,8 @@ fn user_rdev(rdev: u32) -> u64 {
 /// Copies all that an image holds into a folder that is empty or does not exist. Owners are set
 /// only for root; for others a set-user-id bit stays only where the owner is the same, and a set-group-id
 /// bit where the group is.
+///
+/// What of a file cannot be read does not keep the rest of it, and others, from being copied.
 ///
 /// # Errors
 /// What failed, with the path; what came before it is in the folder.
@@ -157,10 +159,15 @@ impl Unpacker<'_> {
         match attr.kind {
             FileType::Directory => unreachable!("made above"),
             FileType::File => self.content(path, &place, node, attr.size)?,
-            FileType::Symlink => {
-                let target = self.hifs.read_link(node).at(path)?;
-                std::os::unix::fs::symlink(target, place.path()).at(path)?;
-            }
+            FileType::Symlink => match self.hifs.read_link(node) {
+                Ok(target) => std::os::unix::fs::symlink(target, place.path()).at(path)?,
+                Err(error) if error.kind() == Kind::Io => {
+                    self.links.remove(&node);
+                    self.carried.unread.push((path.to_owned(), attr.size));
+                    return Ok(None);
+                }
+                Err(error) => return Err(error).at(path),
+            },
             FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
             FileType::Socket => special(rustix::fs::FileType::Socket)?,
             FileType::CharDevice => special(rustix::fs::FileType::CharacterDevice)?,
@@ -176,22 +183,53 @@ impl Unpacker<'_> {
         let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
         let before = self.carried.bytes;
         let mut buffer = AlignedBuf::new(CHUNK_LEN);
-        let mut offset = 0;
+        let (mut offset, mut unread) = (0, 0);
         while let Some(data) = self.stored_from(node, offset).at(path)? {
             offset = data.start;
             while offset < data.end {
                 let wanted =
                     buffer.len().min(usize::try_from(data.end - offset).unwrap_or(CHUNK_LEN));
-                let len = self.hifs.read(node, offset, &mut buffer[..wanted]).at(path)?;
+                let len = self.read(node, offset, &mut buffer[..wanted], &mut unread).at(path)?;
                 file.write_all_at(&buffer[..len], offset).at(path)?;
                 offset += len as u64;
                 (self.progress)(before + offset);
             }
         }
         file.set_len(size).at(path)?;
+        if unread > 0 {
+            self.carried.unread.push((path.to_owned(), unread));
+        }
         self.carried.bytes = before + size;
         (self.progress)(self.carried.bytes);
         Ok(())
+    }
+
+    /// Reads content, block by block if it cannot be read at once. What cannot be read is zero, and adds to
+    /// `unread`.
+    fn read(
+        &self,
+        node: NodeId,
+        offset: u64,
+        buf: &mut [u8],
+        unread: &mut u64,
+    ) -> tacita_vfs::Result<usize> {
+        match self.hifs.read(node, offset, buf) {
+            Err(error) if error.kind() == Kind::Io => {}
+            read => return read,
+        }
+        let (mut at, mut len) = (offset, 0);
+        for block in buf.chunks_mut(BLOCK_LEN) {
+            len += match self.hifs.read(node, at, block) {
+                Err(error) if error.kind() == Kind::Io => {
+                    block.fill(0);
+                    *unread += block.len() as u64;
+                    block.len()
+                }
+                read => read?,
+            };
+            at += BLOCK_LEN as u64;
+        }
+        Ok(len)
     }
 
     /// The first range of a file, from `offset` on, that is no hole.

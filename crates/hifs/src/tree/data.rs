@@ -121,21 +121,28 @@ impl State {
         let per_bucket = u64::from(source.geometry.bucket_blocks);
         let mut at = offset;
         let mut found = content.find(source, to_bucket(at / BLOCK / per_bucket));
-        let mut done = Ok(());
-        while at < end && done.is_ok() {
+        let mut failed = None;
+        while at < end && failed.is_none() {
             let block = at / BLOCK;
             if to_bucket(block / per_bucket) != found.bucket {
                 found = content.find(source, to_bucket(block / per_bucket));
             }
             let stop = ((block + 1) * BLOCK).min(end);
             let piece = &data[index(at - offset)..index(stop - offset)];
-            let written = write_block(content, source, &mut found, block, index(at % BLOCK), piece);
-            done = written.map(|more| grown += more);
-            at = stop;
+            match write_block(content, source, &mut found, block, index(at % BLOCK), piece) {
+                Ok(more) => {
+                    grown += more;
+                    at = stop;
+                }
+                Err(error) => failed = Some(error),
+            }
         }
         // What was written before a failure is accounted for as well.
         self.note_content(id, grown, before)?;
-        done?;
+        if let Some(error) = failed {
+            self.resize(id, size_before.max(at.min(size)))?;
+            return Err(error);
+        }
         late.map_or(Ok(()), |accept| accept(self))
     }
 
@@ -248,13 +255,18 @@ impl State {
     /// Truncates, or grows by a hole.
     ///
     /// # Errors
-    /// [`Kind::FileTooBig`]: nothing has changed. [`Kind::Io`].
+    /// [`Kind::FileTooBig`], [`Kind::Io`]: nothing has changed.
     pub(crate) fn truncate(&mut self, id: NodeId, size: u64) -> Result<()> {
         if size > self.size_max() {
             return Err(Kind::FileTooBig.into());
         }
         let old = self.node(id)?.size;
         self.check_room(id, 0, &[], size)?;
+        let bucket_len = self.superblock.geometry.bucket_len_bytes();
+        let cut = size..old.next_multiple_of(bucket_len);
+        if size < old {
+            self.check_edges(id, cut.clone())?;
+        }
         let before = self.node(id)?.buckets_counted();
         let grown = self.thawed(id, size)?;
         self.resize(id, size)?;
@@ -264,8 +276,19 @@ impl State {
         }
         self.note_content(id, grown, before)?;
         if size < old {
-            let bucket_len = self.superblock.geometry.bucket_len_bytes();
-            self.zero(id, size..old.next_multiple_of(bucket_len))?;
+            self.zero(id, cut)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to zero a range of which blocks stay in part that cannot be read.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    fn check_edges(&self, id: NodeId, range: Range<u64>) -> Result<()> {
+        let content = self.node(id)?.content().ok_or(Kind::Invalid)?;
+        for edge in [range.start, range.end].into_iter().filter(|at| !at.is_multiple_of(BLOCK)) {
+            content.block(self.source(), edge / BLOCK)?;
         }
         Ok(())
     }
@@ -273,11 +296,12 @@ impl State {
     /// Makes a range read as zeros: whole buckets go, the rest is zeroed.
     ///
     /// # Errors
-    /// [`Kind::Io`].
+    /// [`Kind::Io`]: nothing has changed.
     pub(crate) fn zero(&mut self, id: NodeId, range: Range<u64>) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
+        self.check_edges(id, range.clone())?;
         let before = self.node(id)?.buckets_counted();
         let (content, source) = content_and_source!(self, id);
         content.thaw_inline(source);

@@ -26,3 +26,4 @@ mod permutation;
 mod planted;
 mod second_reader;
 mod strict;
+mod unreadable;

@@ -47,7 +47,7 @@ impl Found {
 /// Reads the headers of all blocks, and content where several blocks claim the same owner.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with what is wrong.
+/// [`Kind::Corrupt`] with what is wrong; [`Kind::Io`] where the machine fails, for writing.
 pub(super) fn attach(nand: &Nand) -> Result<Attached> {
     let mut found = Vec::new();
     for peb in nand.shape().pebs().filter(|peb| !nand.is_bad(*peb)) {
@@ -104,7 +104,7 @@ fn look_at(nand: &Nand, peb: Peb) -> Result<Found> {
     let mut read = |offset| match nand.read(peb, offset, &mut header) {
         Ok(_) => Ok(Some(header)),
         // What cannot be read has been torn, as far as anybody can tell.
-        Err(e) if e.kind() == Kind::Io => Ok(None),
+        Err(e) if is_given_up(nand, &e) => Ok(None),
         Err(e) => Err(e),
     };
     let Some(bytes) = read(0)? else { return Ok(Found::Torn(None)) };
@@ -122,6 +122,12 @@ fn look_at(nand: &Nand, peb: Peb) -> Result<Found> {
         Err(Unread::Torn) => Ok(Found::Torn(Some(ec))),
         Err(Unread::Foreign(what)) => Err(foreign(what)),
     }
+}
+
+/// Whether what cannot be read is taken for torn. Where the machine fails it may be there the next time,
+/// and what is torn is erased by whoever writes.
+fn is_given_up(nand: &Nand, error: &Error) -> bool {
+    error.kind() == Kind::Io && !(error.is_of_system() && nand.check_writable().is_ok())
 }
 
 fn image_seq_of(found: &[(Peb, Found)]) -> Result<u32> {
@@ -166,7 +172,7 @@ fn has_arrived(nand: &Nand, claim: &Claim) -> Result<bool> {
     let mut content = vec![0; len_bytes as usize];
     match nand.read(claim.peb, nand.shape().data_offset(), &mut content) {
         Ok(_) => Ok(checksum(&[&content]) == crc),
-        Err(e) if e.kind() == Kind::Io => Ok(false),
+        Err(e) if is_given_up(nand, &e) => Ok(false),
         Err(e) => Err(e),
     }
 }

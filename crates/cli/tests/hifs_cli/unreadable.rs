@@ -1,0 +1,76 @@
+//! Images of which something cannot be read.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tacita_testkit::strace::cannot_trace;
+
+use crate::{expect, hifs, path};
+
+/// The program, of whose calls on a file some fail.
+fn failing(file: &Path, inject: &str, arguments: &[&str]) -> Output {
+    let call = inject.split(':').next().unwrap();
+    let mut failing = Command::new("strace");
+    failing.args(["-f", "-qq", "-o", "/dev/null", "-P", path(file)]);
+    failing.args(["-e", &format!("trace={call}"), "-e", &format!("inject={inject}")]);
+    failing.arg(env!("CARGO_BIN_EXE_tacita")).args(arguments).output().unwrap()
+}
+
+/// Each read fails once, and that of the first block alone, too: what it takes is told.
+#[test]
+fn unpacking_takes_what_can_be_read_and_tells_the_rest() {
+    if cannot_trace("unpacking_takes_what_can_be_read_and_tells_the_rest") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (folder, image) = (at("folder"), at("i.img"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), vec![1; 40_000]).unwrap();
+    fs::write(folder.join("b"), vec![2; 40_000]).unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image)]));
+    let mut lost = [0, 0];
+    for read in 1.. {
+        let out = at(&format!("out {read}"));
+        let inject = format!("pread64:error=EIO:when={read}..{}", read + 1);
+        let done = failing(&image, &inject, &["hifs", "unpack", path(&image), path(&out)]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        if done.status.success() && said.is_empty() {
+            break;
+        }
+        assert!(read < 50, "there is no end");
+        if !said.contains("zeros stand for them") {
+            continue;
+        }
+        let said = expect(4, &done);
+        assert!(said.contains("4096 bytes could not be read"), "{said}");
+        let zeros = |name: &str| {
+            let found = fs::read(out.join(name)).unwrap();
+            assert_eq!(found.len(), 40_000);
+            found.into_iter().filter(|byte| *byte == 0).count()
+        };
+        let is_told = ["a", "b"].map(|name| said.contains(path(&out.join(name))));
+        assert_eq!([zeros("a") == 4096, zeros("b") == 4096], is_told, "{said}");
+        assert_eq!(zeros("a") + zeros("b"), 4096);
+        lost[usize::from(is_told[1])] += 1;
+    }
+    assert!(lost[0] > 0 && lost[1] > 0, "{lost:?}");
+}
+
+#[test]
+fn an_image_is_known_by_the_copy_of_its_superblock_where_the_first_cannot_be_read() {
+    if cannot_trace("an_image_is_known_by_the_copy_of_its_superblock") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, other) = (dir.path().join("i.img"), dir.path().join("other"));
+    expect(0, &hifs(&["format", path(&image), "--size", "2M"]));
+    expect(0, &failing(&image, "read:error=EIO", &["check", path(&image)]));
+    fs::write(&other, vec![3; 9000]).unwrap();
+    let said = expect(4, &failing(&other, "read:error=EIO", &["check", path(&other)]));
+    assert!(said.contains("Input/output error"), "{said}");
+    // Where nothing can be read it is the disk that is told of.
+    let said = expect(4, &failing(&image, "pread64:error=EIO", &["hifs", "check", path(&image)]));
+    assert!(said.contains("Input/output error"), "{said}");
+}
