@@ -19,7 +19,8 @@ pub struct Options {
     pub access: Access,
     /// Queries a second, neither more nor less; `None`: as they come.
     pub rate: Option<u32>,
-    /// Queries of [`Store::all`](super::Store::all) that are under way at once, of all callers; `None`: as many as there are.
+    /// Queries of [`Store::all`](super::Store::all) that are under way at once, of all callers; `None`: as many
+    /// as there are.
     pub at_once: Option<NonZeroUsize>,
     /// How slow the way to the server is made.
     pub delay: Option<Delay>,
