@@ -67,7 +67,7 @@ impl Store {
     /// which is only read by whoever looks.
     ///
     /// # Errors
-    /// As [`Client::open`](client::Client::open); [`Kind::Busy`] if another process has the anchor;
+    /// As [`Client::open`](crate::client::Client::open); [`Kind::Busy`] if another process has the anchor;
     /// [`Kind::Parameters`] if an engine is asked for what is its own to decide: a rate, or taking over.
     pub fn open(way: Way, key: &Key, anchor: &AnchorAt, options: &Options) -> Result<Self> {
         let (address, is_engine) = match way {
@@ -101,7 +101,7 @@ impl Store {
     /// Opens the store that `connect` leads to.
     ///
     /// # Errors
-    /// As [`Client::open`](client::Client::open).
+    /// As [`Client::open`](crate::client::Client::open).
     pub fn open_with(
         connect: Arc<dyn Connect>,
         key: &Key,
@@ -192,7 +192,7 @@ impl Store {
     /// The content of block `id`; `None` if there is no such block.
     ///
     /// # Errors
-    /// As [`Client::query`](client::Client::query).
+    /// As [`Client::query`](crate::client::Client::query).
     pub fn read(&self, id: Id) -> Result<Option<Bytes>> {
         was(self.query(id, Operation::Read)?)
     }
@@ -201,7 +201,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NoSpace`] if there is no such block yet and the store is full; [`Kind::Parameters`] if it is
-    /// not as long as blocks are; others as [`Client::query`](client::Client::query).
+    /// not as long as blocks are; others as [`Client::query`](crate::client::Client::query).
     pub fn write(&self, id: Id, content: Bytes) -> Result<()> {
         was(self.query(id, Operation::Write(content))?).map(drop)
     }
@@ -209,7 +209,7 @@ impl Store {
     /// Lets there be no block `id`.
     ///
     /// # Errors
-    /// As [`Client::query`](client::Client::query).
+    /// As [`Client::query`](crate::client::Client::query).
     pub fn free(&self, id: Id) -> Result<()> {
         was(self.query(id, Operation::Free)?).map(drop)
     }
@@ -282,16 +282,17 @@ impl Store {
     /// Does one operation.
     ///
     /// # Errors
-    /// As [`Client::query`](client::Client::query); [`Kind::Parameters`] if a content is not as long as blocks are.
+    /// As [`Client::query`](crate::client::Client::query); [`Kind::Parameters`] if a content is not as long as
+    /// blocks are.
     pub fn query(&self, id: Id, operation: Operation) -> Result<Outcome> {
         self.fits(&operation)?;
         self.runtime.block_on(self.asking.query(id, operation))
     }
 
-    /// Reads all generations that live; see [`Client::check`](client::Client::check).
+    /// Reads all generations that live; see [`Client::check`](crate::client::Client::check).
     ///
     /// # Errors
-    /// As [`Client::check`](client::Client::check); [`Kind::Parameters`] if this store is an engine's.
+    /// As [`Client::check`](crate::client::Client::check); [`Kind::Parameters`] if this store is an engine's.
     pub fn check(&self, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Checked> {
         self.runtime.block_on(self.client()?.client()?.check(progress))
     }
@@ -299,7 +300,7 @@ impl Store {
     /// Queries so far, blocks that are there, builds that are under way.
     ///
     /// # Errors
-    /// As [`Client::query`](client::Client::query), if this store is an engine's.
+    /// As [`Client::query`](crate::client::Client::query), if this store is an engine's.
     pub fn status(&self) -> Result<Status> {
         match &*self.asking {
             Asking::Client(client) => client.status(),
@@ -319,7 +320,7 @@ impl Store {
     /// server has all that was found.
     ///
     /// # Errors
-    /// As [`Client::query`](client::Client::query); [`Kind::Parameters`] if this store is an engine's.
+    /// As [`Client::query`](crate::client::Client::query); [`Kind::Parameters`] if this store is an engine's.
     pub fn idle(&self) -> Result<()> {
         self.runtime.block_on(self.client()?.client()?.idle())
     }
