@@ -296,22 +296,24 @@ impl Purger {
             Ok(folder) => self.clear_of(&File::from(folder), &any)?,
             // It is gone, and was dealt with as a whole.
             Err(Errno::STALE | Errno::NOENT) => return Ok(()),
-            Err(Errno::PERM) => None,
-            Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
+            Err(e) => {
+                log::debug!("a folder that had lost names cannot be opened by its handle: {e}");
+                None
+            }
         };
         self.count_left(left.as_ref());
         self.statistics.folders_recovered.add(1);
         let why = match left {
             Some(left) if left.is_nothing() => return Ok(()),
-            Some(_) => LEFT_EARLIER,
-            None => UNSEEN_EARLIER,
+            Some(left) if !left.is_unseen() => LEFT_EARLIER,
+            _ => UNSEEN_EARLIER,
         };
         *lock(&self.earlier) = Part::Left(why.to_owned());
         Ok(())
     }
 
     fn count_left(&self, left: Option<&Left>) {
-        let is_left = left.is_some_and(|left| !left.is_nothing());
+        let is_left = left.is_some_and(|left| !left.is_nothing() && !left.is_unseen());
         self.statistics.names_left.add(u64::from(is_left));
     }
 
@@ -320,12 +322,17 @@ impl Purger {
         if planted(Fault::FoldersUnseen) {
             return Ok(Some(Left::default()));
         }
-        let Some(volume) = self.lower.volume()? else {
-            return Ok(None);
-        };
         let mut source = || self.spool.fillers_for(folder.as_fd());
         let settle = || self.lower.flush_journal(&self.root);
-        fillers::clear(&volume, folder, wanted, &mut source, &settle)
+        let left = fillers::clear(&self.lower, folder, wanted, &mut source, &settle);
+        left.or_else(|e| {
+            if e.kind() == Kind::NoSpace {
+                return Err(e);
+            }
+            // Everything else is not to wait for it.
+            log::warn!("a folder is not cleared of names: {e}");
+            Ok(Some(Left::unseen()))
+        })
     }
 
     /// Clears what a removed folder has held.
