@@ -100,3 +100,40 @@ fn a_run_by_path_tells_of_all_where_the_device_cannot_be_read() {
         assert!(verdict.removed && !verdict.holds(), "{verdict:?}");
     }
 }
+
+/// A folder and a link with attributes, whose places have to be known before their values go.
+#[test]
+fn what_cannot_be_purged_yet_holds_nothing_else_up() {
+    let _turn = turn();
+    let test = "what_cannot_be_purged_yet_holds_nothing_else_up";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _readable = Readable;
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    make(&image.dir());
+    let (removed, link) = (image.dir().join("removed"), image.dir().join("link"));
+    fs::create_dir(&removed).unwrap();
+    symlink("elsewhere", &link).unwrap();
+    for (path, name) in [(&removed, "user.note"), (&link, "trusted.note")] {
+        lsetxattr(path, name, &fill(VALUE, 1500), XattrFlags::empty()).unwrap();
+    }
+    image.remount();
+    let mounted = Mounted::new(&image, options("clear", false));
+    make_unreadable(0..u64::MAX, u32::MAX);
+    fs::remove_dir(mounted.dir.join("removed")).unwrap();
+    fs::remove_file(mounted.dir.join("link")).unwrap();
+    delete(&mounted.dir, 1);
+    assert!(mounted.overlay().finish().is_err(), "two are not purged");
+    assert_eq!(last(&mounted)["content"], "verified in place", "the epoch of the others has ended");
+    assert!(last(&mounted)["name"]["left"].is_string(), "{:#}", last(&mounted));
+    assert!(mounted.overlay().finish().is_err(), "they are not forgotten");
+    make_unreadable(0..0, 0);
+    mounted.overlay().finish().unwrap();
+    assert_eq!(mounted.overlay().status()["idle"], true);
+    mounted.end();
+    assert!(!image.dir().join(".tacita-purge").exists());
+    image.unmount();
+    assert_eq!(image.count(VALUE), 0);
+    image.mount();
+}
