@@ -100,6 +100,12 @@ pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
     Errno::from_io_error(e).unwrap_or(Errno::IO)
 }
 
+/// Whether the medium does not give what lies in one place of it, or gives something else. It may the
+/// next time.
+pub(crate) const fn is_of_medium(errno: Errno) -> bool {
+    matches!(errno, Errno::IO | Errno::BADMSG | Errno::UCLEAN)
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)?;

@@ -137,3 +137,47 @@ fn what_cannot_be_purged_yet_holds_nothing_else_up() {
     assert_eq!(image.count(VALUE), 0);
     image.mount();
 }
+
+/// Damages the inode of a file of an image that is not mounted: whoever looks at it is refused.
+pub(crate) fn damage(image: &Image, path: &str) {
+    let asked = format!("imap {path}");
+    let told = system("debugfs", &["-R", &asked, image.path().to_str().unwrap()]).unwrap();
+    let number = |after: &str| {
+        let rest = &told[told.find(after).unwrap() + after.len()..];
+        let digits = rest.trim_start_matches("0x");
+        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+        let radix = if rest.starts_with("0x") { 16 } else { 10 };
+        u64::from_str_radix(&digits[..end], radix).unwrap()
+    };
+    let at = number("at block ") * 4096 + number("offset ");
+    let file = fs::File::options().read(true).write(true).open(image.path()).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at + 8).unwrap();
+    byte[0] ^= 0xff;
+    file.write_all_at(&byte, at + 8).unwrap();
+}
+
+#[test]
+fn an_entry_that_cannot_be_opened_keeps_no_mount_away() {
+    let _turn = turn();
+    let test = "an_entry_that_cannot_be_opened_keeps_no_mount_away";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let spool = image.dir().join(".tacita-purge");
+    fs::create_dir(&spool).unwrap();
+    fs::set_permissions(&spool, fs::Permissions::from_mode(0o700)).unwrap();
+    for entry in ["1", "2"] {
+        fs::write(spool.join(entry), fill("LOST-Content-m-", 8 << 10)).unwrap();
+    }
+    fs::create_dir(spool.join("3")).unwrap();
+    image.unmount();
+    for entry in ["1", "3"] {
+        damage(&image, &format!("/.tacita-purge/{entry}"));
+    }
+    image.mount();
+    let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
+    assert!(!spool.join("2").exists());
+    assert!(overlay.finish().is_err(), "the others are not purged");
+    drop(overlay);
+    let listed = fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(listed.filter(|name| name == "1" || name == "3").count() == 2, "they stay");
+}
