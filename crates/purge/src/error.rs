@@ -72,6 +72,11 @@ impl Error {
         self.kind
     }
 
+    /// Whether the medium does not give what lies in one place of it.
+    pub(crate) fn is_of_medium(&self) -> bool {
+        self.errno().is_some_and(is_of_medium)
+    }
+
     /// What the kernel said, if that is the cause.
     pub fn errno(&self) -> Option<Errno> {
         self.refusal.as_ref().map(errno_of)

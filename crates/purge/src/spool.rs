@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
@@ -120,6 +120,8 @@ pub(crate) struct Spool {
     /// Inode number of the file of fillers, 0 as long as there is none.
     fillers: AtomicU64,
     folders: Mutex<LostFolders>,
+    /// What an earlier mount has intended stays for the next one.
+    keeps_intents: AtomicBool,
 }
 
 /// An opened spool and what was in it.
@@ -169,6 +171,7 @@ impl Spool {
             slots: Mutex::default(),
             fillers: AtomicU64::new(0),
             folders: Mutex::default(),
+            keeps_intents: AtomicBool::new(false),
         };
         spool.recover_fillers();
         let (interrupted, known) = spool.read_records();

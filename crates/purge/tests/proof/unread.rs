@@ -13,6 +13,7 @@ use tacita_purge::{Map, Overlay, Removal, RemovalOptions};
 use tacita_testkit::{skip_without_fuse, system};
 
 use crate::acts::fill;
+use crate::ahead::come_back;
 use crate::image::{Fs, Image, turn};
 use crate::overlay::{Mounted, options};
 
@@ -180,4 +181,58 @@ fn an_entry_that_cannot_be_opened_keeps_no_mount_away() {
     drop(overlay);
     let listed = fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(listed.filter(|name| name == "1" || name == "3").count() == 2, "they stay");
+}
+
+/// What was being overwritten has come back, beside a file that cannot even be opened.
+#[test]
+fn a_file_that_cannot_be_opened_keeps_no_mount_away() {
+    let _turn = turn();
+    let test = "a_file_that_cannot_be_opened_keeps_no_mount_away";
+    if Image::new(test, Fs::Ext4).is_none() {
+        return;
+    }
+    let image = come_back(test, Step::FirstPass).unwrap();
+    let other = image.dir().join("from/other");
+    fs::write(&other, fill("KEPT-Unread-m-", 8 << 10)).unwrap();
+    let turn_bad_or_good = || {
+        image.unmount();
+        damage(&image, "/from/other");
+        image.mount();
+    };
+    turn_bad_or_good();
+    fs::read(&other).unwrap_err();
+    drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+    assert!(!image.dir().join("from/file").exists(), "the others are looked at");
+    let intents = image.dir().join(".tacita-purge/intents");
+    assert!(intents.exists(), "the next mount looks again");
+    turn_bad_or_good();
+    drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+    assert!(!image.dir().join(".tacita-purge").exists());
+    assert_eq!(fs::read(&other).unwrap(), fill("KEPT-Unread-m-", 8 << 10));
+}
+
+/// One tag is enough, and what cannot be read is looked at by the next mount.
+#[test]
+fn a_file_that_has_come_back_with_bad_sectors_is_purged() {
+    let _turn = turn();
+    let test = "a_file_that_has_come_back_with_bad_sectors_is_purged";
+    if Image::new(test, Fs::Ext4).is_none() {
+        return;
+    }
+    let _readable = Readable;
+    for bad in [4096, 8192] {
+        let image = come_back(test, Step::FirstPass).unwrap();
+        let path = image.dir().join("from/file");
+        let map = Map::of(&fs::File::open(&path).unwrap()).unwrap().unwrap();
+        assert_eq!(map.extents.len(), 1);
+        let begin = map.extents[0].physical;
+        make_unreadable(begin..begin + bad, u32::MAX);
+        drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+        make_unreadable(0..0, 0);
+        assert_eq!(path.exists(), bad == 8192, "{bad} bytes cannot be read");
+        drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+        assert!(!path.exists(), "{bad} bytes could not be read");
+        drop(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+        assert!(!image.dir().join(".tacita-purge").exists());
+    }
 }
