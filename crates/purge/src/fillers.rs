@@ -92,13 +92,14 @@ fn fill(volume: &Volume<'_>, folder: &File, seen: &Seen, source: &File) -> Resul
         })
     });
     step(Step::Filled);
+    let mut removed = Ok(());
     for name in &made {
         match unlinkat(folder, name.as_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(Error::of_kernel(e, "removing a filler")),
+            Err(e) => removed = Err(Error::of_kernel(e, "removing a filler")),
         }
     }
-    filled
+    filled.and(removed)
 }
 
 /// Whether a name is put into that block.

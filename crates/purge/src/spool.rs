@@ -350,7 +350,7 @@ impl Spool {
     /// files keep the folder.
     pub(crate) fn leave(&self, root: BorrowedFd<'_>) {
         self.set_in_use(false);
-        self.remove_fillers();
+        self.recover_fillers();
         self.remove_intents();
         self.remove_folders();
         let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())

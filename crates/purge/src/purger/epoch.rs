@@ -270,6 +270,7 @@ impl Purger {
         {
             self.lower.flush_journal(&self.root)?;
         }
+        self.spool.take_out_fillers();
         let looked = self.look_at_folders(touched)?;
         for handle in &touched.recovered {
             self.look_at_recovered(handle)?;

@@ -236,3 +236,46 @@ fn a_file_that_has_come_back_with_bad_sectors_is_purged() {
         assert!(!image.dir().join(".tacita-purge").exists());
     }
 }
+
+#[test]
+fn fillers_that_could_not_be_removed_are_removed_later() {
+    let _turn = turn();
+    let test = "fillers_that_could_not_be_removed_are_removed_later";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let folder = image.dir().join("folder");
+    fs::create_dir(&folder).unwrap();
+    // So many that blocks are split, and leave names behind.
+    let name = |number: u64| format!("secretname-Unread-{number}-{:0>40}", number * 7919);
+    for number in 0..600 {
+        fs::File::create(folder.join(name(number))).unwrap();
+    }
+    image.remount();
+    let mounted = Mounted::new(&image, options("clear", false));
+    for number in (0..600).step_by(7) {
+        fs::remove_file(mounted.dir.join("folder").join(name(number))).unwrap();
+    }
+    let is_first = AtomicBool::new(true);
+    let refused = folder.clone();
+    at_each_step(move |step| {
+        if step == Step::Filled && is_first.swap(false, Ordering::Relaxed) {
+            system("chattr", &["+i", refused.to_str().unwrap()]).unwrap();
+        }
+    });
+    let finished = mounted.overlay().finish();
+    at_each_step(|_| ());
+    system("chattr", &["-i", folder.to_str().unwrap()]).unwrap();
+    let filled = fs::read_dir(&folder).unwrap().count();
+    mounted.end();
+    finished.unwrap();
+    let listed = fs::read_dir(&folder).unwrap();
+    let strange = listed.map(|entry| entry.unwrap()).filter(|entry| {
+        let is_ours = entry.file_name().to_string_lossy().starts_with("secretname-");
+        !is_ours || entry.metadata().unwrap().nlink() != 1
+    });
+    assert!(filled > 600 - 86, "nothing was filled: {filled}");
+    assert_eq!(strange.count(), 0);
+    assert!(!image.dir().join(".tacita-purge").exists());
+}
