@@ -111,6 +111,12 @@ pub(crate) const fn is_of_medium(errno: Errno) -> bool {
     matches!(errno, Errno::IO | Errno::BADMSG | Errno::UCLEAN)
 }
 
+/// Whether an errno tells nothing of what was asked for: the medium does not give it, or there are too
+/// many open files.
+pub(crate) const fn tells_nothing(errno: Errno) -> bool {
+    is_of_medium(errno) || matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)?;

@@ -237,6 +237,60 @@ fn a_file_that_has_come_back_with_bad_sectors_is_purged() {
     }
 }
 
+/// Damages the block of attributes of a file: whoever asks for them is refused.
+fn damage_attributes(image: &Image, path: &str) {
+    let told = system("debugfs", &["-R", &format!("stat {path}"), image.path().to_str().unwrap()]);
+    let told = told.unwrap();
+    let (_, rest) = told.split_once("File ACL: ").unwrap();
+    let block: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
+    assert_ne!(block, 0);
+    let file = fs::File::options().write(true).open(image.path()).unwrap();
+    file.write_all_at(&[0xff; 16], block * 4096).unwrap();
+}
+
+/// Whether a file is to be purged, and whether a link has anything that is, cannot be seen: they are.
+#[test]
+fn what_cannot_be_asked_for_is_purged() {
+    let _turn = turn();
+    let test = "what_cannot_be_asked_for_is_purged";
+    if skip_without_fuse(test) {
+        return;
+    }
+    // No attribute lies in an inode then.
+    let Some(image) = Image::with(test, Fs::Ext4, &["-I", "128"]) else { return };
+    let (file, link) = (image.dir().join("file"), image.dir().join("link"));
+    fs::write(&file, fill("LOST-Content-m-", 8 << 10)).unwrap();
+    symlink("elsewhere", &link).unwrap();
+    for (path, name, value) in
+        [(&file, "user.purge", b"clear".to_vec()), (&link, "trusted.note", fill(VALUE, 1500))]
+    {
+        lsetxattr(path, name, &value, XattrFlags::empty()).unwrap();
+    }
+    image.unmount();
+    for path in ["/file", "/link"] {
+        damage_attributes(&image, path);
+    }
+    image.mount();
+    let mut options = options("clear", false);
+    options.policy.marked_only = true;
+    let mounted = Mounted::new(&image, options);
+    // It says that not all of it could be purged, or not yet.
+    let _ = fs::remove_file(mounted.dir.join("file"));
+    assert!(!mounted.dir.join("file").exists());
+    assert!(mounted.overlay().finish().is_err(), "its attributes are not purged");
+    mounted.end_in_failure();
+    image.unmount();
+    assert_eq!(image.count("LOST-Content-m-"), 0);
+    image.mount();
+    let mounted = Mounted::new(&image, crate::overlay::options("clear", false));
+    let _ = fs::remove_file(mounted.dir.join("link"));
+    assert!(mounted.overlay().finish().is_err(), "its attributes are not purged");
+    let spool = fs::read_dir(image.dir().join(".tacita-purge")).unwrap();
+    let links = spool.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_symlink());
+    assert_eq!(links.count(), 1, "it waits");
+    mounted.end_in_failure();
+}
+
 #[test]
 fn fillers_that_could_not_be_removed_are_removed_later() {
     let _turn = turn();
