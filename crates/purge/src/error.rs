@@ -72,6 +72,11 @@ impl Error {
         self.kind
     }
 
+    /// Whether the medium does not give what lies in one place of it.
+    pub(crate) fn is_of_medium(&self) -> bool {
+        self.errno().is_some_and(is_of_medium)
+    }
+
     /// What the kernel said, if that is the cause.
     pub fn errno(&self) -> Option<Errno> {
         self.refusal.as_ref().map(errno_of)
@@ -98,6 +103,18 @@ impl<T> During<T> for std::io::Result<T> {
 /// The kernel's number of an error of the standard library.
 pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
     Errno::from_io_error(e).unwrap_or(Errno::IO)
+}
+
+/// Whether the medium does not give what lies in one place of it, or gives something else. It may the
+/// next time.
+pub(crate) const fn is_of_medium(errno: Errno) -> bool {
+    matches!(errno, Errno::IO | Errno::BADMSG | Errno::UCLEAN)
+}
+
+/// Whether an errno tells nothing of what was asked for: the medium does not give it, or there are too
+/// many open files.
+pub(crate) const fn tells_nothing(errno: Errno) -> bool {
+    is_of_medium(errno) || matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 impl fmt::Display for Error {

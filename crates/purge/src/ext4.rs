@@ -13,10 +13,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{IFlags, ioctl_getflags};
+use rustix::io::Errno;
 use tacita_block::AlignedBuf;
 
 use crate::Result;
 use crate::error::During;
+use crate::faults::is_unreadable;
 use hash::Hash;
 use superblock::Superblock;
 
@@ -98,6 +100,9 @@ fn marks(file: impl AsFd) -> u32 {
 
 /// Reads the device past every cache.
 fn read(device: &File, at: u64, len: usize) -> Result<Vec<u8>> {
+    if is_unreadable(at, len) {
+        return Err(Errno::IO).during("reading the device");
+    }
     let start = at - at % READ_ALIGN;
     let end = (at + len as u64).next_multiple_of(READ_ALIGN);
     let mut buffer = AlignedBuf::new(usize::try_from(end - start).unwrap_or(0));

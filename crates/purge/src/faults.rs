@@ -188,9 +188,36 @@ pub(crate) fn step(step: Step) {
     }
 }
 
+/// Places of the device that cannot be read, and how often.
+#[cfg(feature = "faults")]
+static UNREADABLE: std::sync::Mutex<(std::ops::Range<u64>, u32)> = std::sync::Mutex::new((0..0, 0));
+
+/// What the file system keeps in `places` of the device cannot be read there, so many times from now on.
+/// Content that is read back can.
+#[cfg(feature = "faults")]
+pub fn make_unreadable(places: std::ops::Range<u64>, times: u32) {
+    *UNREADABLE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = (places, times);
+}
+
+/// Whether reading the device fails this time.
+#[cfg(feature = "faults")]
+pub(crate) fn is_unreadable(at: u64, len: usize) -> bool {
+    let mut unreadable = UNREADABLE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (places, times) = &mut *unreadable;
+    let is_hit = *times > 0 && at < places.end && places.start < at + len as u64;
+    *times -= u32::from(is_hit);
+    is_hit
+}
+
 /// Nothing is planted in a build that people use.
 #[cfg(not(feature = "faults"))]
 pub(crate) const fn planted(_: Fault) -> bool {
+    false
+}
+
+/// What is readable is read in a build that people use.
+#[cfg(not(feature = "faults"))]
+pub(crate) const fn is_unreadable(_: u64, _: usize) -> bool {
     false
 }
 

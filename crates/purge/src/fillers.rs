@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::ext4::Volume;
 use crate::ext4::folder::{ENTRY_LEN_MIN, Gap, Leaf, Left, Seen, Wanted, look};
 use crate::faults::{Fault, Step, planted, step};
+use crate::lower_fs::LowerFs;
 use crate::xattrs::path_of;
 use crate::{Error, Result, names};
 
@@ -27,36 +28,51 @@ const NAME_LEN_MAX: usize = 255;
 /// Names that are tried for one that belongs into a block, for each block there is.
 const TRIES_PER_LEAF: usize = 64;
 
-/// How often a folder is filled, if somebody puts names there meanwhile.
+/// How often a folder is filled, if somebody puts names there meanwhile, or looked at, if it cannot be
+/// read.
 const ROUNDS_MAX: usize = 3;
 
 /// Looks at a folder and clears what is found; what is left then, `None` where nobody can tell.
 /// `source` is the file that fillers are names of; `settle` puts what was changed in place.
 ///
+/// That the device cannot be read is no failure: nothing else is to wait for that.
+///
 /// # Errors
-/// [`crate::Kind::Io`].
+/// [`crate::Kind::Io`]; [`crate::Kind::NoSpace`].
 pub(crate) fn clear(
-    volume: &Volume<'_>,
+    lower: &LowerFs,
     folder: &File,
     wanted: &Wanted,
     source: &mut dyn FnMut() -> Result<File>,
     settle: &dyn Fn() -> Result<()>,
 ) -> Result<Option<Left>> {
+    let volume = match lower.volume() {
+        Ok(Some(volume)) => volume,
+        Ok(None) => return Ok(None),
+        Err(e) => {
+            log::debug!("a folder cannot be looked at: {e}");
+            return Ok(Some(Left::unseen()));
+        }
+    };
     for _ in 0..ROUNDS_MAX {
-        let Some(seen) = look(volume, folder, wanted)? else {
+        let Some(seen) = look(&volume, folder, wanted) else {
             return Ok(None);
         };
+        if seen.left.is_unseen() {
+            // It may be there the next time.
+            continue;
+        }
         if !seen.leaves.iter().any(Leaf::is_dirty) {
             return Ok(Some(seen.left));
         }
         if planted(Fault::FillersUnhooked) {
             break;
         }
-        fill(volume, folder, &seen, &source()?)?;
+        fill(&volume, folder, &seen, &source()?)?;
         names::flush_folder(folder)?;
         settle()?;
     }
-    Ok(look(volume, folder, wanted)?.map(|seen| seen.left))
+    Ok(look(&volume, folder, wanted).map(|seen| seen.left))
 }
 
 fn fill(volume: &Volume<'_>, folder: &File, seen: &Seen, source: &File) -> Result<()> {
@@ -76,13 +92,14 @@ fn fill(volume: &Volume<'_>, folder: &File, seen: &Seen, source: &File) -> Resul
         })
     });
     step(Step::Filled);
+    let mut removed = Ok(());
     for name in &made {
         match unlinkat(folder, name.as_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(Error::of_kernel(e, "removing a filler")),
+            Err(e) => removed = Err(Error::of_kernel(e, "removing a filler")),
         }
     }
-    filled
+    filled.and(removed)
 }
 
 /// Whether a name is put into that block.

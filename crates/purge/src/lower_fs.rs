@@ -374,7 +374,11 @@ impl LowerFs {
             }
             kernel::checkpoint(&any_file, Checkpoint::Erase).during("erasing the journal")
         };
-        journal::erase(self.volume()?.as_ref(), &erase).map(Some)
+        let volume = self.volume().unwrap_or_else(|e| {
+            log::debug!("the journal cannot be looked at: {e}");
+            None
+        });
+        journal::erase(volume.as_ref(), &erase).map(Some)
     }
 }
 

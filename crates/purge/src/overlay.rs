@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_vfs::FileType;
 
-use crate::error::During;
+use crate::error::{During, tells_nothing};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
 use crate::policy::{Facts, Policy};
@@ -227,7 +227,9 @@ impl Overlay {
         } else {
             self.table.path(dir, name)
         };
-        let attribute = || node.policy().or_else(|| dir.policy());
+        // What nobody knows may be wanted: it is purged by the method of the mount.
+        let known = |node: &Node| node.policy().unwrap_or_else(|_| Some(Vec::new()));
+        let attribute = || known(node).or_else(|| known(dir));
         let marked = || {
             if !matches!(node.lower_kind(), FileType::File | FileType::Directory) {
                 return false;
@@ -236,9 +238,9 @@ impl Overlay {
                 let fd = node.fd()?;
                 openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty())
             };
-            again(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
-                .and_then(ioctl_getflags)
-                .is_ok_and(|flags| flags.contains(IFlags::SECURE_REMOVAL))
+            let flags =
+                again(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC).and_then(ioctl_getflags);
+            flags.map_or_else(tells_nothing, |flags| flags.contains(IFlags::SECURE_REMOVAL))
         };
         let facts = Facts { path: &path, size, attribute: &attribute, marked: &marked };
         self.policy.decide(&facts)

@@ -341,7 +341,18 @@ impl Purger {
             let _batch = lock(&self.batch);
             self.end_epoch()
         };
+        // What is read back afterwards fails afterwards.
+        let failure = failure.or_else(|| self.failed_before());
         ended.and(failure.map_or(Ok(()), Err))
+    }
+
+    /// That files wait whose purge has failed, if any do.
+    fn failed_before(&self) -> Option<Error> {
+        let queue = lock(&self.queue);
+        let waiting = queue.later.iter().chain(&queue.jobs);
+        let count = waiting.filter(|job| job.is_known_to_fail).count();
+        let text = "files are not purged yet: their verdicts say why";
+        (count > 0).then(|| Error::new(Kind::Io, format!("{count} {text}")))
     }
 
     /// The time of day in seconds since 1970.

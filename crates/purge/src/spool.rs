@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
@@ -26,7 +26,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::During;
+use crate::error::{During, is_of_medium};
 use crate::{Error, Kind, Result, names, xattrs};
 use folders::LostFolders;
 pub(crate) use intents::IntentLog;
@@ -77,6 +77,40 @@ struct Slots {
     last_seq: u64,
 }
 
+impl Slots {
+    /// Reads all records of a file of `len` bytes by `read`; what they say goes to `known`. One that
+    /// cannot be read is neither used nor written over: it may be there the next time.
+    fn read(
+        len: u64,
+        known: &mut HashMap<u64, Record>,
+        read: &dyn Fn(&mut [u8], u64) -> std::io::Result<()>,
+    ) -> Self {
+        let mut slots = Self::default();
+        let mut bytes = [0; RECORD_LEN];
+        for slot in (0..RECORD_COUNT_MAX).take_while(|slot| offset(slot + 1) <= len) {
+            slots.count = slot + 1;
+            if let Err(e) = read(&mut bytes, offset(slot)) {
+                log::warn!("spool: record {slot} cannot be read, and is not used: {e}");
+                continue;
+            }
+            match Record::decode(&bytes) {
+                Ok(Some(record)) => {
+                    slots.by_seq.insert(Seq(record.seq), slot);
+                    known.insert(record.seq, record);
+                }
+                Ok(None) => {
+                    slots.free.insert(slot);
+                }
+                Err(damage) => {
+                    log::warn!("spool: record {slot} is damaged ({damage:?}) and not used");
+                    slots.free.insert(slot);
+                }
+            }
+        }
+        slots
+    }
+}
+
 /// The open spool; locked as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Spool {
@@ -86,6 +120,8 @@ pub(crate) struct Spool {
     /// Inode number of the file of fillers, 0 as long as there is none.
     fillers: AtomicU64,
     folders: Mutex<LostFolders>,
+    /// What an earlier mount has intended stays for the next one.
+    keeps_intents: AtomicBool,
 }
 
 /// An opened spool and what was in it.
@@ -135,6 +171,7 @@ impl Spool {
             slots: Mutex::default(),
             fillers: AtomicU64::new(0),
             folders: Mutex::default(),
+            keeps_intents: AtomicBool::new(false),
         };
         spool.recover_fillers();
         let (interrupted, known) = spool.read_records();
@@ -168,30 +205,13 @@ impl Spool {
             return (true, known);
         };
         let mut bytes = [0; RECORD_LEN];
-        let fresh = file.metadata().is_ok_and(|m| m.len() == 0);
+        let len = file.metadata().ok().map(|meta| meta.len());
+        let fresh = len == Some(0);
         let header = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| {
             Header::decode(&bytes).inspect_err(|e| log::warn!("spool: header: {e:?}")).ok()
         });
-        let mut slots = Slots::default();
-        for slot in 0..RECORD_COUNT_MAX {
-            if file.read_exact_at(&mut bytes, offset(slot)).is_err() {
-                break;
-            }
-            slots.count = slot + 1;
-            match Record::decode(&bytes) {
-                Ok(Some(record)) => {
-                    slots.by_seq.insert(Seq(record.seq), slot);
-                    known.insert(record.seq, record);
-                }
-                Ok(None) => {
-                    slots.free.insert(slot);
-                }
-                Err(damage) => {
-                    log::warn!("spool: record {slot} is damaged ({damage:?}) and not used");
-                    slots.free.insert(slot);
-                }
-            }
-        }
+        let slots =
+            Slots::read(len.unwrap_or(0), &mut known, &|bytes, at| file.read_exact_at(bytes, at));
         self.slots = Mutex::new(slots);
         (!fresh && header.is_none_or(|header| header.in_use), known)
     }
@@ -221,10 +241,23 @@ impl Spool {
             };
             last = last.max(seq);
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let entry = openat2(&self.dir, name.as_str(), flags, Mode::empty(), BENEATH);
-            let (entry, stat) = entry
-                .and_then(|entry| fstat(&entry).map(|stat| (entry, stat)))
-                .during("opening an entry of the spool")?;
+            let opened = openat2(&self.dir, name.as_str(), flags, Mode::empty(), BENEATH)
+                .and_then(|opened| fstat(&opened).map(|stat| (opened, stat)));
+            let (entry, stat) = match opened {
+                Ok(opened) => opened,
+                // Everything else is not to wait for it: its purge is tried again, and fails as this.
+                Err(e) if is_of_medium(e) => {
+                    let kind = match entry.file_type() {
+                        FileType::Directory => FileType::Directory,
+                        _ => FileType::RegularFile,
+                    };
+                    let inode = entry.ino();
+                    let record = known.remove(&seq).filter(|record| record.inode == inode);
+                    found.push(LeftOver { seq: Seq(seq), kind, inode, size: None, record });
+                    continue;
+                }
+                Err(e) => return Err(Error::of_kernel(e, "opening an entry of the spool")),
+            };
             let record = known.remove(&seq).filter(|record| record.inode == stat.st_ino);
             let kind = FileType::from_raw_mode(stat.st_mode);
             let size = match (&record, stat.st_size) {
@@ -317,7 +350,7 @@ impl Spool {
     /// files keep the folder.
     pub(crate) fn leave(&self, root: BorrowedFd<'_>) {
         self.set_in_use(false);
-        self.remove_fillers();
+        self.recover_fillers();
         self.remove_intents();
         self.remove_folders();
         let removed = unlinkat(&self.dir, RECORDS_NAME, AtFlags::empty())
@@ -351,4 +384,35 @@ fn open_records(dir: &OwnedFd) -> Result<Option<File>> {
 
 fn offset(slot: usize) -> u64 {
     (slot as u64 + 1) * RECORD_LEN as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_read_takes_no_other_with_it() {
+        let record = |seq: u64| Record {
+            seq,
+            inode: seq,
+            size: 1,
+            hold_until: 0,
+            passes_done: 0,
+            method: "e".parse().unwrap(),
+        };
+        let mut known = HashMap::new();
+        let slots = Slots::read(offset(4), &mut known, &|bytes, at| match at {
+            at if at == offset(1) => Err(std::io::Error::from(Errno::IO)),
+            at if at == offset(2) => {
+                bytes.fill(0);
+                Ok(())
+            }
+            at => {
+                bytes.copy_from_slice(&record(at / RECORD_LEN as u64).encode());
+                Ok(())
+            }
+        });
+        assert_eq!(known.len(), 2, "those before and behind it");
+        assert_eq!((slots.count, slots.free), (4, BTreeSet::from([2])), "it is not written over");
+    }
 }

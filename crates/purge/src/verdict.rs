@@ -205,6 +205,9 @@ impl Content {
     pub(crate) fn of_folder(lower: &LowerFs, left: Option<&Left>) -> Self {
         let why = match left {
             Some(left) if left.is_nothing() => return Self::NothingStored,
+            Some(left) if left.is_unseen() => {
+                "the names in it were cleared, but may be left: it could not be checked"
+            }
             Some(_) => {
                 let why = "parts of the names in it are left, where nothing clears them";
                 return Self::NotInPlace(why.to_owned());
@@ -301,6 +304,9 @@ impl Part {
     pub(crate) fn of_name(lower: &LowerFs, name: &OsStr, left: Option<&Left>) -> Self {
         let why = match left {
             Some(left) if !left.has(name) => return Self::Done,
+            Some(left) if left.is_unseen() => {
+                "cleared, but it may be left in its folder, which could not be checked"
+            }
             Some(_) => "a part of it is left in its folder, where nothing clears it",
             None if !lower.is_ext() => "covered by others, but its place may have been missed",
             None if !lower.puts_in_place() && lower.raw().is_some() => {

@@ -75,17 +75,29 @@ pub(crate) struct Left {
     names: HashSet<OsString>,
     /// Something that could be of any name.
     any: bool,
+    /// It could not be looked at, so it may be anything.
+    is_unseen: bool,
 }
 
 impl Left {
+    /// Whatever is in a folder that cannot be looked at, or cleared.
+    pub(crate) fn unseen() -> Self {
+        Self { is_unseen: true, ..Self::default() }
+    }
+
+    /// Whether the folder could not be looked at.
+    pub(crate) const fn is_unseen(&self) -> bool {
+        self.is_unseen
+    }
+
     /// Whether nothing at all is left.
     pub(crate) fn is_nothing(&self) -> bool {
-        !self.any && self.names.is_empty()
+        !self.any && !self.is_unseen && self.names.is_empty()
     }
 
     /// Whether something of that name may be left.
     pub(crate) fn has(&self, name: &OsStr) -> bool {
-        self.any || self.names.contains(name)
+        self.any || self.is_unseen || self.names.contains(name)
     }
 }
 
@@ -95,11 +107,16 @@ impl Leaf {
     }
 }
 
-/// Looks at a folder, which has been written to its place; `None` where it cannot be looked at.
-///
-/// # Errors
-/// [`crate::Kind::Io`].
-pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
+/// Looks at a folder, which has been written to its place; `None` where it cannot be looked at. Where
+/// it cannot be read, all that is known is that anything may be left in it.
+pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Option<Seen> {
+    try_look(volume, folder, wanted).unwrap_or_else(|e| {
+        log::debug!("a folder cannot be looked at: {e}");
+        Some(Seen { hash: None, leaves: Vec::new(), left: Left::unseen() })
+    })
+}
+
+fn try_look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
     let marks = marks(folder);
     if marks & INLINE_MARK != 0 {
         return look_inline(volume, folder, wanted);
@@ -167,7 +184,7 @@ fn look_inline(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Op
     };
     let is_there = |name: &&OsString| find(&inode, name.as_bytes());
     let names = wanted.names.iter().filter(is_there).cloned().collect();
-    let left = Left { names, any: false };
+    let left = Left { names, ..Left::default() };
     Ok(Some(Seen { hash: None, leaves: Vec::new(), left }))
 }
 

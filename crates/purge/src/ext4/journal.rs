@@ -64,10 +64,11 @@ pub(crate) enum Erased {
     Left,
 }
 
-/// Erases the journal by `erase`, and says what was seen on the device.
+/// Erases the journal by `erase`, and says what was seen on the device. That this cannot be read is no
+/// failure: it has been erased.
 ///
 /// # Errors
-/// [`crate::Kind::Io`], and those of `erase`.
+/// Those of `erase`.
 pub(crate) fn erase(volume: Option<&Volume<'_>>, erase: &dyn Fn() -> Result<()>) -> Result<Erased> {
     erase()?;
     if planted(Fault::JournalUnseen) {
@@ -76,35 +77,46 @@ pub(crate) fn erase(volume: Option<&Volume<'_>>, erase: &dyn Fn() -> Result<()>)
     let Some(volume) = volume else {
         return Ok(Erased::Unread);
     };
-    let Some(pieces) = pieces(volume)? else {
-        return Ok(Erased::Unfound);
-    };
     let state = RandomState::new();
-    let mut found = look(volume, &pieces, &state)?;
-    for _ in 1..ERASURES_MAX {
-        if found.is_empty() {
-            return Ok(Erased::Gone);
+    let mut before: Option<HashMap<u64, u64>> = None;
+    let mut left = Erased::Left;
+    for round in 0..ERASURES_MAX {
+        if round > 0 {
+            erase()?;
         }
-        erase()?;
-        let again = look(volume, &pieces, &state)?;
-        if !again.iter().any(|(at, hash)| found.get(at) == Some(hash)) {
-            return Ok(Erased::Gone);
-        }
-        found = again;
+        left = match look(volume, &state) {
+            Ok(Some(found)) => {
+                let mut stayed = found.iter().filter(|(at, hash)| {
+                    before.as_ref().is_none_or(|before| before.get(at) == Some(hash))
+                });
+                if stayed.next().is_none() {
+                    return Ok(Erased::Gone);
+                }
+                before = Some(found);
+                Erased::Left
+            }
+            Ok(None) => return Ok(Erased::Unfound),
+            Err(e) => {
+                // It may be there the next time.
+                log::debug!("the journal cannot be looked at: {e}");
+                Erased::Unread
+            }
+        };
     }
-    if found.is_empty() {
-        return Ok(Erased::Gone);
+    if left == Erased::Left {
+        let count = before.map_or(0, |before| before.len());
+        log::warn!(
+            "{count} blocks of the journal are not zero after it was erased again and again"
+        );
     }
-    log::warn!("{} blocks of the journal are as they were before it was erased", found.len());
-    Ok(Erased::Left)
+    Ok(left)
 }
 
-/// What is not zero, by its place.
-fn look(
-    volume: &Volume<'_>,
-    pieces: &[Range<u64>],
-    state: &RandomState,
-) -> Result<HashMap<u64, u64>> {
+/// What is not zero, by its place; `None` where nobody can tell where it lies.
+fn look(volume: &Volume<'_>, state: &RandomState) -> Result<Option<HashMap<u64, u64>>> {
+    let Some(pieces) = pieces(volume)? else {
+        return Ok(None);
+    };
     let block_len = usize::try_from(volume.block_len()).unwrap_or(ZEROS.len());
     let mut found = HashMap::new();
     for piece in pieces {
@@ -120,7 +132,7 @@ fn look(
             at += len;
         }
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Whether the journal has an area for fast commits, as the file system's superblock or its own
@@ -301,6 +313,29 @@ mod tests {
                 assert_eq!(u32_at(&first, 0).swap_bytes(), MAGIC, "{what}");
                 assert_eq!(has_fast_commits(file.as_file()), Some(false), "{what}");
             }
+        }
+    }
+
+    /// That it cannot be read, for a moment or for ever, keeps nobody from erasing it.
+    #[test]
+    fn a_journal_that_cannot_be_read_is_erased() {
+        let Some(image) = image("^fast_commit") else { return };
+        let file = image.as_file();
+        let volume = Volume::of(file).unwrap().unwrap();
+        let len = file.metadata().unwrap().len();
+        let end = blocks(&volume).unwrap().unwrap().last().unwrap().end * volume.block_len();
+        for (readable_from, expected) in [(2, Erased::Gone), (usize::MAX, Erased::Unread)] {
+            file.set_len(end - 1).unwrap();
+            let erasures = std::cell::Cell::new(0);
+            let erase = || {
+                erasures.set(erasures.get() + 1);
+                if erasures.get() >= readable_from {
+                    file.set_len(len).unwrap();
+                }
+                Ok(())
+            };
+            assert_eq!(super::erase(Some(&volume), &erase).unwrap(), expected);
+            assert!(erasures.get() > 1, "it is tried again");
         }
     }
 

@@ -12,6 +12,7 @@ use super::Overlay;
 use super::conversions::refused;
 use super::opaque::LINK_ATTRIBUTE;
 use super::table::Node;
+use crate::error::tells_nothing;
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::policy::POLICY_ATTRIBUTE;
@@ -67,8 +68,11 @@ impl Overlay {
             XattrMode::Replace => XattrFlags::REPLACE,
         };
         let is_hooked = mode != XattrMode::Create && !planted(Fault::SetAttributeUnhooked);
-        let is_there =
-            || node.fd().is_ok_and(|fd| xattrs::value(fd, name).is_ok_and(|old| old != value));
+        let is_there = || match node.fd().and_then(|fd| xattrs::value(fd, name)) {
+            Ok(old) => old != value,
+            // What nobody knows may be there.
+            Err(e) => tells_nothing(e),
+        };
         let replaced = is_hooked
             && is_there()
             && self.purge_value(&node, name, |lower, owner| {

@@ -450,7 +450,7 @@ fn dress(node: &Node, path: &CStr, stat: Statx, new: &NewNode) -> rustix::io::Re
 /// As the mark of `chattr +s` is handed down to a new folder, so is the attribute.
 fn hand_down(dir: &Node, folder: &Node) {
     let name = OsStr::new(POLICY_ATTRIBUTE);
-    if let Some(value) = dir.policy()
+    if let Ok(Some(value)) = dir.policy()
         && let Err(e) =
             folder.fd().and_then(|folder| xattrs::set(folder, name, &value, XattrFlags::empty()))
     {
@@ -470,7 +470,8 @@ fn names_left(node: &Node, stat: &Statx) -> u32 {
 fn has_values(kind: FileType, node: &Node, stat: &Statx) -> bool {
     !matches!(kind, FileType::File | FileType::Directory)
         && stat.stx_nlink <= 1
-        && node.fd().and_then(xattrs::has_data).unwrap_or(false)
+        // What nobody knows may be there.
+        && node.fd().and_then(xattrs::has_data).unwrap_or(true)
 }
 
 fn take_away_plainly(dir: &Node, name: &OsStr, node: &Node) -> Result<()> {

@@ -17,6 +17,7 @@ use tacita_vfs::{FileType, Kind, NodeId};
 
 use super::conversions::file_type;
 use crate::descriptors::{Descriptor, Descriptors, Folder};
+use crate::error::tells_nothing;
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::overlay::opaque;
@@ -132,20 +133,24 @@ impl Node {
 
     /// The value of the attribute that names a method. It is asked for once, for it changes through
     /// the mount alone.
-    pub(super) fn policy(&self) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Those after which nobody knows whether there is one.
+    pub(super) fn policy(&self) -> rustix::io::Result<Option<Vec<u8>>> {
         let mut known = self.known_policy();
         if matches!(*known, KnownPolicy::Nothing) {
             *known = match self.fd().and_then(|fd| xattrs::value(fd, OsStr::new(POLICY_ATTRIBUTE)))
             {
                 Ok(value) => KnownPolicy::Value(value),
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => KnownPolicy::Absent,
+                Err(e) if tells_nothing(e) => return Err(e),
                 Err(_) => KnownPolicy::Nothing,
             };
         }
-        match &*known {
+        Ok(match &*known {
             KnownPolicy::Value(value) => Some(value.clone()),
             KnownPolicy::Absent | KnownPolicy::Nothing => None,
-        }
+        })
     }
 
     /// The attribute has changed and is to be asked for again.

@@ -158,6 +158,7 @@ impl Purger {
             lock(&self.queue).later.push(job);
             return Ok(());
         }
+        let freed_later = has_attributes.then_some(job.seq);
         if has_attributes {
             file.set_len(0).during("freeing a purged file")?;
             lock(&self.touched).removed.push((job.seq, false));
@@ -171,7 +172,7 @@ impl Purger {
         self.statistics.files.add(1);
         self.statistics.bytes_deleted.add(job.size.unwrap_or(0));
         self.statistics.count(&verdict);
-        self.judge_later(job.lost.as_ref(), verdict, overwritten.into_shared());
+        self.judge_later(job.lost.as_ref(), verdict, (overwritten.into_shared(), freed_later));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
+use super::unopened::Unopened;
 use super::{Losing, Purger, lock};
 use crate::descriptors::Folder;
 use crate::error::During;
@@ -36,6 +37,8 @@ pub(super) struct Touched {
     pub(super) removed: Vec<(Seq, bool)>,
     /// Verdicts that are final when the folders have been looked at.
     verdicts: Vec<Waiting>,
+    /// Links, pipes, sockets and devices whose attributes could not be purged yet.
+    pub(super) unopened: Vec<Unopened>,
     pub(super) since: Option<Duration>,
 }
 
@@ -47,6 +50,17 @@ struct Waiting {
     lost: Option<(NodeId, OsString)>,
     /// Values that other files had as well.
     shared: Option<Box<Shared>>,
+    /// The entry of the spool that is freed only at the end of the epoch.
+    seq: Option<Seq>,
+}
+
+/// What has come of an epoch's names and journal.
+struct Cleared {
+    looked: Looked,
+    journal: Part,
+    /// What could not be cleared or freed, and why the first of it could not.
+    undone: Vec<(Seq, bool)>,
+    failure: Option<Error>,
 }
 
 /// What is said of names that an earlier mount took away, which it did not record: when their
@@ -58,13 +72,20 @@ const LEFT_EARLIER: &str = "an earlier mount removed it, and something is left i
 const UNSEEN_EARLIER: &str = "an earlier mount removed it, and a folder that had lost names then \
                               could not be checked";
 
+/// What is said of attributes whose values have been overwritten, but whose names have not been cleared.
+const NAMES_STAY: &str = "overwritten, but their names could not be cleared yet";
+
 /// What was seen of folders; `None` where nobody can tell.
 type Looked = HashMap<NodeId, Option<Left>>;
 
 impl Touched {
     /// Whether there is nothing to deal with.
     pub(super) fn is_empty(&self) -> bool {
-        !self.any && self.folders.is_empty() && self.removed.is_empty() && self.recovered.is_empty()
+        !self.any
+            && self.folders.is_empty()
+            && self.removed.is_empty()
+            && self.recovered.is_empty()
+            && self.unopened.is_empty()
     }
 
     /// Something is to be dealt with, so the epoch is to have an end.
@@ -89,6 +110,7 @@ impl Touched {
         self.since = old.since.or(self.since);
         self.removed.extend(old.removed);
         self.verdicts.extend(old.verdicts);
+        self.unopened.extend(old.unopened);
         for (folder, wanted) in old.folders.into_values() {
             for name in &wanted.names {
                 self.lose(&folder, name);
@@ -122,11 +144,11 @@ impl Purger {
         &self,
         lost: Option<&(Folder, OsString)>,
         verdict: Verdict,
-        shared: Option<Box<Shared>>,
+        (shared, seq): (Option<Box<Shared>>, Option<Seq>),
     ) {
         self.touch(lost.map(|(folder, name)| (folder, name.as_os_str())));
         let lost = lost.map(|(folder, name)| (folder.id, name.clone()));
-        lock(&self.touched).verdicts.push(Waiting { verdict, lost, shared });
+        lock(&self.touched).verdicts.push(Waiting { verdict, lost, shared, seq });
     }
 
     /// What can be said of values before the end of the epoch.
@@ -141,7 +163,7 @@ impl Purger {
     pub(crate) fn tell_later(&self, mut verdict: Verdict) {
         verdict.journal = self.journal_pending();
         self.touch(None);
-        lock(&self.touched).verdicts.push(Waiting { verdict, lost: None, shared: None });
+        lock(&self.touched).verdicts.push(Waiting { verdict, lost: None, shared: None, seq: None });
     }
 
     /// What can be said of the journal before the end of the epoch.
@@ -170,15 +192,16 @@ impl Purger {
     /// Ends the epoch: names, attributes and the journal.
     ///
     /// # Errors
-    /// [`Kind::Io`]; all of it is still to be done then.
+    /// [`Kind::Io`]; all of it is still to be done then, or, if the rest is done, one folder or file.
     pub(crate) fn end_epoch(&self) -> Result<()> {
         self.settle();
+        let unopened = self.purge_unopened_again();
         let mut touched = std::mem::take(&mut *lock(&self.touched));
         if touched.is_empty() {
             return Ok(());
         }
-        let (looked, journal) = match self.clear_names(&touched) {
-            Ok(seen) => seen,
+        let cleared = match self.clear_names(&touched) {
+            Ok(cleared) => cleared,
             Err(e) => {
                 lock(&self.touched).take_back(touched);
                 return Err(e);
@@ -190,20 +213,30 @@ impl Purger {
         for folder in &touched.recovered {
             self.spool.settle_losses(folder, 1);
         }
-        for Waiting { mut verdict, lost, shared } in touched.verdicts.drain(..) {
+        for Waiting { mut verdict, lost, shared, seq } in touched.verdicts.drain(..) {
+            if cleared.undone.iter().any(|(undone, _)| Some(*undone) == seq) {
+                verdict.attributes = Part::Left(NAMES_STAY.to_owned());
+            }
             if verdict.name == Part::Pending {
-                verdict.name = self.judge_name(&looked, lost.as_ref());
+                verdict.name = self.judge_name(&cleared.looked, lost.as_ref());
             }
             if verdict.attributes == Part::Pending {
                 verdict.attributes = self.judge_values(shared);
             }
             if verdict.journal == Part::Pending {
-                verdict.journal = journal.clone();
+                verdict.journal = cleared.journal.clone();
             }
             self.statistics.tell(&verdict);
         }
         self.statistics.epochs.add(1);
-        Ok(())
+        let mut undone = Touched { unopened: touched.unopened, ..Touched::default() };
+        undone.removed = cleared.undone;
+        if !undone.is_empty() {
+            let mut now = lock(&self.touched);
+            now.begin(self.clock.monotonic());
+            now.take_back(undone);
+        }
+        cleared.failure.or(unopened).map_or(Ok(()), Err)
     }
 
     /// What can be said of a name whose folder has been looked at.
@@ -226,7 +259,7 @@ impl Purger {
     }
 
     /// Clears folders and the journal; what was seen of them.
-    fn clear_names(&self, touched: &Touched) -> Result<(Looked, Part)> {
+    fn clear_names(&self, touched: &Touched) -> Result<Cleared> {
         for (folder, _) in touched.folders.values() {
             flush(folder)?;
         }
@@ -237,36 +270,61 @@ impl Purger {
         {
             self.lower.flush_journal(&self.root)?;
         }
+        self.spool.take_out_fillers();
         let looked = self.look_at_folders(touched)?;
         for handle in &touched.recovered {
             self.look_at_recovered(handle)?;
         }
-        for (seq, folder) in &touched.removed {
-            if *folder {
-                self.clear_folder(*seq)?;
-            } else if let Ok(file) = self.spool.open_entry(*seq, OFlags::RDWR) {
-                xattrs::clear_names(&self.lower, Owner::open(&file))?;
+        let (mut undone, mut failure) = (Vec::new(), None);
+        let mut is_done = |entry: &(Seq, bool), done: Result<()>| match done {
+            Ok(()) => true,
+            // Everything else is not to wait for it.
+            Err(e) => {
+                log::warn!("spool: {}: not purged yet: {e}", entry.0.name());
+                undone.push(*entry);
+                failure.get_or_insert(e);
+                false
             }
-        }
+        };
+        let cleared: Vec<&(Seq, bool)> = touched
+            .removed
+            .iter()
+            .filter(|entry| is_done(entry, self.clear_removed(**entry)))
+            .collect();
         names::flush_folder(self.spool.dir())?;
         step(Step::Flushed);
         let erased = self.lower.erase_journal(&self.root)?;
-        for (seq, folder) in &touched.removed {
-            match self.spool.remove(*seq, *folder) {
-                // Who had it open below has put something into it since, which nobody has deleted. Were
-                // it waited for, no epoch would end any more.
-                Err(e) if matches!(e.errno(), Some(Errno::NOTEMPTY | Errno::EXIST)) => {
-                    let name = seq.name();
-                    log::warn!("spool: {name}: a removed folder stays: it is not empty any more");
-                }
-                done => {
-                    done?;
-                    self.statistics.folders.add(u64::from(*folder));
-                }
-            }
+        for entry in cleared {
+            is_done(entry, self.free_removed(*entry));
         }
         step(Step::Erased);
-        Ok((looked, Part::of_journal(&self.lower, erased)))
+        let journal = Part::of_journal(&self.lower, erased);
+        Ok(Cleared { looked, journal, undone, failure })
+    }
+
+    /// Clears what a removed folder has held, or the names of a file's attributes.
+    fn clear_removed(&self, (seq, folder): (Seq, bool)) -> Result<()> {
+        if folder {
+            return self.clear_folder(seq);
+        }
+        match self.spool.open_entry(seq, OFlags::RDWR) {
+            Ok(file) => xattrs::clear_names(&self.lower, Owner::open(&file)),
+            Err(e) if e.kind() == Kind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn free_removed(&self, (seq, folder): (Seq, bool)) -> Result<()> {
+        match self.spool.remove(seq, folder) {
+            // Who had it open below has put something into it since, which nobody has deleted. Were it
+            // waited for, no epoch would end any more.
+            Err(e) if matches!(e.errno(), Some(Errno::NOTEMPTY | Errno::EXIST)) => {
+                let name = seq.name();
+                log::warn!("spool: {name}: a removed folder stays: it is not empty any more");
+                Ok(())
+            }
+            done => done.map(|()| self.statistics.folders.add(u64::from(folder))),
+        }
     }
 
     /// Looks at folders that live on, and clears what names have left there.
@@ -296,22 +354,24 @@ impl Purger {
             Ok(folder) => self.clear_of(&File::from(folder), &any)?,
             // It is gone, and was dealt with as a whole.
             Err(Errno::STALE | Errno::NOENT) => return Ok(()),
-            Err(Errno::PERM) => None,
-            Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
+            Err(e) => {
+                log::debug!("a folder that had lost names cannot be opened by its handle: {e}");
+                None
+            }
         };
         self.count_left(left.as_ref());
         self.statistics.folders_recovered.add(1);
         let why = match left {
             Some(left) if left.is_nothing() => return Ok(()),
-            Some(_) => LEFT_EARLIER,
-            None => UNSEEN_EARLIER,
+            Some(left) if !left.is_unseen() => LEFT_EARLIER,
+            _ => UNSEEN_EARLIER,
         };
         *lock(&self.earlier) = Part::Left(why.to_owned());
         Ok(())
     }
 
     fn count_left(&self, left: Option<&Left>) {
-        let is_left = left.is_some_and(|left| !left.is_nothing());
+        let is_left = left.is_some_and(|left| !left.is_nothing() && !left.is_unseen());
         self.statistics.names_left.add(u64::from(is_left));
     }
 
@@ -320,12 +380,17 @@ impl Purger {
         if planted(Fault::FoldersUnseen) {
             return Ok(Some(Left::default()));
         }
-        let Some(volume) = self.lower.volume()? else {
-            return Ok(None);
-        };
         let mut source = || self.spool.fillers_for(folder.as_fd());
         let settle = || self.lower.flush_journal(&self.root);
-        fillers::clear(&volume, folder, wanted, &mut source, &settle)
+        let left = fillers::clear(&self.lower, folder, wanted, &mut source, &settle);
+        left.or_else(|e| {
+            if e.kind() == Kind::NoSpace {
+                return Err(e);
+            }
+            // Everything else is not to wait for it.
+            log::warn!("a folder is not cleared of names: {e}");
+            Ok(Some(Left::unseen()))
+        })
     }
 
     /// Clears what a removed folder has held.

@@ -14,17 +14,21 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tacita_block::AlignedBuf;
 
-use crate::error::During;
+use crate::error::{During, is_of_medium};
 use crate::extents::{Map, State};
-use crate::faults::{Fault, planted};
+use crate::faults::{Fault, is_unreadable, planted};
 use crate::handle::Handle;
 use crate::lower_fs::LowerFs;
 use crate::spool::tags::{TAGGED_LEN_MAX, Tags};
 use crate::spool::{BENEATH, LeftOver, Spool};
 use crate::{Error, Kind, Result, names, xattrs};
 
+/// What is read of a file at once where not all of it can be read.
+const PIECE_LEN: usize = 4096;
+
 /// Moves all files that carry tags into the spool, and erases the intents of an earlier mount. The
-/// folders that they come from are added to those that have lost names.
+/// folders that they come from are added to those that have lost names. Where one of them cannot be
+/// looked at because the medium does not give it, the others are, and the intents stay.
 ///
 /// # Errors
 /// [`Kind::Io`]: nobody can tell then which files are whole.
@@ -33,9 +37,9 @@ pub(crate) fn take_back(
     spool: &Spool,
     folders: &mut Vec<Vec<u8>>,
 ) -> Result<Vec<LeftOver>> {
-    let intents = spool.read_intents()?;
+    let (intents, mut are_all) = spool.read_intents()?;
     let mut found = Vec::new();
-    if intents.is_empty() {
+    if intents.is_empty() && are_all {
         spool.remove_intents();
         return Ok(found);
     }
@@ -44,7 +48,7 @@ pub(crate) fn take_back(
     for intent in &intents {
         for folder in &intent.folders {
             if !planted(Fault::TagsUnseen) && seen.insert((intent.key, folder)) {
-                search(lower, spool, (&intent.key, folder), &mut found, folders)?;
+                are_all &= search(lower, spool, (&intent.key, folder), &mut found, folders)?;
             }
         }
     }
@@ -52,38 +56,64 @@ pub(crate) fn take_back(
     if !found.is_empty() {
         log::info!("{} files that were being purged have come back", found.len());
     }
-    // What is intended from now on is another matter, even if power is cut again at once.
-    drop(spool.make_intents()?);
+    if are_all {
+        // What is intended from now on is another matter, even if power is cut again at once.
+        drop(spool.make_intents()?);
+    } else {
+        spool.keep_intents();
+    }
     Ok(found)
 }
 
-/// Looks at every file of one folder.
+/// Looks at every file of one folder; whether the medium gives them all.
 fn search(
     lower: &LowerFs,
     spool: &Spool,
     (key, encoded): (&[u8; 32], &[u8]),
     found: &mut Vec<LeftOver>,
     folders: &mut Vec<Vec<u8>>,
-) -> Result<()> {
+) -> Result<bool> {
     let Some(handle) = Handle::decode(encoded) else {
-        return Ok(());
+        return Ok(true);
     };
     let folder = match handle.open(spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY) {
         Ok(folder) => folder,
         // It is gone itself, with all names in it.
-        Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+        Err(Errno::STALE | Errno::NOENT) => return Ok(true),
+        Err(e) if is_of_medium(e) => {
+            log::warn!("a folder cannot be looked at: {e}");
+            return Ok(false);
+        }
         Err(e) => return Err(Error::of_kernel(e, "opening a folder by its handle")),
     };
-    let mut loses = false;
+    let (mut loses, mut are_all) = (false, true);
     let listed = names::reopen_folder(&folder).and_then(Dir::new).during("listing a folder")?;
     for entry in listed {
-        let entry = entry.during("listing a folder")?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        let Some(file) = open_regular(&folder, name)? else {
-            continue;
+        let entry = match entry {
+            Err(e) if is_of_medium(e) => {
+                log::warn!("a folder cannot be listed: {e}");
+                are_all = false;
+                break;
+            }
+            entry => entry.during("listing a folder")?,
         };
-        let handle = Handle::of(&file).during("asking for the handle of a file")?;
-        if is_tagged(lower, &file, &Tags::new(key, &handle.encode()))? {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let looked = open_regular(&folder, name).and_then(|file| match file {
+            Some(file) => is_tagged(lower, &file, key).map(|tagged| Some((file, tagged))),
+            None => Ok(None),
+        });
+        let (file, tagged) = match looked {
+            Ok(Some(looked)) => looked,
+            Ok(None) => continue,
+            Err(e) if e.is_of_medium() => {
+                log::warn!("a file cannot be looked at: {e}");
+                are_all = false;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        are_all &= tagged.is_some();
+        if tagged == Some(true) {
             if !std::mem::replace(&mut loses, true) {
                 if spool.lose(encoded).is_err() {
                     spool.stop_recording();
@@ -96,7 +126,7 @@ fn search(
     if loses {
         names::flush_folder(&folder)?;
     }
-    Ok(())
+    Ok(are_all)
 }
 
 /// Opens what a name stands for, if that is a regular file.
@@ -116,25 +146,43 @@ fn open_regular(folder: &OwnedFd, name: &OsStr) -> Result<Option<File>> {
     Ok(Some(File::from(file.during("opening a file")?)))
 }
 
-/// Whether any sector that is stored of a file carries its tag.
-fn is_tagged(lower: &LowerFs, file: &File, tags: &Tags) -> Result<bool> {
+/// Whether any sector that is stored of a file carries its tag; `None` where none does that can be read,
+/// and some cannot.
+fn is_tagged(lower: &LowerFs, file: &File, key: &[u8; 32]) -> Result<Option<bool>> {
+    let handle = Handle::of(file).during("asking for the handle of a file")?;
+    let tags = Tags::new(key, &handle.encode());
     let device = lower.raw().ok_or_else(|| {
         let text =
             "an earlier mount was interrupted, and recovering it takes read access to the device";
         Error::new(Kind::NotPermitted, text)
     })?;
     let stored = Map::of(file)?.unwrap_or_default().only(|state| state == State::Stored);
+    let mut are_all = true;
     for extent in stored.within(&(0..TAGGED_LEN_MAX)).extents {
         let len = usize::try_from(extent.len).unwrap_or(0);
         let mut bytes = AlignedBuf::new(len);
-        match device.read_exact_at(&mut bytes, extent.physical) {
-            Ok(()) if tags.is_any_in(extent.logical, &bytes) => return Ok(true),
-            Ok(()) => {}
-            // Nobody else can read it either.
+        let read = |bytes: &mut [u8], at: u64| -> std::io::Result<bool> {
+            if is_unreadable(extent.physical + at, bytes.len()) {
+                return Err(Errno::IO.into());
+            }
+            device.read_exact_at(bytes, extent.physical + at)?;
+            Ok(tags.is_any_in(extent.logical + at, bytes))
+        };
+        match read(&mut bytes, 0) {
+            Ok(true) => return Ok(Some(true)),
+            Ok(false) => continue,
             Err(e) => log::warn!("a file cannot be read from the device: {e}"),
         }
+        // One tag is enough.
+        for (at, piece) in (0..).step_by(PIECE_LEN).zip(bytes.chunks_mut(PIECE_LEN)) {
+            match read(piece, at) {
+                Ok(true) => return Ok(Some(true)),
+                Ok(false) => {}
+                Err(_) => are_all = false,
+            }
+        }
     }
-    Ok(false)
+    Ok(are_all.then_some(false))
 }
 
 /// Takes its name away; `None` if that stands for another file by now.

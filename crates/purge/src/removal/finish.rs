@@ -51,7 +51,7 @@ impl Removal {
             }
         }
         self.flush_places()?;
-        let looked = self.look_at_places()?;
+        let looked = self.look_at_places();
         self.erase_journals()?;
         for place in self.places.values_mut() {
             place.touched.clear();
@@ -59,22 +59,25 @@ impl Removal {
         }
         let verdicts = std::mem::take(&mut self.verdicts);
         let judged = verdicts.into_iter().map(|told| {
-            let verdict = self.complete(told, &looked)?;
+            let verdict = self.complete(told, &looked);
             witness::told(&verdict);
-            Ok(verdict)
+            verdict
         });
-        judged.collect()
+        Ok(judged.collect())
     }
 
     /// A verdict with what is known when everything has been done.
-    fn complete(&self, told: Told, looked: &Looked) -> Result<Verdict> {
+    fn complete(&self, told: Told, looked: &Looked) -> Verdict {
         let mut verdict = told.verdict;
         let Some(place) = self.places.get(&told.device).filter(|_| verdict.removed) else {
-            return Ok(verdict);
+            return verdict;
         };
         verdict.journal = place.journal.clone();
         if let Some(shared) = told.shared.filter(|_| !planted(Fault::SharedUnseen)) {
-            verdict.attributes = Part::of_values(&place.lower, &shared.look(&place.lower)?);
+            verdict.attributes = match shared.look(&place.lower) {
+                Ok(overwritten) => Part::of_values(&place.lower, &overwritten),
+                Err(e) => Part::Left(format!("other files had the same values: {e}")),
+            };
         }
         if verdict.attributes == Part::Done && matches!(verdict.journal, Part::Left(_)) {
             verdict.attributes = Part::Left(IN_JOURNAL.to_owned());
@@ -83,11 +86,11 @@ impl Removal {
             Some(left) => Part::of_name(&place.lower, &told.name, left.as_ref()),
             None => Part::Left(UNSEEN.to_owned()),
         };
-        Ok(verdict)
+        verdict
     }
 
     /// Looks at all folders that lost names, and clears them; whether nothing is left in each.
-    fn look_at_places(&mut self) -> Result<Looked> {
+    fn look_at_places(&mut self) -> Looked {
         let mut looked = HashMap::new();
         let begin = System.monotonic();
         for (device, place) in &self.places {
@@ -95,10 +98,13 @@ impl Removal {
                 // The kernel and the disk live in the time of the machine.
                 if self.check_wanted().is_err() && System.elapsed(begin) >= PATIENCE {
                     self.is_cut_short = true;
-                    return Ok(looked);
+                    return looked;
                 }
                 let left = if folder.metadata().is_ok_and(|meta| meta.nlink() > 0) {
-                    clear_of_names(&place.lower, folder, wanted)?
+                    clear_of_names(&place.lower, folder, wanted).unwrap_or_else(|e| {
+                        log::debug!("a folder is not cleared of names: {e}");
+                        Some(Left::unseen())
+                    })
                 } else {
                     // It was looked at as a whole before it went, or not at all.
                     place.gone.get(ino).cloned().flatten()
@@ -106,7 +112,7 @@ impl Removal {
                 looked.insert((*device, *ino), left);
             }
         }
-        Ok(looked)
+        looked
     }
 
     fn remove_folder(&mut self, emptied: &Emptied) -> Result<()> {
@@ -128,8 +134,17 @@ impl Removal {
         if let Ok(file) = names::reopen_folder(&emptied.folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            left = clear_of_names(&lower, &file, &any)?;
-            told.take_values(&lower, xattrs::erase_all(&lower, Owner::open(&file))?);
+            let erased = clear_of_names(&lower, &file, &any).and_then(|seen| {
+                left = seen;
+                xattrs::erase_all(&lower, Owner::open(&file))
+            });
+            match erased {
+                Ok(overwritten) => told.take_values(&lower, overwritten),
+                Err(error) => {
+                    self.keep(&emptied.path, Some(&emptied.stat), &error);
+                    return Ok(());
+                }
+            }
         }
         if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
             let error = match error.errno() {
@@ -166,8 +181,14 @@ impl Removal {
                 self.is_cut_short = true;
                 continue;
             }
-            let erased = place.lower.erase_journal(&place.any)?;
-            place.journal = Part::of_journal(&place.lower, erased);
+            place.journal = match place.lower.erase_journal(&place.any) {
+                Ok(erased) => Part::of_journal(&place.lower, erased),
+                // What else has come of it is to be told all the same.
+                Err(e) => {
+                    self.failure.get_or_insert((e.kind(), e.errno()));
+                    Part::Left(format!("it could not be erased: {e}"))
+                }
+            };
         }
         Ok(())
     }
@@ -186,9 +207,6 @@ fn flush_folders(place: &Place) -> Result<()> {
 
 /// Clears a folder of names; what is left of them, `None` where nobody can tell.
 fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Option<Left>> {
-    let Some(volume) = lower.volume()? else {
-        return Ok(None);
-    };
     // A file without a name of its own.
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let mut source = || {
@@ -196,5 +214,5 @@ fn clear_of_names(lower: &LowerFs, folder: &File, wanted: &Wanted) -> Result<Opt
         file.during("making a file to fill a folder with")
     };
     let settle = || lower.flush_journal(folder);
-    fillers::clear(&volume, folder, wanted, &mut source, &settle)
+    fillers::clear(lower, folder, wanted, &mut source, &settle)
 }

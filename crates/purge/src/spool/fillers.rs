@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat2, unlinkat};
+use rustix::io::Errno;
 
 use super::{BENEATH, Spool};
 use crate::error::During;
@@ -35,6 +36,8 @@ impl Spool {
         let file = openat2(&self.dir, FILLERS_NAME, flags, Mode::RUSR | Mode::WUSR, BENEATH)
             .during("opening the file of fillers")?;
         let file = File::from(file);
+        // Whatever folder it tells of would be forgotten.
+        self.take_out(&file)?;
         file.set_len(0).during("writing the file of fillers")?;
         file.write_all_at(&handle, 0).during("writing the file of fillers")?;
         // Before any of its names can be on the medium.
@@ -49,20 +52,28 @@ impl Spool {
         ino == self.fillers.load(Ordering::Acquire)
     }
 
-    /// Takes out the fillers that a crash has left.
+    /// Takes out the fillers that a crash has left, or that could not be removed, and forgets of them.
     pub(super) fn recover_fillers(&self) {
-        if planted(Fault::RecoveryUnhooked) {
-            return;
+        if !planted(Fault::RecoveryUnhooked) && self.take_out_fillers() {
+            self.remove_fillers();
         }
+    }
+
+    /// Takes out the fillers that could not be removed; false if there are none, or if they stay even so.
+    pub(crate) fn take_out_fillers(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = openat2(&self.dir, FILLERS_NAME, flags, Mode::empty(), BENEATH) else {
-            return;
+            return false;
         };
         let file = File::from(file);
-        if let Err(e) = self.take_out(&file) {
-            log::warn!("spool: fillers of a folder may stay: {e}");
+        let taken = self.take_out(&file);
+        if let Err(e) = &taken {
+            log::warn!("spool: fillers of a folder are left there: {e}");
+            // They are not shown.
+            let ino = file.metadata().map_or(0, |meta| meta.ino());
+            self.fillers.store(ino, Ordering::Release);
         }
-        self.remove_fillers();
+        taken.is_ok()
     }
 
     fn take_out(&self, file: &File) -> Result<()> {
@@ -76,7 +87,11 @@ impl Spool {
             return Ok(());
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let folder = handle.open(&self.dir, flags).during("opening a folder by its handle")?;
+        let folder = match handle.open(&self.dir, flags) {
+            // It is gone, with all names in it.
+            Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            opened => opened.during("opening a folder by its handle")?,
+        };
         let listed = names::reopen_folder(&folder).and_then(Dir::new).during("listing a folder")?;
         for entry in listed {
             let entry = entry.during("listing a folder")?;
@@ -89,7 +104,7 @@ impl Spool {
     }
 
     /// Nothing is filled any more.
-    pub(super) fn remove_fillers(&self) {
+    fn remove_fillers(&self) {
         // Where it was never made there is nothing to remove.
         let _ = unlinkat(&self.dir, FILLERS_NAME, AtFlags::empty());
     }

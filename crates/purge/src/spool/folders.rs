@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::{BENEATH, Spool};
 use crate::Result;
-use crate::error::During;
+use crate::error::{During, is_of_medium};
 use crate::faults::{Fault, Step, planted, step};
 
 /// Name of the file that all of them are names of.
@@ -83,6 +83,10 @@ impl Spool {
         let are_all = match openat2(&self.dir, FOLDERS_NAME, flags, Mode::empty(), BENEATH) {
             Ok(_) => true,
             Err(Errno::NOENT) => false,
+            Err(e) if is_of_medium(e) => {
+                log::warn!("spool: nobody knows whether all folders are recorded: {e}");
+                false
+            }
             Err(e) => return Err(crate::Error::of_kernel(e, "opening the record of folders")),
         };
         let dir = crate::names::reopen_folder(&self.dir).during("opening the spool")?;

@@ -4,13 +4,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fdatasync, fsync, openat2, unlinkat};
 
 use super::intent::{INTENT_LEN, Intent};
 use super::{BENEATH, Spool};
 use crate::Result;
-use crate::error::During;
+use crate::error::{During, is_of_medium};
 
 /// Its name in the spool.
 pub(super) const INTENTS_NAME: &str = "intents";
@@ -26,32 +27,54 @@ pub(crate) struct IntentLog {
 }
 
 impl Spool {
-    /// What an earlier mount was about to overwrite when it came to its end.
+    /// What an earlier mount was about to overwrite when it came to its end, and whether all of it could
+    /// be read.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].
-    pub(crate) fn read_intents(&self) -> Result<Vec<Intent>> {
+    pub(crate) fn read_intents(&self) -> Result<(Vec<Intent>, bool)> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match openat2(&self.dir, INTENTS_NAME, flags, Mode::empty(), BENEATH) {
             Ok(file) => File::from(file),
-            Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
+            Err(rustix::io::Errno::NOENT) => return Ok((Vec::new(), true)),
+            Err(e) if is_of_medium(e) => {
+                log::warn!("spool: the log of intents cannot be read: {e}");
+                return Ok((Vec::new(), false));
+            }
             Err(e) => return Err(crate::Error::of_kernel(e, "opening the log of intents")),
         };
-        let mut intents = Vec::new();
+        let (mut intents, mut are_all) = (Vec::new(), true);
         let mut bytes = [0; INTENT_LEN];
         let len = file.metadata().during("asking for the log of intents")?.len();
         for slot in 0..SLOT_COUNT {
             if offset(slot) + INTENT_LEN as u64 > len {
                 break;
             }
-            file.read_exact_at(&mut bytes, offset(slot)).during("reading the log of intents")?;
+            match file.read_exact_at(&mut bytes, offset(slot)).during("reading the log of intents")
+            {
+                Err(e) if e.is_of_medium() => {
+                    log::warn!("spool: intent {slot} cannot be read: {e}");
+                    are_all = false;
+                    continue;
+                }
+                done => done?,
+            }
             match Intent::decode(&bytes) {
                 Ok(intent) => intents.extend(intent),
                 // Power was cut while it was written, so nothing was overwritten under it.
                 Err(damage) => log::debug!("spool: intent {slot} is not whole: {damage:?}"),
             }
         }
-        Ok(intents)
+        Ok((intents, are_all))
+    }
+
+    /// Not all that an earlier mount has intended can be looked at: the log stays for the next one, and
+    /// there is no other.
+    pub(crate) fn keep_intents(&self) {
+        log::warn!(
+            "spool: files that were being purged may have come back: the next mount looks again"
+        );
+        self.keeps_intents.store(true, Ordering::Relaxed);
     }
 
     /// An empty log on the medium. What it held before is overwritten.
@@ -59,6 +82,10 @@ impl Spool {
     /// # Errors
     /// [`crate::Kind::NoSpace`]; [`crate::Kind::Io`].
     pub(crate) fn make_intents(&self) -> Result<IntentLog> {
+        if self.keeps_intents.load(Ordering::Relaxed) {
+            let text = "the log of intents stays as an earlier mount has left it";
+            return Err(crate::Error::new(crate::Kind::InUse, text));
+        }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat2(&self.dir, INTENTS_NAME, flags, Mode::RUSR | Mode::WUSR, BENEATH)
             .during("opening the log of intents")?;
@@ -77,6 +104,9 @@ impl Spool {
 
     /// Nothing is intended any more.
     pub(crate) fn remove_intents(&self) {
+        if self.keeps_intents.load(Ordering::Relaxed) {
+            return;
+        }
         // Where it was never made there is nothing to remove.
         let _ = unlinkat(&self.dir, INTENTS_NAME, AtFlags::empty());
     }

@@ -72,7 +72,7 @@ fn prepare(test: &str, fs: Fs, len: u64) -> Option<Image> {
 }
 
 /// An image in which power was cut at a step, and the file is there again.
-fn come_back(test: &str, step: Step) -> Option<Image> {
+pub(crate) fn come_back(test: &str, step: Step) -> Option<Image> {
     for _ in 0..TRIES {
         let image = prepare(test, Fs::Ext4, LEN)?;
         assert!(crash(&image, (step, 2), "single", true, None), "never came by");

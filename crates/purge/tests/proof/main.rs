@@ -34,4 +34,6 @@ mod shared;
 mod times;
 mod unopened;
 #[cfg(feature = "faults")]
+mod unread;
+#[cfg(feature = "faults")]
 mod witness;

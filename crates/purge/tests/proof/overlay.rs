@@ -69,4 +69,11 @@ impl Mounted {
         self.mount.take().unwrap().unmount().unwrap();
         drop(self.posix.take());
     }
+
+    /// Unmounts it, which says that something is not purged.
+    #[cfg(feature = "faults")]
+    pub(crate) fn end_in_failure(mut self) {
+        self.mount.take().unwrap().unmount().unwrap_err();
+        drop(self.posix.take());
+    }
 }
