@@ -13,6 +13,9 @@ use crate::damage::example;
 use crate::devices::{BLOCK, content, entropy, open, volume, wrap};
 use crate::worlds::{Scenario, play, public_difference, write_log};
 
+/// So many are bad in a game, one after the other.
+const SECTORS: u64 = 24;
+
 /// A device with such a sector.
 struct BadSector {
     device: FaultDevice,
@@ -93,7 +96,7 @@ pub(crate) fn difference(seed: u64) -> Vec<String> {
     let blocks = (images[0].len() / BLOCK) as u64;
     let mut rng = Rng::new(seed);
     let mut found = Vec::new();
-    for _ in 0..env_number("TACITA_BAD_SECTORS", 24) {
+    for _ in 0..SECTORS {
         let block = rng.below(blocks);
         // Whoever has the public password alone; and whoever opens all that there is.
         for (own, unread) in [(0, Unread::Refused), (0, Unread::GivenUp), (1, Unread::GivenUp)] {

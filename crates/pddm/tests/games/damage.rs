@@ -481,3 +481,44 @@ fn read_only_is_read_only() {
     drop(session);
     assert_eq!(device.writes(), 0);
 }
+
+/// A flush that fails, and takes what was written before it along: everything after it fails, and nothing that was
+/// flushed is lost, on either volume.
+#[test]
+fn a_failing_flush_loses_nothing_that_was_flushed() {
+    for flush in 0..14 {
+        for seed in 0..4 {
+            let device = Arc::new(FaultDevice::from_bytes(example(), 4096).unwrap());
+            let dynamic: Arc<dyn BlockDevice> = device.clone();
+            let session = open(&dynamic, 1, entropy(7, 7));
+            device.inject(Fault::FailFlush(flush));
+            let public = volume(&session, 0);
+            let mut promised = [1u64; 60];
+            let mut failed = false;
+            for id in 0..60u64 {
+                let written = public.write(BlockNo(id), &content(id, 2)).is_ok();
+                let flushed = public.flush().is_ok();
+                failed |= !flushed;
+                if written && flushed {
+                    promised[usize::try_from(id).unwrap()] = 2;
+                }
+                assert!(!(failed && flushed), "nothing goes on");
+            }
+            assert!(failed);
+            let _ = session.close();
+            drop((public, session));
+            let again: Arc<dyn BlockDevice> =
+                Arc::new(FaultDevice::from_bytes(device.crash_image(seed), 4096).unwrap());
+            let again = open(&again, 1, entropy(8, 8));
+            for id in 0..60u64 {
+                let found = read(&volume(&again, 0), id);
+                let least = promised[usize::try_from(id).unwrap()];
+                let may_be = (least..=2).any(|version| found == content(id, version));
+                assert!(may_be, "flush {flush}, seed {seed}, block {id}");
+            }
+            for id in 0..40u64 {
+                assert!(read(&volume(&again, 1), id) == content(id, 1));
+            }
+        }
+    }
+}
