@@ -35,6 +35,8 @@ tacita_faults::plantable! {
         CountedVolumes,
         /// 14: a full hidden queue makes public writes flush.
         HiddenPressure,
+        /// A bad sector at the tail ends the writing where a hidden volume is open.
+        HiddenUnread,
         /// No leak but a broken promise: a flush does not reach the device.
         SkippedFlush,
         /// Another: units are written again before what was taken from them is durable.

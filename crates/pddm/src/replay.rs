@@ -140,12 +140,16 @@ impl Replay<'_> {
         (Bases { copies, oldest }, missing)
     }
 
-    /// The page in a slot, if that is whole.
+    /// The page in a slot, if that is whole. One that cannot be read is missed.
     fn page_in(&self, seq: Seq, salt: &Salt, slots: &Slots, index: usize) -> Option<Box<Block>> {
         let block = self.log.geometry.slots(self.open.level).start + u32::try_from(index).ok()?;
         let mut content: Box<Block> = Box::new([0; BLOCK_LEN]);
-        let at = self.log.block_of(self.log.geometry.unit_of(seq), block);
-        self.log.device.read(at, &mut content[..]).ok()?;
+        let unit = self.log.geometry.unit_of(seq);
+        if self.log.device.read(self.log.block_of(unit, block), &mut content[..]).is_err() {
+            // What was discarded, or lies where others have written since, nothing else may tell.
+            self.log.miss(unit);
+            return None;
+        }
         let opening = unit_opening(&self.open.master, salt);
         let id = slots.ids[index].to_le_bytes();
         opening.open(seal_number(index), &id, &mut content[..], &slots.tags[index]).ok()?;

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use tacita_block::AlignedBuf;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Seq};
 use crate::open_log::OpenLog;
 use crate::unit::Header;
@@ -76,7 +77,11 @@ pub(crate) fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
     let (log, geometry) = (&shared.log, &shared.log.geometry);
     let unit = geometry.unit_of(left);
     let mut bytes = shared.buffers.take(geometry.unit_len());
-    log.read_unit(unit, &mut bytes)?;
+    let is_all = log.read_unit(unit, &mut bytes)?;
+    if !is_all && planted(Fault::HiddenUnread) && shared.levels.iter().skip(1).any(Option::is_some)
+    {
+        return Err(Error::new(Kind::Unread, "planted"));
+    }
     let block = bytes[..BLOCK_LEN].try_into().expect("one block");
     let header = log.open(unit, block).filter(|header| header.head.seq == left);
     Ok(Tail { seq: left, unit, header, bytes })

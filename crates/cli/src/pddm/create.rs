@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, size};
+use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, is_zero, size};
 use tacita_pddm::{DEVICE_LEN_MAX_BYTES, Entropy, Geometry, Parameters, Unlock, init};
 use tacita_secret::Password;
 
@@ -142,13 +142,20 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
         let text = format!("{} has {}", shown_name(path), size::show(here.len_bytes()));
         return Err(Failure::usage(text).with_remedy("leave --size out, or remove the file"));
     }
-    let mut head = vec![0; LOOK_LEN.min(usize::try_from(here.len_bytes()).unwrap_or(LOOK_LEN))];
-    device.read(BlockNo(0), &mut head).map_err(failed)?;
-    if !force && head.iter().any(|byte| *byte != 0) {
+    // What is overwritten whatever it is may be a bad sector, too.
+    if !force && !is_empty(&device).map_err(failed)? {
         let text = format!("{}: it is not empty", shown_name(path));
         return Err(Failure::usage(text).with_remedy("--force overwrites it"));
     }
     Ok(Arc::new(device))
+}
+
+/// Whether the beginning of a device holds nothing.
+fn is_empty(device: &FileDevice) -> tacita_block::Result<bool> {
+    let len = device.geometry().len_bytes();
+    let mut head = vec![0; LOOK_LEN.min(usize::try_from(len).unwrap_or(LOOK_LEN))];
+    device.read(BlockNo(0), &mut head)?;
+    Ok(is_zero(&head))
 }
 
 fn heartbeat_ms(heartbeat: Duration) -> Outcome<u32> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tacita_block::{Access, BlockDevice, FileDevice};
 use tacita_pddm::{Level, Unlock, examine};
 use tacita_secret::Password;
+use tacita_testkit::strace::cannot_trace;
 use tacita_testkit::system;
 use tacita_testkit::{MountGuard, Terminal, skip_without, skip_without_fuse};
 
@@ -426,6 +427,29 @@ fn a_slow_sweep_can_be_ended() {
     assert!(Command::new("kill").arg(sweep.id().to_string()).status().unwrap().success());
     let said = expect(1, &sweep.wait_with_output().unwrap());
     assert!(said.contains("interrupted; nothing is lost"), "{said}");
+}
+
+/// What is overwritten by force may be bad sectors: nothing of it is read.
+#[test]
+fn init_by_force_reads_nothing() {
+    let test = "init_by_force_reads_nothing";
+    if cannot_trace(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let (device, password) = (bench.path("device"), bench.path("public"));
+    fs::write(&device, vec![7; 16 << 20]).unwrap();
+    let init =
+        [env!("CARGO_BIN_EXE_tacita"), "pddm", "init", &device, "--password-file", &password];
+    let unreadable = |more: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-o", "/dev/null", "-P", &device, "-e", "inject=pread64:error=EIO"]);
+        strace.args(init).args(more).stdin(Stdio::null()).output().unwrap()
+    };
+    let said = expect(4, &unreadable(&[]));
+    assert!(said.contains("Input/output error"), "{said}");
+    expect(0, &unreadable(&["--force"]));
+    expect(0, &tacita(&["pddm", "check", &device, "--password-file", &password]));
 }
 
 /// On a terminal `close` says what waits and asks.

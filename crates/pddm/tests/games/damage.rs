@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tacita_block::{BlockDevice, BlockNo, Fault, FaultDevice};
+use tacita_block::{BlockDevice, BlockNo, BlockRange, Fault, FaultDevice};
 use tacita_pddm::{Error, Kind, Level, Options, Session, Unlock, Unread, change_password};
 use tacita_secret::Key;
 
@@ -15,7 +15,7 @@ const UNITS: u64 = 40;
 const UNIT: usize = 8 * BLOCK;
 
 /// A device with something on both volumes: public block n and hidden block n, version 1.
-fn example() -> Vec<u8> {
+pub(crate) fn example() -> Vec<u8> {
     let device = Arc::new(FaultDevice::new(shape(blocks(UNITS))));
     let dynamic: Arc<dyn BlockDevice> = device.clone();
     make(&dynamic, &parameters(1), 1, entropy(1, 1));
@@ -135,6 +135,55 @@ fn a_bad_sector_anywhere_is_an_error_of_its_block() {
         }
     }
     assert!(lost >= 100 && refused > 3, "{lost} lost, {refused} refused");
+}
+
+/// What a page of a map alone tells is there the next time, wherever the bad sector lies: zeros that were written, also
+/// on a hidden volume that was closed meanwhile.
+#[test]
+fn what_a_page_alone_tells_is_not_written_over() {
+    let device = device_of(&example());
+    let session = open(&device, 1, entropy(5, 5));
+    for (level, start, count) in [(0, 40, 20), (1, 30, 10)] {
+        let zeroed = BlockRange { start: BlockNo(start), count };
+        volume(&session, level).write_zeroes(zeroed).unwrap();
+    }
+    session.close().unwrap();
+    drop(session);
+    let session = open(&device, 0, entropy(6, 6));
+    session.beat().unwrap();
+    let written = session.written_units();
+    assert!(written < UNITS - 8, "the tail has left nothing");
+    drop(session);
+    let mut good = vec![0; usize::try_from(blocks(UNITS)).unwrap() * BLOCK];
+    device.read(BlockNo(0), &mut good).unwrap();
+    let mut refused = 0;
+    for (unit, block) in (0..written).flat_map(|unit| (0..8).map(move |block| (unit, block))) {
+        let faulty = Arc::new(FaultDevice::from_bytes(good.clone(), 4096).unwrap());
+        let sector = ((unit + 1) * 8 + block) * BLOCK as u64;
+        faulty.inject(Fault::FailReads(sector..sector + 512));
+        let device: Arc<dyn BlockDevice> = faulty.clone();
+        let options = Options { entropy: entropy(7, 7), ..Options::default() };
+        match Session::open(&device, Unlock::Wrap(&wrap(1)), options) {
+            Ok(session) => session.beat().unwrap(),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Unread);
+                refused += 1;
+            }
+        }
+        faulty.clear_faults();
+        let session = open(&device, 1, entropy(8, 8));
+        for (level, id) in (0..60).map(|id| (0, id)).chain((0..40).map(|id| (1, id))) {
+            let is_zeroed = id >= if level == 0 { 40 } else { 30 };
+            let was = if is_zeroed { vec![0; BLOCK] } else { content(id, 1) };
+            let mut found = vec![1; BLOCK];
+            let read = volume(&session, level).read(BlockNo(id), &mut found);
+            assert!(
+                read.is_ok() && found == was,
+                "unit {unit}, block {block}: level {level}, block {id}"
+            );
+        }
+    }
+    assert!((5..60).contains(&refused), "{refused} of {}", written * 8);
 }
 
 /// Of a superblock, too, it costs that one alone; of both the device says what is wrong with it.
@@ -431,4 +480,45 @@ fn read_only_is_read_only() {
     }
     drop(session);
     assert_eq!(device.writes(), 0);
+}
+
+/// A flush that fails, and takes what was written before it along: everything after it fails, and nothing that was
+/// flushed is lost, on either volume.
+#[test]
+fn a_failing_flush_loses_nothing_that_was_flushed() {
+    for flush in 0..14 {
+        for seed in 0..4 {
+            let device = Arc::new(FaultDevice::from_bytes(example(), 4096).unwrap());
+            let dynamic: Arc<dyn BlockDevice> = device.clone();
+            let session = open(&dynamic, 1, entropy(7, 7));
+            device.inject(Fault::FailFlush(flush));
+            let public = volume(&session, 0);
+            let mut promised = [1u64; 60];
+            let mut failed = false;
+            for id in 0..60u64 {
+                let written = public.write(BlockNo(id), &content(id, 2)).is_ok();
+                let flushed = public.flush().is_ok();
+                failed |= !flushed;
+                if written && flushed {
+                    promised[usize::try_from(id).unwrap()] = 2;
+                }
+                assert!(!(failed && flushed), "nothing goes on");
+            }
+            assert!(failed);
+            let _ = session.close();
+            drop((public, session));
+            let again: Arc<dyn BlockDevice> =
+                Arc::new(FaultDevice::from_bytes(device.crash_image(seed), 4096).unwrap());
+            let again = open(&again, 1, entropy(8, 8));
+            for id in 0..60u64 {
+                let found = read(&volume(&again, 0), id);
+                let least = promised[usize::try_from(id).unwrap()];
+                let may_be = (least..=2).any(|version| found == content(id, version));
+                assert!(may_be, "flush {flush}, seed {seed}, block {id}");
+            }
+            for id in 0..40u64 {
+                assert!(read(&volume(&again, 1), id) == content(id, 1));
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::needless_for_each, reason = "a chain reads better than a loop of one line")]
 
 mod aligned;
+mod bad_sectors;
 mod content;
 mod crash;
 mod damage;
