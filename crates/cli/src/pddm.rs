@@ -138,7 +138,7 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
 /// What can be done about shapes that no device can have.
 const POSSIBLE: &str = "`tacita pddm plan --help` tells what is possible";
 /// What can be done where it fails at places that whoever writes has to know.
-const UNREAD: &str = "try again; `--read-only` shows what can be read; `tacita pddm sweep` gives up what cannot, and \
+const UNREAD: &str = "try again; `open --read-only` shows what can be read; `sweep` gives up what cannot, and \
                       writes all else anew";
 /// What can be done where the device fails.
 const AGAIN: &str = "see to the device, close it, and open it again";

@@ -129,7 +129,10 @@ impl Log {
             let read = self.device.read(self.block_of(unit, block), bytes);
             read.inspect_err(|_| bytes.fill(0)).ok()
         });
-        if read.count() == 0 { Err(error.into()) } else { Ok(false) }
+        match read.count() {
+            0 => Err(error.into()),
+            count => Ok(count == self.geometry.unit_blocks() as usize),
+        }
     }
 
     /// The block of a unit.

@@ -3,7 +3,6 @@
 //! Hidden data is looked at only when the end of the log is settled; nothing found there shortens
 //! the log, moves its head or causes a write. Design note, section 2.2.
 
-use tacita_block::is_zero;
 use tacita_secret::{Digest, Key};
 
 use crate::error::{Error, Kind, Result};
@@ -70,7 +69,7 @@ fn whole_unit(log: &Log, seq: Seq) -> Result<Option<Header>> {
     let unit = log.geometry.unit_of(seq);
     let (mut bytes, is_all) = log.unit(unit)?;
     let header_bytes: &Block = bytes[..BLOCK_LEN].try_into().expect("one block");
-    let is_unknown = !is_all && is_zero(header_bytes);
+    let is_unknown = !is_all && log.header_block(unit)?.is_none();
     let header = log.open(unit, header_bytes).filter(|header| header.head.seq == seq);
     if is_unknown || (header.is_some() && !is_all) {
         log.miss(unit);
