@@ -1,5 +1,6 @@
 //! A regular file or a raw device of the machine.
 
+mod locked;
 mod naming;
 mod opening;
 mod transfer;
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use locked::Locked;
 use naming::{Unpublished, overwrite_nameless};
 pub use opening::{FileOptions, keep_access_time};
 use transfer::Bounce;
@@ -29,7 +31,7 @@ pub enum Access {
 /// If its size is not a multiple of the block length, the rest is neither read nor written.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    file: Locked,
     path: PathBuf,
     geometry: Geometry,
     access: Access,
@@ -59,7 +61,7 @@ impl FileDevice {
 
     /// The file, for whoever keeps something else than blocks in it.
     pub const fn file(&self) -> &File {
-        &self.file
+        &self.file.0
     }
 
     /// The path it was opened by.

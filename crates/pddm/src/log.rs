@@ -40,15 +40,20 @@ impl Log {
         let _ = self.missed.set(unit);
     }
 
+    /// What was missed.
+    pub(crate) fn missed(&self) -> Option<String> {
+        let unit = self.missed.get()?;
+        let at = self.geometry.unit_start(*unit).0 * BLOCK_LEN as u64;
+        Some(format!("unit {unit} at byte {at} cannot be read"))
+    }
+
     /// Refuses to write where something was missed: what may be there would be destroyed.
     ///
     /// # Errors
     /// [`Kind::Unread`].
     pub(crate) fn check_missed(&self) -> Result<()> {
-        let Some(unit) = self.missed.get() else { return Ok(()) };
-        let at = self.geometry.unit_start(*unit).0 * BLOCK_LEN as u64;
-        let text = format!("unit {unit} at byte {at} cannot be read; nothing has been changed");
-        Err(Error::new(Kind::Unread, text))
+        let Some(missed) = self.missed() else { return Ok(()) };
+        Err(Error::new(Kind::Unread, missed + "; nothing has been changed"))
     }
 
     /// Reads the header of a unit; `None` if it is damaged, or was never written.

@@ -169,6 +169,11 @@ impl Session {
         Ok(Self { engine, hidden_flush: options.hidden_flush, superblock, _closed: closed })
     }
 
+    /// What whoever writes has to know could not be read, if anything: with [`Unread::GivenUp`] it is lost.
+    pub fn missed(&self) -> Option<String> {
+        self.log().missed()
+    }
+
     /// The geometry of the device.
     pub fn geometry(&self) -> &Geometry {
         self.engine.shared.geometry()

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use rustix::fs::SeekFrom;
 
 use super::Access;
+use super::locked::Locked;
 use super::opening::{FileOptions, is_raw_device};
 use super::transfer::BOUNCE_LEN_MAX_BYTES;
 use crate::new_file::{NewFile, has_name, is_there_after};
@@ -24,13 +25,13 @@ pub(super) enum Latecomer {
 pub(super) struct Unpublished {
     pub(super) new: NewFile,
     /// Who had its name when it was begun, locked.
-    pub(super) before: Option<File>,
+    pub(super) before: Option<Locked>,
     pub(super) options: FileOptions,
 }
 
 impl Unpublished {
     /// Gives it its name; whoever had that is returned, still locked.
-    pub(super) fn publish(mut self) -> Result<Option<File>> {
+    pub(super) fn publish(mut self) -> Result<Option<Locked>> {
         let path = self.new.path().to_owned();
         let failed = |e: io::Error, what_was_before: &str| {
             let path = path.display();

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use rustix::fs::{Advice, FlockOperation, OFlags, SeekFrom};
 use rustix::ioctl;
 
+use super::locked::Locked;
 use super::naming::{Latecomer, Unpublished};
 use super::transfer::Bounce;
 use super::{Access, FileDevice};
@@ -147,7 +148,7 @@ impl FileOptions {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| failed(e.into()))?;
         Ok(FileDevice {
-            file,
+            file: Locked(file),
             path: path.to_owned(),
             geometry,
             access: Access::ReadWrite,
@@ -202,6 +203,7 @@ impl FileOptions {
             rustix::io::Errno::WOULDBLOCK => in_use(path),
             e => Error::from_io(format!("cannot lock {}", path.display()), e.into()),
         })?;
+        let file = Locked(file);
         let backing = BackingLock::take(&file, access).map_err(|file| in_use(&file))?;
         // The end of a raw device is found in the same way as that of a file; its metadata says 0.
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))

@@ -89,6 +89,10 @@ fn is_locked_while_open() {
     let error = FileDevice::open(&path, Access::ReadWrite, 512).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
     drop(reader);
+    let writer = FileDevice::open(&path, Access::ReadWrite, 512).unwrap();
+    // As a process has it that is just being started.
+    let _copy = writer.file.try_clone().unwrap();
+    drop(writer);
     FileDevice::open(&path, Access::ReadWrite, 512).unwrap();
 }
 

@@ -75,7 +75,11 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     let session = Session::open(&device, Unlock::Password(&password), options);
     let session = session.map_err(|e| failure(target, &e))?;
     only_if_wanted(&session, *public_only)?;
-    sweep(target, &session, *rate)
+    let Some(missed) = session.missed() else { return sweep(target, &session, *rate) };
+    let text = format!("{}: {missed}: what it held is lost", shown_name(target));
+    output::say(&format!("tacita: {text}"));
+    sweep(target, &session, *rate)?;
+    Err(Failure::new(exit::WRONG, text).with_remedy("all else is written anew"))
 }
 
 fn sweep(path: &Path, session: &Session, rate: Option<u64>) -> Outcome<()> {

@@ -452,6 +452,43 @@ fn init_by_force_reads_nothing() {
     expect(0, &tacita(&["pddm", "check", &device, "--password-file", &password]));
 }
 
+/// What whoever writes has to know, and cannot be read, is not written over; a sweep gives it up, and says so.
+#[test]
+fn a_sweep_says_what_it_gives_up() {
+    let test = "a_sweep_says_what_it_gives_up";
+    if cannot_trace(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let (device, password) = (bench.path("device"), bench.path("public"));
+    let whole = fs::read(&device).unwrap();
+    let traced = |traced: &[&str], words: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-P", &device]).args(traced).arg(env!("CARGO_BIN_EXE_tacita"));
+        strace.args(["pddm"]).args(words).args([&device, "--password-file", &password]);
+        strace.stdin(Stdio::null()).output().unwrap()
+    };
+    // Where the header of the first unit is read last, which a replay begins with.
+    let trace = bench.path("trace");
+    expect(0, &traced(&["-o", &trace, "-e", "trace=pread64"], &["check"]));
+    let trace = fs::read_to_string(trace).unwrap();
+    let reads: Vec<&str> = trace.lines().filter(|line| line.contains("pread64(")).collect();
+    let is_of_header = |line: &&str| line.contains(", 4096, 131072) = 4096");
+    let read = reads.iter().rposition(is_of_header).expect("it is read") + 1;
+    let inject = format!("inject=pread64:error=EIO:when={read}");
+    let fails = ["-o", "/dev/null", "-e", &inject];
+    let said = expect(4, &traced(&fails, &["check", "--repair", "--public-only"]));
+    assert!(
+        said.contains("unit 0 at byte 131072 cannot be read; nothing has been changed"),
+        "{said}"
+    );
+    assert!(fs::read(&device).unwrap() == whole, "{said}");
+    let said = expect(1, &traced(&fails, &["sweep", "--public-only"]));
+    assert!(said.contains("unit 0 at byte 131072 cannot be read: what it held is lost"), "{said}");
+    expect(0, &tacita(&["pddm", "check", &device, "--password-file", &password]));
+}
+
 /// On a terminal `close` says what waits and asks.
 #[test]
 fn a_terminal_is_asked() {
