@@ -80,6 +80,13 @@ impl<I> Backings<I> {
         }
     }
 
+    /// The mount has ended: whoever closes a file is not heard any more.
+    pub(super) fn end(&self) {
+        let ended = std::mem::take(&mut *self.lock());
+        // Here the kernel is told.
+        drop(ended);
+    }
+
     /// A handle of `node` is closed, whether or not it had the registration.
     pub(super) fn release(&self, node: NodeId, handle: HandleId) {
         let mut open = self.lock();
@@ -146,6 +153,19 @@ mod tests {
         backings.release(NODE, HandleId(2));
         backings.release(NODE, HandleId(2));
         assert_eq!(take(&backings, 4, Some(40)), Some(20), "handle 3 goes on using it");
+    }
+
+    /// Else its file system stays in use until the process ends.
+    #[test]
+    fn what_is_registered_at_the_end_is_let_go_of() {
+        let (backings, id) = (Backings::default(), Arc::new(()));
+        let file = File::open("/dev/null").unwrap();
+        let register = |_: &File| Ok(Arc::clone(&id));
+        drop(backings.take((NODE, HandleId(1)), false, &file, register));
+        assert_eq!(Arc::strong_count(&id), 2);
+        backings.end();
+        assert_eq!(Arc::strong_count(&id), 1);
+        backings.release(NODE, HandleId(1));
     }
 
     #[test]

@@ -405,6 +405,7 @@ impl Mount {
     /// Waits for the end of the session and of its threads.
     fn end(&mut self) -> Result<()> {
         let served = self.session.take().map(|session| ended(joined(session)));
+        self.backings.end();
         if let Some(Err(_)) = served {
             // It is there still, and nobody serves it.
             let _ = self.place.detach();
