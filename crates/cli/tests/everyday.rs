@@ -384,6 +384,24 @@ fn an_interrupted_tour_leaves_nothing() {
     }
 }
 
+/// The folder that is kept may be a mount, or lie above one: it is somebody else's.
+#[test]
+fn a_tour_leaves_the_mounts_of_others() {
+    let test = "a_tour_leaves_the_mounts_of_others";
+    if !rustix::process::geteuid().is_root() || skip_without(test, &["unshare"]) {
+        eprintln!("SKIPPED: {test}: it needs root and unshare");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        "set -e; mount -t tmpfs none \"$1\"; mkdir \"$1/in\"; mount -t tmpfs none \"$1/in\"
+        \"$0\" tour fist --keep \"$1\" > /dev/null; mountpoint -q \"$1\"; mountpoint -q \"$1/in\"";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "--propagation", "private", "sh", "-c", script, TACITA]);
+    let output = shell.arg(folder.path()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Who interrupts the program while it asks for a password gets the terminal back as it was; afterwards it ends
 /// as any other does.
 #[test]

@@ -1,11 +1,12 @@
 //! Where a tour puts what it makes, so that nothing of it stays, however it ends.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tacita_clock::{Clock, System};
-use tacita_daemon::BeforeEnd;
+use tacita_daemon::{BeforeEnd, Mount};
 use tempfile::TempDir;
 
 use super::ext4;
@@ -23,6 +24,8 @@ pub(super) struct Scratch {
     folder: TempDir,
     /// What is to be kept, where that is wanted.
     kept: Option<PathBuf>,
+    /// Mounts that were there before, by their numbers: they are somebody else's.
+    others: HashSet<u64>,
     _before_end: BeforeEnd,
 }
 
@@ -33,18 +36,19 @@ impl Scratch {
         // For folders of sockets, too. The first who asks for it has it, and there is one tour.
         let _ = tempfile::env::override_temp_dir(folder.path());
         let kept = keep.map(Path::canonicalize).transpose()?;
-        let (gone, also) = (folder.path().to_owned(), kept.clone());
+        let others: HashSet<u64> = mounted().iter().map(|mount| mount.id).collect();
+        let (gone, also, stay) = (folder.path().to_owned(), kept.clone(), others.clone());
         let before_end = BeforeEnd::new(move || {
             // The chapter goes on until it finds out.
             for _ in 0..TRY_COUNT {
-                also.iter().chain([&gone]).for_each(|folder| unmount_all(folder));
+                also.iter().chain([&gone]).for_each(|folder| unmount_all(folder, &stay));
                 if fs::remove_dir_all(&gone).is_ok() {
                     break;
                 }
                 System.wait(TRY_PAUSE);
             }
         })?;
-        Ok(Self { folder, kept, _before_end: before_end })
+        Ok(Self { folder, kept, others, _before_end: before_end })
     }
 
     /// The folder of the chapters.
@@ -56,15 +60,21 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // A chapter that has failed may have left a mount.
-        self.kept.iter().map(PathBuf::as_path).chain([self.folder.path()]).for_each(unmount_all);
+        let folders = self.kept.iter().map(PathBuf::as_path).chain([self.folder.path()]);
+        folders.for_each(|folder| unmount_all(folder, &self.others));
     }
 }
 
-/// Takes away what is mounted in a folder: what lies on top first.
-fn unmount_all(folder: &Path) {
-    let Ok(folder) = folder.canonicalize() else { return };
+fn mounted() -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    for mount in tacita_daemon::mounts(&table).rev().filter(|m| m.place.starts_with(&folder)) {
+    tacita_daemon::mounts(&table).collect()
+}
+
+/// Takes away what is mounted in a folder, but for others' mounts: what lies on top first.
+fn unmount_all(folder: &Path, others: &HashSet<u64>) {
+    let Ok(folder) = folder.canonicalize() else { return };
+    let is_ours = |mount: &&Mount| mount.place.starts_with(&folder) && !others.contains(&mount.id);
+    for mount in mounted().iter().rev().filter(is_ours) {
         let ends = mount.kind.starts_with("fuse")
             && tacita_vfs::fuse::unmount_within(&mount.place, UNMOUNTED_WITHIN).is_ok();
         if !ends {
