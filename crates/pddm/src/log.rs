@@ -67,16 +67,32 @@ impl Log {
     /// Reads the block of a header; `None` where a bad sector has cost it.
     ///
     /// # Errors
-    /// The device's, where nothing of the unit can be read.
+    /// The device's, where it can be read nowhere.
     pub(crate) fn header_block(&self, unit: u32) -> Result<Option<Box<Block>>> {
         let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
         let Err(error) = self.device.read(self.geometry.unit_start(unit), &mut block[..]) else {
             return Ok(Some(block));
         };
-        let mut others = 1..self.geometry.unit_blocks();
-        let mut is_readable =
-            |other| self.device.read(self.block_of(unit, other), &mut block[..]).is_ok();
-        if others.any(&mut is_readable) { Ok(None) } else { Err(error.into()) }
+        let blocks = (1..self.geometry.unit_blocks()).map(|other| self.block_of(unit, other));
+        if self.is_any_readable(blocks) || self.is_there(unit) {
+            Ok(None)
+        } else {
+            Err(error.into())
+        }
+    }
+
+    /// Whether the device is still there when nothing of a unit can be read: something can that is far from it.
+    fn is_there(&self, unit: u32) -> bool {
+        let units = self.geometry.units();
+        let far = (1..4).map(|quarter| u64::from(unit) + u64::from(units) * quarter / 4);
+        self.is_any_readable(
+            far.map(|seq| self.geometry.unit_start(self.geometry.unit_of(Seq(seq)))),
+        )
+    }
+
+    fn is_any_readable(&self, mut blocks: impl Iterator<Item = BlockNo>) -> bool {
+        let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
+        blocks.any(|at| self.device.read(at, &mut block[..]).is_ok())
     }
 
     /// Opens a header that was read from `unit`.
@@ -124,7 +140,7 @@ impl Log {
     /// zero then, and no seal fits that.
     ///
     /// # Errors
-    /// The device's, where nothing can be read: it is gone.
+    /// The device's, where it can be read nowhere: it is gone.
     pub(crate) fn read_unit(&self, unit: u32, bytes: &mut [u8]) -> Result<bool> {
         let Err(error) = self.device.read(self.geometry.unit_start(unit), bytes) else {
             return Ok(true);
@@ -135,7 +151,7 @@ impl Log {
             read.inspect_err(|_| bytes.fill(0)).ok()
         });
         match read.count() {
-            0 => Err(error.into()),
+            0 if !self.is_there(unit) => Err(error.into()),
             count => Ok(count == self.geometry.unit_blocks() as usize),
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn tails_left(shared: &OpenLog, made: Range<u64>) -> impl Iterator<It
 /// Reads the unit that was written under this number.
 ///
 /// # Errors
-/// The device's, where nothing of it can be read.
+/// As [`Log::read_unit`](crate::log::Log::read_unit).
 pub(crate) fn read_tail(shared: &OpenLog, left: Seq) -> Result<Tail> {
     let (log, geometry) = (&shared.log, &shared.log.geometry);
     let unit = geometry.unit_of(left);

@@ -1,5 +1,5 @@
-//! A sector that cannot be read until it is written, anywhere: what is said, refused and written does not tell what is
-//! hidden, and a sweep comes through.
+//! A sector that cannot be read until it is written, anywhere, or all of a unit: what is said, refused and written does
+//! not tell what is hidden, and a sweep comes through.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,24 +16,31 @@ use crate::worlds::{Scenario, play, public_difference, write_log};
 /// So many are bad in a game, one after the other.
 const SECTORS: u64 = 24;
 
-/// A device with such a sector.
-struct BadSector {
+/// A device with such a sector, or a row of them.
+struct BadSectors {
     device: FaultDevice,
-    sector: Range<u64>,
+    /// In bytes.
+    bad: Range<u64>,
 }
 
-impl BadSector {
-    /// In this block of the device.
-    fn new(image: &[u8], block: u64) -> Arc<Self> {
+impl BadSectors {
+    /// In all of these blocks of the device.
+    fn new(image: &[u8], blocks: &Range<u64>) -> Arc<Self> {
         let device = FaultDevice::from_bytes(image.to_vec(), 4096).unwrap();
-        let start = block * BLOCK as u64 + 512;
-        let sector = start..start + 512;
-        device.inject(Fault::FailReads(sector.clone()));
-        Arc::new(Self { device, sector })
+        let sector_of = |block| block * BLOCK as u64 + 512;
+        let bad = sector_of(blocks.start)..sector_of(blocks.end - 1) + 512;
+        device.inject(Fault::FailReads(bad.clone()));
+        Arc::new(Self { device, bad })
     }
 }
 
-impl BlockDevice for BadSector {
+/// The unit in which a block lies.
+fn unit_around(block: u64) -> Range<u64> {
+    let start = block / 8 * 8;
+    start..start + 8
+}
+
+impl BlockDevice for BadSectors {
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
@@ -44,8 +51,8 @@ impl BlockDevice for BadSector {
 
     fn write(&self, at: BlockNo, buf: &[u8]) -> block::Result<()> {
         self.device.write(at, buf)?;
-        if self.geometry().byte_range(at, buf.len())?.contains(&self.sector.start) {
-            // A disk has put another one in its place.
+        if self.geometry().byte_range(at, buf.len())?.contains(&self.bad.start) {
+            // A disk has put others in their place.
             self.device.clear_faults();
         }
         Ok(())
@@ -60,7 +67,7 @@ impl BlockDevice for BadSector {
     }
 }
 
-fn opened(device: &Arc<BadSector>, level: u8, unread: Unread) -> Result<Session, Error> {
+fn opened(device: &Arc<BadSectors>, level: u8, unread: Unread) -> Result<Session, Error> {
     let device: Arc<dyn BlockDevice> = device.clone();
     // Public randomness is the same in both worlds.
     let options =
@@ -96,12 +103,13 @@ pub(crate) fn difference(seed: u64) -> Vec<String> {
     let blocks = (images[0].len() / BLOCK) as u64;
     let mut rng = Rng::new(seed);
     let mut found = Vec::new();
-    for _ in 0..SECTORS {
+    for n in 0..SECTORS {
         let block = rng.below(blocks);
+        let bad = if n % 4 == 0 { unit_around(block) } else { block..block + 1 };
         // Whoever has the public password alone; and whoever opens all that there is.
         for (own, unread) in [(0, Unread::Refused), (0, Unread::GivenUp), (1, Unread::GivenUp)] {
             let worlds = [0, 1].map(|world: u8| {
-                let device = BadSector::new(&images[usize::from(world)], block);
+                let device = BadSectors::new(&images[usize::from(world)], &bad);
                 let mut session = opened(&device, world.min(own), unread);
                 if session.as_ref().is_err_and(|e| own == 1 && e.kind() == Kind::NoVolume) {
                     // What public-only use has destroyed.
@@ -112,13 +120,13 @@ pub(crate) fn difference(seed: u64) -> Vec<String> {
             let [a, b] = &worlds;
             let logs = [write_log(&a.1.device), write_log(&b.1.device)];
             if a.0 != b.0 || logs[0] != logs[1] {
-                found.push(format!("block {block}, {own}, {unread:?}: {:?}, {:?}", a.0, b.0));
+                found.push(format!("blocks {bad:?}, {own}, {unread:?}: {:?}, {:?}", a.0, b.0));
             } else {
                 let what = public_difference(&a.1.device.content(), &b.1.device.content());
-                found.extend(what.into_iter().map(|what| format!("block {block}: {what}")));
+                found.extend(what.into_iter().map(|what| format!("blocks {bad:?}: {what}")));
             }
             if a.0.len() == 1 && (0..2).any(|n| worlds[n].1.device.content() != images[n]) {
-                found.push(format!("block {block}: it was refused, and is another"));
+                found.push(format!("blocks {bad:?}: it was refused, and is another"));
             }
         }
     }
@@ -133,15 +141,19 @@ fn a_bad_sector_tells_no_worlds_apart() {
     }
 }
 
-/// Wherever it lies, also where the sweep is interrupted, or killed, and called again: then the device opens for
+/// Wherever they lie, also where the sweep is interrupted, or killed, and called again: then the device opens for
 /// writing, is whole, and has lost what lay there at most. The same is written whatever is open.
 #[test]
 fn a_sweep_comes_through_a_bad_sector() {
     let good = example();
     let mut lost = 0;
-    for at in 0..(good.len() / BLOCK) as u64 {
+    let blocks = (good.len() / BLOCK) as u64;
+    let sectors = (0..blocks).map(|block| block..block + 1);
+    let units = (0..blocks / 8).map(|unit| unit_around(unit * 8));
+    for bad in sectors.chain(units) {
+        let at = bad.start;
         let logs = [0, 1].map(|level| {
-            let device = BadSector::new(&good, at);
+            let device = BadSectors::new(&good, &bad);
             for (calls, is_killed) in [(1, true), (3, false), (u64::MAX, false)] {
                 let session = opened(&device, level, Unread::GivenUp).unwrap();
                 let mut left = calls;
