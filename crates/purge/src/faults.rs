@@ -102,6 +102,8 @@ pub enum Step {
     FirstPass,
     /// All passes are done.
     Passed,
+    /// Values of attributes are overwritten, or have others in their place, and nobody has looked yet.
+    ValuesChanged,
     /// Its attributes are overwritten.
     AttributesDone,
     /// It has been removed from the spool.

@@ -14,8 +14,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::During;
-use crate::ext4::values::{Values, value_len_for};
-use crate::faults::{Fault, planted};
+use crate::ext4::Volume;
+use crate::ext4::values::{Region, Values, value_len_for};
+use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::{Journal, LowerFs};
 use crate::{Error, Result, names};
 
@@ -304,26 +305,43 @@ fn in_place(
     let (Some(volume), Some(before)) = (volume, before) else {
         return Ok(Overwritten::Unseen);
     };
-    let now = Values::of(&volume, number)?;
-    for name in names {
-        if before.has_own_inode(name) {
-            return Ok(Overwritten::Left(
-                "a value has an inode of its own, which no call overwrites",
-            ));
-        }
-        if planted(Fault::ValuesUnseen) {
-            continue;
-        }
-        let Some(left) = before.left(&volume, name, now.as_ref())? else {
-            continue;
-        };
-        if before.is_shared(left) {
-            let names = names.iter().map(|name| (*name).to_owned()).collect();
-            return Ok(Overwritten::Shared(Box::new(Shared { before, names })));
-        }
-        return Ok(Overwritten::Left("a value is still on the device"));
+    step(Step::ValuesChanged);
+    if names.iter().any(|name| before.has_own_inode(name)) {
+        return Ok(Overwritten::Left("a value has an inode of its own, which no call overwrites"));
     }
-    Ok(Overwritten::Gone)
+    let look = || left_of(&volume, number, &before, names);
+    // What cannot be read may be readable in a moment. Later nobody can look: the old values are known here alone.
+    match look().or_else(|e| if e.is_of_medium() { look() } else { Err(e) }) {
+        Ok(None) => Ok(Overwritten::Gone),
+        Ok(Some(region)) if before.is_shared(region) => {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Ok(Overwritten::Shared(Box::new(Shared { before, names })))
+        }
+        Ok(Some(_)) => Ok(Overwritten::Left("a value is still on the device")),
+        Err(e) if e.is_of_medium() => {
+            log::warn!("inode {number}: its attributes cannot be looked at: {e}");
+            Ok(Overwritten::Left(
+                "overwritten, but the device could not be read to verify that it is gone",
+            ))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Where something is left of values that a file has had.
+fn left_of(
+    volume: &Volume<'_>,
+    number: u64,
+    before: &Values,
+    names: &[&OsStr],
+) -> Result<Option<Region>> {
+    let now = Values::of(volume, number)?;
+    for name in names.iter().filter(|_| !planted(Fault::ValuesUnseen)) {
+        if let Some(region) = before.left(volume, name, now.as_ref())? {
+            return Ok(Some(region));
+        }
+    }
+    Ok(None)
 }
 
 /// What became of values.

@@ -16,7 +16,6 @@ use crate::error::tells_nothing;
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::policy::POLICY_ATTRIBUTE;
-use crate::verdict::{Content, Part, Verdict};
 use crate::xattrs;
 use crate::xattrs::{Overwritten, Owner};
 
@@ -128,23 +127,19 @@ impl Overlay {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let file = openat(CWD, &*xattrs::path_of(&fd), flags, Mode::empty());
                 let file = file.map_err(refused)?;
-                overwrite(lower, Owner::open(&file))?
+                overwrite(lower, Owner::open(&file))
             }
-            _ => overwrite(lower, Owner::unopened(&fd, &self.purger.spool.dir()))?,
+            _ => overwrite(lower, Owner::unopened(&fd, &self.purger.spool.dir())),
         };
+        // Whatever failed, the journal may have what was there.
+        let overwritten = overwritten.inspect_err(|_| self.purger.touch(None))?;
         if matches!(overwritten, Overwritten::Nothing) {
             return Ok(false);
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
-        if let part @ Part::Left(_) = Part::of_values(lower, &overwritten) {
-            let stat = node.stat().map_err(refused)?;
-            let mut verdict = Verdict::new(None, stat.stx_ino, 0, method.to_string());
-            verdict.content = Content::NothingStored;
-            verdict.attributes = part;
-            verdict.removed = true;
-            self.purger.statistics.tell(&verdict);
-        }
+        let stat = node.stat().map_err(refused)?;
+        self.purger.tell_of_values(stat.stx_ino, &method, &overwritten);
         Ok(true)
     }
 }

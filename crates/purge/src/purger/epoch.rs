@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
 use tacita_vfs::NodeId;
 
@@ -18,8 +18,9 @@ use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
 use crate::lower_fs::Names;
+use crate::method::Method;
 use crate::spool::Seq;
-use crate::verdict::{Part, Verdict};
+use crate::verdict::{Content, Part, Verdict};
 use crate::xattrs::{Overwritten, Owner, Shared};
 use crate::{Error, Kind, Result, fillers, names, xattrs};
 
@@ -149,6 +150,17 @@ impl Purger {
         self.touch(lost.map(|(folder, name)| (folder, name.as_os_str())));
         let lost = lost.map(|(folder, name)| (folder.id, name.clone()));
         lock(&self.touched).verdicts.push(Waiting { verdict, lost, shared, seq });
+    }
+
+    /// Tells of values that something of is left, which have no other verdict.
+    pub(crate) fn tell_of_values(&self, inode: u64, method: &Method, overwritten: &Overwritten) {
+        if let part @ Part::Left(_) = Part::of_values(&self.lower, overwritten) {
+            let mut verdict = Verdict::new(None, inode, 0, method.to_string());
+            verdict.content = Content::NothingStored;
+            verdict.attributes = part;
+            verdict.removed = true;
+            self.statistics.tell(&verdict);
+        }
     }
 
     /// What can be said of values before the end of the epoch.
@@ -406,7 +418,9 @@ impl Purger {
         let folder = File::from(folder);
         let any = Wanted { any: true, ..Wanted::default() };
         self.count_left(self.clear_of(&folder, &any)?.as_ref());
-        xattrs::erase_all(&self.lower, Owner::open(&folder))?;
+        let overwritten = xattrs::erase_all(&self.lower, Owner::open(&folder))?;
+        let inode = fstat(&folder).during("asking for a folder's number")?.st_ino;
+        self.tell_of_values(inode, &Method::clear(), &overwritten);
         names::flush_folder(&folder)
     }
 }

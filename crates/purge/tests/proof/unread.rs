@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{XattrFlags, lsetxattr};
+use rustix::fs::{XattrFlags, lremovexattr, lsetxattr};
 use serde_json::Value;
 use tacita_purge::faults::{Step, at_each_step, make_unreadable};
 use tacita_purge::{Map, Overlay, Removal, RemovalOptions};
@@ -136,6 +136,71 @@ fn what_cannot_be_purged_yet_holds_nothing_else_up() {
     assert!(!image.dir().join(".tacita-purge").exists());
     image.unmount();
     assert_eq!(image.count(VALUE), 0);
+    image.mount();
+}
+
+/// A value that has another in its place, or is removed, or goes with its folder, and what it has left cannot be looked
+/// for: nobody can later, so a verdict says so, and the epoch that clears the journal of it comes.
+#[test]
+fn values_that_cannot_be_looked_at_are_told_of() {
+    let _turn = turn();
+    let test = "values_that_cannot_be_looked_at_are_told_of";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _readable = Readable;
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let names = ["file", "other", "folder"];
+    let [file, other, folder] = names.map(|name| image.dir().join(name));
+    for path in [&file, &other] {
+        fs::write(path, b"stays").unwrap();
+    }
+    fs::create_dir(&folder).unwrap();
+    for (number, path) in [&file, &other, &folder].into_iter().enumerate() {
+        let value = fill(&format!("LOST-Unread-{number}-"), 1500);
+        lsetxattr(path, "user.note", &value, XattrFlags::empty()).unwrap();
+    }
+    image.remount();
+    let mounted = Mounted::new(&image, options("clear", false));
+    let [file, other, folder] = names.map(|name| mounted.dir.join(name));
+    let acts: [&dyn Fn(); 3] = [
+        &|| lsetxattr(&file, "user.note", b"another", XattrFlags::empty()).unwrap(),
+        &|| lremovexattr(&other, "user.note").unwrap(),
+        &|| fs::remove_dir(&folder).unwrap(),
+    ];
+    let told = || mounted.overlay().status()["last"].as_array().unwrap().len();
+    let unreadable_for = |times| {
+        at_each_step(move |step| {
+            if step == Step::ValuesChanged {
+                make_unreadable(0..u64::MAX, times);
+            }
+        });
+    };
+    for (number, act) in acts.into_iter().enumerate() {
+        let epochs = mounted.overlay().status()["epochs"].clone();
+        unreadable_for(u32::MAX);
+        act();
+        let finished = mounted.overlay().finish();
+        at_each_step(|_| ());
+        make_unreadable(0..0, 0);
+        finished.unwrap();
+        assert_eq!(told(), number + 1);
+        let verdict = last(&mounted);
+        let why = verdict["attributes"]["left"].as_str().unwrap();
+        assert!(why.contains("could not be read"), "{verdict:#}");
+        assert!(mounted.overlay().status()["epochs"] != epochs);
+    }
+    // Only for a moment: they are looked at again at once.
+    unreadable_for(1);
+    lremovexattr(&file, "user.note").unwrap();
+    at_each_step(|_| ());
+    assert_eq!(told(), acts.len());
+    mounted.overlay().finish().unwrap();
+    assert_eq!(mounted.overlay().status()["idle"], true);
+    mounted.end();
+    assert!(!image.dir().join(".tacita-purge").exists());
+    image.unmount();
+    assert_eq!(image.count("LOST-Unread-"), 0);
     image.mount();
 }
 
