@@ -22,6 +22,9 @@ use crate::{Error, Failure, FuseDevice, Result, exit, voice};
 /// How long somebody who has come has to say what is wanted.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What the name of a socket ends with, behind that of the record.
+const SOCKET_END: &str = ".control";
+
 /// Who is answered at the same time: a sweep takes long, and its owner may look at the status.
 const CLIENTS_MAX: usize = 16;
 
@@ -146,13 +149,13 @@ fn number_of(path: &Path) -> Option<[u64; 2]> {
 
 /// The file name of the socket of what is served at a path.
 pub(super) fn socket_name(at: &Path) -> String {
-    format!("{}.control", file_name(at))
+    file_name(at) + SOCKET_END
 }
 
 /// The socket, beside the record of who serves the same.
 pub(super) fn socket_of(record: &Path) -> PathBuf {
     let mut socket = record.as_os_str().to_owned();
-    socket.push(".control");
+    socket.push(SOCKET_END);
     socket.into()
 }
 

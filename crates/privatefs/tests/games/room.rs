@@ -185,26 +185,36 @@ fn who_formats_too_late_changes_nothing() {
     }
 }
 
+/// A mount has made a file in it and was killed; and how many blocks there were before.
+fn world_of_a_killed_mount() -> (World, usize) {
+    let world = World::of(512);
+    let before = world.store.count();
+    let (killed, _) = world.mount(1);
+    file(&killed, "file").unwrap();
+    killed.sync().unwrap();
+    drop(killed);
+    (world, before)
+}
+
+fn remove_what_it_made(world: &World) {
+    let (fs, _) = world.mount(3);
+    let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
+    fs.forget(node);
+    fs.close().unwrap();
+}
+
 /// As much room as before, whoever mounts it next, and wherever the store is away while it is freed.
 #[test]
 fn what_a_killed_mount_has_left_is_freed() {
     for (read_only, cut) in [false, true].into_iter().flat_map(|ro| (0..48).map(move |n| (ro, n))) {
-        let world = World::of(512);
-        let before = world.store.count();
-        let (killed, _) = world.mount(1);
-        file(&killed, "file").unwrap();
-        killed.sync().unwrap();
-        drop(killed);
+        let (world, before) = world_of_a_killed_mount();
         assert!(world.store.count() > before + 2, "there is no journal");
         let (fs, way) = world.mount_with(2, &Options { read_only, ..Options::default() });
         way.cut_at(way.asked() + cut);
         let _ = fs.sync();
         way.mend();
         fs.close().unwrap();
-        let (fs, _) = world.mount(3);
-        let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
-        fs.forget(node);
-        fs.close().unwrap();
+        remove_what_it_made(&world);
         assert_eq!(world.store.count(), before, "read only: {read_only}, cut after {cut}");
     }
 }
@@ -213,20 +223,12 @@ fn what_a_killed_mount_has_left_is_freed() {
 #[test]
 fn what_killed_mounts_have_left_is_freed_by_who_lives() {
     for cut in 0..48 {
-        let world = World::of(512);
-        let before = world.store.count();
-        let (killed, _) = world.mount(1);
-        file(&killed, "file").unwrap();
-        killed.sync().unwrap();
-        drop(killed);
+        let (world, before) = world_of_a_killed_mount();
         let (killed, way) = world.mount(2);
         way.cut_at(way.asked() + cut);
         let _ = killed.sync();
         drop(killed);
-        let (fs, _) = world.mount(3);
-        let node = by_name::remove(&fs, fs.root(), "file".as_ref(), Timestamp::default()).unwrap();
-        fs.forget(node);
-        fs.close().unwrap();
+        remove_what_it_made(&world);
         assert_eq!(world.store.count(), before, "killed after {cut}");
         assert_eq!(facts(&*world.store.way(4), &key()).unwrap().register.slots, [], "after {cut}");
     }
