@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 export PATH=$PATH:/usr/sbin:/sbin
 
 skip() {
-    echo "SKIPPED: a package built under purge: $*" >&2
+    echo "SKIPPED: a package built under purge: $*" | tee -a "${TACITA_SKIPPED:-/dev/null}" >&2
     exit 0
 }
 

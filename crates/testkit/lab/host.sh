@@ -1,13 +1,13 @@
 # What the scripts of the kernel lab share on this machine; sourced, with `lab` set to what is tested.
 #
 # TACITA_LAB names the folder of `vm`, which boots a kernel and runs a script in it; without it
-# nothing is tested, and that is said.
+# nothing is tested, and that is said; also in the file TACITA_SKIPPED, if that is named.
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 lab_folder=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 skip() {
-    echo "SKIPPED: $lab in the kernel lab: $*" >&2
+    echo "SKIPPED: $lab in the kernel lab: $*" | tee -a "${TACITA_SKIPPED:-/dev/null}" >&2
 }
 
 fail() {
