@@ -23,7 +23,7 @@ use hash::Hash;
 use superblock::Superblock;
 
 /// Offsets and lengths of direct reading are multiples of it on any device.
-const READ_ALIGN: u64 = 4096;
+const READ_ALIGN: usize = 4096;
 
 /// Bytes of the block group descriptors that are read at once.
 const DESCRIPTOR_LEN_MAX: usize = 64;
@@ -100,15 +100,26 @@ fn marks(file: impl AsFd) -> u32 {
 
 /// Reads the device past every cache.
 fn read(device: &File, at: u64, len: usize) -> Result<Vec<u8>> {
+    let mut buffer = buffer_for(len);
+    read_to(device, at, len, &mut buffer).map(<[u8]>::to_vec)
+}
+
+/// A buffer to read so many bytes to, from wherever they begin.
+fn buffer_for(len: usize) -> AlignedBuf {
+    AlignedBuf::new(len.next_multiple_of(READ_ALIGN) + READ_ALIGN)
+}
+
+/// The same to a buffer for that many bytes.
+fn read_to<'b>(device: &File, at: u64, len: usize, buffer: &'b mut AlignedBuf) -> Result<&'b [u8]> {
     if is_unreadable(at, len) {
         return Err(Errno::IO).during("reading the device");
     }
-    let start = at - at % READ_ALIGN;
-    let end = (at + len as u64).next_multiple_of(READ_ALIGN);
-    let mut buffer = AlignedBuf::new(usize::try_from(end - start).unwrap_or(0));
+    let start = at - at % READ_ALIGN as u64;
+    let from = usize::try_from(at - start).unwrap_or(0);
+    let wanted = &mut buffer[..(from + len).next_multiple_of(READ_ALIGN)];
     let mut got = 0;
-    while got < buffer.len() {
-        match device.read_at(&mut buffer[got..], start + got as u64) {
+    while got < wanted.len() {
+        match device.read_at(&mut wanted[got..], start + got as u64) {
             // The last sectors of a device.
             Ok(0) => break,
             Ok(more) => got += more,
@@ -116,10 +127,8 @@ fn read(device: &File, at: u64, len: usize) -> Result<Vec<u8>> {
             Err(e) => return Err(e).during("reading the device"),
         }
     }
-    let from = usize::try_from(at - start).unwrap_or(0);
-    let to = from + len;
-    let whole = buffer.get(from..to).filter(|_| to <= got);
-    whole.map(<[u8]>::to_vec).ok_or_else(|| {
+    let whole = wanted.get(from..from + len).filter(|_| from + len <= got);
+    whole.ok_or_else(|| {
         crate::Error::new(crate::Kind::Io, "the device ends within what was to be read")
     })
 }

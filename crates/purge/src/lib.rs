@@ -20,6 +20,7 @@ mod obstacle;
 mod overlay;
 mod policy;
 mod purger;
+mod readers;
 mod removal;
 pub mod spool;
 mod statistics;

@@ -16,10 +16,8 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
 use rustix::fs::{FileType, syncfs};
@@ -35,7 +33,7 @@ use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, readers};
 use afterwards::Afterwards;
 use ahead::Ahead;
 use epoch::{Touched, UNKNOWN_EARLIER};
@@ -47,9 +45,6 @@ const BATCH_COUNT_MAX: usize = 128;
 
 /// Bytes of them, so that the first need not wait long for the last.
 const BATCH_LEN_MAX_BYTES: u64 = 64 << 20;
-
-/// Files that are read back at once.
-const READERS_COUNT: usize = 4;
 
 /// How long a purge waits for the kernel to let go of a file that has just been closed.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -230,7 +225,7 @@ impl Purger {
     /// Reads files back that have been overwritten and lets go of them, side by side, for each waits for the
     /// medium. Returns the first failure.
     fn conclude_together(&self, files: Vec<((Job, File), Result<Paused>)>) -> Option<Error> {
-        let others = files.len().clamp(1, READERS_COUNT) - 1;
+        let count = files.len();
         let files = Mutex::new(files.into_iter());
         let work = || {
             let mut failure = None;
@@ -248,15 +243,7 @@ impl Purger {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            // Where the system has no more threads, those that there are do it.
-            let helper = || Builder::new().name("tacita-reader".to_owned());
-            let started = (0..others).map_while(|_| helper().spawn_scoped(scope, work).ok());
-            let started: Vec<_> = started.collect();
-            let own = work();
-            let theirs = started.into_iter().map(ScopedJoinHandle::join);
-            theirs.map(|done| done.unwrap_or_else(|e| resume_unwind(e))).fold(own, Option::or)
-        })
+        readers::together(count, work).into_iter().flatten().next()
     }
 
     /// A purge has failed: by policy the file waits for another try, or goes as it is.

@@ -8,16 +8,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Volume;
-use crate::Result;
+use tacita_block::AlignedBuf;
+
+use super::{Volume, buffer_for, read_to};
 use crate::faults::{Fault, planted};
+use crate::{Result, readers};
 
 /// How often it is erased at most: what others write may by chance be the same twice.
 const ERASURES_MAX: usize = 4;
 
 /// Bytes that are read at once; a multiple of every length of blocks.
-const READ_LEN: u64 = 1 << 20;
+const READ_LEN: usize = 1 << 20;
 
 /// The longest block there is, of zeros.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -117,22 +120,42 @@ fn look(volume: &Volume<'_>, state: &RandomState) -> Result<Option<HashMap<u64, 
     let Some(pieces) = pieces(volume)? else {
         return Ok(None);
     };
+    let cut = |piece: Range<u64>| {
+        let starts = piece.clone().step_by(READ_LEN);
+        starts.map(move |at| at..piece.end.min(at + READ_LEN as u64))
+    };
+    let parts: Vec<_> = pieces.into_iter().flat_map(cut).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut buffer = buffer_for(READ_LEN);
+        let mut found = HashMap::new();
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            look_at(volume, part, &mut buffer, &mut |at, block| {
+                found.insert(at, state.hash_one(block));
+            })?;
+        }
+        Ok(found)
+    };
+    let found: Result<Vec<_>> = readers::together(parts.len(), work).into_iter().collect();
+    Ok(Some(found?.into_iter().flatten().collect()))
+}
+
+/// Tells of blocks of a part of the journal that are not zero.
+fn look_at(
+    volume: &Volume<'_>,
+    part: &Range<u64>,
+    buffer: &mut AlignedBuf,
+    tell: &mut dyn FnMut(u64, &[u8]),
+) -> Result<()> {
+    let len = usize::try_from(part.end - part.start).unwrap_or(0);
+    let bytes = read_to(volume.device, part.start, len, buffer)?;
     let block_len = usize::try_from(volume.block_len()).unwrap_or(ZEROS.len());
-    let mut found = HashMap::new();
-    for piece in pieces {
-        let mut at = piece.start;
-        while at < piece.end {
-            let len = READ_LEN.min(piece.end - at);
-            let bytes = volume.read(at, usize::try_from(len).unwrap_or(0))?;
-            for (number, block) in (0..).zip(bytes.chunks(block_len)) {
-                if *block != ZEROS[..block.len()] {
-                    found.insert(at + number * volume.block_len(), state.hash_one(block));
-                }
-            }
-            at += len;
+    for (at, block) in part.clone().step_by(block_len).zip(bytes.chunks(block_len)) {
+        if *block != ZEROS[..block.len()] {
+            tell(at, block);
         }
     }
-    Ok(Some(found))
+    Ok(())
 }
 
 /// Whether the journal has an area for fast commits, as the file system's superblock or its own
