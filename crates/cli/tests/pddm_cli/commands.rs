@@ -476,15 +476,17 @@ fn a_sweep_says_what_it_gives_up() {
     let reads: Vec<&str> = trace.lines().filter(|line| line.contains("pread64(")).collect();
     let is_of_header = |line: &&str| line.contains(", 4096, 131072) = 4096");
     let read = reads.iter().rposition(is_of_header).expect("it is read") + 1;
-    let inject = format!("inject=pread64:error=EIO:when={read}");
-    let fails = ["-o", "/dev/null", "-e", &inject];
-    let said = expect(4, &traced(&fails, &["check", "--repair", "--public-only"]));
-    assert!(
-        said.contains("unit 0 at byte 131072 cannot be read; nothing has been changed"),
-        "{said}"
-    );
-    assert!(fs::read(&device).unwrap() == whole, "{said}");
-    let said = expect(1, &traced(&fails, &["sweep", "--public-only"]));
+    // That block alone, and with it all others of the unit, which are tried then.
+    let of = |last: usize| format!("inject=pread64:error=EIO:when={read}..{last}");
+    let injects = [of(read), of(read + 31)];
+    let fails = injects.each_ref().map(|inject| ["-o", "/dev/null", "-e", inject]);
+    for fails in &fails {
+        let said = expect(4, &traced(fails, &["check", "--repair", "--public-only"]));
+        let wanted = "unit 0 at byte 131072 cannot be read; nothing has been changed";
+        assert!(said.contains(wanted), "{said}");
+        assert!(fs::read(&device).unwrap() == whole, "{said}");
+    }
+    let said = expect(1, &traced(&fails[1], &["sweep", "--public-only"]));
     assert!(said.contains("unit 0 at byte 131072 cannot be read: what it held is lost"), "{said}");
     expect(0, &tacita(&["pddm", "check", &device, "--password-file", &password]));
 }
