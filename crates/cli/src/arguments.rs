@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Unmount DIR; returns when everything is on the medium and the daemon is gone. Of a folder of
     /// `tacita pddm open` it is `tacita pddm close --drop`
     Umount {
+        /// Take it out of sight though it is in use, and do not wait; umount(8) calls it so for `-l`
+        #[arg(long, hide = true)]
+        lazy: bool,
         /// Where it is mounted
         dir: PathBuf,
     },

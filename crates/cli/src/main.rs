@@ -125,7 +125,10 @@ fn refused(error: &clap::Error, json: bool) -> u8 {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Command::Tour(tour) => tour::run(&tour),
-        Command::Umount { dir } => {
+        Command::Umount { lazy: true, dir } => {
+            Ok(tacita_vfs::fuse::detach(&dir).map_err(|e| exit::of_mounted(&e))?)
+        }
+        Command::Umount { dir, .. } => {
             // A folder of a device that is hidden perhaps is closed, not unmounted: what the kernel
             // says of who uses it would tell.
             if let Some(closed) = pddm::close_folder(&dir) {

@@ -474,6 +474,15 @@ const BY_FSTAB: &str = r#"
     rm "$3/link"
     grep " $3 rw,nosuid,nodev,noatime,nosymfollow " /proc/self/mountinfo > /dev/null
     umount "$3"
+    mount -T "$2" "$3"
+    exec 3< "$3/file"
+    umount -l "$3"
+    if findmnt "$3"; then echo "taken out of sight, and seen"; fi
+    if "$4" hifs check "$5"; then echo "in use, and at its end"; fi
+    cat <&3 > /dev/null
+    exec 3<&-
+    while "$4" status "$5" > /dev/null; do sleep 0.1; done
+    "$4" hifs check "$5" > /dev/null
     for asked in user user,exec user,suid,dev,exec owner user=joe; do
         mount -t fuse.tacita-hifs "$5" "$3" -o "$asked"
         echo "$asked: $(grep " $3 " /proc/self/mountinfo | cut -d " " -f 6)"
