@@ -330,7 +330,8 @@ fn the_pages_of_mounts_tell_of_fstab() {
     }
 }
 
-/// What moves while a chapter is at work fits the terminal, from the first line on that is drawn.
+/// Headings are wrapped, and what moves while a chapter is at work fits the terminal, from the first line on that is
+/// drawn.
 #[test]
 fn a_tour_fits_a_narrow_terminal() {
     let test = "a_tour_fits_a_narrow_terminal";
@@ -344,6 +345,9 @@ fn a_tour_fits_a_narrow_terminal() {
     assert!(output.status.success() && drawn.contains("fist at work"), "{drawn}");
     // The style of those that have none is a bar over the whole line.
     assert!(!drawn.contains("0/0"), "{drawn}");
+    let heading = drawn.lines().skip_while(|line| !line.starts_with("1. ")).take(2);
+    let heading: Vec<&str> = heading.map(str::trim_end).collect();
+    assert!(heading.iter().all(|line| !line.is_empty() && line.len() <= 60), "{heading:?}");
 }
 
 /// A tour that a signal ends in the middle leaves nothing: no mount whose server is gone, no daemon, no files.
