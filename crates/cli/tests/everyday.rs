@@ -672,6 +672,28 @@ fn the_server_runs_with_nothing_that_it_does_not_need() {
     }
 }
 
+/// What the unit of a device starts, as systemd puts its names in; the words of the programs it calls are told alone.
+#[test]
+fn a_device_with_an_escaped_name_is_opened() {
+    let unit = include_str!("../../../packaging/systemd/tacita-pddm@.service");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let (shell, rest) = start.split_once(" '").unwrap();
+    let (script, names) = rest.split_once("' ").unwrap();
+    assert_eq!((shell, names), ("/bin/sh -ec", "%i %f"));
+    let script = script.replace("$$", "$").replace("systemd-ask-password ", "tell ");
+    let script = script.replace("| exec /usr/bin/tacita ", "; tell ");
+    let script = format!("tell() {{ printf '<%s>' \"$@\"; }}; {script}");
+    // Of `systemd-escape --path`.
+    let (name, device) = ("dev-a\\x2db\\x20c", "/dev/a-b c");
+    let mut command = Command::new("/bin/sh");
+    let output = command.args(["-ec", &script, name, device]).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let asked = format!("<--id=tacita:{name}><Password of {device}:>");
+    let socket = format!("<--nbd></run/tacita-pddm/{name}/socket>");
+    let opened = format!("<pddm><open>{socket}<--password-fd><0><--><{device}>");
+    assert_eq!(told, asked + &opened, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn long_work_shows_how_far_it_is() {
     let test = "long_work_shows_how_far_it_is";
