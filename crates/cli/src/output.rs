@@ -65,6 +65,7 @@ pub(crate) fn but_done(unheard: Failure) -> Failure {
 
 /// Tells on stderr why a command has failed, in the form asked for.
 pub(crate) fn failure(as_json: bool, failure: &Failure) {
+    let failure = &Failure { cause: naming_given(&failure.cause), ..failure.clone() };
     if as_json {
         let Failure { code, cause, remedy } = failure;
         let error = json!({ "code": code, "cause": cause, "remedy": remedy });
@@ -72,6 +73,15 @@ pub(crate) fn failure(as_json: bool, failure: &Failure) {
     } else {
         say(&format!("tacita: {}", failure.text()));
     }
+}
+
+/// Text that names words of the command line as all names are shown: errors from beneath have lost bytes that are not
+/// UTF-8.
+fn naming_given(text: &str) -> String {
+    let words = std::env::args_os().filter(|word| word.to_str().is_none());
+    words.fold(text.to_owned(), |text, word| {
+        text.replace(&shown_name(&*word.to_string_lossy()), &shown_name(&word))
+    })
 }
 
 /// Facts as lines of a name and a value, a line for each part of an array.

@@ -279,6 +279,28 @@ fn names_that_are_no_text_are_kept() {
     expect(0, &["umount", text(guard.path())]);
 }
 
+/// Also where it is an error from beneath that names them, or they are refused before anything is looked at.
+#[test]
+fn bytes_of_names_that_are_no_text_are_told() {
+    for (code, before, name) in [
+        (2, &["umount"][..], &b"no\xffne"[..]),
+        (2, &["purge", "probe"], b"no\xffne"),
+        (4, &["fist", "vectors"], b"no\xffne"),
+        (4, &["oram", "check", "unix:none", "--key"], b"no\xffne"),
+        (2, &["oram", "check", "unix:none"], b"no\xffne"),
+        (2, &["check", "none"], b"no\x1bne"),
+        (2, &["check", "none"], b"no\nne"),
+    ] {
+        let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
+        words.push(OsString::from_vec(name.to_vec()));
+        let (_, said) = expect(code, &words);
+        let shown = ["no\\xffne", "no\\u{1b}ne", "no\\u{a}ne"];
+        let is_told = shown.iter().any(|shown| said.contains(shown));
+        assert!(is_told, "{words:?}: {said}");
+        assert!(!said.contains(['\u{fffd}', '\u{1b}']), "{words:?}: {said}");
+    }
+}
+
 /// A line that a name makes would be taken for the program's own.
 #[test]
 fn a_name_stays_in_its_line() {
