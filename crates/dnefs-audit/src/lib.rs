@@ -13,6 +13,7 @@ mod search;
 
 use std::collections::{HashMap, HashSet};
 
+use tacita_dnefs_format::CipherChoice;
 use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
 use tacita_secret::{CheckValue, Password};
 
@@ -169,7 +170,8 @@ fn judge(
     }
     report.recoverable.sort_by_key(|node| node.sqnum);
     if report.undecided.is_none() {
-        report.undecided = unsought(&report).map(str::to_owned);
+        let why = reversed([&before, &after], cipher).or_else(|| unsought(&report));
+        report.undecided = why.map(str::to_owned);
     }
     Ok(report)
 }
@@ -185,6 +187,14 @@ fn unrelated([before, after]: &[HashSet<[u8; 16]>; 2]) -> Option<&'static str> {
         (false, true) => None,
         (false, false) => before.is_disjoint(after).then_some("the dumps are of different volumes"),
     }
+}
+
+/// Why nothing was shown, if dumps were given the wrong way round: what was deleted between them is in use in the later
+/// one then.
+fn reversed(dumps: [&Dump<'_>; 2], cipher: CipherChoice) -> Option<&'static str> {
+    let [earlier, later] = dumps.map(|dump| live::newest_root(dump, cipher));
+    let is_newer = later.is_some() && earlier > later;
+    is_newer.then_some("the earlier dump is newer than the later one")
 }
 
 /// Why there was no key to be looked for, if so: then nothing was shown.

@@ -313,6 +313,22 @@ fn dumps_of_different_volumes_are_not_judged() {
     assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
 }
 
+/// Two dumps that are given the wrong way round would show that nothing was deleted.
+#[test]
+fn dumps_the_wrong_way_round_are_not_judged() {
+    let (chip, fs, _) = prepared(0);
+    fs.sync().unwrap();
+    let before = dump(&chip);
+    remove(&fs, "victim");
+    fs.close().unwrap();
+    let after = dump(&chip);
+    assert!(judge(&before, &after).holds());
+    let report = audit(&after, &before, &[], &|_, _| ()).unwrap();
+    assert!(!report.holds(), "{report:?}");
+    let why = report.undecided.as_deref();
+    assert_eq!(why, Some("the earlier dump is newer than the later one"));
+}
+
 /// A block that goes bad in the purge of a mount may keep keys: its receipt tells of it.
 #[test]
 fn a_block_that_goes_bad_in_a_mount_is_told_of() {
