@@ -237,7 +237,31 @@ fn bar(what: &str, of: u64, template: &str) -> ProgressBar {
 
 /// How it looks, which it has to know before anything is drawn: otherwise that is a bar over the whole line.
 fn styled(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+    let Ok(style) = ProgressStyle::with_template(template) else { return };
+    let is_ascii = !names_utf8(|variable| std::env::var(variable).ok());
+    bar.set_style(if is_ascii { style.progress_chars("#>.").tick_chars("|/-\\ ") } else { style });
+}
+
+/// Whether the locale that is set says that the terminal shows more than ASCII.
+fn names_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_says_what_a_terminal_shows() {
+        let of = |set: &[(&str, &str)]| {
+            names_utf8(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert!(of(&[("LANG", "de_DE.UTF-8")]) && of(&[("LANG", "C"), ("LC_CTYPE", "C.utf8")]));
+        assert!(of(&[("LC_ALL", ""), ("LANG", "C.UTF-8@posix")]));
+        assert!(!of(&[]) && !of(&[("LANG", "C")]) && !of(&[("LANG", "de_DE.ISO-8859-1")]));
+        assert!(!of(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")]));
     }
 }

@@ -739,8 +739,7 @@ fn long_work_shows_how_far_it_is() {
     ] {
         // On a terminal, and on none.
         let command = [&[TACITA], &words[..]].concat().join(" ");
-        let said = Command::new("script").args(["-qefc", &command, "/dev/null"]).output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let said = on_terminal(&command, "C.UTF-8");
         let is_drawn = said.contains(['\u{2588}', '\u{2591}']);
         assert!(said.contains(shown) && is_drawn, "{command}: {said:?}");
         if words[0] != "purge" {
@@ -748,4 +747,16 @@ fn long_work_shows_how_far_it_is() {
             assert_eq!(String::from_utf8_lossy(&quiet.stderr), "", "{command}");
         }
     }
+    // A terminal that is said to show ASCII alone gets nothing else.
+    for words in [&["hifs", "check", &at("hifs")][..], &["tour", "hifs"]] {
+        let said = on_terminal(&[&[TACITA], words].concat().join(" "), "C");
+        assert!(said.is_ascii() && said.contains('\r'), "{said:?}");
+    }
+}
+
+/// What a terminal of this locale is sent.
+fn on_terminal(command: &str, locale: &str) -> String {
+    let mut script = Command::new("script");
+    script.args(["-qefc", command, "/dev/null"]).env("LC_ALL", locale).stdin(Stdio::null());
+    String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned()
 }
