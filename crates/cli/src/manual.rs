@@ -84,7 +84,8 @@ fn page(mut command: Command) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Words that can stand at a place of a command: the generator leaves them out for this shell, which offers files there.
+/// Words that can stand at a place of a command: the generator leaves them out for this shell, which offers files
+/// there.
 fn words_for_fish(command: &Command) -> String {
     let mut text = String::new();
     for below in command.get_subcommands() {
