@@ -34,6 +34,10 @@ dirsync, nosymfollow and their opposites mean what they mean elsewhere; uid=, gi
 with this owner, group and mode. So that `umount` returns when everything is on the medium, as `tacita \
 umount` does, root's lines have uhelper=fuse.tacita-SYSTEM.";
 
+/// Of every command: docs/cli.md has the table.
+pub(crate) const EXIT_CODES: &str = "0 done, 1 found wrong, 2 usage, 3 wrong password or no such volume, 4 device or \
+image unusable, 5 busy, 6 no space, 7 not possible here.";
+
 /// Storage that keeps silent.
 ///
 /// Encryption hides what data says. Tacita hides what storage gives away in spite of encryption.
@@ -41,8 +45,7 @@ umount` does, root's lines have uhelper=fuse.tacita-SYSTEM.";
 #[command(
     name = "tacita",
     version,
-    after_help = "Exit codes: 0 done, 1 found wrong, 2 usage, \
-3 wrong password or no such volume, 4 device or image unusable, 5 busy, 6 no space, 7 not possible here."
+    after_help = format!("Exit codes: {EXIT_CODES}")
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -56,6 +59,9 @@ pub(crate) enum Command {
     /// Unmount DIR; returns when everything is on the medium and the daemon is gone. Of a folder of
     /// `tacita pddm open` it is `tacita pddm close --drop`
     Umount {
+        /// Take it out of sight though it is in use, and do not wait; umount(8) calls it so for `-l`
+        #[arg(long, hide = true)]
+        lazy: bool,
         /// Where it is mounted
         dir: PathBuf,
     },

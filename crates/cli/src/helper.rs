@@ -21,7 +21,7 @@ pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
     let Some(name) = called.and_then(|at| name_of(&words[at])) else { return Some(words) };
     let rest = &words[called.unwrap_or(0) + 1..];
     if let Some(system) = name.strip_prefix(MOUNT) {
-        let Given { places, options, is_fake } = taken_apart(rest);
+        let Given { places, options, is_fake, .. } = taken_apart(rest);
         if is_fake {
             return None;
         }
@@ -39,9 +39,10 @@ pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
         made.extend(places);
         return Some(made);
     }
-    let mut made = ["tacita", "umount", "--"].map(OsString::from).to_vec();
-    made.extend(taken_apart(rest).places.into_iter().take(1));
-    Some(made)
+    let Given { places, is_lazy, .. } = taken_apart(rest);
+    let words = if is_lazy { vec!["tacita", "umount", "--lazy"] } else { vec!["tacita", "umount"] };
+    let words = words.into_iter().map(OsString::from).chain(["--".into()]);
+    Some(words.chain(places.into_iter().take(1)).collect())
 }
 
 /// What a helper has been given.
@@ -53,6 +54,8 @@ struct Given {
     options: Vec<Vec<u8>>,
     /// Whether mount(8) was told to do all but mount.
     is_fake: bool,
+    /// Whether umount(8) was told not to mind who uses it.
+    is_lazy: bool,
 }
 
 /// What else there may be than is kept of it, mount(8) has seen to: to be sloppy, to tell more, not to
@@ -68,7 +71,10 @@ fn taken_apart(words: &[OsString]) -> Given {
                 given.options.extend(options.map(<[u8]>::to_vec));
             }
             b"-t" | b"-N" => drop(words.next()),
-            [b'-', letters @ ..] => given.is_fake |= letters.contains(&b'f'),
+            [b'-', letters @ ..] => {
+                given.is_fake |= letters.contains(&b'f');
+                given.is_lazy |= letters.contains(&b'l');
+            }
             _ => given.places.push(word.clone()),
         }
     }
@@ -111,6 +117,8 @@ mod tests {
         assert_eq!(of(called), "tacita remount -o rw,nosuid,remount,ro -- /mnt");
         assert_eq!(of("mount.fuse.tacita-dnefs /v /mnt"), "tacita dnefs mount -- /v /mnt");
         assert_eq!(of("/sbin/umount.fuse.tacita-purge /mnt -r -t x"), "tacita umount -- /mnt");
+        let called = "/sbin/umount.fuse.tacita-hifs /mnt -n -l";
+        assert_eq!(of(called), "tacita umount --lazy -- /mnt");
         let called = "/usr/bin/tacita mount.fuse.tacita-hifs a b -o ro";
         assert_eq!(of(called), "tacita hifs mount -o ro -- a b");
         assert_eq!(of("tacita umount.fuse.tacita-hifs a"), "tacita umount -- a");

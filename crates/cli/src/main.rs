@@ -75,7 +75,7 @@ fn parsed(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
     let is_short = rustix::process::getrlimit(rustix::process::Resource::Stack)
         .current
         .is_some_and(|limit| limit < PARSER_STACK_LEN_BYTES as u64);
-    let parse = move || Arguments::try_parse_from(words);
+    let parse = move || Arguments::try_parse_from(&words).map_err(|error| shown(error, &words));
     if !is_short {
         return parse();
     }
@@ -91,6 +91,12 @@ fn parsed(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
             ),
         )),
     }
+}
+
+/// The same of words that are shown as all names are: what is wrong with them names them as they are.
+fn shown(error: clap::Error, words: &[OsString]) -> clap::Error {
+    let words = words.iter().map(output::shown_name);
+    Arguments::try_parse_from(words).err().filter(|_| error.use_stderr()).unwrap_or(error)
 }
 
 /// What a command is called now that was typed by its old name.
@@ -125,7 +131,10 @@ fn refused(error: &clap::Error, json: bool) -> u8 {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Command::Tour(tour) => tour::run(&tour),
-        Command::Umount { dir } => {
+        Command::Umount { lazy: true, dir } => {
+            Ok(tacita_vfs::fuse::detach(&dir).map_err(|e| exit::of_mounted(&e))?)
+        }
+        Command::Umount { dir, .. } => {
             // A folder of a device that is hidden perhaps is closed, not unmounted: what the kernel
             // says of who uses it would tell.
             if let Some(closed) = pddm::close_folder(&dir) {

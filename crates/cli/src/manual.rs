@@ -2,15 +2,17 @@
 
 mod formats;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use clap::builder::PossibleValue;
 use clap::{ArgGroup, Command, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
-use crate::arguments::Arguments;
-use crate::exit::Outcome;
+use crate::arguments::{Arguments, EXIT_CODES};
+use crate::exit::{Failure, Outcome};
 use crate::helper::{MOUNT, UNMOUNT};
 use crate::output;
 
@@ -18,6 +20,10 @@ use crate::output;
 /// is whole.
 pub(crate) fn write(dir: &Path) -> Outcome<()> {
     let is_new = !dir.exists();
+    if !is_new && !dir.is_dir() {
+        let text = format!("{}: not a folder", output::shown_name(dir));
+        return Err(Failure::usage(text).with_remedy("name a folder, or a new one"));
+    }
     fs::create_dir_all(dir).map_err(|e| output::of_file(dir, e))?;
     write_all(dir).inspect_err(|_| {
         if is_new {
@@ -38,6 +44,9 @@ fn write_all(dir: &Path) -> Outcome<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut shown, "tacita", &mut text);
+        if shell == Shell::Fish {
+            text.extend(words_for_fish(&shown).into_bytes());
+        }
         write_text(&dir.join(shell.file_name("tacita")), text)?;
     }
     Ok(())
@@ -47,9 +56,52 @@ fn write_pages(command: Command, dir: &Path) -> Outcome<()> {
     for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         write_pages(below.clone(), dir)?;
     }
-    let (page, mut text) = (Man::new(command), Vec::new());
-    page.render(&mut text)?;
-    write_text(&dir.join(page.get_filename()), text)
+    write_text(&dir.join(Man::new(command.clone()).get_filename()), page(command)?)
+}
+
+/// A page, with the sections that man-pages(7) asks for. The synopsis is the one of `--help`: it has the words that
+/// options take.
+fn page(mut command: Command) -> std::io::Result<Vec<u8>> {
+    let usage = command.render_usage().to_string();
+    let usage = formats::escaped(usage.trim_start_matches("Usage: "));
+    let mut end = format!(".SH \"EXIT STATUS\"\n{}\n", formats::escaped(EXIT_CODES));
+    if let Some(notes) = command.get_after_long_help() {
+        let _ = writeln!(end, ".SH NOTES\n{}", formats::escaped(&notes.to_string()));
+    }
+    end += ".SH \"SEE ALSO\"\n.BR tacita (1),\n.BR tacita\\-formats (5)\n";
+    let has_commands = command.has_subcommands();
+    let page = Man::new(command).source(concat!("tacita ", env!("CARGO_PKG_VERSION")));
+    let mut text = Vec::new();
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    text.extend(format!(".SH SYNOPSIS\n{usage}\n").into_bytes());
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if has_commands {
+        page.render_subcommands_section(&mut text)?;
+    }
+    text.extend(end.into_bytes());
+    Ok(text)
+}
+
+/// Words that can stand at a place of a command: the generator leaves them out for this shell, which offers files
+/// there.
+fn words_for_fish(command: &Command) -> String {
+    let mut text = String::new();
+    for below in command.get_subcommands() {
+        for argument in below.get_positionals() {
+            let words = argument.get_possible_values();
+            let words: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
+            if !words.is_empty() {
+                let (below, words) = (below.get_name(), words.join(" "));
+                let _ = writeln!(
+                    text,
+                    "complete -c tacita -n \"__fish_tacita_using_subcommand {below}\" -f -a \"{words}\""
+                );
+            }
+        }
+    }
+    text
 }
 
 /// The helpers of mount(8) and umount(8) are described where what they do is.
@@ -119,6 +171,31 @@ mod tests {
         let all = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let all = all.filter(|name| name.as_encoded_bytes().ends_with(b".8"));
         assert!(pages.len() >= 8 && all.count() == pages.len(), "{pages:?}");
+    }
+
+    /// What is typed can be read off the page: words that options take, where they have to stand.
+    #[test]
+    fn a_page_says_how_a_command_is_typed() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let page = read("tacita-oram-export.1");
+        let wanted = "tacita oram export [OPTIONS] \\-\\-key <FILE> \\-\\-nbd <SOCKET> <ADDRESS>\n";
+        assert!(page.contains(&format!(".SH SYNOPSIS\n{wanted}")), "{page}");
+        for page in [page, read("tacita.1"), read("tacita-hifs-mount.1")] {
+            for wanted in ["\"tacita 0", ".SH \"EXIT STATUS\"\n0 done, 1 ", ".SH \"SEE ALSO\"\n"] {
+                assert!(page.contains(wanted), "{wanted}: {page}");
+            }
+        }
+        let fish = read("tacita.fish");
+        let offered = fish.lines().find(|line| line.contains("subcommand tour\" -f -a "));
+        assert!(offered.is_some_and(|line| line.contains("hifs purge pddm")), "{fish}");
+    }
+
+    #[test]
+    fn a_file_is_no_place_for_pages() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(write(file.path()).unwrap_err().cause.ends_with("not a folder"));
     }
 
     #[test]

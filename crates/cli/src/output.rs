@@ -65,6 +65,7 @@ pub(crate) fn but_done(unheard: Failure) -> Failure {
 
 /// Tells on stderr why a command has failed, in the form asked for.
 pub(crate) fn failure(as_json: bool, failure: &Failure) {
+    let failure = &Failure { cause: naming_given(&failure.cause), ..failure.clone() };
     if as_json {
         let Failure { code, cause, remedy } = failure;
         let error = json!({ "code": code, "cause": cause, "remedy": remedy });
@@ -72,6 +73,15 @@ pub(crate) fn failure(as_json: bool, failure: &Failure) {
     } else {
         say(&format!("tacita: {}", failure.text()));
     }
+}
+
+/// Text that names words of the command line as all names are shown: errors from beneath have lost bytes that are not
+/// UTF-8.
+fn naming_given(text: &str) -> String {
+    let words = std::env::args_os().filter(|word| word.to_str().is_none());
+    words.fold(text.to_owned(), |text, word| {
+        text.replace(&shown_name(&*word.to_string_lossy()), &shown_name(&word))
+    })
 }
 
 /// Facts as lines of a name and a value, a line for each part of an array.
@@ -227,7 +237,31 @@ fn bar(what: &str, of: u64, template: &str) -> ProgressBar {
 
 /// How it looks, which it has to know before anything is drawn: otherwise that is a bar over the whole line.
 fn styled(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+    let Ok(style) = ProgressStyle::with_template(template) else { return };
+    let is_ascii = !names_utf8(|variable| std::env::var(variable).ok());
+    bar.set_style(if is_ascii { style.progress_chars("#>.").tick_chars("|/-\\ ") } else { style });
+}
+
+/// Whether the locale that is set says that the terminal shows more than ASCII.
+fn names_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_says_what_a_terminal_shows() {
+        let of = |set: &[(&str, &str)]| {
+            names_utf8(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert!(of(&[("LANG", "de_DE.UTF-8")]) && of(&[("LANG", "C"), ("LC_CTYPE", "C.utf8")]));
+        assert!(of(&[("LC_ALL", ""), ("LANG", "C.UTF-8@posix")]));
+        assert!(!of(&[]) && !of(&[("LANG", "C")]) && !of(&[("LANG", "de_DE.ISO-8859-1")]));
+        assert!(!of(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")]));
     }
 }

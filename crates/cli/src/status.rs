@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -17,12 +18,22 @@ use crate::output::{self, shown_name};
 /// The daemon of a mount, socket, image or device.
 pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
     Client::find(at(target)).map_err(|e| match e.kind() {
+        Kind::NotServed if is_dead(target) => {
+            let cause = format!("{}: a mount whose daemon has died", shown_name(target));
+            Failure::usage(cause)
+                .with_remedy("`tacita umount DIR` clears it: what was synced is there")
+        }
         Kind::NotServed => Failure::usage(shown_name(e.to_string())).with_remedy(
             "give the folder or socket that it serves at, as the user who started it or as root; \
              `tacita status` lists what is served",
         ),
         _ => e.into(),
     })
+}
+
+/// Whether it is a mount that nobody serves any more.
+fn is_dead(target: &Path) -> bool {
+    target.metadata().is_err_and(|e| e.kind() == ErrorKind::NotConnected)
 }
 
 /// Refuses what would wait for ever, a look at a folder whose daemon has been stopped.

@@ -161,7 +161,8 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
     let wanted = |stop: &&Stop| arguments.system.is_none_or(|system| system == stop.system);
     let mut chapters = Vec::new();
     for (number, stop) in (1..).zip(STOPS.iter().filter(wanted)) {
-        tell(&format!("{number}. {}\n\n", stop.title))?;
+        let indent = textwrap::Options::new(width).subsequent_indent("   ");
+        tell(&(textwrap::fill(&format!("{number}. {}", stop.title), indent) + "\n\n"))?;
         let chapter = played(stop, &folder.join(stop.system.to_string()))?;
         tell(&chapter.text(width))?;
         chapters.push((stop, chapter));

@@ -115,6 +115,24 @@ fn a_daemon_is_asked_by_its_folder_and_by_its_image() {
     expect(2, &["status", "/nowhere/at/all"]);
 }
 
+/// Whoever asks a mount whose daemon was killed hears that, and how to go on.
+#[test]
+fn a_mount_whose_daemon_has_died_is_told() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(bench) = Bench::new("a_mount_whose_daemon_has_died_is_told") else { return };
+    let image = bench.mounted_hifs();
+    let pid = i32::try_from(status(&image)["pid"].as_i64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let start = Instant::now();
+    while fs::metadata(bench.guard.path()).is_ok() {
+        assert!(start.elapsed() < PATIENCE, "it is still served");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let said = expect(2, &["status", text(bench.guard.path())]);
+    assert!(said.contains("daemon has died") && said.contains("`tacita umount DIR`"), "{said}");
+    expect(4, &["umount", text(bench.guard.path())]);
+}
+
 /// What all daemons say, those of other tests among them.
 fn listed() -> (Vec<Value>, String) {
     let answer: Value = serde_json::from_str(&expect(0, &["status", "--json"])).unwrap();

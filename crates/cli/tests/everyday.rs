@@ -279,6 +279,28 @@ fn names_that_are_no_text_are_kept() {
     expect(0, &["umount", text(guard.path())]);
 }
 
+/// Also where it is an error from beneath that names them, or they are refused before anything is looked at.
+#[test]
+fn bytes_of_names_that_are_no_text_are_told() {
+    for (code, before, name) in [
+        (2, &["umount"][..], &b"no\xffne"[..]),
+        (2, &["purge", "probe"], b"no\xffne"),
+        (4, &["fist", "vectors"], b"no\xffne"),
+        (4, &["oram", "check", "unix:none", "--key"], b"no\xffne"),
+        (2, &["oram", "check", "unix:none"], b"no\xffne"),
+        (2, &["check", "none"], b"no\x1bne"),
+        (2, &["check", "none"], b"no\nne"),
+    ] {
+        let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
+        words.push(OsString::from_vec(name.to_vec()));
+        let (_, said) = expect(code, &words);
+        let shown = ["no\\xffne", "no\\u{1b}ne", "no\\u{a}ne"];
+        let is_told = shown.iter().any(|shown| said.contains(shown));
+        assert!(is_told, "{words:?}: {said}");
+        assert!(!said.contains(['\u{fffd}', '\u{1b}']), "{words:?}: {said}");
+    }
+}
+
 /// A line that a name makes would be taken for the program's own.
 #[test]
 fn a_name_stays_in_its_line() {
@@ -330,7 +352,8 @@ fn the_pages_of_mounts_tell_of_fstab() {
     }
 }
 
-/// What moves while a chapter is at work fits the terminal, from the first line on that is drawn.
+/// Headings are wrapped, and what moves while a chapter is at work fits the terminal, from the first line on that is
+/// drawn.
 #[test]
 fn a_tour_fits_a_narrow_terminal() {
     let test = "a_tour_fits_a_narrow_terminal";
@@ -344,6 +367,9 @@ fn a_tour_fits_a_narrow_terminal() {
     assert!(output.status.success() && drawn.contains("fist at work"), "{drawn}");
     // The style of those that have none is a bar over the whole line.
     assert!(!drawn.contains("0/0"), "{drawn}");
+    let heading = drawn.lines().skip_while(|line| !line.starts_with("1. ")).take(2);
+    let heading: Vec<&str> = heading.map(str::trim_end).collect();
+    assert!(heading.iter().all(|line| !line.is_empty() && line.len() <= 60), "{heading:?}");
 }
 
 /// A tour that a signal ends in the middle leaves nothing: no mount whose server is gone, no daemon, no files.
@@ -474,6 +500,15 @@ const BY_FSTAB: &str = r#"
     rm "$3/link"
     grep " $3 rw,nosuid,nodev,noatime,nosymfollow " /proc/self/mountinfo > /dev/null
     umount "$3"
+    mount -T "$2" "$3"
+    exec 3< "$3/file"
+    umount -l "$3"
+    if findmnt "$3"; then echo "taken out of sight, and seen"; fi
+    if "$4" hifs check "$5"; then echo "in use, and at its end"; fi
+    cat <&3 > /dev/null
+    exec 3<&-
+    while "$4" status "$5" > /dev/null; do sleep 0.1; done
+    "$4" hifs check "$5" > /dev/null
     for asked in user user,exec user,suid,dev,exec owner user=joe; do
         mount -t fuse.tacita-hifs "$5" "$3" -o "$asked"
         echo "$asked: $(grep " $3 " /proc/self/mountinfo | cut -d " " -f 6)"
@@ -659,6 +694,28 @@ fn the_server_runs_with_nothing_that_it_does_not_need() {
     }
 }
 
+/// What the unit of a device starts, as systemd puts its names in; the words of the programs it calls are told alone.
+#[test]
+fn a_device_with_an_escaped_name_is_opened() {
+    let unit = include_str!("../../../packaging/systemd/tacita-pddm@.service");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let (shell, rest) = start.split_once(" '").unwrap();
+    let (script, names) = rest.split_once("' ").unwrap();
+    assert_eq!((shell, names), ("/bin/sh -ec", "%i %f"));
+    let script = script.replace("$$", "$").replace("systemd-ask-password ", "tell ");
+    let script = script.replace("| exec /usr/bin/tacita ", "; tell ");
+    let script = format!("tell() {{ printf '<%s>' \"$@\"; }}; {script}");
+    // Of `systemd-escape --path`.
+    let (name, device) = ("dev-a\\x2db\\x20c", "/dev/a-b c");
+    let mut command = Command::new("/bin/sh");
+    let output = command.args(["-ec", &script, name, device]).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let asked = format!("<--id=tacita:{name}><Password of {device}:>");
+    let socket = format!("<--nbd></run/tacita-pddm/{name}/socket>");
+    let opened = format!("<pddm><open>{socket}<--password-fd><0><--><{device}>");
+    assert_eq!(told, asked + &opened, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn long_work_shows_how_far_it_is() {
     let test = "long_work_shows_how_far_it_is";
@@ -682,8 +739,7 @@ fn long_work_shows_how_far_it_is() {
     ] {
         // On a terminal, and on none.
         let command = [&[TACITA], &words[..]].concat().join(" ");
-        let said = Command::new("script").args(["-qefc", &command, "/dev/null"]).output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let said = on_terminal(&command, "C.UTF-8");
         let is_drawn = said.contains(['\u{2588}', '\u{2591}']);
         assert!(said.contains(shown) && is_drawn, "{command}: {said:?}");
         if words[0] != "purge" {
@@ -691,4 +747,16 @@ fn long_work_shows_how_far_it_is() {
             assert_eq!(String::from_utf8_lossy(&quiet.stderr), "", "{command}");
         }
     }
+    // A terminal that is said to show ASCII alone gets nothing else.
+    for words in [&["hifs", "check", &at("hifs")][..], &["tour", "hifs"]] {
+        let said = on_terminal(&[&[TACITA], words].concat().join(" "), "C");
+        assert!(said.is_ascii() && said.contains('\r'), "{said:?}");
+    }
+}
+
+/// What a terminal of this locale is sent.
+fn on_terminal(command: &str, locale: &str) -> String {
+    let mut script = Command::new("script");
+    script.args(["-qefc", command, "/dev/null"]).env("LC_ALL", locale).stdin(Stdio::null());
+    String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned()
 }

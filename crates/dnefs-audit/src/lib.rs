@@ -13,6 +13,7 @@ mod search;
 
 use std::collections::{HashMap, HashSet};
 
+use tacita_dnefs_format::CipherChoice;
 use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
 use tacita_secret::{CheckValue, Password};
 
@@ -109,8 +110,7 @@ fn judge(
 ) -> Result<Report, Closed> {
     let mut masters = dump::Masters::default();
     let volumes = [masters.find(before, passwords)?, masters.find(after, passwords)?];
-    let are_strangers =
-        volumes.iter().all(|found| !found.is_empty()) && volumes[0].is_disjoint(&volumes[1]);
+    let unrelated = unrelated(&volumes);
     masters.check()?;
     let before = Dump::read(before, &masters, SECTOR_LEN);
     let after = Dump::read(after, &masters, SECTOR_LEN);
@@ -136,12 +136,8 @@ fn judge(
         receipts_whole: true,
         undecided: None,
     };
-    if are_strangers {
-        report.undecided = Some("the dumps are of different volumes".into());
-        return Ok(report);
-    }
-    let Some(cipher) = masters.cipher() else {
-        report.undecided = Some("no superblock was found in either dump".into());
+    let (Some(cipher), None) = (masters.cipher(), unrelated) else {
+        report.undecided = unrelated.map(str::to_owned);
         return Ok(report);
     };
     let live = match live::live(&after, cipher) {
@@ -174,9 +170,31 @@ fn judge(
     }
     report.recoverable.sort_by_key(|node| node.sqnum);
     if report.undecided.is_none() {
-        report.undecided = unsought(&report).map(str::to_owned);
+        let why = reversed([&before, &after], cipher).or_else(|| unsought(&report));
+        report.undecided = why.map(str::to_owned);
     }
     Ok(report)
+}
+
+/// Why these are no two dumps of one volume, if so, by the volumes that their superblocks name.
+///
+/// What is no dump at all has no node that was deleted later, so all would hold if it was named as the earlier one by
+/// mistake. The later one may have lost its superblocks since: they can be erased.
+fn unrelated([before, after]: &[HashSet<[u8; 16]>; 2]) -> Option<&'static str> {
+    match (before.is_empty(), after.is_empty()) {
+        (true, true) => Some("no superblock was found in either dump"),
+        (true, false) => Some("no superblock was found in the earlier dump"),
+        (false, true) => None,
+        (false, false) => before.is_disjoint(after).then_some("the dumps are of different volumes"),
+    }
+}
+
+/// Why nothing was shown, if dumps were given the wrong way round: what was deleted between them is in use in the later
+/// one then.
+fn reversed(dumps: [&Dump<'_>; 2], cipher: CipherChoice) -> Option<&'static str> {
+    let [earlier, later] = dumps.map(|dump| live::newest_root(dump, cipher));
+    let is_newer = later.is_some() && earlier > later;
+    is_newer.then_some("the earlier dump is newer than the later one")
 }
 
 /// Why there was no key to be looked for, if so: then nothing was shown.

@@ -59,6 +59,18 @@ impl<'a> Newest<'a> {
         let opened = node::open(&mut bytes, &node.header, &key, &mut traces, authenticates).ok()?;
         (opened.kind == kind).then(|| opened.payload(PAYLOAD_MAX).ok())?
     }
+
+    /// The newest root that opens, and its payload.
+    fn root<'n>(&self, dump: &'n Dump<'_>) -> Option<(&'n Node, Vec<u8>)> {
+        let roots =
+            dump.nodes.iter().filter_map(|node| Some((node, self.open(dump, node, Kind::Root)?)));
+        roots.max_by_key(|(node, _)| node.header.sqnum)
+    }
+}
+
+/// The number of the newest root of a dump, if any opens.
+pub(crate) fn newest_root(dump: &Dump<'_>, cipher: CipherChoice) -> Option<u64> {
+    Newest::of(dump, cipher)?.root(dump).map(|(node, _)| node.header.sqnum)
 }
 
 /// The keys in use.
@@ -68,13 +80,7 @@ pub(crate) fn live(dump: &Dump<'_>, cipher: CipherChoice) -> Result<Live, String
     for node in &dump.nodes {
         by_key.entry(node.header.key).or_default().push(node);
     }
-    let mut roots: Vec<_> = dump
-        .nodes
-        .iter()
-        .filter_map(|node| Some((node, newest.open(dump, node, Kind::Root)?)))
-        .collect();
-    roots.sort_by_key(|(node, _)| node.header.sqnum);
-    let (node, payload) = roots.pop().ok_or("no root opens")?;
+    let (node, payload) = newest.root(dump).ok_or("no root opens")?;
     let root = Root::decode(&payload).map_err(|e| format!("its root: {e}"))?;
 
     let mut live = Live { next_sqnum: root.next_sqnum, ..Live::default() };

@@ -31,4 +31,4 @@ mod unmount;
 pub use mount::{Mount, can_mount, mount};
 pub use mount_options::MountOptions;
 pub use remount::remount;
-pub use unmount::{unmount, unmount_telling, unmount_within};
+pub use unmount::{detach, unmount, unmount_telling, unmount_within};

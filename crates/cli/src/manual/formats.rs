@@ -69,7 +69,7 @@ fn converted(text: &str) -> String {
 }
 
 /// Text that the formatter takes for nothing else.
-fn escaped(line: &str) -> String {
+pub(super) fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }

@@ -287,7 +287,7 @@ fn what_an_unclean_end_left_is_gone_after_the_next_mount() {
     }
 }
 
-/// Of two volumes an audit says nothing, whichever comes first; a dump without a superblock is of none.
+/// Of two volumes an audit says nothing, whichever comes first, nor of what is no dump at all.
 #[test]
 fn dumps_of_different_volumes_are_not_judged() {
     let [one, two] = [0, 0].map(|seed| {
@@ -300,11 +300,33 @@ fn dumps_of_different_volumes_are_not_judged() {
         assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
         assert_eq!(report.undecided.as_deref(), Some("the dumps are of different volumes"));
     }
-    assert!(judge(&one, &one).holds() && judge(&[], &one).holds());
+    assert!(judge(&one, &one).holds());
+    for before in [&[][..], b"a key, or a text", &[0; 10_000]] {
+        let report = audit(before, &one, &[], &|_, _| ()).unwrap();
+        assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
+        let why = report.undecided.as_deref();
+        assert_eq!(why, Some("no superblock was found in the earlier dump"));
+    }
     // Another volume may have been in the same place.
     let both = [&one[..], &two].concat();
     let why = audit(&one, &both, &[], &|_, _| ()).unwrap().undecided;
     assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
+}
+
+/// Two dumps that are given the wrong way round would show that nothing was deleted.
+#[test]
+fn dumps_the_wrong_way_round_are_not_judged() {
+    let (chip, fs, _) = prepared(0);
+    fs.sync().unwrap();
+    let before = dump(&chip);
+    remove(&fs, "victim");
+    fs.close().unwrap();
+    let after = dump(&chip);
+    assert!(judge(&before, &after).holds());
+    let report = audit(&after, &before, &[], &|_, _| ()).unwrap();
+    assert!(!report.holds(), "{report:?}");
+    let why = report.undecided.as_deref();
+    assert_eq!(why, Some("the earlier dump is newer than the later one"));
 }
 
 /// A block that goes bad in the purge of a mount may keep keys: its receipt tells of it.

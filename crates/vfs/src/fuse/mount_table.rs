@@ -140,8 +140,7 @@ impl Place {
     /// # Errors
     /// As [`Place::unmount_busy`], but [`Kind::Busy`] only where something is mounted over it.
     pub(super) fn detach(&self) -> Result<()> {
-        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-        take_away(&self.now()?, flags, &["-u", "-z"])
+        detach(&self.now()?)
     }
 
     /// Whether an unmount by its path would take away something else.
@@ -179,6 +178,14 @@ fn place_now(table: &[u8], dir: &Path, id: u64, device: &str) -> Result<PathBuf>
 /// [`Kind::NotPermitted`]; [`Kind::Unsupported`] without the helper.
 pub(super) fn unmount_busy(dir: &Path) -> Result<()> {
     take_away(dir, UnmountFlags::NOFOLLOW, &["-u"])
+}
+
+/// Takes the mount on `dir` out of sight; it ends when its last user is gone.
+///
+/// # Errors
+/// As [`unmount_busy`], but never [`Kind::Busy`].
+pub(super) fn detach(dir: &Path) -> Result<()> {
+    take_away(dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, &["-u", "-z"])
 }
 
 /// Calls `unmount` as long as it is in use, with a patience that ends at `deadline` at the latest.

@@ -13,8 +13,8 @@ use tacita_daemon::{Ending, Failure, Watch, exit};
 
 use super::holders::holders;
 use super::mount_table::{
-    abandon, device_of_mount, is_mounted, mounted_over, once_unused, owner_of_mount, place_of,
-    sole_mount_on, unmount_busy,
+    self, abandon, device_of_mount, is_mounted, mounted_over, once_unused, owner_of_mount,
+    place_of, sole_mount_on, unmount_busy,
 };
 use crate::{Error, Kind, Result};
 
@@ -53,6 +53,18 @@ pub fn unmount_telling(dir: impl AsRef<Path>, tell: &mut dyn FnMut(&str)) -> Res
 /// As [`unmount`]; [`Kind::Busy`] also if the server is not gone by then.
 pub fn unmount_within(dir: impl AsRef<Path>, wait_max: Duration) -> Result<()> {
     unmount_until(dir.as_ref(), Some(System.monotonic() + wait_max), &mut |_| {})
+}
+
+/// Takes the mount on `dir` out of sight, though it is in use, and returns at once: its server goes on, and does all
+/// that it does at its end when the last program that uses it is gone.
+///
+/// # Errors
+/// [`Kind::Busy`] if something else is mounted over it; [`Kind::NotFound`] if nothing is mounted there;
+/// [`Kind::NotPermitted`].
+pub fn detach(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = canonical(dir.as_ref())?;
+    check_uncovered(&dir)?;
+    if is_mounted(&dir)? { mount_table::detach(&dir) } else { Err(not_mounted(&dir)) }
 }
 
 fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&str)) -> Result<()> {
