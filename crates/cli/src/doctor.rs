@@ -99,13 +99,20 @@ pub(crate) fn run(target: &Path, json: bool) -> Outcome<()> {
         "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),
     });
     let mut text: String = findings.iter().map(Finding::text).collect();
-    let _ = writeln!(text, "{leaks} leaks, {unseen} things that could not be looked at");
+    let leaks_shown = counted(leaks, "leak");
+    let unseen_shown = counted(unseen, "thing");
+    let _ = writeln!(text, "{leaks_shown}, {unseen_shown} that could not be looked at");
     output::facts(json, &facts, &text)?;
     if leaks == 0 {
         return Ok(());
     }
-    let text = format!("{}: {leaks} leaks around it", shown_name(&given));
+    let text = format!("{}: {leaks_shown} around it", shown_name(&given));
     Err(Failure::new(exit::WRONG, text).with_remedy("docs/threats.md says what each of them means"))
+}
+
+/// So many of what is named as one.
+fn counted(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// All that is looked at, around what was given and the medium that holds it.
