@@ -41,7 +41,7 @@ use crate::medium::Medium;
 use crate::superblock::{Superblock, u32_at, u64_at};
 pub(crate) use in_flight::InFlight;
 pub(crate) use packed::{SECTORS, sectors};
-pub(crate) use plan::{Plan, Target, too_large};
+pub(crate) use plan::{Plan, Target, Unread, Unsealed, too_large};
 pub use recovery::Recovery;
 pub(crate) use recovery::{inspect, recover};
 
