@@ -14,6 +14,7 @@ use tacita_vfs::{
     Change, Entry, Exchange, FileSystem, FileType, NodeId, Reserve, Stamps, XattrMode,
 };
 
+use crate::crash::cut_everywhere;
 use crate::fills;
 use crate::images::{LAYOUTS, NOW, assert_same, fault_device, fresh, new, open, parameters};
 use crate::unreadable::{LEN, blocks_of, break_block, crowded, with_bad_block};
@@ -200,6 +201,34 @@ fn what_has_to_move_and_cannot_be_read_keeps_everything_until_it_is_not_wanted()
             let refused = blocks.filter(|block| game.play(**block, way)).count();
             assert!(refused > 0, "{layout:?}, {}: nothing has moved", way.0);
         }
+    }
+}
+
+/// A power cut while that is written at last leaves the image of before, or all of it.
+#[test]
+fn what_was_kept_is_committed_as_a_whole() {
+    for layout in LAYOUTS {
+        let game = Game::new(layout);
+        let (mut cuts, mut blocks) = (0, game.blocks.iter());
+        for (_, way) in ways().into_iter().take(3) {
+            for block in blocks.by_ref() {
+                let device = with_bad_block(&game.image, *block);
+                let hifs = open(device.clone());
+                crowd(&hifs);
+                if hifs.commit().is_ok() {
+                    continue;
+                }
+                let at = game.lost_at(&hifs, "cut");
+                go_on(&hifs);
+                way(&game, &hifs, at);
+                device.restart_recording();
+                hifs.commit().unwrap();
+                let number = u32::try_from(*block).unwrap();
+                cuts += cut_everywhere(&device, &game.image, &device.content(), (0, number), 2);
+                break;
+            }
+        }
+        assert!(cuts > 10, "{layout:?}: {cuts}");
     }
 }
 
