@@ -9,6 +9,7 @@
 
 mod buckets;
 mod pages;
+mod unread;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tacita_block::BlockNo;
 use crate::error::Result;
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, MAP_ENTRIES, Table};
-use crate::journal::Plan;
+use crate::journal::{Plan, Sealed, Unread, Unsealed};
 use crate::map_block;
 use crate::names::FileId;
 use crate::placement::{Cell, Change, Engine, Relocation, Work};
@@ -99,23 +100,59 @@ pub(crate) fn freeze(state: &mut State) -> Result<Option<(Arc<Plan>, CommitCost)
     if state.pending.is_empty() {
         return Ok(None);
     }
-    let mut cost = CommitCost::default();
-    let mut placed = Placed { buckets_back: Vec::new(), pages_back: Vec::new() };
     let geometry = state.superblock.geometry;
-    let plan = prepare(state, &mut placed, &mut cost).and_then(|plan| {
+    let (plan, cost) = placing(state, |state, plan| {
         let (blocks, room) = (plan.journal_blocks_max(&geometry), geometry.journal_blocks);
         if blocks > room {
             return Err(crate::journal::too_large(blocks, room));
         }
         settle(state)?;
-        Ok(plan)
-    });
-    match plan {
-        Ok(plan) => {
-            let plan = Arc::new(plan);
-            state.in_flight.depart(plan.clone(), &geometry);
-            Ok(Some((plan, cost)))
-        }
+        Ok(Arc::new(plan))
+    })?;
+    state.in_flight.depart(plan.clone(), &geometry);
+    Ok(Some((plan, cost)))
+}
+
+/// Takes everything that is pending into a frozen plan of which `unread` has to move, so that both are one
+/// commit: what is not wanted any more need not be read. It is sealed at once, under the lock, for whether it
+/// can be is what matters.
+///
+/// # Errors
+/// [`crate::Kind::Unreadable`] if something is still wanted, and all others: nothing has changed.
+pub(crate) fn freeze_with(
+    state: &mut State,
+    frozen: &Plan,
+    unread: &[Unread],
+) -> Result<(Arc<Sealed>, CommitCost)> {
+    if state.pending.is_empty() {
+        return Err(unread::in_the_way(state, unread));
+    }
+    let geometry = state.superblock.geometry;
+    let ((plan, sealed), cost) = placing(state, |state, plan| {
+        let plan = frozen.followed_by(&plan, &geometry);
+        let sealed =
+            plan.seal(&state.medium, &state.superblock).map_err(|unsealed| match unsealed {
+                Unsealed::Unread(unread) => unread::in_the_way(state, &unread),
+                Unsealed::Failed(error) => error,
+            })?;
+        settle(state)?;
+        Ok((Arc::new(plan), Arc::new(sealed)))
+    })?;
+    state.in_flight.depart(plan, &geometry);
+    state.in_flight.seal(&sealed);
+    Ok((sealed, cost))
+}
+
+/// Places what is pending, and has `finish` make something of the plan; takes the placement back if it
+/// fails.
+fn placing<T>(
+    state: &mut State,
+    finish: impl FnOnce(&mut State, Plan) -> Result<T>,
+) -> Result<(T, CommitCost)> {
+    let mut cost = CommitCost::default();
+    let mut placed = Placed { buckets_back: Vec::new(), pages_back: Vec::new() };
+    match prepare(state, &mut placed, &mut cost).and_then(|plan| finish(state, plan)) {
+        Ok(done) => Ok((done, cost)),
         Err(error) => {
             state.buckets.place(&placed.buckets_back);
             state.pages.place(&placed.pages_back);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::commit::CommitCost;
 use crate::error::{Error, Kind, Result};
 use crate::hifs::Durability;
-use crate::journal::{InFlight, Plan, Sealed};
+use crate::journal::{InFlight, Plan, Sealed, Unread, Unsealed};
 use crate::medium::Medium;
 use crate::superblock::Superblock;
 
@@ -36,6 +36,16 @@ enum Waiting {
 
 /// What has been frozen, with its cost so far; nothing if nothing is pending.
 type Frozen = Option<(Arc<Plan>, CommitCost)>;
+
+/// Who knows what is pending.
+pub(crate) trait Pending {
+    /// Freezes what is pending, see [`crate::commit::freeze`].
+    fn freeze(&self) -> Result<Frozen>;
+
+    /// Takes it into what is frozen and has something to move that cannot be read, see
+    /// [`crate::commit::freeze_with`].
+    fn freeze_with(&self, frozen: &Plan, unread: &[Unread]) -> Result<(Arc<Sealed>, CommitCost)>;
+}
 
 impl Committer {
     pub(crate) fn new(medium: Medium, superblock: Superblock, in_flight: Arc<InFlight>) -> Self {
@@ -70,20 +80,16 @@ impl Committer {
     /// comes next brings it there.
     ///
     /// # Errors
-    /// [`Kind::Device`]: unless that poisons, the next call tries again. Those of `freeze`.
-    pub(crate) fn bring(
-        &mut self,
-        durability: Durability,
-        freeze: impl FnOnce() -> Result<Frozen>,
-    ) -> Result<()> {
-        self.land()?;
-        if let Some((plan, cost)) = freeze()? {
+    /// [`Kind::Device`]: unless that poisons, the next call tries again. Those of `pending`.
+    pub(crate) fn bring(&mut self, durability: Durability, pending: &dyn Pending) -> Result<()> {
+        self.land(pending)?;
+        if let Some((plan, cost)) = pending.freeze()? {
             self.cost.add(&cost);
             self.waiting = Some(Waiting::Planned(plan));
             if durability == Durability::Room {
                 return Ok(());
             }
-            self.land()?;
+            self.land(pending)?;
         }
         match durability {
             Durability::Room => Ok(()),
@@ -94,15 +100,14 @@ impl Committer {
 
     /// Brings into the image what waits. Until the journal is durable a failure leaves it waiting,
     /// and programs go on reading through [`InFlight`].
-    fn land(&mut self) -> Result<()> {
+    fn land(&mut self, pending: &dyn Pending) -> Result<()> {
         let Some(waiting) = self.waiting.clone() else {
             return Ok(());
         };
         self.finish()?;
         let sealed = match waiting {
             Waiting::Planned(plan) => {
-                let sealed = Arc::new(plan.seal(&self.medium, &self.superblock)?);
-                self.in_flight.seal(&sealed);
+                let sealed = self.seal(&plan, pending)?;
                 self.waiting = Some(Waiting::Sealed(sealed.clone()));
                 sealed
             }
@@ -127,6 +132,24 @@ impl Committer {
             self.unfinished = Some(sealed);
         }
         Ok(())
+    }
+
+    /// Seals what waits. What of it cannot be read may not be wanted any more: then what is pending becomes
+    /// part of it.
+    fn seal(&mut self, plan: &Plan, pending: &dyn Pending) -> Result<Arc<Sealed>> {
+        match plan.seal(&self.medium, &self.superblock) {
+            Ok(sealed) => {
+                let sealed = Arc::new(sealed);
+                self.in_flight.seal(&sealed);
+                Ok(sealed)
+            }
+            Err(Unsealed::Unread(unread)) => {
+                let (sealed, cost) = pending.freeze_with(plan, &unread)?;
+                self.cost.add(&cost);
+                Ok(sealed)
+            }
+            Err(Unsealed::Failed(error)) => Err(error),
+        }
     }
 
     /// Makes overwritten content durable.

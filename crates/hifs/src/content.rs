@@ -169,9 +169,9 @@ impl Content {
         self.pending_blocks(geometry, bucket).any(|(_, pending)| pending.is_some())
     }
 
-    /// Whether the bucket will be stored: whether any byte of it is not zero, or may not be, for it cannot
-    /// be read.
-    pub(crate) fn is_stored(&self, source: Source<'_>, bucket: u32) -> bool {
+    /// Whether the bucket of a file of this size will be stored: whether any byte of it is not zero, or may
+    /// not be, for it cannot be read. Behind the end all is zero.
+    pub(crate) fn is_stored(&self, source: Source<'_>, bucket: u32, size: u64) -> bool {
         let mut waiting = 0;
         for (_, pending) in self.pending_blocks(source.geometry, bucket) {
             if pending.as_ref().is_some_and(|block| !is_zero(&block[..])) {
@@ -184,8 +184,8 @@ impl Content {
             return in_base && waiting == 0;
         }
         let per_bucket = source.geometry.bucket_blocks;
-        for index in 0..per_bucket {
-            let block = u64::from(bucket) * u64::from(per_bucket) + u64::from(index);
+        let first = u64::from(bucket) * u64::from(per_bucket);
+        for block in first..(first + u64::from(per_bucket)).min(size.div_ceil(BLOCK)) {
             let is_zero = |block: Box<[u8; BLOCK_LEN]>| is_zero(&block[..]);
             if !self.overlay().contains_key(&block) && !self.block(source, block).is_ok_and(is_zero)
             {

@@ -24,6 +24,9 @@ pub enum Kind {
     NoSpace,
     /// The device failed, is busy or cannot be opened; the source tells more.
     Device,
+    /// What has to move cannot be read; the message names the file. Nothing is written until it can be
+    /// read, or is not wanted any more.
+    Unreadable,
     /// An earlier failure has made the mounted state unusable; mount again.
     Poisoned,
 }

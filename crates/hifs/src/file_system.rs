@@ -32,6 +32,17 @@ impl Hifs {
     fn changing_blocks<T>(
         &self,
         blocks: impl Fn(&State) -> Result<u64>,
+        change: impl FnMut(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        self.taking(None, blocks, change)
+    }
+
+    /// The same of a change that takes content of `file`. If that is what keeps all from being committed, it
+    /// is made, whether or not there is room beside what is pending.
+    fn taking<T>(
+        &self,
+        file: Option<NodeId>,
+        blocks: impl Fn(&State) -> Result<u64>,
         mut change: impl FnMut(&mut State) -> Result<T>,
     ) -> Result<T> {
         let mut committed = false;
@@ -52,7 +63,15 @@ impl Hifs {
                 self.commit_for(Durability::Room, &|_| true)?;
             } else {
                 drop(state);
-                self.make_room(blocks)?;
+                match self.make_room(blocks) {
+                    Err(e)
+                        if e.kind() == crate::Kind::Unreadable
+                            && file.is_some_and(|file| self.is_in_the_way(file)) =>
+                    {
+                        return change(&mut self.exclusive());
+                    }
+                    done => done?,
+                }
             }
         }
     }
@@ -286,7 +305,7 @@ impl FileSystem for Hifs {
     fn remove(&self, link: Link<'_>, now: Timestamp) -> Result<u32> {
         let name = name_of(link.name)?;
         let blocks = |state: &State| state.link_blocks(link.node, link.dir, &name);
-        self.changing_blocks(blocks, |state| {
+        self.taking(Some(link.node), blocks, |state| {
             let node = state.remove(link.dir, &name, now)?;
             Ok(state.node(node)?.links.len())
         })
@@ -339,7 +358,8 @@ impl FileSystem for Hifs {
 
     fn change(&self, node: NodeId, change: &Change) -> Result<Attr> {
         let blocks = |state: &State| Ok(state.write_blocks(0));
-        self.changing_blocks(blocks, |state| state.change(node, change))
+        let file = change.size.map(|_| node);
+        self.taking(file, blocks, |state| state.change(node, change))
     }
 
     fn read_link(&self, node: NodeId) -> Result<OsString> {

@@ -267,6 +267,16 @@ impl Geometry {
         })
     }
 
+    /// The cell that begins at a block.
+    pub(crate) fn cell_at(&self, table: Table, start: BlockNo) -> Option<Cell> {
+        let shape = self.shape(table);
+        let next = |group: u32| self.cell_start(table, Cell(group * shape.cells_per_group));
+        let group = (0..shape.groups).rev().find(|group| next(*group).0 <= start.0)?;
+        let index = (start.0 - next(group).0) / u64::from(self.cell_blocks(table));
+        let cell = Cell(group * shape.cells_per_group + u32::try_from(index).ok()?);
+        (self.cell_start(table, cell) == start).then_some(cell)
+    }
+
     /// Blocks of a cell.
     pub const fn cell_blocks(&self, table: Table) -> u32 {
         match table {

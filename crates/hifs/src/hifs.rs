@@ -1,16 +1,20 @@
 //! A mounted image.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tacita_block::{BlockDevice, BlockNo};
 use tacita_clock::Event;
+use tacita_vfs::NodeId;
 
 use crate::commit::{self, CommitCost};
-use crate::committer::{Committer, poisoned};
+use crate::committer::{Committer, Pending, poisoned};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Table;
-use crate::journal::{self, Recovery};
+use crate::journal::{self, Plan, Recovery, Sealed, Unread};
 use crate::load::{load, read_superblock};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
@@ -104,6 +108,25 @@ impl From<Sync> for Durability {
     }
 }
 
+/// What is pending, if a commit of it still is wanted.
+struct Wanted<'a> {
+    hifs: &'a Hifs,
+    wanted: &'a dyn Fn(&State) -> bool,
+}
+
+impl Pending for Wanted<'_> {
+    fn freeze(&self) -> Result<Option<(Arc<Plan>, CommitCost)>> {
+        if self.hifs.read_only || !(self.wanted)(&self.hifs.shared()) {
+            return Ok(None);
+        }
+        commit::freeze(&mut self.hifs.exclusive())
+    }
+
+    fn freeze_with(&self, frozen: &Plan, unread: &[Unread]) -> Result<(Arc<Sealed>, CommitCost)> {
+        commit::freeze_with(&mut self.hifs.exclusive(), frozen, unread)
+    }
+}
+
 impl Hifs {
     /// Opens an image: recovers it if need be, reads and verifies its tree, erases what was in use
     /// without a name.
@@ -152,7 +175,11 @@ impl Hifs {
             recovery,
             warning,
         };
-        this.commit()?;
+        match this.commit() {
+            // Whoever has it open can do something about that.
+            Err(e) if e.kind() == Kind::Unreadable => {}
+            done => done?,
+        }
         Ok(this)
     }
 
@@ -233,21 +260,38 @@ impl Hifs {
             self.poisoned.store(true, Ordering::Release);
             return Err(poisoned());
         };
-        let done = self.check_usable().and_then(|()| {
-            committer.bring(durability, || {
-                if self.read_only || !wanted(&self.shared()) {
-                    return Ok(None);
-                }
-                commit::freeze(&mut self.exclusive())
-            })
-        });
+        let done = self
+            .check_usable()
+            .and_then(|()| committer.bring(durability, &Wanted { hifs: self, wanted }));
         if committer.is_poisoned() {
             self.poisoned.store(true, Ordering::Release);
         }
         if done.is_ok() && committer.is_behind() {
             self.left.notify();
         }
+        if !matches!(&done, Err(e) if e.kind() == Kind::Unreadable)
+            && !self.shared().in_the_way.is_empty()
+        {
+            self.exclusive().in_the_way.clear();
+        }
         done
+    }
+
+    /// Paths of the files of which something has to move and cannot be read, so that the last commit could not be
+    /// made; of those that have no name, an empty one.
+    pub fn in_the_way(&self) -> Vec<PathBuf> {
+        let state = self.shared();
+        let path = |id| match state.nodes.get(id).and_then(|node| node.owner_link()) {
+            Some((dir, name)) => OsString::from_vec(state.path(*dir, name)).into(),
+            None => PathBuf::new(),
+        };
+        state.in_the_way.iter().map(|id| path(*id)).collect()
+    }
+
+    /// Whether the last commit could not be made because something of this file has to move and cannot be read:
+    /// who takes that away needs no room.
+    pub(crate) fn is_in_the_way(&self, node: NodeId) -> bool {
+        self.shared().in_the_way.contains(&node)
     }
 
     /// What is notified when something has been frozen that is not in the image yet.

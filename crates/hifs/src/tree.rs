@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) buckets_used: u64,
     /// Pages of all tries, as programs see them.
     pub(crate) pages_used: u64,
+    /// Files of which something has to move and could not be read, so that the last commit was not made.
+    pub(crate) in_the_way: BTreeSet<NodeId>,
 }
 
 /// What the next commit has to look at.
@@ -133,6 +135,7 @@ impl State {
             pending: PendingWork::default(),
             buckets_used: 0,
             pages_used: 0,
+            in_the_way: BTreeSet::new(),
             superblock,
         }
     }
@@ -161,6 +164,12 @@ impl State {
     /// [`Kind::Stale`] if it is gone.
     pub(crate) fn node_mut(&mut self, node: NodeId) -> Result<&mut Node> {
         self.nodes.get_mut(node).ok_or_else(|| Kind::Stale.into())
+    }
+
+    /// The node that has this id.
+    pub(crate) fn node_of(&self, id: FileId) -> Option<(NodeId, &Node)> {
+        let number = *self.inodes.entries.get(&id)?;
+        Some((number, self.nodes.get(number)?))
     }
 
     /// A directory.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tacita_block::Access;
 use tacita_clock::System;
 use tacita_daemon::Interrupts;
-use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
+use tacita_daemon::control::{Control, Identity, Reply, Request, Service, path_to_json};
 use tacita_hifs::{Hifs, OpenOptions, Recovery, Sync};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::{FileSystem, Posix};
@@ -53,6 +53,7 @@ impl Service for Mounted {
             "files_free": stats.files_free,
             "read_only": hifs.is_read_only(),
             "waits_for_commit": !posix.is_synced(),
+            "in_the_way": hifs.in_the_way().iter().map(|path| path_to_json(path)).collect::<Value>(),
         })
     }
 

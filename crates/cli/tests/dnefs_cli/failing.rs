@@ -247,3 +247,31 @@ fn a_change_of_password_that_fails_half_way_says_which_one_opens() {
     succeed(&[&change[..3], &["--password-file", &two, "--new-password-file", &two]].concat());
     succeed(&["dnefs", "check", &volume, "--password-file", &two]);
 }
+
+/// A chip whose headers and volume table cannot be read is not said to have none.
+#[test]
+fn a_volume_that_cannot_be_read_is_not_told_to_be_none() {
+    let test = "a_volume_that_cannot_be_read_is_not_told_to_be_none";
+    if cannot_trace(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&[]);
+    let mut told = 0;
+    // From the so-manieth read on, and for so long.
+    for (from, to) in
+        (1..30).flat_map(|from| [(from, "+".to_owned()), (from, format!("..{}", from + 8))])
+    {
+        let inject = format!("inject=pread64:error=EIO:when={from}{to}");
+        let strace =
+            ["-f", "-qq", "-o", "/dev/null", "-P", &volume, "-e", "trace=pread64", "-e", &inject];
+        let mut command = std::process::Command::new("strace");
+        command.args(strace).arg(env!("CARGO_BIN_EXE_tacita")).args(["dnefs", "check", &volume]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_none = said.contains("header of UBI") || said.contains("volume table");
+        assert!(!is_none && !said.contains("panicked"), "{from}{to}: {said}");
+        told += u32::from(said.contains("Input/output error"));
+    }
+    assert!(told > 4, "{told}");
+}

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use tacita_testkit::strace::cannot_trace;
+use serde_json::Value;
+use tacita_testkit::strace::{Watched, cannot_trace};
+use tacita_testkit::{MountGuard, skip_without_fuse};
 
 use crate::{expect, hifs, path};
 
@@ -73,4 +75,50 @@ fn an_image_is_known_by_the_copy_of_its_superblock_where_the_first_cannot_be_rea
     // Where nothing can be read it is the disk that is told of.
     let said = expect(4, &failing(&image, "pread64:error=EIO", &["hifs", "check", path(&image)]));
     assert!(said.contains("Input/output error"), "{said}");
+}
+
+/// What has to move and cannot be read keeps all from being written; nothing is lost by an unmount that tells so.
+#[test]
+fn what_waits_for_a_file_that_cannot_be_read_is_not_lost_by_unmounting() {
+    const TEST: &str = "what_waits_for_a_file_that_cannot_be_read_is_not_lost_by_unmounting";
+    if cannot_trace(TEST) || skip_without_fuse(TEST) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (image, guard) = (dir.path().join("i.img"), MountGuard::new().unwrap());
+    let tacita = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_tacita")).args(arguments).output().unwrap()
+    };
+    let at = path(guard.path());
+    // In layout b nearly every new file moves others.
+    expect(0, &hifs(&["format", path(&image), "--size", "4M", "--layout", "b", "--bucket", "4K"]));
+    expect(0, &hifs(&["mount", path(&image), at, "--commit-every", "0"]));
+    for n in 0..40 {
+        fs::write(guard.join(n.to_string()), vec![n; 20_000]).unwrap();
+    }
+    expect(0, &tacita(&["sync", at]));
+    let status =
+        || -> Value { serde_json::from_slice(&tacita(&["status", at, "--json"]).stdout).unwrap() };
+    assert_eq!(status()["facts"]["in_the_way"], Value::Array(Vec::new()));
+    let daemon = status()["pid"].to_string();
+    let failing = Watched::attach(&daemon, "pread64", "error=EIO");
+    for n in 40..44 {
+        fs::write(guard.join(n.to_string()), vec![n; 20_000]).unwrap();
+    }
+    for command in ["sync", "umount"] {
+        let said = expect(4, &tacita(&[command, at]));
+        assert!(said.contains("have to move") && said.contains("deleted"), "{command}: {said}");
+    }
+    let said = expect(4, &tacita(&["umount", at]));
+    assert!(said.contains("still mounted"), "{said}");
+    let files = status()["facts"]["in_the_way"].clone();
+    assert!(!files.as_array().unwrap().is_empty(), "{files}");
+    drop(failing);
+    expect(0, &tacita(&["umount", at]));
+    expect(0, &hifs(&["check", path(&image)]));
+    expect(0, &hifs(&["mount", path(&image), at]));
+    for n in 0..44 {
+        assert!(fs::read(guard.join(n.to_string())).unwrap() == vec![n; 20_000], "{n}");
+    }
+    expect(0, &tacita(&["umount", at]));
 }

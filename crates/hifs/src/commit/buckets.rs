@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tacita_vfs::NodeId;
 
-use super::Cells;
+use super::{Cells, blocks_held};
 use crate::content::Content;
 use crate::error::{Result, damaged};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
@@ -81,7 +81,7 @@ fn masks(state: &State, node: &Node, content: &Content) -> BTreeMap<u32, u64> {
         let bit = 1u64 << (bucket & ((1 << k) - 1));
         let base_mask = |base| state.buckets.chunk(base, chunk);
         let mask = masks.entry(chunk).or_insert_with(|| content.base().map_or(0, base_mask));
-        if !inline && content.is_stored(source, bucket) {
+        if !inline && content.is_stored(source, bucket, node.size) {
             *mask |= bit;
         } else {
             *mask &= !bit;
@@ -120,7 +120,9 @@ pub(super) fn write(
             (None, Some(from)) => {
                 let (to, fresh) = (start(to), cells.fresh.contains(&to));
                 let base = Some(start(from));
-                let target = Target { to, fresh, base, blocks: Vec::new(), within: 0 };
+                let size = state.node_of(relocation.owner).map_or(u64::MAX, |(_, node)| node.size);
+                let held = blocks_held(&state.superblock.geometry, size, relocation.bucket);
+                let target = Target { to, fresh, base, blocks: Vec::new(), within: 0, held };
                 plan.target(Table::Buckets, target);
             }
             (None, None) => return Err(damaged("a bucket without a file")),
@@ -182,6 +184,7 @@ impl Writer<'_> {
             base: self.old_cell(content, bucket).map(start),
             blocks: blocks.map(|(index, block)| (index, block.clone())).collect(),
             within: blocks_within(geometry, size, bucket),
+            held: blocks_held(geometry, size, bucket),
         };
         plan.target(Table::Buckets, target);
     }

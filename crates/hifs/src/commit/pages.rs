@@ -46,7 +46,8 @@ pub(super) fn write(
         };
         let base = relocation.from.ok_or_else(|| damaged("a new page without content"))?;
         let (fresh, blocks) = (cells.fresh.contains(&to), Vec::new());
-        let target = Target { to: start(to), fresh, base: Some(start(base)), blocks, within: 0 };
+        let target =
+            Target { to: start(to), fresh, base: Some(start(base)), blocks, within: 0, held: 1 };
         plan.target(Table::Pages, target);
     }
     for (id, key) in changed {
@@ -59,6 +60,7 @@ pub(super) fn write(
             base: (!moved).then(|| start(cell)),
             blocks: vec![(0, Some(Arc::new(*state.encode_page(key)?)))],
             within: 0,
+            held: 1,
         };
         plan.target(Table::Pages, target);
     }

@@ -14,8 +14,11 @@
 //! that can be cleared need not, for their content can move back. Small commits do without, because
 //! it costs flushes.
 
+mod joined;
+mod target;
+
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use tacita_block::{BlockNo, is_zero};
 use tacita_secret::Digest;
@@ -25,12 +28,14 @@ use super::packed::{self, SECTORS, sectors};
 use super::records::{Record, encode, records_of};
 use super::sources::{Sources, read_cell};
 use super::{Contents, KIND_CLEAR, LAYERS_MAX, RECORDS_PER_BLOCK, Run, Sealed, coalesce};
-use crate::content::{Block, Pending};
-use crate::error::{Error, Kind, Result};
+use crate::content::Block;
+use crate::error::{Error, Kind};
 use crate::faults::{Fault, planted};
 use crate::geometry::{BLOCK_LEN, Geometry, Table};
 use crate::medium::Medium;
 use crate::superblock::{Superblock, u64_at};
+pub(crate) use target::{Target, Unread, Unsealed};
+use target::{block_of, blocks_of};
 
 /// Blocks compared with the image, or written beside the journal, at once.
 const RUN_BLOCKS_MAX: usize = 256;
@@ -39,22 +44,6 @@ const RUN_BLOCKS_MAX: usize = 256;
 const WHOLE_BLOCKS_MAX: u64 = 256;
 /// In a small image it is less: this share of the journal.
 const WHOLE_SHARE: u64 = 8;
-const SECTOR_LEN: usize = 512;
-
-/// The new content of one cell.
-#[derive(Debug)]
-pub(crate) struct Target {
-    /// Where it goes: first block.
-    pub(crate) to: BlockNo,
-    /// Nothing lay there: all its blocks are zero.
-    pub(crate) fresh: bool,
-    /// Where the image holds what `blocks` does not give; zeros if nowhere.
-    pub(crate) base: Option<BlockNo>,
-    /// Blocks with new content, by ascending index.
-    pub(crate) blocks: Vec<(u32, Pending)>,
-    /// How many of its blocks lie wholly before the end of the file.
-    pub(crate) within: u32,
-}
 
 /// What happens to the cells of one table.
 #[derive(Debug, Default)]
@@ -86,6 +75,8 @@ pub(super) struct Differing {
     unsure: Vec<(u64, Block)>,
     /// Overwritten content.
     loose: Vec<(u64, Block)>,
+    /// What could not be read, and is needed.
+    unread: Vec<Unread>,
 }
 
 /// Content that moves unchanged, and its tag.
@@ -162,19 +153,15 @@ impl Plan {
     /// Puts the plan into the form of the journal, reading what moves and what may be equal.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] if it does not fit in the journal; [`Kind::Device`].
-    pub(crate) fn seal(&self, medium: &Medium, superblock: &Superblock) -> Result<Sealed> {
+    /// What of buckets has to move and cannot be read. [`Kind::NoSpace`] if it does not fit in the journal;
+    /// [`Kind::Device`].
+    pub(crate) fn seal(
+        &self,
+        medium: &Medium,
+        superblock: &Superblock,
+    ) -> std::result::Result<Sealed, Unsealed> {
         let geometry = &superblock.geometry;
-        let mut out = Differing {
-            zeros: self.all_zeros(medium),
-            unsure: self.blocks.clone(),
-            ..Differing::default()
-        };
-        let mut moves = Moves::new();
-        for (table, cells) in self.tables() {
-            let len = geometry.cell_blocks(table);
-            cells.divide(medium, len, &mut out, &mut moves)?;
-        }
+        let (mut out, mut moves) = self.divided(medium, geometry)?;
         let whole = WHOLE_BLOCKS_MAX.min(geometry.journal_blocks / WHOLE_SHARE);
         if out.loose.len() as u64 <= whole {
             let loose = std::mem::take(&mut out.loose);
@@ -212,7 +199,7 @@ impl Plan {
         let body = body_blocks(others, &out, pack);
         let room = geometry.journal_blocks.saturating_sub(body);
         if body > geometry.journal_blocks || !order.cycles.is_empty() && room < parking {
-            return Err(too_large(body + parking, geometry.journal_blocks));
+            return Err(too_large(body + parking, geometry.journal_blocks).into());
         }
         let places = usize::try_from(room / parking).unwrap_or(usize::MAX);
         order.park(places);
@@ -223,7 +210,7 @@ impl Plan {
         records.extend(clears);
         records.sort_unstable_by_key(|record| (record.layer, record.at));
         if records.last().is_some_and(|last| last.layer >= LAYERS_MAX) {
-            return Err(Error::new(Kind::NoSpace, "one commit moves too many cells in turn"));
+            return Err(Error::new(Kind::NoSpace, "one commit moves too many cells in turn").into());
         }
         out.loose.sort_unstable_by_key(|(at, _)| *at);
         let empty =
@@ -234,6 +221,34 @@ impl Plan {
         let contents =
             if empty { Contents::default() } else { Contents::parse(&bytes, superblock)? };
         Ok(Sealed { bytes, contents, parked, fills, loose: runs(out.loose) })
+    }
+
+    /// What is written and what moves.
+    fn divided(
+        &self,
+        medium: &Medium,
+        geometry: &Geometry,
+    ) -> std::result::Result<(Differing, Moves), Unsealed> {
+        let mut out = Differing {
+            zeros: self.all_zeros(medium),
+            unsure: self.blocks.clone(),
+            ..Differing::default()
+        };
+        let mut moves = Moves::new();
+        for (table, cells) in self.tables() {
+            let len = geometry.cell_blocks(table);
+            cells.divide(medium, len, &mut out, &mut moves);
+            match (table, out.unread.pop()) {
+                (_, None) => {}
+                (Table::Pages, Some(page)) => return Err(page.error.into()),
+                (Table::Buckets, Some(last)) => {
+                    out.unread.push(last);
+                    out.unread.dedup_by_key(|unread| unread.at);
+                    return Err(Unsealed::Unread(out.unread));
+                }
+            }
+        }
+        Ok((out, moves))
     }
 
     /// The runs that become zero: of those that may be zero in part up to the last block that is not, or
@@ -299,20 +314,17 @@ pub(crate) fn too_large(blocks: u64, room: u64) -> Error {
 impl Cells {
     /// Decides which cells move and which are written. Content moves if a cell that is left holds
     /// the same, whosever it was.
-    fn divide(
-        &self,
-        medium: &Medium,
-        cell_blocks: u32,
-        out: &mut Differing,
-        moves: &mut Moves,
-    ) -> Result<()> {
+    fn divide(&self, medium: &Medium, cell_blocks: u32, out: &mut Differing, moves: &mut Moves) {
         // What is read is read in the order of the medium.
         let mut left = self.left.clone();
         left.sort_unstable();
         let mut targets: Vec<&Target> = self.targets.iter().collect();
         targets.sort_unstable_by_key(|target| (target.base, target.to));
         if left.is_empty() || targets.is_empty() {
-            return targets.iter().try_for_each(|target| out.write(target, medium, cell_blocks));
+            for target in targets {
+                out.write(target, medium, cell_blocks);
+            }
+            return;
         }
         let unchanged = targets.iter().filter(|target| target.blocks.is_empty());
         let whole = unchanged.filter_map(|target| target.base).collect();
@@ -325,7 +337,7 @@ impl Cells {
                 equal.entry(hash).or_default().push(target);
                 continue;
             }
-            let content = target.content(medium, cell_blocks)?;
+            let content = target.content(medium, cell_blocks, &mut out.unread);
             match sources.equal(&content) {
                 Some(hash) => equal.entry(hash).or_default().push(target),
                 None => out.write_known(target, content),
@@ -350,79 +362,22 @@ impl Cells {
                         let step = Step { from, to: target.to.0, count: cell_blocks };
                         moves.insert(step, u64_at(&hash, 0));
                     }
-                    None => out.write(target, medium, cell_blocks)?,
+                    None => out.write(target, medium, cell_blocks),
                 }
             }
         }
-        Ok(())
     }
-}
-
-impl Target {
-    /// Whether any mixture of the old sectors and the new ones is some content of the file in its
-    /// canonical form: nothing lies at or behind the end of the file, and every new sector holds
-    /// something, so that no mixture is an empty bucket.
-    fn only_overwrites(&self) -> bool {
-        self.blocks.iter().all(|(index, block)| {
-            *index < self.within
-                && block
-                    .as_ref()
-                    .is_some_and(|block| block.chunks_exact(SECTOR_LEN).all(|s| !is_zero(s)))
-        })
-    }
-
-    /// Sectors of content that may have to be written: all of a cell that is stored and changes, for
-    /// even one that changes where it is may take what another would have moved from.
-    fn new_sectors_max(&self, cell_blocks: u64) -> u64 {
-        match self.base {
-            _ if self.blocks.is_empty() => 0,
-            Some(_) => cell_blocks * SECTORS,
-            None => {
-                self.blocks.iter().filter_map(|(_, block)| Some(sectors(block.as_ref()?))).sum()
-            }
-        }
-    }
-
-    /// The whole content. What waits in memory is shared, not copied.
-    fn content(&self, medium: &Medium, cell_blocks: u32) -> Result<Vec<Block>> {
-        let base = match self.base.filter(|_| self.blocks.len() < cell_blocks as usize) {
-            Some(base) => read_cell(medium, base, cell_blocks)?,
-            None => Vec::new(),
-        };
-        let mut given = self.blocks.iter().peekable();
-        let content = (0..cell_blocks).map(|index| match given.next_if(|(i, _)| *i == index) {
-            Some((_, block)) => block_of(block),
-            None if base.is_empty() => Block::clone(&ZEROS),
-            None => one_block(&base[index as usize * BLOCK_LEN..][..BLOCK_LEN]),
-        });
-        Ok(content.collect())
-    }
-}
-
-/// What blocks without content share.
-static ZEROS: LazyLock<Block> = LazyLock::new(|| Arc::new([0; BLOCK_LEN]));
-
-fn block_of(pending: &Pending) -> Block {
-    Block::clone(pending.as_ref().unwrap_or(&ZEROS))
-}
-
-fn one_block(bytes: &[u8]) -> Block {
-    Arc::new(bytes.try_into().expect("one block"))
-}
-
-fn blocks_of(bytes: &[u8]) -> Vec<Block> {
-    bytes.chunks_exact(BLOCK_LEN).map(one_block).collect()
 }
 
 impl Differing {
     /// A cell is written: only the blocks it gives where it stays, else all.
-    fn write(&mut self, target: &Target, medium: &Medium, cell_blocks: u32) -> Result<()> {
+    fn write(&mut self, target: &Target, medium: &Medium, cell_blocks: u32) {
         if target.base == Some(target.to) {
             self.write_in_place(target);
         } else {
-            self.write_all(target.to, target.fresh, target.content(medium, cell_blocks)?);
+            let content = target.content(medium, cell_blocks, &mut self.unread);
+            self.write_all(target.to, target.fresh, content);
         }
-        Ok(())
     }
 
     /// The same with the whole content at hand.

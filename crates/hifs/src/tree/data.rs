@@ -129,6 +129,14 @@ impl State {
             }
             let stop = ((block + 1) * BLOCK).min(end);
             let piece = &data[index(at - offset)..index(stop - offset)];
+            let mut last = [0; BLOCK_LEN];
+            // Behind the end of the file all is zero.
+            let piece = if piece.len() < BLOCK_LEN && at == block * BLOCK && stop >= size_before {
+                last[..piece.len()].copy_from_slice(piece);
+                &last
+            } else {
+                piece
+            };
             match write_block(content, source, &mut found, block, index(at % BLOCK), piece) {
                 Ok(more) => {
                     grown += more;
@@ -301,6 +309,10 @@ impl State {
         if range.is_empty() {
             return Ok(());
         }
+        // Behind the end of the file all is zero.
+        let is_to_end = range.end == self.node(id)?.size;
+        let end = if is_to_end { range.end.next_multiple_of(BLOCK) } else { range.end };
+        let range = range.start..end;
         self.check_edges(id, range.clone())?;
         let before = self.node(id)?.buckets_counted();
         let (content, source) = content_and_source!(self, id);

@@ -27,3 +27,4 @@ mod planted;
 mod second_reader;
 mod strict;
 mod unreadable;
+mod unreadable_moves;

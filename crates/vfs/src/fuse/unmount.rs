@@ -33,7 +33,8 @@ const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
 /// # Errors
 /// [`Kind::Busy`] if it is in use, something else is mounted over it, or it is held by a process in another mount
 /// namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
-/// failed or what comes after it, with the [`Failure`] that the server has told as its source;
+/// failed or what comes after it, with the [`Failure`] that the server has told as its source, or would fail because
+/// of files that can be deleted, when it stays mounted;
 /// [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
     unmount_telling(dir, &mut |_| {})
@@ -76,6 +77,9 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
         watch => watch,
     };
     let device = device_of_mount(&dir).filter(|_| mounted);
+    if let Some(device) = &device {
+        check_loses_nothing(&dir, device)?;
+    }
     if mounted {
         // Without its server a mount can only be cleared, and programs that use it get errors
         // already: it need not wait for them.
@@ -159,6 +163,30 @@ fn check_uncovered(dir: &Path) -> Result<()> {
     let Some(kind) = mounted_over(dir)? else { return Ok(()) };
     let text = format!("{}: another file system is mounted over it ({kind})", dir.display());
     Err(busy(text, "unmount that first, with `umount DIR`"))
+}
+
+/// Refuses what would lose changes that can still be saved: those of a mount that says that its final sync would
+/// fail because of files that can be deleted.
+fn check_loses_nothing(dir: &Path, device: &str) -> Result<()> {
+    let waits = |fact: &str| {
+        let status = Client::of_mount(device).map_err(Failure::from).and_then(Client::status);
+        status.is_ok_and(|status| {
+            let fact = &status["facts"][fact];
+            *fact == true || fact.as_array().is_some_and(|files| !files.is_empty())
+        })
+    };
+    if !waits("waits_for_commit") {
+        return Ok(());
+    }
+    let Err(why) = sync_of(device) else { return Ok(()) };
+    if !waits("in_the_way") {
+        return Ok(());
+    }
+    let text = format!("{}: still mounted: {}", dir.display(), why.cause);
+    let failure = Failure::new(exit::DEVICE, text).with_remedy(
+        "do that, and unmount it again; the command `umount` unmounts it as it is, and what waits is lost",
+    );
+    Err(Error::new(Kind::Io, failure.cause.clone()).because(failure))
 }
 
 /// Refuses to wait for the end of a mount that is somewhere else, too: it is safe, but goes on.

@@ -49,11 +49,11 @@ impl Found {
 /// # Errors
 /// [`Kind::Corrupt`] with what is wrong; [`Kind::Io`] where the machine fails, for writing.
 pub(super) fn attach(nand: &Nand) -> Result<Attached> {
-    let mut found = Vec::new();
+    let (mut found, mut unread) = (Vec::new(), None);
     for peb in nand.shape().pebs().filter(|peb| !nand.is_bad(*peb)) {
-        found.push((peb, look_at(nand, peb)?));
+        found.push((peb, look_at(nand, peb, &mut unread)?));
     }
-    let image_seq = image_seq_of(&found)?;
+    let image_seq = image_seq_of(&found, &mut unread)?;
     let counters = || found.iter().filter_map(|(_, found)| found.ec());
     let sum: u64 = counters().map(|ec| ec.erase_counter).sum();
     // A block whose counter is lost is taken for an average one.
@@ -84,7 +84,7 @@ pub(super) fn attach(nand: &Nand) -> Result<Attached> {
     for loser in losers {
         pool.found_stale(loser.peb, loser.erase_counter);
     }
-    let lebs = lebs_of(nand, &owned)?;
+    let lebs = lebs_of(nand, &owned, unread)?;
     if let Some((Owner::Data(leb), _)) =
         owned.iter().find(|(owner, _)| matches!(owner, Owner::Data(leb) if *leb >= lebs))
     {
@@ -93,7 +93,8 @@ pub(super) fn attach(nand: &Nand) -> Result<Attached> {
     Ok(Attached { image_seq, lebs, owned, pool, sqnum })
 }
 
-fn look_at(nand: &Nand, peb: Peb) -> Result<Found> {
+/// What a block holds. `unread` remembers what could not be read and was taken for torn.
+fn look_at(nand: &Nand, peb: Peb, unread: &mut Option<Error>) -> Result<Found> {
     let shape = nand.shape();
     let programmed = nand.programmed(peb);
     if programmed == 0 {
@@ -104,7 +105,10 @@ fn look_at(nand: &Nand, peb: Peb) -> Result<Found> {
     let mut read = |offset| match nand.read(peb, offset, &mut header) {
         Ok(_) => Ok(Some(header)),
         // What cannot be read has been torn, as far as anybody can tell.
-        Err(e) if is_given_up(nand, &e) => Ok(None),
+        Err(e) if is_given_up(nand, &e) => {
+            unread.get_or_insert(e);
+            Ok(None)
+        }
         Err(e) => Err(e),
     };
     let Some(bytes) = read(0)? else { return Ok(Found::Torn(None)) };
@@ -130,9 +134,10 @@ fn is_given_up(nand: &Nand, error: &Error) -> bool {
     error.kind() == Kind::Io && !(error.is_of_system() && nand.check_writable().is_ok())
 }
 
-fn image_seq_of(found: &[(Peb, Found)]) -> Result<u32> {
+fn image_seq_of(found: &[(Peb, Found)], unread: &mut Option<Error>) -> Result<u32> {
     let mut all = found.iter().filter_map(|(_, found)| found.ec()).map(|ec| ec.image_seq);
-    let first = all.next().ok_or_else(|| corrupt("no block has a header of UBI".into()))?;
+    let missing = || missing(unread.take(), "no block has a header of UBI");
+    let first = all.next().ok_or_else(missing)?;
     if all.any(|image_seq| image_seq != first) {
         return Err(corrupt("its blocks come from different images".into()));
     }
@@ -177,8 +182,8 @@ fn has_arrived(nand: &Nand, claim: &Claim) -> Result<bool> {
     }
 }
 
-/// The length of the volume, from its table.
-fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)]) -> Result<u32> {
+/// The length of the volume, from its table; `unread` is what could not be read of headers.
+fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)], mut unread: Option<Error>) -> Result<u32> {
     let shape = nand.shape();
     let mut found = None;
     for copy in 0..LAYOUT_COPIES {
@@ -188,7 +193,10 @@ fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)]) -> Result<u32> {
         let mut content = vec![0; table::len(shape)];
         match nand.read(*peb, shape.data_offset(), &mut content) {
             Err(e) if e.kind() != Kind::Io => return Err(e),
-            _ => {}
+            Err(e) => {
+                unread.get_or_insert(e);
+            }
+            Ok(_) => {}
         }
         match (found, table::decode(&content, shape)) {
             (Some(one), Some(other)) if one != other => {
@@ -198,7 +206,12 @@ fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)]) -> Result<u32> {
             (_, lebs) => found = lebs,
         }
     }
-    found.ok_or_else(|| corrupt("it has no volume table".into()))
+    found.ok_or_else(|| missing(unread, "it has no volume table"))
+}
+
+/// What is missing, or why: something could not be read.
+fn missing(unread: Option<Error>, what: &str) -> Error {
+    unread.unwrap_or_else(|| corrupt(what.into()))
 }
 
 fn corrupt(text: String) -> Error {
