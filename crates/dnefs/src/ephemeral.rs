@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tacita_clock::Clock;
 use tacita_dnefs_format::{Layout, Protection, Superblock};
-use tacita_flash::{EraseReport, Geometry, Leb, Result as FlashResult, Volume};
+use tacita_flash::{
+    EraseReport, Error as FlashError, Geometry, Leb, Result as FlashResult, Volume,
+};
 use tacita_secret::LockedBytes;
 
 use crate::dnefs::Dnefs;
@@ -177,6 +179,10 @@ impl Volume for Upper {
             Some(blocks) => Ok(blocks.mapped[leb.0 as usize]),
             None => self.flash.is_mapped(leb),
         }
+    }
+
+    fn missed(&self) -> Option<FlashError> {
+        self.flash.missed()
     }
 
     fn sync(&self) -> FlashResult<()> {

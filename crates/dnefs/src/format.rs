@@ -194,6 +194,9 @@ fn superblock_in(volume: &dyn Volume, leb: Leb) -> Result<std::result::Result<Su
         Err(e) => return Err(e.into()),
     }
     Ok(Superblock::decode(&page).map_err(|why| {
+        if let Some(missed) = volume.missed() {
+            return missed.into();
+        }
         let text = format!("this holds no DNEFS volume: the superblock: {why}");
         Error::new(Kind::NotAVolume, text)
     }))

@@ -121,10 +121,8 @@ impl Loader<'_> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::new(
-            Kind::Damaged,
-            "no root opens: erase blocks 2 and 3 hold none that is whole",
-        ))
+        let none = "no root opens: erase blocks 2 and 3 hold none that is whole";
+        Err(self.volume.missed().map_or_else(|| Error::new(Kind::Damaged, none), Error::from))
     }
 
     /// The receipt of the purge at unmount, unless it is in the index.

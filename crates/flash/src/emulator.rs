@@ -259,6 +259,10 @@ impl Volume for Emulator {
         self.ubi.is_mapped(leb)
     }
 
+    fn missed(&self) -> Option<Error> {
+        self.ubi.missed()
+    }
+
     fn sync(&self) -> Result<()> {
         self.ubi.sync()
     }

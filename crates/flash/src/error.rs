@@ -66,6 +66,14 @@ impl Error {
         Self { source: Some(source), ..self }
     }
 
+    /// The same, for whoever asks again.
+    pub(crate) fn again(&self) -> Self {
+        let beneath =
+            |e: &io::Error| e.raw_os_error().map_or(e.kind().into(), io::Error::from_raw_os_error);
+        let source = self.source.as_ref().map(beneath);
+        Self { kind: self.kind, context: self.context.clone(), source }
+    }
+
     /// What went wrong, for `match`.
     pub const fn kind(&self) -> Kind {
         self.kind

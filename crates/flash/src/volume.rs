@@ -119,6 +119,12 @@ pub trait Volume: Send + Sync + Debug {
     /// [`Kind::OutOfRange`]; [`Kind::Io`].
     fn is_mapped(&self, leb: Leb) -> Result<bool>;
 
+    /// What could not be read when the volume was opened for reading, if anything: blocks that seem not to be
+    /// mapped may hold something there. By default nobody knows of any.
+    fn missed(&self) -> Option<Error> {
+        None
+    }
+
     /// What was appended, changed and mapped until now survives a power cut and a crash of the
     /// machine.
     ///

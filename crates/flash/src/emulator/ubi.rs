@@ -59,6 +59,8 @@ pub(super) struct Ubi {
     places: Vec<RwLock<Option<Place>>>,
     pool: Mutex<Pool>,
     sqnum: AtomicU64,
+    /// What could not be read when it was attached, and was taken for torn.
+    unread: Option<Error>,
     /// Bad blocks when erases were last flushed.
     bad_reported: AtomicU32,
 }
@@ -71,7 +73,8 @@ impl Ubi {
             pool.add_free(peb, 0);
         }
         let table = table::encode(nand.shape(), lebs);
-        let nothing = Attached { image_seq: seq, lebs, owned: Vec::new(), pool, sqnum: 0 };
+        let nothing =
+            Attached { image_seq: seq, lebs, owned: Vec::new(), pool, sqnum: 0, unread: None };
         let ubi = Self::new(nand, behaviour, nothing);
         for copy in 0..LAYOUT_COPIES {
             ubi.write_block(Owner::Layout(copy), &table, Worn::Least)?;
@@ -89,11 +92,12 @@ impl Ubi {
     }
 
     fn new(nand: Nand, behaviour: Behaviour, attached: Attached) -> Self {
-        let Attached { image_seq, lebs, owned, pool, sqnum } = attached;
+        let Attached { image_seq, lebs, owned, pool, sqnum, unread } = attached;
         let places = (0..lebs + LAYOUT_COPIES).map(|_| RwLock::new(None)).collect();
         let bad_reported = nand.bad_blocks().into();
         let (pool, sqnum) = (Mutex::new(pool), sqnum.into());
-        let ubi = Self { nand, behaviour, image_seq, lebs, places, pool, sqnum, bad_reported };
+        let ubi =
+            Self { nand, behaviour, image_seq, lebs, places, pool, sqnum, unread, bad_reported };
         for (owner, peb) in owned {
             let place = Place { peb, since: Epoch::default() };
             *ubi.place(owner).write().unwrap_or_else(PoisonError::into_inner) = Some(place);
@@ -216,6 +220,10 @@ impl Ubi {
         self.nand.power.check()?;
         let place = self.place(Owner::Data(leb.0));
         Ok(place.read().unwrap_or_else(PoisonError::into_inner).is_some())
+    }
+
+    pub(super) fn missed(&self) -> Option<Error> {
+        self.unread.as_ref().map(Error::again)
     }
 
     pub(super) fn sync(&self) -> Result<()> {

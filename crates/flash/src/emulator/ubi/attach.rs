@@ -22,6 +22,8 @@ pub(super) struct Attached {
     pub(super) pool: Pool,
     /// Greater than every sequence number there is.
     pub(super) sqnum: u64,
+    /// What could not be read and was taken for torn.
+    pub(super) unread: Option<Error>,
 }
 
 /// What the headers of a block say.
@@ -84,13 +86,13 @@ pub(super) fn attach(nand: &Nand) -> Result<Attached> {
     for loser in losers {
         pool.found_stale(loser.peb, loser.erase_counter);
     }
-    let lebs = lebs_of(nand, &owned, unread)?;
+    let lebs = lebs_of(nand, &owned, &mut unread)?;
     if let Some((Owner::Data(leb), _)) =
         owned.iter().find(|(owner, _)| matches!(owner, Owner::Data(leb) if *leb >= lebs))
     {
         return Err(corrupt(format!("erase block {leb} is beyond the volume, which has {lebs}")));
     }
-    Ok(Attached { image_seq, lebs, owned, pool, sqnum })
+    Ok(Attached { image_seq, lebs, owned, pool, sqnum, unread })
 }
 
 /// What a block holds. `unread` remembers what could not be read and was taken for torn.
@@ -183,7 +185,7 @@ fn has_arrived(nand: &Nand, claim: &Claim) -> Result<bool> {
 }
 
 /// The length of the volume, from its table; `unread` is what could not be read of headers.
-fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)], mut unread: Option<Error>) -> Result<u32> {
+fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)], unread: &mut Option<Error>) -> Result<u32> {
     let shape = nand.shape();
     let mut found = None;
     for copy in 0..LAYOUT_COPIES {
@@ -206,7 +208,7 @@ fn lebs_of(nand: &Nand, owned: &[(Owner, Peb)], mut unread: Option<Error>) -> Re
             (_, lebs) => found = lebs,
         }
     }
-    found.ok_or_else(|| missing(unread, "it has no volume table"))
+    found.ok_or_else(|| missing(unread.take(), "it has no volume table"))
 }
 
 /// What is missing, or why: something could not be read.
