@@ -308,6 +308,36 @@ async fn a_user_that_comes_back_twice_does_nothing_twice() {
     assert_eq!(was, Outcome::Was(Some(block(2))));
 }
 
+/// Others have gone on by several periods since it heard of the log a moment ago: it hears again before it asks, so
+/// that another engine can tell whether it has been asked.
+#[tokio::test(start_paused = true)]
+async fn who_was_silent_for_a_moment_hears_how_far_others_are() {
+    let world = World::new().await;
+    world.server.one_way_ms.store(1, Relaxed);
+    let engine = Way::to(Engine::new(world.client().await, key()));
+    let (silent, busy) = (Arc::new(user(&engine).await), Arc::new(user(&engine).await));
+    silent.status().await.unwrap();
+    let begin = Instant::now();
+    let mut reading = JoinSet::new();
+    for n in 0..160 {
+        let busy = busy.clone();
+        reading.spawn(async move { busy.query(id(n % 9), Operation::Read).await.unwrap() });
+    }
+    reading.join_all().await;
+    assert!(begin.elapsed() < super::user::FRESH_MAX, "{:?}", begin.elapsed());
+    let writing = {
+        let silent = silent.clone();
+        tokio::spawn(async move { silent.query(id(0), Operation::Write(block(1))).await })
+    };
+    // What it says is on its way to an engine that ends.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    engine.to.lock().unwrap().take();
+    let mut served = std::mem::take(&mut *engine.served.lock().unwrap());
+    served.shutdown().await;
+    *engine.to.lock().unwrap() = Some(Engine::new(world.client().await, key()));
+    assert_eq!(writing.await.unwrap().unwrap(), Outcome::Was(None));
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_the_key_nobody_enters_and_nothing_hangs() {
     let world = World::new().await;

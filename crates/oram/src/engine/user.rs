@@ -23,8 +23,17 @@ use crate::record::Operation;
 use crate::root::Root;
 use crate::waiters::{Waiter, Waiters};
 
-/// For how long what was heard of the log is good enough to ask something: others may go on with it.
-const FRESH: Duration = Duration::from_millis(250);
+/// For how long what was heard of the log is good enough to ask something at most: others may go on with it.
+pub(super) const FRESH_MAX: Duration = Duration::from_millis(250);
+
+/// No engine does more queries in a row than one in this time.
+const QUERY: Duration = Duration::from_millis(1);
+
+/// For how long it is where periods are so short: half of one may have gone by.
+fn fresh(geometry: &Geometry) -> Duration {
+    let half = u32::try_from(geometry.period() / 2).unwrap_or(u32::MAX);
+    FRESH_MAX.min(QUERY.saturating_mul(half))
+}
 
 /// Requests under way at once; others wait.
 const IN_FLIGHT_MAX: u64 = 128;
@@ -190,7 +199,7 @@ impl Asking {
     /// Whether the log may have gone on so far since an answer came that an engine which begins anew would
     /// not know of what is asked now whether it was done.
     fn is_stale(&self) -> bool {
-        self.lock().heard.elapsed() > FRESH
+        self.lock().heard.elapsed() > fresh(&self.root.geometry)
     }
 
     async fn ask(&self, asked: Asked) -> Result<Told> {
