@@ -121,6 +121,7 @@ impl Overlay {
         };
         let _acting = act_for_oneself()?;
         let fd = node.fd().map_err(refused)?;
+        let stat = node.stat().map_err(refused)?;
         let lower = &self.purger.lower;
         let overwritten = match node.lower_kind() {
             FileType::File | FileType::Directory => {
@@ -138,7 +139,6 @@ impl Overlay {
         }
         self.purger.statistics.attributes.add(1);
         self.purger.touch(None);
-        let stat = node.stat().map_err(refused)?;
         self.purger.tell_of_values(stat.stx_ino, &method, &overwritten);
         Ok(true)
     }
