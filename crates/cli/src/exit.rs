@@ -127,7 +127,8 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
             "mount it once for writing, which finishes or erases that commit",
         ),
         Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
-            "nothing has been changed; `tacita hifs check IMAGE` tells more; restore it from a backup",
+            "nothing has been changed; restore it from a backup, or take what is left: `tacita hifs unpack \
+             --salvage IMAGE FOLDER`",
         ),
         _ => Failure::new(DEVICE, format!("{path}: {error}")).with_remedy(MEDIUM),
     }

@@ -5,6 +5,7 @@ mod facts;
 mod map_view;
 mod mount;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use tacita_block::{Access, FileOptions};
 use tacita_hifs::geometry::BLOCK_LEN;
 use tacita_hifs::pack::PackError;
-use tacita_hifs::{Hifs, OpenOptions, Superblock};
+use tacita_hifs::{Hifs, Loss, OpenOptions, Superblock};
 
 use crate::arguments::Hifs as Command;
 use crate::exit::{self, Failure, Outcome};
@@ -35,7 +36,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
         Command::Pack { folder, image, size, shape, json } => {
             create::pack(folder, image, *size, shape, *json)
         }
-        Command::Unpack { image, folder, json } => unpack(image, folder, *json),
+        Command::Unpack { image, folder, salvage, json } => unpack(image, folder, *salvage, *json),
     }
 }
 
@@ -54,6 +55,9 @@ pub(crate) fn has_superblock(path: &Path) -> bool {
     copy().unwrap_or(false)
 }
 
+/// What can be done with an image that is not opened.
+const SALVAGE: &str = "`tacita hifs unpack --salvage IMAGE FOLDER` takes what is left";
+
 /// Opens an image, locked. With `random` it is to be read in no order.
 fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) -> Outcome<Hifs> {
     let device = FileOptions::new(4096).random(random).open(image, access);
@@ -61,7 +65,14 @@ fn open(image: &Path, access: Access, mut options: OpenOptions, random: bool) ->
         exit::or_reading(exit::of_device(image, &e), "mount it for reading: `-o ro`")
     })?;
     options.read_only |= access == Access::ReadOnly;
-    let hifs = Hifs::open(Arc::new(device), options).map_err(|e| exit::of_image(image, &e))?;
+    let hifs = Hifs::open(Arc::new(device), options).map_err(|e| {
+        let failure = exit::of_image(image, &e);
+        // What stands in its way may be one bad sector.
+        if e.device().is_some_and(|device| device.kind() == tacita_block::Kind::Io) {
+            return failure.with_remedy(format!("{}; {SALVAGE}", exit::MEDIUM));
+        }
+        failure
+    })?;
     if let Some(warning) = hifs.warning() {
         output::say(&format!(
             "tacita: {}: damaged: {warning}\n  opened read-only; copy the files off with `tacita hifs \
@@ -76,8 +87,20 @@ fn open_to_read(image: &Path) -> Outcome<Hifs> {
     open(image, Access::ReadOnly, OpenOptions::default(), false)
 }
 
-fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
-    let hifs = open_to_read(image)?;
+/// Opens what is left of a damaged image, and tells what is damaged.
+fn open_damaged(image: &Path) -> Outcome<Hifs> {
+    let device = FileOptions::new(4096).open(image, Access::ReadOnly);
+    let device = device.map_err(|e| exit::of_device(image, &e))?;
+    let hifs = Hifs::salvage(Arc::new(device), OpenOptions::default())
+        .map_err(|e| exit::of_image(image, &e))?;
+    for damage in &hifs.losses().damage {
+        output::say(&format!("tacita: {}: damaged: {damage}", shown_name(image)));
+    }
+    Ok(hifs)
+}
+
+fn unpack(image: &Path, folder: &Path, salvage: bool, json: bool) -> Outcome<()> {
+    let hifs = if salvage { open_damaged(image)? } else { open_to_read(image)? };
     let bar = output::progress("unpacking", hifs.survey().content_bytes);
     let failed = |e: &PackError| match create::of_pack(e) {
         full if full.code == exit::NO_SPACE => full.with_remedy("make room there"),
@@ -103,22 +126,31 @@ fn unpack(image: &Path, folder: &Path, json: bool) -> Outcome<()> {
         .collect();
     new.publish().map_err(at)?;
     bar.finish_and_clear();
-    if unread.is_empty() {
+    let lost = &hifs.losses().lost;
+    if unread.is_empty() && lost.is_empty() {
         let what = format!("unpacked into {}", shown_name(folder));
         return create::report_carried(json, &carried, &what);
     }
-    Err(tell_unread(image, folder, &unread))
+    Err(tell_losses(image, folder, &unread, lost))
 }
 
 /// Tells what of an image could not be read, and what stands for it.
-fn tell_unread(image: &Path, folder: &Path, unread: &[(PathBuf, u64)]) -> Failure {
+fn tell_losses(image: &Path, folder: &Path, unread: &[(PathBuf, u64)], lost: &[Loss]) -> Failure {
+    for Loss { path, what } in lost {
+        let path = folder.join(path.strip_prefix("/").unwrap_or(path));
+        output::say(&format!("{}: lost: {what}", shown_name(&path)));
+    }
     for (path, bytes) in unread {
         let path = folder.join(path);
         let is_there = path.symlink_metadata().is_ok();
         let instead = if is_there { "zeros stand for them" } else { "the link is left out" };
         output::say(&format!("{}: {bytes} bytes could not be read: {instead}", shown_name(&path)));
     }
-    let text =
-        format!("{}: {} files could not be read as a whole", shown_name(image), unread.len());
+    let files: BTreeSet<&Path> = unread
+        .iter()
+        .map(|(path, _)| path.as_path())
+        .chain(lost.iter().map(|loss| loss.path.strip_prefix("/").unwrap_or(&loss.path)))
+        .collect();
+    let text = format!("{}: {} files could not be read as a whole", shown_name(image), files.len());
     Failure::new(exit::DEVICE, text).with_remedy(format!("{} holds all others", shown_name(folder)))
 }

@@ -40,6 +40,12 @@ tacita_faults::plantable! {
         CyclesCopied,
         /// A write is answered before it is known whether there is room, or anybody else has to wait.
         AcceptedEarly,
+        /// What the map of a commit under way calls free is salvaged.
+        SalvagedFree,
+        /// What was deleted while it was in use is salvaged.
+        SalvagedDeleted,
+        /// Content is salvaged from where it would lie if nothing else were there.
+        SalvagedUnproven,
         /// Times of the clock are stored although the image keeps none.
         ClockTimes,
     }

@@ -18,6 +18,7 @@ use crate::journal::{self, Plan, Recovery, Sealed, Unread};
 use crate::load::{load, read_superblock};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
+use crate::salvage::{Losses, salvage};
 use crate::superblock::Superblock;
 use crate::tree::State;
 
@@ -80,6 +81,7 @@ pub struct Hifs {
     sync: Sync,
     recovery: Recovery,
     warning: Option<Error>,
+    losses: Losses,
 }
 
 impl std::fmt::Debug for Hifs {
@@ -163,24 +165,61 @@ impl Hifs {
                 state.erase(node);
             }
         }
-        let committer =
-            Committer::new(state.medium.clone(), state.superblock.clone(), state.in_flight.clone());
-        let this = Self {
-            state: RwLock::new(state),
-            committer: Mutex::new(committer),
-            left: Event::default(),
-            read_only,
-            poisoned: AtomicBool::new(false),
-            sync: options.sync,
-            recovery,
-            warning,
-        };
+        let this = Self { sync: options.sync, recovery, warning, ..Self::of(state, read_only) };
         match this.commit() {
             // Whoever has it open can do something about that.
             Err(e) if e.kind() == Kind::Unreadable => {}
             done => done?,
         }
         Ok(this)
+    }
+
+    fn of(state: State, read_only: bool) -> Self {
+        let committer =
+            Committer::new(state.medium.clone(), state.superblock.clone(), state.in_flight.clone());
+        Self {
+            state: RwLock::new(state),
+            committer: Mutex::new(committer),
+            left: Event::default(),
+            read_only,
+            poisoned: AtomicBool::new(false),
+            sync: Sync::default(),
+            recovery: Recovery::Clean,
+            warning: None,
+            losses: Losses::default(),
+        }
+    }
+
+    /// Opens what is left of a damaged image, for reading: [`Hifs::losses`] tells what is not. An undamaged one is
+    /// shown as [`Hifs::open`] shows it.
+    ///
+    /// # Errors
+    /// As [`Hifs::open`], if neither superblock is there; [`Kind::Device`].
+    pub fn salvage(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
+        let medium = Medium::new(device)?;
+        let (superblock, damage) = read_superblock(&medium)?;
+        let mut damage: Vec<String> = damage.iter().map(Error::to_string).collect();
+        let journal = journal::inspect(&medium, &superblock);
+        let at_rest = matches!(journal, Ok((Recovery::Clean, _)));
+        match journal {
+            Ok((Recovery::Clean, None)) => {}
+            Ok((Recovery::Clean, Some(unread))) => damage.push(unread.to_string()),
+            Ok(_) => damage.push(
+                "journal: a commit was interrupted; mounted once for writing, the image is what it was before or \
+                 after, even if it is refused then"
+                    .into(),
+            ),
+            Err(error) => damage.push(error.to_string()),
+        }
+        let names = Names::new(superblock.seed).with_hash_bits(options.hash_bits);
+        let (state, mut losses) = salvage(superblock, medium, names, options.random_id, at_rest);
+        losses.damage.splice(..0, damage);
+        Ok(Self { losses, ..Self::of(state, true) })
+    }
+
+    /// What was damaged and is lost of an image that was opened by [`Hifs::salvage`].
+    pub const fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// What recovery found when the image was opened.

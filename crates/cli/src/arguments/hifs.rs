@@ -170,6 +170,9 @@ pub(crate) enum Hifs {
         image: PathBuf,
         /// The folder: new, or empty
         folder: PathBuf,
+        /// Of a damaged image take what is left, and tell what is lost
+        #[arg(long)]
+        salvage: bool,
         /// Print what was unpacked as JSON
         #[arg(long)]
         json: bool,

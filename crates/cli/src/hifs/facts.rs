@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tacita_block::{Access, FileDevice, size};
+use tacita_block::{Access, BlockDevice, FileDevice, size};
 use tacita_daemon::control::path_to_json;
 use tacita_hifs::geometry::{Ids, Layout, Times};
-use tacita_hifs::{Hifs, Kind, OpenOptions, Superblock, Survey};
+use tacita_hifs::{Hifs, Kind, Losses, OpenOptions, Superblock, Survey};
 
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
@@ -21,11 +21,27 @@ pub(super) const fn layout_name(layout: Layout) -> &'static str {
     }
 }
 
+/// What is damaged of an image that was refused for one damage, and what that takes away.
+fn all_damage(device: Arc<dyn BlockDevice>, refused: &tacita_hifs::Error) -> Vec<String> {
+    let Ok(hifs) = Hifs::salvage(device, OpenOptions::default()) else {
+        return vec![refused.to_string()];
+    };
+    let Losses { damage, lost, .. } = hifs.losses();
+    let lost = lost.iter().map(|loss| format!("{}: lost: {}", shown_name(&loss.path), loss.what));
+    let mut findings: Vec<String> = damage.iter().cloned().chain(lost).collect();
+    // What is whole by itself may still disagree with the rest.
+    if findings.is_empty() {
+        findings.push(refused.to_string());
+    }
+    findings
+}
+
 pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
     let device =
         FileDevice::open(image, Access::ReadOnly, 4096).map_err(|e| exit::of_device(image, &e))?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let (blocks, count, mut findings) = match Hifs::open(Arc::new(device), options) {
+    let (blocks, count, mut findings) = match Hifs::open(device.clone(), options) {
         Ok(hifs) => {
             let total = hifs.superblock().geometry.image_blocks << 12;
             let bar = output::progress("checking", total);
@@ -35,8 +51,10 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
             bar.finish_and_clear();
             (report.blocks, report.count, report.findings)
         }
-        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Interrupted) => {
-            (0, 1, vec![error.to_string()])
+        Err(error) if error.kind() == Kind::Interrupted => (0, 1, vec![error.to_string()]),
+        Err(error) if error.kind() == Kind::Damaged => {
+            let findings = all_damage(device, &error);
+            (0, findings.len() as u64, findings)
         }
         Err(error) => return Err(exit::of_image(image, &error)),
     };
@@ -66,7 +84,8 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
     )
     .with_remedy(
         "after a crash, mounting it once finishes or erases what was interrupted; \
-             otherwise copy the files into a new image",
+             otherwise copy the files into a new image: of a damaged one `tacita hifs unpack --salvage` takes \
+             what is left",
     ))
 }
 

@@ -5,6 +5,7 @@
 
 mod folders;
 mod places;
+mod salvage;
 mod unreadable;
 
 use std::collections::BTreeMap;

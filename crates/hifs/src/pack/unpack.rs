@@ -160,13 +160,15 @@ impl Unpacker<'_> {
             FileType::Directory => unreachable!("made above"),
             FileType::File => self.content(path, &place, node, attr.size)?,
             FileType::Symlink => match self.hifs.read_link(node) {
-                Ok(target) => std::os::unix::fs::symlink(target, place.path()).at(path)?,
-                Err(error) if error.kind() == Kind::Io => {
+                Ok(target) if self.missing(node) == 0 => {
+                    std::os::unix::fs::symlink(target, place.path()).at(path)?;
+                }
+                Err(error) if error.kind() != Kind::Io => return Err(error).at(path),
+                _ => {
                     self.links.remove(&node);
                     self.carried.unread.push((path.to_owned(), attr.size));
                     return Ok(None);
                 }
-                Err(error) => return Err(error).at(path),
             },
             FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
             FileType::Socket => special(rustix::fs::FileType::Socket)?,
@@ -183,7 +185,7 @@ impl Unpacker<'_> {
         let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
         let before = self.carried.bytes;
         let mut buffer = AlignedBuf::new(CHUNK_LEN);
-        let (mut offset, mut unread) = (0, 0);
+        let (mut offset, mut unread) = (0, self.missing(node));
         while let Some(data) = self.stored_from(node, offset).at(path)? {
             offset = data.start;
             while offset < data.end {
@@ -202,6 +204,11 @@ impl Unpacker<'_> {
         self.carried.bytes = before + size;
         (self.progress)(self.carried.bytes);
         Ok(())
+    }
+
+    /// Bytes of a file of a damaged image that are not there, at most.
+    fn missing(&self, node: NodeId) -> u64 {
+        self.hifs.losses().missing.get(&node).copied().unwrap_or_default()
     }
 
     /// Reads content, block by block if it cannot be read at once. What cannot be read is zero, and adds to

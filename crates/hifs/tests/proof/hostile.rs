@@ -34,6 +34,9 @@ pub(crate) fn exercise(image: &[u8]) -> bool {
     if let Ok(hifs) = Hifs::open(memory_device(image), read_only) {
         look(&hifs);
     }
+    if let Ok(hifs) = Hifs::salvage(memory_device(image), options(1)) {
+        look_around(&hifs);
+    }
     let device = memory_device(image);
     let Ok(hifs) = Hifs::open(device.clone(), options(1)) else {
         return false;
@@ -51,6 +54,10 @@ pub(crate) fn exercise(image: &[u8]) -> bool {
 
 fn look(hifs: &Hifs) {
     let _ = hifs.check(&mut |_, _| {});
+    look_around(hifs);
+}
+
+fn look_around(hifs: &Hifs) {
     hifs.survey();
     hifs.map();
     hifs.stats().unwrap();

@@ -24,6 +24,7 @@ mod paper;
 mod permutation;
 #[cfg(feature = "faults")]
 mod planted;
+mod salvage;
 mod second_reader;
 mod strict;
 mod unreadable;

@@ -6,7 +6,7 @@ use tacita_hifs::faults::{Fault, plant};
 use tacita_hifs::geometry::{Layout, Parameters};
 
 use crate::images::parameters;
-use crate::{crash, fills, metamorphic, permutation};
+use crate::{crash, fills, metamorphic, permutation, salvage};
 
 /// Whether a game fails with the fault planted.
 pub(crate) fn catches(fault: Option<Fault>, game: impl Fn()) -> bool {
@@ -47,6 +47,18 @@ fn every_fault_at_rest_is_caught() {
 fn what_is_left_at_the_ends_of_files_is_caught() {
     assert!(!catches(None, metamorphic::ends_game), "the game passes without a fault");
     assert!(catches(Some(Fault::ShortenedResidue), metamorphic::ends_game));
+}
+
+#[test]
+fn faults_of_salvaging_are_caught() {
+    let games: [(Fault, fn()); 3] = [
+        (Fault::SalvagedFree, salvage::what_the_map_calls_free_is_not_looked_at),
+        (Fault::SalvagedDeleted, salvage::a_file_that_was_deleted_in_use_stays_deleted),
+        (Fault::SalvagedUnproven, salvage::missing_content_is_told_by_whoever_copies_it),
+    ];
+    for (fault, game) in games {
+        assert!(catches(Some(fault), game), "{fault:?} was not caught");
+    }
 }
 
 #[test]

@@ -49,6 +49,21 @@ impl Engine {
         self.verify_all()
     }
 
+    /// Takes over the cells of `entries` as they are, to be read from: of a table that need not be canonical.
+    /// They are sorted by owner and bucket, and no cell or bucket is there twice.
+    pub fn hold(&mut self, entries: &[Entry]) {
+        for buckets in entries.chunk_by(|a, b| a.owner == b.owner) {
+            let owner = Owner { id: buckets[0].owner, home: 0 };
+            let mut slots = Vec::with_capacity(buckets.len());
+            for entry in buckets {
+                let slot = self.new_slot(self.procedures.piece(&owner, entry.bucket, 0, 0));
+                self.occupy(slot, entry.cell);
+                slots.push(slot);
+            }
+            self.volumes.extend(Volume::of(slots).map(|volume| (owner.id, volume)));
+        }
+    }
+
     fn load_chunk(
         &mut self,
         owner: &Owner,
