@@ -197,7 +197,17 @@ impl Hifs {
     /// As [`Hifs::open`], if neither superblock is there; [`Kind::Device`].
     pub fn salvage(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         let medium = Medium::new(device)?;
-        let (superblock, damage) = read_superblock(&medium)?;
+        let (superblock, damage) = match read_superblock(&medium) {
+            // Of one that is truncated the beginning is there.
+            Err(error) if error.kind() == Kind::Damaged => {
+                let first = medium.read_block(BlockNo(0));
+                match first.and_then(|block| Superblock::decode(&block)) {
+                    Ok(first) => (first, Some(error)),
+                    Err(_) => return Err(error),
+                }
+            }
+            read => read?,
+        };
         let mut damage: Vec<String> = damage.iter().map(Error::to_string).collect();
         let journal = journal::inspect(&medium, &superblock);
         let at_rest = matches!(journal, Ok((Recovery::Clean, _)));

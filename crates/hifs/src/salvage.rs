@@ -134,8 +134,11 @@ struct FoundName {
 }
 
 impl Salvage {
+    /// Notes what is damaged; what lies behind the end of a truncated image is told once.
     fn damaged(&mut self, at: BlockNo, what: &str, error: &Error) {
-        self.losses.damage.push(format!("{what} in block {}: {error}", at.0));
+        if at.0 < self.state.medium.blocks() {
+            self.losses.damage.push(format!("{what} {}: {error}", at.0));
+        }
     }
 
     fn read_descriptors(&mut self) {
@@ -148,7 +151,7 @@ impl Salvage {
                     let text = format!("block {}: not the descriptor of group {group}", at.0);
                     self.losses.damage.push(text);
                 }
-                Err(error) => self.damaged(at, "descriptor", &error),
+                Err(error) => self.damaged(at, "descriptor in block", &error),
             }
         }
     }
@@ -178,7 +181,7 @@ impl Salvage {
                         }));
                     }
                     Err(error) => {
-                        self.losses.damage.push(format!("map block {}: {error}", at.0));
+                        self.damaged(at, "map block", &error);
                         map.blind.push(cells);
                     }
                 }
@@ -238,7 +241,7 @@ impl Salvage {
         let at = self.state.superblock.geometry.cell_start(Table::Pages, cell);
         let block = match self.state.medium.read_block(at) {
             Ok(block) => block,
-            Err(error) => return self.damaged(at, "inode table page", &error),
+            Err(error) => return self.damaged(at, "inode table page in block", &error),
         };
         if wanted.is_none() && is_zero(&block[..]) {
             return;
@@ -251,7 +254,7 @@ impl Salvage {
             self.take_page(key, count, payload)
         });
         if let Err(error) = taken {
-            self.damaged(at, "inode table page", &error);
+            self.damaged(at, "inode table page in block", &error);
         }
     }
 

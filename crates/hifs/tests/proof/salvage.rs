@@ -10,7 +10,7 @@ use tacita_block::BlockDevice;
 use tacita_hifs::geometry::{BLOCK_LEN, Geometry, Layout, Table};
 use tacita_hifs::pack::unpack;
 use tacita_hifs::placement::Cell;
-use tacita_hifs::{Hifs, Kind};
+use tacita_hifs::{Hifs, Kind, Losses};
 use tacita_testkit::history::{Rng, Seen, Tree, tree};
 use tacita_vfs::FileSystem;
 
@@ -69,7 +69,7 @@ fn an_undamaged_image_is_shown_as_it_is() {
         let sample = sample(layout);
         let hifs = salvaged(memory_device(&sample.image));
         assert!(tree(&hifs) == sample.tree, "{layout:?}");
-        assert_eq!(*hifs.losses(), Default::default(), "{layout:?}");
+        assert_eq!(*hifs.losses(), Losses::default(), "{layout:?}");
         assert!(hifs.is_read_only());
     }
 }
@@ -117,7 +117,9 @@ fn the_map_of_buckets_is_no_loss_where_files_have_no_holes() {
             }
         }
         let device = fault_device(image.clone());
-        blocks.iter().for_each(|block| break_block(&device, *block));
+        for block in blocks {
+            break_block(&device, block);
+        }
         assert!(tree(&salvaged(device)) == wanted, "{layout:?}: all of it");
     }
 }
@@ -295,5 +297,32 @@ pub(crate) fn missing_content_is_told_by_whoever_copies_it() {
                 }
             }
         }
+    }
+}
+
+/// What lies behind the end is lost, as if it could not be read.
+#[test]
+fn of_a_truncated_image_the_beginning_is_taken() {
+    let outside = tempfile::tempdir().unwrap();
+    for layout in LAYOUTS {
+        let (image, hifs, _) = crowded(layout, 20);
+        let (wanted, mut whole) = (tree(&hifs), 0);
+        for tenths in 1..10 {
+            let blocks = image.len() / BLOCK_LEN * tenths / 10;
+            let hifs = salvaged(memory_device(&image[..blocks * BLOCK_LEN]));
+            let what = format!("{layout:?}, {tenths} tenths: {:?}", hifs.losses());
+            assert!(hifs.losses().damage[0].contains("truncated"), "{what}");
+            let folder = outside.path().join(format!("{layout:?} {tenths}"));
+            let carried = unpack(&hifs, &folder, &mut |_| {}).unwrap();
+            for n in 0..20 {
+                let Ok(content) = fs::read(folder.join(n.to_string())) else { continue };
+                let is_told = carried.unread.iter().any(|(path, _)| path.ends_with(n.to_string()))
+                    || hifs.losses().lost.iter().any(|loss| loss.path.ends_with(n.to_string()));
+                let is_whole = content == wanted[format!("/{n}").as_bytes()].content;
+                assert!(is_whole || is_told, "{what}: {n}");
+                whole += usize::from(is_whole);
+            }
+        }
+        assert!(whole > 4, "{layout:?}: {whole}");
     }
 }
