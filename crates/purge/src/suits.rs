@@ -112,7 +112,9 @@ impl Suitability {
         let fast = match self.lower.fast_commits {
             Some(false) => "",
             Some(true) => ", with an area for fast commits",
-            None => ", perhaps with an area for fast commits: only root can look",
+            None => {
+                ", perhaps with an area for fast commits: only root outside of a container can look"
+            }
         };
         let answer = match self.reason() {
             None if self.lower.on_virtual_disk => {
@@ -136,7 +138,7 @@ fn journal_word(journal: Journal) -> &'static str {
     match journal {
         Journal::None => "none",
         Journal::Erasable => "can be erased",
-        Journal::NotPermitted => "can be erased by root only",
+        Journal::NotPermitted => "can be erased by root outside of a container only",
         Journal::FastCommits => {
             "is not erased, because it has an area for fast commits: old names and attributes may stay"
         }

@@ -220,7 +220,7 @@ impl Content {
                  this was not verified"
             }
             None => {
-                "the names in it were cleared, but copies may be left: only root can read the device"
+                "the names in it were cleared, but copies may be left: only root outside of a container can read the device"
             }
         };
         Self::Unproven(why.to_owned())
@@ -283,7 +283,7 @@ impl Part {
                 Some(Erased::Left) => "it was erased, but some of its blocks are unchanged",
             },
             Journal::NotPermitted => {
-                "old names and attributes may stay in it: only root can erase it"
+                "old names and attributes may stay in it: only root outside of a container can erase it"
             }
             Journal::FastCommits if planted(Fault::FastCommitsUntold) => return Self::Done,
             Journal::FastCommits => {
@@ -313,7 +313,9 @@ impl Part {
                 "cleared, but it may be left in its folder: the journal cannot be put in place, so \
                  this was not verified"
             }
-            None => "cleared, but copies may be left in its folder: only root can read the device",
+            None => {
+                "cleared, but copies may be left in its folder: only root outside of a container can read the device"
+            }
         };
         Self::Left(why.to_owned())
     }
@@ -328,7 +330,7 @@ impl Part {
                  they still are"
             }
             Overwritten::Unseen if lower.is_ext() && lower.raw().is_none() => {
-                "overwritten, but only root can verify that it is gone"
+                "overwritten, but only root outside of a container can verify that it is gone"
             }
             Overwritten::Gone | Overwritten::Unseen => match Self::of_journal(lower, None) {
                 Self::Left(_) => "overwritten, but old values may stay in the journal",
