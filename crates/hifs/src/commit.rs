@@ -114,8 +114,8 @@ pub(crate) fn freeze(state: &mut State) -> Result<Option<(Arc<Plan>, CommitCost)
 }
 
 /// Takes everything that is pending into a frozen plan of which `unread` has to move, so that both are one
-/// commit: what is not wanted any more need not be read. It is sealed at once, under the lock, for whether it
-/// can be is what matters.
+/// commit: what is not wanted any more need not be read, and pages are as they are in memory. It is sealed at
+/// once, under the lock, for whether it can be is what matters.
 ///
 /// # Errors
 /// [`crate::Kind::Unreadable`] if something is still wanted, and all others: nothing has changed.
@@ -124,12 +124,14 @@ pub(crate) fn freeze_with(
     frozen: &Plan,
     unread: &[Unread],
 ) -> Result<(Arc<Sealed>, CommitCost)> {
-    if state.pending.is_empty() {
+    let geometry = state.superblock.geometry;
+    let is_content = |unread: &Unread| geometry.cell_at(Table::Buckets, unread.to).is_some();
+    if state.pending.is_empty() && unread.iter().any(is_content) {
         return Err(unread::in_the_way(state, unread));
     }
-    let geometry = state.superblock.geometry;
     let ((plan, sealed), cost) = placing(state, |state, plan| {
-        let plan = frozen.followed_by(&plan, &geometry);
+        let mut plan = frozen.followed_by(&plan, &geometry);
+        pages::give_unread(state, &mut plan)?;
         let sealed =
             plan.seal(&state.medium, &state.superblock).map_err(|unsealed| match unsealed {
                 Unsealed::Unread(unread) => unread::in_the_way(state, &unread),

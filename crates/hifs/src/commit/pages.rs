@@ -67,6 +67,18 @@ pub(super) fn write(
     Ok(())
 }
 
+/// Gives the pages to a plan that it moves and that cannot be read: memory has all of them.
+pub(super) fn give_unread(state: &State, plan: &mut Plan) -> Result<()> {
+    for to in plan.unread_pages(&state.medium) {
+        let cell = state.superblock.geometry.cell_at(Table::Pages, to);
+        let page = cell.and_then(|cell| state.pages.occupant(cell));
+        if let Some(key) = page.and_then(|(id, _)| state.page_keys.get(&id)) {
+            plan.give_page(to, Arc::new(*state.encode_page(*key)?));
+        }
+    }
+    Ok(())
+}
+
 impl State {
     /// Whether the page is part of the present state.
     pub(crate) fn is_page(&self, key: PageKey) -> bool {

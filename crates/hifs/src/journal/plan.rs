@@ -128,6 +128,21 @@ impl Plan {
         &self.buckets.targets
     }
 
+    /// Where pages go that only move, and cannot be read where they are: first blocks.
+    pub(crate) fn unread_pages(&self, medium: &Medium) -> Vec<BlockNo> {
+        let moved = self.pages.targets.iter().filter(|target| target.blocks.is_empty());
+        let is_unread =
+            |target: &&Target| target.base.is_some_and(|at| medium.read_block(at).is_err());
+        moved.filter(is_unread).map(|target| target.to).collect()
+    }
+
+    /// The page that goes there has this content, and need not be read.
+    pub(crate) fn give_page(&mut self, to: BlockNo, page: Block) {
+        if let Some(target) = self.pages.targets.iter_mut().find(|target| target.to == to) {
+            target.blocks = vec![(0, Some(page))];
+        }
+    }
+
     /// Blocks of journal that the plan takes at most: a record for each cell and each block, two
     /// for a cell that is parked, and all content that is new.
     pub(crate) fn journal_blocks_max(&self, geometry: &Geometry) -> u64 {
@@ -153,7 +168,7 @@ impl Plan {
     /// Puts the plan into the form of the journal, reading what moves and what may be equal.
     ///
     /// # Errors
-    /// What of buckets has to move and cannot be read. [`Kind::NoSpace`] if it does not fit in the journal;
+    /// What has to move and cannot be read. [`Kind::NoSpace`] if it does not fit in the journal;
     /// [`Kind::Device`].
     pub(crate) fn seal(
         &self,
@@ -238,14 +253,9 @@ impl Plan {
         for (table, cells) in self.tables() {
             let len = geometry.cell_blocks(table);
             cells.divide(medium, len, &mut out, &mut moves);
-            match (table, out.unread.pop()) {
-                (_, None) => {}
-                (Table::Pages, Some(page)) => return Err(page.error.into()),
-                (Table::Buckets, Some(last)) => {
-                    out.unread.push(last);
-                    out.unread.dedup_by_key(|unread| unread.at);
-                    return Err(Unsealed::Unread(out.unread));
-                }
+            if !out.unread.is_empty() {
+                out.unread.dedup_by_key(|unread| unread.at);
+                return Err(Unsealed::Unread(out.unread));
             }
         }
         Ok((out, moves))

@@ -29,3 +29,4 @@ mod second_reader;
 mod strict;
 mod unreadable;
 mod unreadable_moves;
+mod unreadable_pages;

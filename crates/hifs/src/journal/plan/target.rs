@@ -46,7 +46,7 @@ pub(crate) struct Unread {
 /// Why a plan has not been sealed.
 #[derive(Debug)]
 pub(crate) enum Unsealed {
-    /// Blocks of buckets cannot be read.
+    /// Blocks of one table cannot be read.
     Unread(Vec<Unread>),
     /// Anything else.
     Failed(Error),
