@@ -124,7 +124,8 @@ pub(crate) fn of_image(path: &std::path::Path, error: &tacita_hifs::Error) -> Fa
         Kind::NoSpace => Failure::new(NO_SPACE, format!("{path}: {error}"))
             .with_remedy("delete files, or make a larger image"),
         Kind::Interrupted => Failure::new(DEVICE, format!("{path}: {error}")).with_remedy(
-            "mount it once for writing, which finishes or erases that commit",
+            "mount it once for writing, which finishes or erases that commit; without writing `tacita hifs \
+             unpack --salvage IMAGE FOLDER` takes its files",
         ),
         Kind::Damaged => Failure::new(DEVICE, format!("{path}: damaged: {error}")).with_remedy(
             "nothing has been changed; restore it from a backup, or take what is left: `tacita hifs unpack \

@@ -18,6 +18,7 @@ use crate::journal::{self, Plan, Recovery, Sealed, Unread};
 use crate::load::{load, read_superblock};
 use crate::medium::Medium;
 use crate::names::{FileId, Names};
+use crate::salvage::draft::Draft;
 use crate::salvage::{Losses, salvage};
 use crate::superblock::Superblock;
 use crate::tree::State;
@@ -191,12 +192,12 @@ impl Hifs {
     }
 
     /// Opens what is left of a damaged image, for reading: [`Hifs::losses`] tells what is not. An undamaged one is
-    /// shown as [`Hifs::open`] shows it.
+    /// shown as [`Hifs::open`] shows it, also where a commit was interrupted, which is recovered in memory.
     ///
     /// # Errors
     /// As [`Hifs::open`], if neither superblock is there; [`Kind::Device`].
     pub fn salvage(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
-        let medium = Medium::new(device)?;
+        let medium = Medium::new(device.clone())?;
         let (superblock, damage) = match read_superblock(&medium) {
             // Of one that is truncated the beginning is there.
             Err(error) if error.kind() == Kind::Damaged => {
@@ -208,23 +209,25 @@ impl Hifs {
             }
             read => read?,
         };
-        let mut damage: Vec<String> = damage.iter().map(Error::to_string).collect();
-        let journal = journal::inspect(&medium, &superblock);
-        let at_rest = matches!(journal, Ok((Recovery::Clean, _)));
-        match journal {
-            Ok((Recovery::Clean, None)) => {}
-            Ok((Recovery::Clean, Some(unread))) => damage.push(unread.to_string()),
-            Ok(_) => damage.push(
-                "journal: a commit was interrupted; mounted once for writing, the image is what it was before or \
-                 after, even if it is refused then"
-                    .into(),
-            ),
-            Err(error) => damage.push(error.to_string()),
-        }
+        let mut damage: Vec<Error> = damage.into_iter().collect();
+        let draft = Medium::new(Arc::new(Draft::new(device)))?;
+        let (medium, recovery) = match journal::recover(&draft, &superblock) {
+            Ok((recovery, unread)) => {
+                damage.extend(unread);
+                (draft, Some(recovery))
+            }
+            // It is taken as it is found, in the middle of a commit.
+            Err(error) => {
+                damage.push(error);
+                (medium, None)
+            }
+        };
         let names = Names::new(superblock.seed).with_hash_bits(options.hash_bits);
-        let (state, mut losses) = salvage(superblock, medium, names, options.random_id, at_rest);
-        losses.damage.splice(..0, damage);
-        Ok(Self { losses, ..Self::of(state, true) })
+        let (state, mut losses) =
+            salvage(superblock, medium, names, options.random_id, recovery.is_some());
+        losses.damage.splice(..0, damage.iter().map(Error::to_string));
+        let recovery = recovery.unwrap_or(Recovery::Clean);
+        Ok(Self { recovery, losses, ..Self::of(state, true) })
     }
 
     /// What was damaged and is lost of an image that was opened by [`Hifs::salvage`].

@@ -9,6 +9,7 @@
 //! A cell that an undamaged map calls free is not looked at: nothing that was deleted comes back.
 
 mod buckets;
+pub(crate) mod draft;
 mod tree;
 
 use std::collections::{BTreeMap, HashMap};

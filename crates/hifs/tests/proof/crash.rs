@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use tacita_block::{Event, FaultDevice};
 use tacita_hifs::geometry::{Layout, Parameters};
-use tacita_hifs::{Hifs, Recovery};
+use tacita_hifs::{Hifs, Losses, Recovery};
 use tacita_testkit::env_number;
 use tacita_testkit::history::{Commits, Rng, build, clear, step, tree};
 
@@ -85,8 +85,14 @@ pub(crate) fn cut_everywhere(
     looked_at
 }
 
-/// A crash inside recovery: recovering again leads to the same image.
+/// A crash inside recovery: recovering again leads to the same image. What is taken out without a recovery is
+/// what that leads to.
 fn cut_recovery(image: &[u8], want: &[u8], what: &str) {
+    let device = memory_device(image);
+    let salvaged = Hifs::salvage(device.clone(), options(5)).unwrap();
+    assert_eq!(*salvaged.losses(), Losses::default(), "{what}");
+    assert!(tree(&salvaged) == tree(&open(memory_device(want))), "{what}");
+    assert!(device.snapshot() == image, "{what}: written");
     let device = fault_device(image.to_vec());
     device.restart_recording();
     drop(Hifs::open(device.clone(), options(5)).unwrap());
