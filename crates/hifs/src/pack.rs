@@ -27,6 +27,9 @@ const CHUNK_LEN: usize = 1 << 20;
 /// A folder that is not empty has a page of the inode table to itself: room for so many names elsewhere.
 const FOLDER_NAMES: u64 = 8;
 
+/// How often a name is looked at that leads to something else each time.
+const LOOKS_MAX: usize = 16;
+
 /// What failed, where.
 #[derive(Debug)]
 pub struct PackError {
@@ -73,6 +76,8 @@ pub struct Carried {
     /// What of the image could not be read: which files, and how many bytes of each. They are zeros; a link
     /// is left out.
     pub unread: Vec<(PathBuf, u64)>,
+    /// Files that others wrote to while they were read: what came along is of several moments.
+    pub changed: Vec<PathBuf>,
 }
 
 /// How much there is to pack.
@@ -88,7 +93,8 @@ pub struct Measured {
     pub names: u64,
 }
 
-/// What is below a folder, and how many buckets of `bucket_len_bytes` it takes.
+/// What is below a folder, and how many buckets of `bucket_len_bytes` it takes. What goes meanwhile does not
+/// count.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -98,13 +104,20 @@ pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
     let mut stack = vec![(folder.to_owned(), Place::new(folder))];
     while let Some((dir, place)) = stack.pop() {
         let mut names = 0;
-        let place = place.opened().at(&dir)?;
-        for entry in fs::read_dir(place.path()).at(&dir)? {
-            names += 1;
+        let listed = place.opened().and_then(|place| Ok((fs::read_dir(place.path())?, place)));
+        let (entries, place) = match listed {
+            Err(error) if is_gone(&error) && dir != folder => continue,
+            listed => listed.at(&dir)?,
+        };
+        for entry in entries {
             let entry = entry.at(&dir)?;
             let (name, meta) = (entry.file_name(), entry.metadata());
             let path = dir.join(&name);
-            let meta = meta.at(&path)?;
+            let meta = match meta {
+                Err(error) if is_gone(&error) => continue,
+                meta => meta.at(&path)?,
+            };
+            names += 1;
             sum.nodes += 1;
             if meta.is_dir() {
                 stack.push((path, place.child(&name)));
@@ -129,7 +142,7 @@ fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result
     if meta.blocks() * 512 >= meta.len() {
         return Ok(meta.len().div_ceil(bucket_len));
     }
-    let file = open(place)?;
+    let Some(file) = open(place)? else { return Ok(0) };
     let (mut count, mut offset) = (0, 0);
     while let Some(data) = data_from(&file, offset, meta.len())? {
         // Whole buckets, so that none is counted twice.
@@ -139,18 +152,30 @@ fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result
     Ok(count)
 }
 
-/// Opens a file. What has come in its place since it was looked at is not followed, and not waited for: it
-/// may lead to what whoever has put it there may not read.
-fn open(place: &Place) -> io::Result<File> {
+/// Whether something is not there, or not any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Opens a file; none if there is no file any more. What has come in its place since it was looked at is not
+/// followed, and not waited for: it may lead to what whoever has put it there may not read.
+fn open(place: &Place) -> io::Result<Option<File>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(place.path())?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it has become something else than a file meanwhile"));
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    match options.open(place.path()) {
+        Ok(file) => Ok(Some(file).filter(|file| file.metadata().is_ok_and(|meta| meta.is_file()))),
+        Err(error) if is_gone(&error) => Ok(None),
+        // A link, or a socket.
+        Err(error)
+            if [Errno::LOOP, Errno::NXIO]
+                .iter()
+                .any(|e| Some(e.raw_os_error()) == error.raw_os_error()) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
-    Ok(file)
 }
 
 /// The first range of a file of `len` bytes, from `offset` on, that may be other than zeros. All of
@@ -174,7 +199,8 @@ fn data_from(file: &File, offset: u64, len: u64) -> io::Result<Option<Range<u64>
 ///
 /// Owners, permissions, hard links, holes, links, special files and extended attributes come along;
 /// those of `trusted.` and `security.` for root alone. Times do as far as the image keeps them: never
-/// access times, which packing itself would change.
+/// access times, which packing itself would change. What goes meanwhile is left out, and what is written to
+/// while it is read is told.
 ///
 /// # Errors
 /// What failed, with the path; what came before it is in the image.
@@ -187,10 +213,18 @@ pub fn pack(hifs: &Hifs, folder: &Path, progress: &mut dyn FnMut(u64)) -> Outcom
 
 struct Packer<'a> {
     hifs: &'a Hifs,
-    /// Nodes that may have further names, by device and inode.
-    links: HashMap<(u64, u64), NodeId>,
+    /// Nodes that may have further names, by device and inode, and how they were: the number may be given to
+    /// another.
+    links: HashMap<(u64, u64), (NodeId, State)>,
     carried: Carried,
     progress: &'a mut dyn FnMut(u64),
+}
+
+/// What is different when a file has been written to: its length, and when that was.
+type State = (u64, Timestamp);
+
+fn state(meta: &fs::Metadata) -> State {
+    (meta.len(), mtime(meta))
 }
 
 /// A folder that is being packed.
@@ -202,6 +236,14 @@ struct Packing {
     names: Vec<OsString>,
 }
 
+/// What was found under a name.
+enum Found {
+    Folder(Place, Vec<OsString>),
+    File(File),
+    Link(OsString),
+    Special,
+}
+
 impl Packer<'_> {
     /// All below a folder, and what is known of the folder itself. The stack is here, and not that of
     /// the thread, for folders may lie in one another as deep as they like.
@@ -210,13 +252,14 @@ impl Packer<'_> {
         // A link may lead to it.
         let place = Place::new(&folder.join("."));
         let meta = fs::symlink_metadata(place.path()).at(folder)?;
-        let mut stack = vec![Self::opened(place, meta, self.hifs.root()).at(folder)?];
+        let (place, names) = names(place).at(folder)?;
+        let mut stack = vec![Packing { place, meta, node: self.hifs.root(), names }];
         while let Some(open) = stack.last_mut() {
             if let Some(name) = open.names.pop() {
                 path.push(&name);
                 let place = open.place.child(&name);
                 let parent = open.node;
-                match self.entry(&path, place, parent, &name)? {
+                match self.entry(&path, &place, parent, &name)? {
                     Some(folder) => stack.push(folder),
                     None => _ = path.pop(),
                 }
@@ -231,25 +274,19 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn opened(place: Place, meta: fs::Metadata, node: NodeId) -> io::Result<Packing> {
-        let place = place.opened()?;
-        let names = fs::read_dir(place.path())?.map(|entry| Ok(entry?.file_name()));
-        let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
-        names.sort_by(|a, b| b.cmp(a));
-        Ok(Packing { place, meta, node, names })
-    }
-
     /// Packs what has a name; a folder is still to be.
     fn entry(
         &mut self,
         path: &Path,
-        place: Place,
+        place: &Place,
         dir: NodeId,
         name: &OsStr,
     ) -> Outcome<Option<Packing>> {
-        let meta = fs::symlink_metadata(place.path()).at(path)?;
+        let Some((meta, found)) = look(place).at(path)? else {
+            return Ok(None);
+        };
         let key = (meta.dev(), meta.ino());
-        if let Some(node) = self.links.get(&key).filter(|_| !meta.is_dir()) {
+        if let Some((node, _)) = self.links.get(&key).filter(|(_, seen)| *seen == state(&meta)) {
             self.hifs.link(*node, dir, name, mtime(&meta)).at(path)?;
             // The new name has changed it.
             let ctime = Some(timestamp(meta.ctime(), meta.ctime_nsec()));
@@ -257,11 +294,8 @@ impl Packer<'_> {
             return Ok(None);
         }
         let kind = kind_of(&meta);
-        let target = if kind == FileType::Symlink {
-            fs::read_link(place.path()).at(path)?.into_os_string()
-        } else {
-            OsString::new()
-        };
+        let target =
+            if let Found::Link(target) = &found { target.clone() } else { OsString::new() };
         let new = NewNode {
             kind,
             perm: u16::try_from(meta.permissions().mode() & 0o7777).expect("12 bits"),
@@ -275,27 +309,31 @@ impl Packer<'_> {
             now: mtime(&meta),
         };
         let (node, _) = self.hifs.create(dir, name, &new).at(path)?;
-        if kind == FileType::Directory {
-            return Ok(Some(Self::opened(place, meta, node).at(path)?));
+        match found {
+            Found::Folder(place, names) => return Ok(Some(Packing { place, meta, node, names })),
+            Found::File(file) => self.content(path, &file, &meta, node)?,
+            Found::Link(_) | Found::Special => {}
         }
         if meta.nlink() > 1 {
-            self.links.insert(key, node);
+            self.links.insert(key, (node, state(&meta)));
         }
-        if kind == FileType::File {
-            self.content(path, &place, node)?;
-        }
-        self.attributes(path, &place, &meta, node)?;
+        self.attributes(path, place, &meta, node)?;
         self.carried.nodes += 1;
         Ok(None)
     }
 
-    fn content(&mut self, path: &Path, place: &Place, node: NodeId) -> Outcome<()> {
-        let file = open(place).at(path)?;
-        let size = file.metadata().at(path)?.len();
+    fn content(
+        &mut self,
+        path: &Path,
+        file: &File,
+        meta: &fs::Metadata,
+        node: NodeId,
+    ) -> Outcome<()> {
+        let size = meta.len();
         let before = self.carried.bytes;
         let mut buffer = AlignedBuf::new(CHUNK_LEN);
         let mut offset = 0;
-        while let Some(data) = data_from(&file, offset, size).at(path)? {
+        while let Some(data) = data_from(file, offset, size).at(path)? {
             offset = data.start;
             while offset < data.end {
                 let wanted =
@@ -315,6 +353,9 @@ impl Packer<'_> {
         self.carried.bytes = before + size;
         (self.progress)(self.carried.bytes);
         self.hifs.change(node, &Change { size: Some(size), ..Change::default() }).at(path)?;
+        if state(&file.metadata().at(path)?) != state(meta) {
+            self.carried.changed.push(path.to_owned());
+        }
         Ok(())
     }
 
@@ -327,8 +368,8 @@ impl Packer<'_> {
     ) -> Outcome<()> {
         let mut names = vec![0; 64 << 10];
         let len = match rustix::fs::llistxattr(place.path(), &mut names[..]) {
-            // A file system without attributes has none to carry.
-            Err(Errno::OPNOTSUPP) => 0,
+            // A file system without attributes has none to carry, and what has gone meanwhile none any more.
+            Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => 0,
             listed => listed.at(path)?,
         };
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
@@ -345,7 +386,7 @@ impl Packer<'_> {
                     continue;
                 }
                 // It has gone meanwhile.
-                Err(Errno::NODATA) => continue,
+                Err(Errno::NODATA | Errno::NOENT | Errno::NOTDIR) => continue,
                 read => read.at(path)?,
             };
             self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
@@ -362,6 +403,47 @@ impl Packer<'_> {
         self.hifs.change(node, &change).at(path)?;
         Ok(())
     }
+}
+
+/// The names in a folder, the last one first.
+fn names(place: Place) -> io::Result<(Place, Vec<OsString>)> {
+    let place = place.opened()?;
+    let names = fs::read_dir(place.path())?.map(|entry| Ok(entry?.file_name()));
+    let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
+    names.sort_by(|a, b| b.cmp(a));
+    Ok((place, names))
+}
+
+/// What a name leads to; none if it has gone. Something else may come in its place between two looks: then the
+/// next look finds that.
+fn look(place: &Place) -> io::Result<Option<(fs::Metadata, Found)>> {
+    for _ in 0..LOOKS_MAX {
+        let meta = match fs::symlink_metadata(place.path()) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            meta => meta?,
+        };
+        let found = match kind_of(&meta) {
+            FileType::Directory => match names(place.clone()) {
+                Err(error) if is_gone(&error) => None,
+                listed => Some(listed.map(|(place, names)| (meta, Found::Folder(place, names)))?),
+            },
+            FileType::File => match open(place)? {
+                Some(file) => Some((file.metadata()?, Found::File(file))),
+                None => None,
+            },
+            FileType::Symlink => match fs::read_link(place.path()) {
+                Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::InvalidInput => {
+                    None
+                }
+                target => Some((meta, Found::Link(target?.into_os_string()))),
+            },
+            _ => Some((meta, Found::Special)),
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Err(io::Error::other("it became something else again and again"))
 }
 
 /// Whether this caller carries an attribute into an image and out of it.
@@ -416,9 +498,9 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
             .unwrap();
-        for name in ["link", "pipe"] {
-            assert!(open(&Place::new(&at(name))).is_err(), "{name}");
+        for name in ["link", "pipe", "missing", "file/missing"] {
+            assert!(open(&Place::new(&at(name))).unwrap().is_none(), "{name}");
         }
-        open(&Place::new(&at("file"))).unwrap();
+        assert!(open(&Place::new(&at("file"))).unwrap().is_some());
     }
 }

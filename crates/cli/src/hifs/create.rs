@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -75,7 +75,24 @@ pub(super) fn pack(
     hifs.publish().map_err(failed)?;
     bar.finish_and_clear();
     publish(&device, image, shape)?;
+    if !carried.changed.is_empty() {
+        return Err(tell_changed(image, &carried.changed));
+    }
     report_carried(json, &carried, &format!("packed into {}", shown_name(image)))
+}
+
+/// Tells of which files there are several moments in an image.
+fn tell_changed(image: &Path, changed: &[PathBuf]) -> Failure {
+    for path in changed {
+        output::say(&format!("{}: written to while it was read", shown_name(path)));
+    }
+    let text = format!(
+        "{}: {} files were written to while they were packed",
+        shown_name(image),
+        changed.len()
+    );
+    Failure::new(exit::WRONG, text)
+        .with_remedy("it holds all others as they are; pack again when nothing writes to these")
 }
 
 /// An image within the folder would hold what it held before, deleted files among it.

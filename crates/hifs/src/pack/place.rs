@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 const PATH_LEN_MAX: usize = 3000;
 
 /// A place, and the folder above it that is held open for it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Place {
     path: PathBuf,
     held: Option<Arc<OwnedFd>>,

@@ -20,6 +20,7 @@ mod hostile;
 mod images;
 mod large;
 mod metamorphic;
+mod pack_alive;
 mod paper;
 mod permutation;
 #[cfg(feature = "faults")]

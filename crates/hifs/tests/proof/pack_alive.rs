@@ -1,0 +1,139 @@
+//! A folder that lives on while it is packed: what goes is left out, and what is written to is told.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+
+use tacita_hifs::Hifs;
+use tacita_hifs::geometry::{Layout, Parameters};
+use tacita_hifs::pack::{Carried, pack};
+use tacita_testkit::history::{Tree, tree};
+
+use crate::images::{fresh, open, parameters};
+
+/// What happens to a file.
+type Act = fn(&fs::File);
+
+/// Packs a folder; when the first file has been read, this happens to it.
+fn packed(folder: &Path, change: impl Fn()) -> (Hifs, Carried) {
+    let hifs = open(fresh(&Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) }));
+    let mut first = true;
+    let carried = pack(&hifs, folder, &mut |_| {
+        if std::mem::take(&mut first) {
+            change();
+        }
+    });
+    (hifs, carried.unwrap())
+}
+
+fn content<'a>(tree: &'a Tree, name: &str) -> &'a [u8] {
+    &tree[format!("/{name}").as_bytes()].content
+}
+
+#[test]
+fn what_goes_or_becomes_something_else_is_as_it_is_found() {
+    let outside = tempfile::tempdir().unwrap();
+    let folder = outside.path().join("folder");
+    let at = |name: &str| folder.join(name);
+    fs::create_dir(&folder).unwrap();
+    for name in ["0", "file", "file to folder", "file to link"] {
+        fs::write(at(name), vec![7; 30_000]).unwrap();
+    }
+    for name in ["folder", "folder to file"] {
+        fs::create_dir_all(at(name).join("in it")).unwrap();
+    }
+    symlink("0", at("link")).unwrap();
+    symlink("0", at("link to file")).unwrap();
+    fs::write(outside.path().join("secret"), "of somebody else").unwrap();
+    let (hifs, carried) = packed(&folder, || {
+        for name in ["file", "file to folder", "file to link", "link", "link to file"] {
+            fs::remove_file(at(name)).unwrap();
+        }
+        for name in ["folder", "folder to file"] {
+            fs::remove_dir_all(at(name)).unwrap();
+        }
+        fs::create_dir(at("file to folder")).unwrap();
+        fs::write(at("file to folder/new"), "new").unwrap();
+        symlink("../secret", at("file to link")).unwrap();
+        fs::write(at("folder to file"), "short").unwrap();
+        fs::write(at("link to file"), "short").unwrap();
+    });
+    let tree = tree(&hifs);
+    let names: Vec<_> = tree.keys().map(|path| path.escape_ascii().to_string()).collect();
+    let wanted = [
+        "",
+        "/0",
+        "/file to folder",
+        "/file to folder/new",
+        "/file to link",
+        "/folder to file",
+        "/link to file",
+    ];
+    assert_eq!(names, wanted);
+    assert_eq!(content(&tree, "file to link"), b"../secret");
+    assert_eq!(content(&tree, "folder to file"), b"short");
+    assert_eq!(content(&tree, "link to file"), b"short");
+    assert!(carried.changed.is_empty() && carried.nodes == 6, "{carried:?}");
+}
+
+/// A folder that was listed goes with all that was in it.
+#[test]
+fn a_folder_that_goes_while_it_is_packed_keeps_what_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    for name in ["0", "1", "2"] {
+        fs::write(dir.join(name), vec![7; 30_000]).unwrap();
+    }
+    fs::write(folder.path().join("last"), "last").unwrap();
+    let (hifs, carried) = packed(folder.path(), || fs::remove_dir_all(&dir).unwrap());
+    let tree = tree(&hifs);
+    let names: Vec<_> = tree.keys().map(|path| path.escape_ascii().to_string()).collect();
+    assert_eq!(names, ["", "/dir", "/dir/0", "/last"]);
+    assert_eq!(content(&tree, "dir/0"), vec![7; 30_000]);
+    assert!(carried.changed.is_empty(), "{carried:?}");
+}
+
+#[test]
+fn what_is_written_to_while_it_is_read_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // Read in several pieces; others are read later, and whole.
+    let long = 5 << 20;
+    let acts: [(&str, Act); 3] = [
+        ("overwritten", |file| file.write_all_at(&[1], 4 << 20).unwrap()),
+        ("shortened", |file| file.set_len(3 << 20).unwrap()),
+        ("longer", |file| file.write_all_at(&[1], 6 << 20).unwrap()),
+    ];
+    for (name, act) in acts {
+        for name in ["0", "1"] {
+            fs::write(at(name), vec![7; long]).unwrap();
+        }
+        let (hifs, carried) = packed(folder.path(), || {
+            for name in ["0", "1"] {
+                act(&fs::OpenOptions::new().write(true).open(at(name)).unwrap());
+            }
+        });
+        assert_eq!(carried.changed, [at("0")], "{name}");
+        let tree = tree(&hifs);
+        assert_eq!(content(&tree, "0").len(), long, "{name}");
+        assert!(content(&tree, "1") == fs::read(at("1")).unwrap(), "{name}");
+    }
+}
+
+/// The number of a file that has gone is given to a new one: that is no name of it.
+#[test]
+fn a_number_that_was_given_to_another_is_no_hard_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("0"), vec![7; 30_000]).unwrap();
+    fs::hard_link(at("0"), at("a name of it")).unwrap();
+    fs::write(at("other"), vec![8; 20_000]).unwrap();
+    let (hifs, _) = packed(folder.path(), || {
+        // The same number as seen by the look: this is as near as can be had everywhere.
+        fs::write(at("a name of it"), vec![9; 10_000]).unwrap();
+    });
+    let tree = tree(&hifs);
+    assert!(content(&tree, "a name of it") == vec![9; 10_000]);
+    assert!(content(&tree, "other") == vec![8; 20_000]);
+}
