@@ -48,7 +48,8 @@ fn verdict(report: &Report) -> Failure {
     let (cause, remedy) = match (&report.undecided, report.recoverable.len()) {
         (Some(why), _) => (
             format!("nothing can be said: {why}"),
-            "give two dumps of one volume, made by `tacita dnefs dump` and not formatted between them",
+            "give two whole dumps of one volume, made by `tacita dnefs dump` without a failure and not formatted \
+             between them",
         ),
         (None, 0) => (
             format!(

@@ -93,6 +93,9 @@ fn an_audit_that_had_nothing_to_look_for_says_nothing() {
     assert!(report.deleted > 10 && report.windows == 0, "{report:?}");
     assert!(!report.holds() && report.undecided.unwrap().contains("too short"));
     assert!(audit(&before, &erased, &[], &|_, _| ()).unwrap().holds());
+    // The wrong way round.
+    let report = audit(&erased, &before, &[], &|_, _| ()).unwrap();
+    assert!(!report.holds() && report.undecided.unwrap().contains("is newer"));
     // Where nothing was deleted, nothing of it is left.
     let dump = dump(&fresh(110, 0));
     let report = audit(&dump, &dump, &[], &|_, _| ()).unwrap();

@@ -97,16 +97,20 @@ fn what_an_ephemeral_volume_held_is_gone_though_its_end_was_cut_short() {
     let chips = cut_short(&chip, CutMode::Torn, |chip| {
         let _ = make_ephemeral(chip);
     });
-    let mut begun = 0;
+    let (mut begun, mut left) = (0, 0);
     for (at, chip) in chips.iter().enumerate() {
+        let cut = audit(&before, &dump(chip), &[], &|_, _| ()).unwrap();
         let Ok(fs) = Dnefs::open_ephemeral(volume(chip), (0, 0), Arc::new(System)) else {
             assert!(check(&volume(chip), None, &mut |_, _| {}).unwrap().wrong.is_empty());
             continue;
         };
         begun += 1;
+        // As long as keys are left, all that there was can be decrypted.
+        assert!(cut.in_use == 0 && cut.undecided.is_none(), "cut at {at}: {cut:?}");
+        left += u32::from(!cut.recoverable.is_empty());
         let report = audit(&before, &dump(chip), &[], &|_, _| ()).unwrap();
         assert!(report.holds() && report.deleted > 10, "cut at {at}: {report:?}");
         drop(fs);
     }
-    assert!(begun > 6, "{begun} of {}", chips.len());
+    assert!(begun > 6 && left > 2, "{begun} and {left} of {}", chips.len());
 }
