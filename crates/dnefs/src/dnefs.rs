@@ -98,15 +98,15 @@ impl Dnefs {
         if let Some(unread) = loaded.unread {
             return Err(unread);
         }
-        if complete_superblock(&*volume, &superblock)? {
-            // The one that was there may open by another password.
-            volume.flush_erases()?;
-        }
+        // The one that was there may open by another password.
+        let is_replaced = complete_superblock(&*volume, &superblock)?;
+        let erased = is_replaced.then(|| volume.flush_erases()).transpose()?;
         let parameters = superblock.parameters;
         load::prepare(&mut loaded.core, &*volume)?;
         let (is_clean, receipt) = (loaded.is_clean, loaded.receipt);
         let store = Store::new(volume, parameters, loaded.core)?;
         let dnefs = Self::new(store, name_hash, clock, receipt, loaded.lost);
+        dnefs.note_erased(erased.unwrap_or_default());
         dnefs.stretch(loaded.sizes)?;
         dnefs.begin(is_clean, receipt)?;
         Ok(dnefs)
@@ -166,8 +166,10 @@ impl Dnefs {
     fn stretch(&self, sizes: BTreeMap<u64, u64>) -> Result<()> {
         for (ino, size) in sizes {
             let cell = match self.inodes.get(&self.store, ino) {
-                // It has its key in a damaged page: the file is lost, and nothing else.
+                // It has its key in a damaged page: the file is lost, and nothing else. One that cannot be read
+                // may be there the next time, with all its content, if nobody writes meanwhile.
                 Err(e) if e.kind() == Kind::Damaged => continue,
+                Err(e) if e.is_of_medium() && self.is_read_only() => continue,
                 found => found?.ok_or_else(|| missing(ino))?,
             };
             let mut node = cell.lock();
@@ -226,6 +228,11 @@ impl Dnefs {
         };
         self.incomplete.fetch_or(!receipt.is_complete(), Ordering::Relaxed);
         Ok(receipt)
+    }
+
+    /// Before anything was purged something else was erased that nobody is to find.
+    pub(crate) fn note_erased(&self, report: EraseReport) {
+        self.incomplete.fetch_or(report.bad_after > report.bad_before, Ordering::Relaxed);
     }
 
     /// What was replaced is gone from then on.
