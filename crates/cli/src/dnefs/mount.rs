@@ -35,7 +35,7 @@ struct Serving {
 }
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
-    let Command::Mount { volume, foreground, .. } = command else {
+    let Command::Mount { volume, foreground, ephemeral, .. } = command else {
         unreachable!("called for mount");
     };
     tacita_daemon::serve(
@@ -52,7 +52,9 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
                 }
                 // Nothing is written any more: the last purge.
                 let closed = fs.close().map_err(|e| of_purge(volume, &e, "mount it again"));
-                served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
+                let ended = served.and(closed.map(drop));
+                let ended = if *ephemeral { ended.map_err(but_gone) } else { ended };
+                ended.and(receipts::complete(!fs.was_incomplete()))
             })
         },
     )
@@ -69,6 +71,17 @@ fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure 
     match error.kind() {
         Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(format!(
             "what was deleted may still be decrypted: see to what the volume lies on, and {again}"
+        )),
+        _ => failure,
+    }
+}
+
+/// The end of an ephemeral mount that has failed: its keys are gone with it, whatever is on the medium.
+fn but_gone(failure: Failure) -> Failure {
+    match failure.code {
+        exit::DEVICE | exit::NO_SPACE => failure.with_remedy(format!(
+            "nothing that was in it can be decrypted, for its keys are gone; {}",
+            exit::MEDIUM
         )),
         _ => failure,
     }
@@ -160,9 +173,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         ..MountOptions::default()
     };
     let dnefs = if *ephemeral {
-        // What the volume holds is destroyed for a mount, and not for a slip of the hand.
-        can_mount(dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
-        begin(path, volume, *force)?
+        begin(path, volume, (dir, &mount_options), *force)?
     } else {
         let password = super::password(path, &*volume, from)?;
         let open = if read_only { Dnefs::open_read_only } else { Dnefs::open };
@@ -198,17 +209,45 @@ fn start(command: &Command) -> Outcome<Serving> {
 }
 
 /// Begins a file system whose keys are in memory.
-fn begin(path: &Path, volume: Arc<dyn Volume>, force: bool) -> Outcome<Dnefs> {
+fn begin(
+    path: &Path,
+    volume: Arc<dyn Volume>,
+    (dir, options): (&Path, &MountOptions),
+    force: bool,
+) -> Outcome<Dnefs> {
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
-    if read_superblock(&*volume).map_err(of)?.protection != Protection::Memory {
+    let is_ephemeral =
+        || read_superblock(&*volume).map(|found| found.protection == Protection::Memory);
+    if !is_ephemeral().map_err(of)? {
         if !force {
             let text = format!("{}: --ephemeral destroys what the volume holds", shown_name(path));
             return Err(Failure::usage(text).with_remedy("give --force with it if that is wanted"));
         }
-        super::create::told(path, make_ephemeral(&*volume))?;
+        // What the volume holds is destroyed for a mount, and not for a slip of the hand.
+        can_mount(dir, options).map_err(|e| exit::of_mount(&e))?;
+        let made = make_ephemeral(&*volume);
+        let has_failed = made.is_err();
+        super::create::told(path, made).map_err(|failure| {
+            if has_failed { not_made(&failure, is_ephemeral().ok()) } else { failure }
+        })?;
     }
     let owner = (getuid().as_raw(), getgid().as_raw());
     Dnefs::open_ephemeral(volume, owner, Arc::new(System)).map_err(of)
+}
+
+/// That making a volume ephemeral has failed; `is_ephemeral` is what it is now, as far as that can be seen.
+fn not_made(failure: &Failure, is_ephemeral: Option<bool>) -> Failure {
+    let (now, then) = match is_ephemeral {
+        Some(false) => ("what it holds is not destroyed, and opens as before", "do this again"),
+        Some(true) => (
+            "no mount shows what it holds any more, but that is not erased yet",
+            "mount it with --ephemeral, which erases that",
+        ),
+        None => ("whether what it holds is destroyed cannot be seen", "do this again"),
+    };
+    let first = failure.remedy.as_deref().unwrap_or(exit::MEDIUM);
+    Failure::new(failure.code, format!("{}; {now}", failure.cause))
+        .with_remedy(format!("{first}, and {then}"))
 }
 
 fn policy(command: &Command) -> (Policy, PurgeScope) {
