@@ -13,7 +13,7 @@ use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
 use crate::entries::NameHash;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::format::{complete_superblock, unlock};
 use crate::inodes::{Inodes, missing, time_of};
@@ -73,6 +73,8 @@ pub struct Dnefs {
     lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
+    /// The last purge has begun.
+    closing: AtomicBool,
     /// Sensitive inodes were let go since the last purge of which something may be overwritten: which ones
     /// nobody knows any more.
     overwritten: AtomicBool,
@@ -154,6 +156,7 @@ impl Dnefs {
             last_receipt: None,
             lost,
             incomplete: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             overwritten: AtomicBool::new(false),
             unerased: Once::new(),
             due: Event::default(),
@@ -278,8 +281,12 @@ impl Dnefs {
     /// is not complete.
     ///
     /// # Errors
-    /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
+    /// [`crate::Kind::Device`]: then what was deleted may still be decrypted; [`crate::Kind::Poisoned`], at
+    /// once while it is being closed.
     pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
+        if self.is_closing() {
+            return Err(Error::new(Kind::Poisoned, "it is being unmounted"));
+        }
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.purge_alone(scope)
     }
@@ -347,6 +354,7 @@ impl Dnefs {
     /// # Errors
     /// As [`Self::purge`].
     pub fn close(&self) -> Result<Receipt> {
+        self.closing.store(true, Ordering::Relaxed);
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.inodes.write_all(&self.store)?;
         let epoch = self.store.purge_last()?;
@@ -358,6 +366,11 @@ impl Dnefs {
     /// Whether it was opened for reading.
     pub fn is_read_only(&self) -> bool {
         self.store.is_read_only()
+    }
+
+    /// Whether the last purge has begun, or is over: there is no other one.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// Refuses changes to what was opened for reading. Once writing has stopped, records say so.

@@ -53,10 +53,11 @@ fn verdict(report: &Report) -> Failure {
         ),
         (None, 0) => (
             format!(
-                "{} pages of keys are sealed under a key that is not known",
+                "{} pages of keys are sealed under a key that is not known, or damaged",
                 report.key_pages_sealed
             ),
-            "give every password that the volume had, with --password-file each",
+            "give every password that the volume had, with --password-file each; what is in a damaged page cannot be \
+             said",
         ),
         (None, count) => (
             format!("{count} deleted nodes can still be decrypted"),

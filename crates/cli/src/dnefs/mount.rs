@@ -76,6 +76,13 @@ fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure 
     }
 }
 
+/// What a purge is told that comes when the last one is under way.
+fn being_unmounted() -> Failure {
+    Failure::new(exit::BUSY, "it is being unmounted, which purges").with_remedy(
+        "wait until it is unmounted: `tacita dnefs receipt VOLUME` shows the receipt then",
+    )
+}
+
 /// The end of an ephemeral mount that has failed: its keys are gone with it, whatever is on the medium.
 fn but_gone(failure: Failure) -> Failure {
     match failure.code {
@@ -126,14 +133,26 @@ impl Service for Mounted {
             }
             posix.file_system().purge(self.scope).map_err(|e| of_purge(asked(), &e, "purge again"))
         };
+        let is_closing = || posix.file_system().is_closing();
         match request.word.as_str() {
             "sync" if read_only => reply.answer(status::synced(posix.sync())),
             // Everything is on the medium, and what was deleted is purged.
-            "sync" => reply.answer(purge().and_then(|receipt| {
-                receipts::complete(receipt.is_complete())?;
-                Ok(receipts::facts(&receipt))
-            })),
-            "purge" => reply.answer(purge().map(|receipt| receipts::facts(&receipt))),
+            "sync" if !is_closing() => {
+                let done = purge().and_then(|receipt| {
+                    receipts::complete(receipt.is_complete())?;
+                    Ok(receipts::facts(&receipt))
+                });
+                if done.is_ok() || !is_closing() {
+                    reply.answer(done);
+                }
+            }
+            // Whoever hears nothing waits for the end of the unmount, which tells.
+            "sync" => {}
+            "purge" if !is_closing() => reply.answer(match purge() {
+                Err(_) if is_closing() => Err(being_unmounted()),
+                purged => purged.map(|receipt| receipts::facts(&receipt)),
+            }),
+            "purge" => reply.answer(Err(being_unmounted())),
             "receipts" => {
                 let found = posix.file_system().receipts().map_err(|e| exit::of_dnefs(asked(), &e));
                 reply.answer(found.map(|found| receipts::list(&found)));

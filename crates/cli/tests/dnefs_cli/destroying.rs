@@ -11,7 +11,11 @@ use crate::bench::{Bench, Mounted, fail, status_of, succeed};
 
 /// Runs the program with a call that fails from the so-manieth on; its exit code, and what it says.
 fn failing(call: &str, from: u32, arguments: &[&str]) -> (Option<i32>, String) {
-    let inject = format!("inject={call}:error=EIO:when={from}+");
+    with_failures(call, &format!("error=EIO:when={from}+"), arguments)
+}
+
+fn with_failures(call: &str, which: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let inject = format!("inject={call}:{which}");
     let trace = format!("trace={call}");
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject]);
@@ -49,6 +53,20 @@ fn an_erase_that_fails_says_what_is_left_and_what_to_do() {
         }
     }
     assert!(left > 1 && gone > 1, "{left}, {gone}");
+}
+
+/// A signal is no failure of a block.
+#[test]
+fn an_erase_that_is_interrupted_is_made_again() {
+    let test = "an_erase_that_is_interrupted_is_made_again";
+    if cannot_trace(test) {
+        return;
+    }
+    let bench = Bench::new(test);
+    let volume = bench.format(&["--size", "8M"]);
+    let erase = ["dnefs", "erase", &volume, "--force"];
+    let (code, said) = with_failures("fallocate", "error=EINTR:when=1..9+2", &erase);
+    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]
