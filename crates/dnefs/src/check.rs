@@ -90,7 +90,8 @@ fn not_the_newest(leb: Leb, found: &Result<Superblock>) -> String {
 /// That so many nodes are lost.
 fn lost(nodes: u64) -> String {
     format!(
-        "{nodes} nodes written after the newest checkpoint are lost: their keys are in damaged pages"
+        "{nodes} nodes written after the newest checkpoint are lost: they are damaged, or behind damaged ones, or \
+         their keys are in damaged pages"
     )
 }
 

@@ -201,7 +201,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     warn_of_swap();
     if dnefs.lost_nodes() > 0 {
         log::error!(
-            "{}: {} nodes written shortly before a crash are lost, for their keys are damaged",
+            "{}: {} nodes written shortly before a crash are lost, for they, or their keys, are damaged",
             shown_name(path),
             dnefs.lost_nodes()
         );

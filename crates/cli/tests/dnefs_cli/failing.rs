@@ -294,10 +294,10 @@ fn while_unmounting(test: &str, words: &[&str]) -> Option<Vec<(Option<i32>, Stri
         let unmount = scope.spawn(|| tacita(&["umount", &dir]));
         while !unmount.is_finished() && said.last().is_none_or(|(code, _)| *code == Some(0)) {
             let output = tacita(&[words, &[dir.as_str()]].concat());
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
             // By who delays it.
-            if !text.contains("has been stopped") {
-                said.push((output.status.code(), text));
+            if !message.contains("has been stopped") {
+                said.push((output.status.code(), message));
             }
         }
         assert!(unmount.join().unwrap().status.success());
@@ -312,8 +312,11 @@ fn while_unmounting(test: &str, words: &[&str]) -> Option<Vec<(Option<i32>, Stri
 fn a_purge_that_comes_when_it_is_being_unmounted_is_told_so() {
     let test = "a_purge_that_comes_when_it_is_being_unmounted_is_told_so";
     let Some(mut said) = while_unmounting(test, &["dnefs", "purge"]) else { return };
-    let (code, text) = said.pop().unwrap();
-    assert!(code == Some(5) && text.contains("it is being unmounted, which purges"), "{text}");
+    let (code, message) = said.pop().unwrap();
+    assert!(
+        code == Some(5) && message.contains("it is being unmounted, which purges"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -322,5 +325,5 @@ fn a_sync_that_comes_when_it_is_being_unmounted_hears_how_that_ends() {
     let Some(said) = while_unmounting(test, &["sync"]) else { return };
     assert!(said.iter().any(|(code, _)| *code == Some(0)), "{said:?}");
     // Who comes at the very end may find nothing any more.
-    assert!(!said.iter().any(|(_, text)| text.contains("not everything")), "{said:?}");
+    assert!(!said.iter().any(|(_, message)| message.contains("not everything")), "{said:?}");
 }
