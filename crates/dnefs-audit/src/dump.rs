@@ -1,6 +1,6 @@
 //! What is in a dump: superblocks, nodes and pages of keys, wherever they lie.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 
 use tacita_dnefs_format::key_page::{self, Place};
@@ -33,6 +33,9 @@ impl fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
+/// Volumes, and the newest generation of the superblocks of each.
+pub(crate) type Volumes = HashMap<[u8; 16], u64>;
+
 /// Master keys.
 #[derive(Debug, Default)]
 pub(crate) struct Masters {
@@ -42,19 +45,16 @@ pub(crate) struct Masters {
 
 impl Masters {
     /// Takes those of all superblocks in a dump that a password opens, or that need none. Returns the
-    /// volumes that they name.
+    /// volumes that they name, and the newest generation of each.
     ///
     /// # Errors
     /// [`Closed::NoMemory`].
-    pub(crate) fn find(
-        &mut self,
-        dump: &[u8],
-        passwords: &[Password],
-    ) -> Result<HashSet<[u8; 16]>, Closed> {
-        let mut volumes = HashSet::new();
+    pub(crate) fn find(&mut self, dump: &[u8], passwords: &[Password]) -> Result<Volumes, Closed> {
+        let mut volumes = Volumes::new();
         for sector in dump.chunks(SECTOR_LEN) {
             let Ok(superblock) = Superblock::decode(sector) else { continue };
-            volumes.insert(superblock.parameters.uuid);
+            let newest = volumes.entry(superblock.parameters.uuid).or_default();
+            *newest = superblock.generation.max(*newest);
             if self.superblocks.contains(&superblock) {
                 continue;
             }

@@ -13,8 +13,9 @@ mod search;
 
 use std::collections::{HashMap, HashSet};
 
-use tacita_dnefs_format::CipherChoice;
+use tacita_dnefs_format::node::Header;
 use tacita_dnefs_format::receipt::{NO_RECEIPT, first_break};
+use tacita_dnefs_format::{CipherChoice, MainLeb};
 use tacita_secret::{CheckValue, Password};
 
 pub use dump::{Closed, Node};
@@ -109,8 +110,8 @@ fn judge(
     progress: Progress<'_>,
 ) -> Result<Report, Closed> {
     let mut masters = dump::Masters::default();
-    let volumes = [masters.find(before, passwords)?, masters.find(after, passwords)?];
-    let unrelated = unrelated(&volumes);
+    let named = [masters.find(before, passwords)?, masters.find(after, passwords)?];
+    let unrelated = unrelated(&named);
     masters.check()?;
     let before = Dump::read(before, &masters, SECTOR_LEN);
     let after = Dump::read(after, &masters, SECTOR_LEN);
@@ -140,17 +141,16 @@ fn judge(
         report.undecided = unrelated.map(str::to_owned);
         return Ok(report);
     };
-    let live = match live::live(&after, cipher) {
-        Ok(live) => live,
-        // Nothing of it is to be found, whatever was in use.
-        Err(_) if masters.is_ephemeral() => {
-            live::Live { next_sqnum: u64::MAX, ..live::Live::default() }
-        }
-        Err(why) => {
-            report.undecided = Some(format!("the later dump has no whole checkpoint: {why}"));
-            live::Live::default()
-        }
+    // Nothing of an ephemeral volume is to be found, also where a checkpoint is still there.
+    let found = if masters.is_ephemeral() {
+        Ok(live::Live { next_sqnum: u64::MAX, ..live::Live::default() })
+    } else {
+        live::live(&after, cipher)
     };
+    let live = found.unwrap_or_else(|why| {
+        report.undecided = Some(format!("the later dump has no whole checkpoint: {why}"));
+        live::Live::default()
+    });
     classify(&mut report, &nodes, &live);
     report.receipts = live.receipts.values().copied().collect();
     let last = report.receipts.last().map_or(NO_RECEIPT, Receipt::digest);
@@ -158,19 +158,12 @@ fn judge(
     let wanted: HashSet<_> = nodes.keys().copied().collect();
     let found = search::search(searched, cipher, &wanted, progress);
     report.windows = found.windows;
-    for (check_value, key) in found.keys {
-        let node = &nodes[&check_value];
-        let is_newer = node.header.sqnum >= live.next_sqnum;
-        report.newer_known += u64::from(is_newer && !live.keys.contains(&check_value));
-        if !live.keys.contains(&check_value) && !is_newer {
-            let Node { header, .. } = node;
-            let (sqnum, len_bytes) = (header.sqnum, header.len_bytes);
-            report.recoverable.push(Recoverable { sqnum, len_bytes, key });
-        }
-    }
-    report.recoverable.sort_by_key(|node| node.sqnum);
+    judge_found(&mut report, found, &nodes, &live);
     if report.undecided.is_none() {
-        let why = reversed([&before, &after], cipher).or_else(|| unsought(&report));
+        let why = reversed([&before, &after], cipher)
+            .or_else(|| unsought(&report))
+            // What is missing makes nothing of what was found undone.
+            .or_else(|| missing([&before, &after]).filter(|_| report.recoverable.is_empty()));
         report.undecided = why.map(str::to_owned);
     }
     Ok(report)
@@ -180,21 +173,30 @@ fn judge(
 ///
 /// What is no dump at all has no node that was deleted later, so all would hold if it was named as the earlier one by
 /// mistake. The later one may have lost its superblocks since: they can be erased.
-fn unrelated([before, after]: &[HashSet<[u8; 16]>; 2]) -> Option<&'static str> {
+fn unrelated([before, after]: &[dump::Volumes; 2]) -> Option<&'static str> {
     match (before.is_empty(), after.is_empty()) {
-        (true, true) => Some("no superblock was found in either dump"),
-        (true, false) => Some("no superblock was found in the earlier dump"),
-        (false, true) => None,
-        (false, false) => before.is_disjoint(after).then_some("the dumps are of different volumes"),
+        (true, true) => return Some("no superblock was found in either dump"),
+        (true, false) => return Some("no superblock was found in the earlier dump"),
+        (false, true) => return None,
+        (false, false) => {}
     }
+    let both: Vec<_> =
+        before.iter().filter_map(|(uuid, one)| Some((one, after.get(uuid)?))).collect();
+    if both.is_empty() {
+        return Some("the dumps are of different volumes");
+    }
+    both.iter().all(|(earlier, later)| earlier > later).then_some(REVERSED)
 }
+
+/// Dumps that were given the wrong way round.
+const REVERSED: &str = "the earlier dump is newer than the later one";
 
 /// Why nothing was shown, if dumps were given the wrong way round: what was deleted between them is in use in the later
 /// one then.
 fn reversed(dumps: [&Dump<'_>; 2], cipher: CipherChoice) -> Option<&'static str> {
     let [earlier, later] = dumps.map(|dump| live::newest_root(dump, cipher));
     let is_newer = later.is_some() && earlier > later;
-    is_newer.then_some("the earlier dump is newer than the later one")
+    is_newer.then_some(REVERSED)
 }
 
 /// Why there was no key to be looked for, if so: then nothing was shown.
@@ -203,6 +205,26 @@ fn unsought(report: &Report) -> Option<&'static str> {
         return Some("no node was found in either dump, so there was no key to look for");
     }
     (report.windows == 0).then_some("what was to be searched is too short to hold any key")
+}
+
+/// Why something of the dumps is missing, if so: a key may be there, or a node that it belongs to.
+fn missing([before, after]: [&Dump<'_>; 2]) -> Option<&'static str> {
+    let layout = after.layout?;
+    let main = u64::from(layout.main_leb(MainLeb(0))) + u64::from(layout.main_lebs);
+    let volume = main * u64::from(layout.leb_len_bytes);
+    // Whoever looks at the past has several dumps, one behind the other, as the later one.
+    if !after.bytes.len().is_multiple_of(before.bytes.len()) {
+        return Some("the dumps differ in length, so one of them is not whole");
+    }
+    if (before.bytes.len() as u64) < volume {
+        return Some("the dumps are shorter than the volume, so they are not whole");
+    }
+    // Nothing that is written fills a page with zeros.
+    let is_unread = |page: &[u8]| page.iter().all(|byte| *byte == 0);
+    let page_len = layout.page_len_bytes as usize;
+    let mut dumps = [before, after].into_iter();
+    let unread = dumps.any(|dump| dump.bytes.chunks_exact(page_len).any(is_unread));
+    unread.then_some("a dump has pages of zeros, as stand where the chip could not be read")
 }
 
 fn classify(report: &mut Report, nodes: &HashMap<CheckValue, Node>, live: &live::Live) {
@@ -216,6 +238,27 @@ fn classify(report: &mut Report, nodes: &HashMap<CheckValue, Node>, live: &live:
         };
         *class += 1;
     }
+}
+
+/// What the keys that were found say of their nodes.
+fn judge_found(
+    report: &mut Report,
+    found: search::Found,
+    nodes: &HashMap<CheckValue, Node>,
+    live: &live::Live,
+) {
+    for (check_value, key) in found.keys {
+        let Header { sqnum, len_bytes, .. } = nodes[&check_value].header;
+        if live.keys.contains(&check_value) {
+            continue;
+        }
+        if sqnum >= live.next_sqnum {
+            report.newer_known += 1;
+        } else {
+            report.recoverable.push(Recoverable { sqnum, len_bytes, key });
+        }
+    }
+    report.recoverable.sort_by_key(|node| node.sqnum);
 }
 
 /// Check values that stand before two different messages: keys that were used twice. For tests of the

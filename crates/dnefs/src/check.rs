@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use tacita_dnefs_format::Superblock;
 use tacita_dnefs_format::record::{Dentry, IndexKey, Inode, Kind as RecordKind, Part};
-use tacita_flash::Volume;
+use tacita_flash::{Leb, Volume};
 use tacita_secret::Password;
 
 use crate::error::{Error, Kind, Result, damaged};
@@ -42,13 +43,9 @@ pub fn check(
     let parameters = superblock.parameters;
     let loaded = load::load(volume, unlocked)?;
     let mut findings = Findings { was_unmounted: loaded.is_clean, ..Findings::default() };
-    for leb in places_without(&**volume, &superblock)? {
+    for (leb, found) in places_without(&**volume, &superblock)? {
         findings.mended_by_mount += 1;
-        findings.wrong.push(format!(
-            "the superblock in block {} is not the newest one: a change of the password was cut short, and \
-             the one before may open it still, or it is damaged; mounting it for writing puts that right",
-            leb.0
-        ));
+        findings.wrong.push(not_the_newest(leb, &found));
     }
     if let Some(unread) = &loaded.unread {
         findings.wrong.push(format!("what is newer than the checkpoint may be missing: {unread}"));
@@ -76,10 +73,25 @@ pub fn check(
     Ok(findings)
 }
 
+/// What is where the newest superblock should be.
+fn not_the_newest(leb: Leb, found: &Result<Superblock>) -> String {
+    let what = match found {
+        Ok(_) => {
+            "is not the newest one: a change of the password was cut short, and the one before may open it \
+             still"
+                .to_owned()
+        }
+        Err(e) if e.device().is_some() => format!("cannot be read: {}", e.cause()),
+        Err(_) => "is damaged".to_owned(),
+    };
+    format!("the superblock in block {} {what}; mounting it for writing puts that right", leb.0)
+}
+
 /// That so many nodes are lost.
 fn lost(nodes: u64) -> String {
     format!(
-        "{nodes} nodes written after the newest checkpoint are lost: their keys are in damaged pages"
+        "{nodes} nodes written after the newest checkpoint are lost: they are damaged, or behind damaged ones, or \
+         their keys are in damaged pages"
     )
 }
 

@@ -13,7 +13,7 @@ use tacita_flash::{EraseReport, Volume};
 use tacita_secret::Password;
 
 use crate::entries::NameHash;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
 use crate::format::{complete_superblock, unlock};
 use crate::inodes::{Inodes, missing, time_of};
@@ -73,6 +73,8 @@ pub struct Dnefs {
     lost: u64,
     /// A purge since it was opened may have left keys.
     incomplete: AtomicBool,
+    /// The last purge has begun.
+    closing: AtomicBool,
     /// Sensitive inodes were let go since the last purge of which something may be overwritten: which ones
     /// nobody knows any more.
     overwritten: AtomicBool,
@@ -98,15 +100,15 @@ impl Dnefs {
         if let Some(unread) = loaded.unread {
             return Err(unread);
         }
-        if complete_superblock(&*volume, &superblock)? {
-            // The one that was there may open by another password.
-            volume.flush_erases()?;
-        }
+        // The one that was there may open by another password.
+        let is_replaced = complete_superblock(&*volume, &superblock)?;
+        let erased = is_replaced.then(|| volume.flush_erases()).transpose()?;
         let parameters = superblock.parameters;
         load::prepare(&mut loaded.core, &*volume)?;
         let (is_clean, receipt) = (loaded.is_clean, loaded.receipt);
         let store = Store::new(volume, parameters, loaded.core)?;
         let dnefs = Self::new(store, name_hash, clock, receipt, loaded.lost);
+        dnefs.note_erased(erased.unwrap_or_default());
         dnefs.stretch(loaded.sizes)?;
         dnefs.begin(is_clean, receipt)?;
         Ok(dnefs)
@@ -154,6 +156,7 @@ impl Dnefs {
             last_receipt: None,
             lost,
             incomplete: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             overwritten: AtomicBool::new(false),
             unerased: Once::new(),
             due: Event::default(),
@@ -166,8 +169,10 @@ impl Dnefs {
     fn stretch(&self, sizes: BTreeMap<u64, u64>) -> Result<()> {
         for (ino, size) in sizes {
             let cell = match self.inodes.get(&self.store, ino) {
-                // It has its key in a damaged page: the file is lost, and nothing else.
+                // It has its key in a damaged page: the file is lost, and nothing else. One that cannot be read
+                // may be there the next time, with all its content, if nobody writes meanwhile.
                 Err(e) if e.kind() == Kind::Damaged => continue,
+                Err(e) if e.is_of_medium() && self.is_read_only() => continue,
                 found => found?.ok_or_else(|| missing(ino))?,
             };
             let mut node = cell.lock();
@@ -228,6 +233,11 @@ impl Dnefs {
         Ok(receipt)
     }
 
+    /// Before anything was purged something else was erased that nobody is to find.
+    pub(crate) fn note_erased(&self, report: EraseReport) {
+        self.incomplete.fetch_or(report.bad_after > report.bad_before, Ordering::Relaxed);
+    }
+
     /// What was replaced is gone from then on.
     fn erase_replaced(&self) -> Result<EraseReport> {
         if planted(Fault::EraseSkipped) {
@@ -271,8 +281,12 @@ impl Dnefs {
     /// is not complete.
     ///
     /// # Errors
-    /// [`crate::Kind::Device`]: then what was deleted may still be decrypted.
+    /// [`crate::Kind::Device`]: then what was deleted may still be decrypted; [`crate::Kind::Poisoned`], at
+    /// once while it is being closed.
     pub fn purge(&self, scope: PurgeScope) -> Result<Receipt> {
+        if self.is_closing() {
+            return Err(Error::new(Kind::Poisoned, "it is being unmounted"));
+        }
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.purge_alone(scope)
     }
@@ -340,6 +354,7 @@ impl Dnefs {
     /// # Errors
     /// As [`Self::purge`].
     pub fn close(&self) -> Result<Receipt> {
+        self.closing.store(true, Ordering::Relaxed);
         let _one = self.purging.lock().unwrap_or_else(PoisonError::into_inner);
         self.inodes.write_all(&self.store)?;
         let epoch = self.store.purge_last()?;
@@ -351,6 +366,11 @@ impl Dnefs {
     /// Whether it was opened for reading.
     pub fn is_read_only(&self) -> bool {
         self.store.is_read_only()
+    }
+
+    /// Whether the last purge has begun, or is over: there is no other one.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// Refuses changes to what was opened for reading. Once writing has stopped, records say so.

@@ -62,9 +62,12 @@ impl Dnefs {
         for leb in (2..upper.count).map(Leb) {
             upper.flash.unmap(leb)?;
         }
+        let erased = upper.flash.flush_erases()?;
         let volume: Arc<dyn Volume> = Arc::new(upper);
         format(&volume, &options, None)?;
-        Self::open(volume, None, clock)
+        let dnefs = Self::open(volume, None, clock)?;
+        dnefs.note_erased(erased);
+        Ok(dnefs)
     }
 }
 
@@ -189,7 +192,8 @@ impl Volume for Upper {
         self.flash.sync()
     }
 
+    /// What was replaced was in memory, and is gone: what is on the flash has no key there.
     fn flush_erases(&self) -> FlashResult<EraseReport> {
-        self.flash.flush_erases()
+        self.sync().map(|()| EraseReport::default())
     }
 }

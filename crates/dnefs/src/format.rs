@@ -167,18 +167,22 @@ pub(crate) fn write_superblock(volume: &dyn Volume, superblock: &Superblock) -> 
 pub(crate) fn complete_superblock(volume: &dyn Volume, superblock: &Superblock) -> Result<bool> {
     let page = page_of(volume, superblock);
     let others = places_without(volume, superblock)?;
-    for leb in &others {
+    for (leb, _) in &others {
         volume.change(*leb, &page)?;
     }
     Ok(!others.is_empty())
 }
 
-/// Which of its two places hold anything else than a superblock.
-pub(crate) fn places_without(volume: &dyn Volume, superblock: &Superblock) -> Result<Vec<Leb>> {
+/// Which of its two places do not hold a superblock, as far as anybody can tell, and what they hold instead.
+pub(crate) fn places_without(
+    volume: &dyn Volume,
+    superblock: &Superblock,
+) -> Result<Vec<(Leb, std::result::Result<Superblock, Error>)>> {
     let mut others = Vec::new();
     for leb in SUPERBLOCK_LEBS.map(Leb) {
-        if superblock_in(volume, leb)?.ok().as_ref() != Some(superblock) {
-            others.push(leb);
+        let found = superblock_in(volume, leb)?;
+        if found.as_ref().ok() != Some(superblock) {
+            others.push((leb, found));
         }
     }
     Ok(others)

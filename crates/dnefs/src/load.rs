@@ -33,7 +33,8 @@ pub(crate) struct Loaded {
     pub(crate) sizes: BTreeMap<u64, u64>,
     /// The receipt of the last purge, which is not in the index yet.
     pub(crate) receipt: Option<Receipt>,
-    /// Nodes that were written after the checkpoint, and whose keys are in damaged pages.
+    /// Nodes that were written after the checkpoint, and are damaged, lie behind damaged ones, or have their keys in
+    /// damaged pages.
     pub(crate) lost: u64,
     /// What is newer than the checkpoint may not be all there, for something cannot be read. It may be there
     /// the next time: nothing is to be written.
@@ -356,18 +357,35 @@ impl Loader<'_> {
                 },
             };
             let mut image = vec![0; self.layout.leb_len_bytes as usize];
-            if let Some(unread) = read_block(self.volume, at, &mut image)? {
-                replayed.unread = Some(unread.why);
-            }
+            let unread = read_block(self.volume, at, &mut image)?;
+            let is_read = unread.is_none();
+            replayed.unread = unread.map(|unread| unread.why).or(replayed.unread.take());
             let Some(part) = image.get(from as usize..) else { continue };
+            let mut end = 0;
             for (offset, header) in collection::nodes(part) {
+                end = (offset + header.stored_len_bytes()) as usize;
                 let location = Location { leb, offset: from + offset, len_bytes: header.len_bytes };
                 let bytes = image[location.offset as usize..][..header.len_bytes as usize].to_vec();
                 all.push(Written { header, location, bytes });
             }
+            if is_read {
+                replayed.lost += lost_behind(&part[end..]);
+            }
         }
         Ok(all)
     }
+}
+
+/// How many nodes are lost where `rest` does not begin with a whole one. What was cut short is the last that was
+/// written: where whole ones are behind it, it is damaged, and nobody knows what they follow.
+fn lost_behind(rest: &[u8]) -> u64 {
+    let is_node = |at: &usize| {
+        let bytes = &rest[*at..];
+        let header = Header::parse(bytes).ok().flatten();
+        header.is_some_and(|header| header.class.is_sealed() && header.is_whole(bytes))
+    };
+    let count = (0..rest.len()).step_by(NODE_ALIGN as usize).filter(is_node).count() as u64;
+    count + u64::from(count > 0)
 }
 
 /// What follows from all that was read: free erase blocks, fresh keys.

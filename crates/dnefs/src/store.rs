@@ -164,7 +164,8 @@ impl Store {
                             writing: make room there, unmount, and mount again";
                 Err(tacita_flash::Error::new(tacita_flash::Kind::NoSpace, what).into())
             }
-            Some(Stopped::Closed | Stopped::Failed) => {
+            Some(Stopped::Closed) => Err(Error::new(Kind::Poisoned, "it is being unmounted")),
+            Some(Stopped::Failed) => {
                 let what = "an earlier error has stopped all writing; unmount, and mount again";
                 Err(Error::new(Kind::Poisoned, what))
             }

@@ -48,14 +48,16 @@ fn verdict(report: &Report) -> Failure {
     let (cause, remedy) = match (&report.undecided, report.recoverable.len()) {
         (Some(why), _) => (
             format!("nothing can be said: {why}"),
-            "give two dumps of one volume, made by `tacita dnefs dump` and not formatted between them",
+            "give two whole dumps of one volume, made by `tacita dnefs dump` without a failure and not formatted \
+             between them",
         ),
         (None, 0) => (
             format!(
-                "{} pages of keys are sealed under a key that is not known",
+                "{} pages of keys are sealed under a key that is not known, or damaged",
                 report.key_pages_sealed
             ),
-            "give every password that the volume had, with --password-file each",
+            "give every password that the volume had, with --password-file each; what is in a damaged page cannot be \
+             said",
         ),
         (None, count) => (
             format!("{count} deleted nodes can still be decrypted"),

@@ -10,7 +10,7 @@ use tacita_block::{FileOptions, size};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::path_to_json;
 use tacita_dnefs::{
-    CipherChoice, Compression, FormatOptions, LEBS_MIN, Layout, Parameters, Time, plan,
+    CipherChoice, Compression, FormatOptions, Kind, LEBS_MIN, Layout, Parameters, Time, plan,
     read_superblock,
 };
 use tacita_flash::{Emulator, EmulatorOptions, EraseReport, Leb, Volume};
@@ -259,7 +259,27 @@ pub(super) fn erase(path: &Path, force: bool) -> Outcome<()> {
         ))
         .with_remedy("give --force to do it"));
     }
-    told(path, tacita_dnefs::erase(&*volume))
+    let report = tacita_dnefs::erase(&*volume);
+    drop(volume);
+    let has_failed = report.is_err();
+    told(path, report)
+        .map_err(|failure| if has_failed { not_erased(path, &failure) } else { failure })
+}
+
+/// That erasing a volume has failed, with what it is now, and what is to be done.
+fn not_erased(path: &Path, failure: &Failure) -> Failure {
+    let found = Chip::open_read_only(path).map(|chip| read_superblock(&*chip.volume()));
+    let now = match found {
+        Ok(Ok(_)) => "it is not erased, and opens as before",
+        Ok(Err(e)) if e.kind() == Kind::NotAVolume => {
+            "its superblocks, without which no key can be opened, are gone from it, but may be back after a \
+             crash of the machine"
+        }
+        _ => "whether it is erased cannot be seen",
+    };
+    let first = failure.remedy.as_deref().unwrap_or(exit::MEDIUM);
+    Failure::new(failure.code, format!("{}; {now}", failure.cause))
+        .with_remedy(format!("{first}, and erase it again, until that does not fail"))
 }
 
 /// Says so if what was to be erased may be left in a block that went bad.

@@ -35,7 +35,7 @@ struct Serving {
 }
 
 pub(super) fn run(command: &Command) -> Outcome<()> {
-    let Command::Mount { volume, foreground, .. } = command else {
+    let Command::Mount { volume, foreground, ephemeral, .. } = command else {
         unreachable!("called for mount");
     };
     tacita_daemon::serve(
@@ -52,7 +52,9 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
                 }
                 // Nothing is written any more: the last purge.
                 let closed = fs.close().map_err(|e| of_purge(volume, &e, "mount it again"));
-                served.and(closed.and_then(|_| receipts::complete(!fs.was_incomplete())))
+                let ended = served.and(closed.map(drop));
+                let ended = if *ephemeral { ended.map_err(but_gone) } else { ended };
+                ended.and(receipts::complete(!fs.was_incomplete()))
             })
         },
     )
@@ -69,6 +71,24 @@ fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure 
     match error.kind() {
         Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(format!(
             "what was deleted may still be decrypted: see to what the volume lies on, and {again}"
+        )),
+        _ => failure,
+    }
+}
+
+/// What a purge is told that comes when the last one is under way.
+fn being_unmounted() -> Failure {
+    Failure::new(exit::BUSY, "it is being unmounted, which purges").with_remedy(
+        "wait until it is unmounted: `tacita dnefs receipt VOLUME` shows the receipt then",
+    )
+}
+
+/// The end of an ephemeral mount that has failed: its keys are gone with it, whatever is on the medium.
+fn but_gone(failure: Failure) -> Failure {
+    match failure.code {
+        exit::DEVICE | exit::NO_SPACE => failure.with_remedy(format!(
+            "nothing that was in it can be decrypted, for its keys are gone; {}",
+            exit::MEDIUM
         )),
         _ => failure,
     }
@@ -113,14 +133,26 @@ impl Service for Mounted {
             }
             posix.file_system().purge(self.scope).map_err(|e| of_purge(asked(), &e, "purge again"))
         };
+        let is_closing = || posix.file_system().is_closing();
         match request.word.as_str() {
             "sync" if read_only => reply.answer(status::synced(posix.sync())),
             // Everything is on the medium, and what was deleted is purged.
-            "sync" => reply.answer(purge().and_then(|receipt| {
-                receipts::complete(receipt.is_complete())?;
-                Ok(receipts::facts(&receipt))
-            })),
-            "purge" => reply.answer(purge().map(|receipt| receipts::facts(&receipt))),
+            "sync" if !is_closing() => {
+                let done = purge().and_then(|receipt| {
+                    receipts::complete(receipt.is_complete())?;
+                    Ok(receipts::facts(&receipt))
+                });
+                if done.is_ok() || !is_closing() {
+                    reply.answer(done);
+                }
+            }
+            // Whoever hears nothing waits for the end of the unmount, which tells.
+            "sync" => {}
+            "purge" if !is_closing() => reply.answer(match purge() {
+                Err(_) if is_closing() => Err(being_unmounted()),
+                purged => purged.map(|receipt| receipts::facts(&receipt)),
+            }),
+            "purge" => reply.answer(Err(being_unmounted())),
             "receipts" => {
                 let found = posix.file_system().receipts().map_err(|e| exit::of_dnefs(asked(), &e));
                 reply.answer(found.map(|found| receipts::list(&found)));
@@ -160,9 +192,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         ..MountOptions::default()
     };
     let dnefs = if *ephemeral {
-        // What the volume holds is destroyed for a mount, and not for a slip of the hand.
-        can_mount(dir, &mount_options).map_err(|e| exit::of_mount(&e))?;
-        begin(path, volume, *force)?
+        begin(path, volume, (dir, &mount_options), *force)?
     } else {
         let password = super::password(path, &*volume, from)?;
         let open = if read_only { Dnefs::open_read_only } else { Dnefs::open };
@@ -171,7 +201,7 @@ fn start(command: &Command) -> Outcome<Serving> {
     warn_of_swap();
     if dnefs.lost_nodes() > 0 {
         log::error!(
-            "{}: {} nodes written shortly before a crash are lost, for their keys are damaged",
+            "{}: {} nodes written shortly before a crash are lost, for they, or their keys, are damaged",
             shown_name(path),
             dnefs.lost_nodes()
         );
@@ -198,17 +228,45 @@ fn start(command: &Command) -> Outcome<Serving> {
 }
 
 /// Begins a file system whose keys are in memory.
-fn begin(path: &Path, volume: Arc<dyn Volume>, force: bool) -> Outcome<Dnefs> {
+fn begin(
+    path: &Path,
+    volume: Arc<dyn Volume>,
+    (dir, options): (&Path, &MountOptions),
+    force: bool,
+) -> Outcome<Dnefs> {
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(path, &e);
-    if read_superblock(&*volume).map_err(of)?.protection != Protection::Memory {
+    let is_ephemeral =
+        || read_superblock(&*volume).map(|found| found.protection == Protection::Memory);
+    if !is_ephemeral().map_err(of)? {
         if !force {
             let text = format!("{}: --ephemeral destroys what the volume holds", shown_name(path));
             return Err(Failure::usage(text).with_remedy("give --force with it if that is wanted"));
         }
-        super::create::told(path, make_ephemeral(&*volume))?;
+        // What the volume holds is destroyed for a mount, and not for a slip of the hand.
+        can_mount(dir, options).map_err(|e| exit::of_mount(&e))?;
+        let made = make_ephemeral(&*volume);
+        let has_failed = made.is_err();
+        super::create::told(path, made).map_err(|failure| {
+            if has_failed { not_made(&failure, is_ephemeral().ok()) } else { failure }
+        })?;
     }
     let owner = (getuid().as_raw(), getgid().as_raw());
     Dnefs::open_ephemeral(volume, owner, Arc::new(System)).map_err(of)
+}
+
+/// That making a volume ephemeral has failed; `is_ephemeral` is what it is now, as far as that can be seen.
+fn not_made(failure: &Failure, is_ephemeral: Option<bool>) -> Failure {
+    let (now, then) = match is_ephemeral {
+        Some(false) => ("what it holds is not destroyed, and opens as before", "do this again"),
+        Some(true) => (
+            "no mount shows what it holds any more, but that is not erased yet",
+            "mount it with --ephemeral, which erases that",
+        ),
+        None => ("whether what it holds is destroyed cannot be seen", "do this again"),
+    };
+    let first = failure.remedy.as_deref().unwrap_or(exit::MEDIUM);
+    Failure::new(failure.code, format!("{}; {now}", failure.cause))
+        .with_remedy(format!("{first}, and {then}"))
 }
 
 fn policy(command: &Command) -> (Policy, PurgeScope) {

@@ -276,3 +276,54 @@ fn a_volume_that_cannot_be_read_is_not_told_to_be_none() {
     }
     assert!(told > 4, "{told}");
 }
+
+/// Asks again and again while an unmount takes its time, until that is refused; the exit codes, and what was
+/// said.
+fn while_unmounting(test: &str, words: &[&str]) -> Option<Vec<(Option<i32>, String)>> {
+    if cannot_trace(test) {
+        return None;
+    }
+    let mounted = Bench::mounted(test, &["--size", "8M"], &["--purge-every", "0"]);
+    let Mounted { bench: _bench, volume, guard, dir } = mounted?;
+    write(&guard.join("file")).unwrap();
+    fs::remove_file(guard.join("file")).unwrap();
+    let daemon = status_of(&dir)["pid"].to_string();
+    let slow = Watched::attach(&daemon, "fdatasync", "delay_enter=500000");
+    let mut said = Vec::new();
+    std::thread::scope(|scope| {
+        let unmount = scope.spawn(|| tacita(&["umount", &dir]));
+        while !unmount.is_finished() && said.last().is_none_or(|(code, _)| *code == Some(0)) {
+            let output = tacita(&[words, &[dir.as_str()]].concat());
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            // By who delays it.
+            if !message.contains("has been stopped") {
+                said.push((output.status.code(), message));
+            }
+        }
+        assert!(unmount.join().unwrap().status.success());
+    });
+    drop(slow);
+    succeed(&["dnefs", "check", &volume]);
+    Some(said)
+}
+
+/// The last purge is under way: nothing has failed.
+#[test]
+fn a_purge_that_comes_when_it_is_being_unmounted_is_told_so() {
+    let test = "a_purge_that_comes_when_it_is_being_unmounted_is_told_so";
+    let Some(mut said) = while_unmounting(test, &["dnefs", "purge"]) else { return };
+    let (code, message) = said.pop().unwrap();
+    assert!(
+        code == Some(5) && message.contains("it is being unmounted, which purges"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_sync_that_comes_when_it_is_being_unmounted_hears_how_that_ends() {
+    let test = "a_sync_that_comes_when_it_is_being_unmounted_hears_how_that_ends";
+    let Some(said) = while_unmounting(test, &["sync"]) else { return };
+    assert!(said.iter().any(|(code, _)| *code == Some(0)), "{said:?}");
+    // Who comes at the very end may find nothing any more.
+    assert!(!said.iter().any(|(_, message)| message.contains("not everything")), "{said:?}");
+}

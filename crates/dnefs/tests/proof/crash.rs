@@ -200,6 +200,7 @@ pub(crate) fn cut_everywhere(workload: Workload, every: u64) -> (u64, u64) {
             let fs = Dnefs::open(volume(&chip), None, Arc::new(System))
                 .unwrap_or_else(|e| panic!("{what}: {e}"));
             assert!(fs.is_sound(), "{what}");
+            assert_eq!(fs.lost_nodes(), 0, "{what}: what is cut short is not damaged");
             let recovered = tree(&fs);
             assert!(shown == recovered, "{what}: a reader sees something else");
             allowed.check(&recovered, &what);

@@ -313,6 +313,43 @@ fn dumps_of_different_volumes_are_not_judged() {
     assert_ne!(why.as_deref(), Some("the dumps are of different volumes"));
 }
 
+/// What is missing of a dump, at its end or where the chip could not be read, may be a key, or a node that a key
+/// belongs to: nothing is said to be gone then.
+#[test]
+fn dumps_of_which_something_is_missing_are_not_judged() {
+    let (chip, fs, _) = prepared(0);
+    fs.sync().unwrap();
+    let before = dump(&chip);
+    remove(&fs, "victim");
+    fs.close().unwrap();
+    let after = dump(&chip);
+    assert!(judge(&before, &after).holds());
+    let undecided = |before: &[u8], after: &[u8]| {
+        let report = audit(before, after, &[], &|_, _| ()).unwrap();
+        assert!(!report.holds() && report.recoverable.is_empty(), "{report:?}");
+        report.undecided.unwrap()
+    };
+    for end in (1..8).map(|eighth| after.len() / 8 * eighth).chain([after.len() - 512]) {
+        let is_told = |why: &str| why.contains("not whole") || why.contains("no whole checkpoint");
+        let why = undecided(&before, &after[..end]);
+        assert!(is_told(&why), "{end}: {why}");
+        let why = undecided(&before[..end], &after);
+        assert!(is_told(&why) || why.contains("no superblock"), "{end}: {why}");
+    }
+    let half = after.len() / 2;
+    assert!(undecided(&before[..half], &after[..half]).contains("not whole"));
+    let (mut zeros, erased) = (0, [0xff; 512]);
+    for page in
+        (0..after.len() / 512).filter(|page| after[page * 512..][..512] != erased).step_by(7)
+    {
+        let mut unread = after.clone();
+        unread[page * 512..][..512].fill(0);
+        zeros += u32::from(undecided(&before, &unread).contains("zeros"));
+        zeros += u32::from(undecided(&unread, &after).contains("zeros"));
+    }
+    assert!(zeros > 20, "{zeros}");
+}
+
 /// Two dumps that are given the wrong way round would show that nothing was deleted.
 #[test]
 fn dumps_the_wrong_way_round_are_not_judged() {

@@ -6,11 +6,12 @@ use tacita_clock::System;
 use tacita_dnefs::{Dnefs, Kind, PurgeScope, check, make_ephemeral};
 use tacita_dnefs_audit::{audit, audit_memory, keys_used_twice};
 use tacita_flash::Emulator;
+use tacita_flash::emulator::Damage;
 use tacita_testkit::MemoryFs;
 use tacita_testkit::history::{Rng, step, tree};
 use tacita_vfs::FileSystem;
 
-use crate::deletion::make;
+use crate::deletion::{make, remove};
 use crate::volumes::{LIMITS, dump, fresh, open, volume};
 
 fn open_ephemeral(chip: &Arc<Emulator>, owner: (u32, u32)) -> Dnefs {
@@ -81,6 +82,20 @@ fn an_ephemeral_volume_is_empty_at_each_mount_and_opens_in_no_other_way() {
     assert_eq!(check(&volume(&chip), None, &mut |_, _| {}).unwrap_err().kind(), Kind::Ephemeral);
 }
 
+/// No key is in a block that goes bad, so that a purge is complete all the same.
+#[test]
+fn blocks_that_cannot_be_erased_keep_no_key_of_an_ephemeral_volume() {
+    let chip = fresh(110, 0);
+    make_ephemeral(&*chip).unwrap();
+    let fs = open_ephemeral(&chip, (0, 0));
+    (0..110).for_each(|block| chip.damage(Damage::EraseFails { block }));
+    make(&fs, "file", &[7; 12_000]);
+    remove(&fs, "file");
+    let receipt = fs.purge(PurgeScope::Deleted).unwrap();
+    assert!(receipt.is_complete() && receipt.keys > 3, "{receipt:?}");
+    assert!(fs.close().unwrap().is_complete() && !fs.was_incomplete());
+}
+
 /// Where no node is seen there is no key to look for: that nothing was found says nothing.
 #[test]
 fn an_audit_that_had_nothing_to_look_for_says_nothing() {
@@ -93,6 +108,9 @@ fn an_audit_that_had_nothing_to_look_for_says_nothing() {
     assert!(report.deleted > 10 && report.windows == 0, "{report:?}");
     assert!(!report.holds() && report.undecided.unwrap().contains("too short"));
     assert!(audit(&before, &erased, &[], &|_, _| ()).unwrap().holds());
+    // The wrong way round.
+    let report = audit(&erased, &before, &[], &|_, _| ()).unwrap();
+    assert!(!report.holds() && report.undecided.unwrap().contains("is newer"));
     // Where nothing was deleted, nothing of it is left.
     let dump = dump(&fresh(110, 0));
     let report = audit(&dump, &dump, &[], &|_, _| ()).unwrap();

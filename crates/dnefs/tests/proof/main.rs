@@ -5,6 +5,7 @@
 mod checkpoints;
 mod crash;
 mod damaged_keys;
+mod damaged_nodes;
 mod deletion;
 mod ephemeral;
 mod model;

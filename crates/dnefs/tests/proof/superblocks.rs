@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tacita_clock::System;
 use tacita_dnefs::{Dnefs, check, make_ephemeral, set_password};
 use tacita_dnefs_audit::{Closed, audit};
-use tacita_flash::emulator::CutMode;
+use tacita_flash::emulator::{CutMode, Damage};
 use tacita_flash::{Emulator, Leb, Volume};
 use tacita_secret::Password;
 
@@ -90,6 +90,16 @@ fn a_copy_of_the_superblock_that_is_lost_is_told_and_made_again() {
     }
 }
 
+/// Whether a mount of an ephemeral volume tells of blocks of keys that cannot be erased.
+fn is_told_of_bad(chip: &Emulator) -> bool {
+    let chip = Arc::new(chip.snapshot().unwrap());
+    for block in 0..110 {
+        chip.damage(Damage::EraseFails { block });
+    }
+    Dnefs::open_ephemeral(volume(&chip), (0, 0), Arc::new(System))
+        .is_ok_and(|fs| fs.was_incomplete())
+}
+
 #[test]
 fn what_an_ephemeral_volume_held_is_gone_though_its_end_was_cut_short() {
     let chip = filled();
@@ -97,16 +107,22 @@ fn what_an_ephemeral_volume_held_is_gone_though_its_end_was_cut_short() {
     let chips = cut_short(&chip, CutMode::Torn, |chip| {
         let _ = make_ephemeral(chip);
     });
-    let mut begun = 0;
+    let (mut begun, mut left, mut told) = (0, 0, 0);
     for (at, chip) in chips.iter().enumerate() {
+        let cut = audit(&before, &dump(chip), &[], &|_, _| ()).unwrap();
+        told += u32::from(!cut.recoverable.is_empty() && is_told_of_bad(chip));
         let Ok(fs) = Dnefs::open_ephemeral(volume(chip), (0, 0), Arc::new(System)) else {
             assert!(check(&volume(chip), None, &mut |_, _| {}).unwrap().wrong.is_empty());
             continue;
         };
         begun += 1;
+        // As long as keys are left, all that there was can be decrypted.
+        assert!(cut.in_use == 0 && cut.undecided.is_none(), "cut at {at}: {cut:?}");
+        left += u32::from(!cut.recoverable.is_empty());
         let report = audit(&before, &dump(chip), &[], &|_, _| ()).unwrap();
         assert!(report.holds() && report.deleted > 10, "cut at {at}: {report:?}");
         drop(fs);
     }
-    assert!(begun > 6, "{begun} of {}", chips.len());
+    assert!(begun > 6 && left > 2, "{begun} and {left} of {}", chips.len());
+    assert_eq!(told, left, "a block that went bad meanwhile is told");
 }

@@ -204,6 +204,34 @@ fn whoever_reads_has_all_that_can_be_read() {
     assert!(lost_most <= layout.keys_per_page as usize, "{lost_most}");
 }
 
+/// After a crash a file that was being written may need another size than its inode has, which cannot be read.
+#[test]
+fn a_file_whose_inode_cannot_be_read_keeps_nobody_from_reading_the_others() {
+    let whole = fresh(110, 0);
+    let fs = open(&whole);
+    for number in 0..FILES {
+        make(&fs, &format!("file {number}"), &CONTENT);
+    }
+    fs.purge(PurgeScope::Deleted).unwrap();
+    let (file, _) = fs.lookup(fs.root(), "file 0".as_ref()).unwrap();
+    // Some of it reaches the chip, and the inode does not.
+    let long: Vec<u8> = CONTENT.iter().copied().cycle().take(200_000).collect();
+    fs.write(file, 0, &long, Stamps::NONE).unwrap();
+    drop(fs);
+    let whole = Arc::new(whole.power_on().unwrap());
+    let mut lost = 0;
+    for (leb, page) in pages(&whole) {
+        let bad = BadPage::new(&whole, leb, page);
+        let opened = Dnefs::open_read_only(Arc::<BadPage>::clone(&bad), None, Arc::new(System));
+        let Ok(fs) = opened else { continue };
+        if fs.attr(file).is_err() && fs.attr(fs.root()).is_ok() {
+            lost += 1;
+            assert!(readable(&fs) > 0, "{leb:?}, page {page}");
+        }
+    }
+    assert!(lost > 0, "whoever cannot read the inode reads nothing");
+}
+
 #[test]
 fn a_superblock_that_cannot_be_read_is_made_anew() {
     let whole = chip(true);
@@ -213,6 +241,9 @@ fn a_superblock_that_cannot_be_read_is_made_anew() {
         let on: Arc<dyn Volume> = Arc::<BadPage>::clone(&bad);
         let found = check(&on, None, &mut |_, _| {}).unwrap();
         assert!(found.wrong.len() == 1 && found.mended_by_mount == 1, "{found:?}");
+        let said =
+            format!("the superblock in block {leb} cannot be read: cannot read block {leb};");
+        assert!(found.wrong[0].starts_with(&said), "{found:?}");
         let fs = open_bad(&bad).unwrap();
         assert_eq!(readable(&fs), FILES);
         fs.close().unwrap();

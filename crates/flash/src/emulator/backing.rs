@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 /// Zeros where a file system has no holes.
 static ZEROS: [u8; 65_536] = [0; 65_536];
@@ -69,7 +69,7 @@ impl Backing {
         match self {
             Self::File(file) => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                match rustix::fs::fallocate(file, mode, from, end - from) {
+                match retry_on_intr(|| rustix::fs::fallocate(file, mode, from, end - from)) {
                     Err(Errno::OPNOTSUPP) => self.write_zeros(from, end),
                     result => result.map_err(io::Error::from),
                 }

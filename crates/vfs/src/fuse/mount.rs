@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Session};
+use fuser::{BackgroundSession, Config, Filesystem, Session};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::mount::mount_remount;
 use tacita_clock::{Clock, System, Worker};
@@ -63,10 +63,7 @@ pub fn mount<F: FileSystem>(
     dir: impl AsRef<Path>,
     options: &MountOptions,
 ) -> Result<Mount> {
-    let dir = mount_point(dir.as_ref())?;
-    let config = options.config()?;
-    let threads = config.n_threads.unwrap_or(1);
-    let lock = ServingLock::take(&dir)?;
+    let Ready { dir, config, threads, lock } = Ready::of(dir.as_ref(), options)?;
     let adapter = Adapter::new(
         Arc::clone(&fs),
         Behaviour {
@@ -83,12 +80,6 @@ pub fn mount<F: FileSystem>(
     let outcome = adapter.outcome();
     let (backings, invalidator) = (Arc::clone(&adapter.backings), Arc::clone(&adapter.invalidator));
     let cannot = |e| cannot_mount(&dir, e);
-    let afterwards = options.afterwards();
-    if afterwards.is_some() && !rustix::process::geteuid().is_root() {
-        let remedy = "leave it out, or mount as root";
-        return Err(refused("nosymfollow", "only root can mount so", remedy));
-    }
-    can_be_had(threads).map_err(cannot)?;
     let session = Session::new(adapter, &dir, &config).map_err(cannot)?;
     // Before anybody is served: who uses it may take it away.
     let place = Place::of(&dir, session.as_fd().try_clone_to_owned().map_err(cannot)?)?;
@@ -105,7 +96,7 @@ pub fn mount<F: FileSystem>(
     });
     let beside = beside.transpose().map_err(cannot)?;
     let session = session.spawn().map_err(cannot)?;
-    if let Some(flags) = afterwards {
+    if let Some(flags) = options.afterwards() {
         mount_remount(&dir, flags, c"").map_err(|errno| cannot(errno.into()))?;
     }
     await_all(&session, threads).map_err(cannot)?;
@@ -122,15 +113,45 @@ pub fn mount<F: FileSystem>(
     Ok(Mount { place, session, outcome, backings, invalidator, timer, beside, heeding, lock })
 }
 
-/// Looks whether [`mount`] would take `dir` and these options: for whoever does something before that
-/// cannot be undone.
+/// Looks whether [`mount`] would take `dir` and these options, by mounting there for a moment: for whoever does
+/// something before that cannot be undone. The kernel and the helper look at what nobody else does.
 ///
 /// # Errors
 /// As [`mount`].
 pub fn can_mount(dir: impl AsRef<Path>, options: &MountOptions) -> Result<()> {
-    mount_point(dir.as_ref())?;
-    options.config()?;
-    options.shown().map(|_| ())
+    let Ready { dir, config, lock: _lock, .. } = Ready::of(dir.as_ref(), options)?;
+    options.shown()?;
+    drop(Session::new(Nothing, &dir, &config).map_err(|e| cannot_mount(&dir, e))?);
+    // Whoever has come meanwhile, and stays, keeps it from being taken away.
+    mount_point(&dir).map(drop)
+}
+
+/// What is mounted for a moment.
+struct Nothing;
+
+impl Filesystem for Nothing {}
+
+/// What has to be there before anything is mounted.
+struct Ready {
+    dir: PathBuf,
+    config: Config,
+    threads: usize,
+    lock: ServingLock,
+}
+
+impl Ready {
+    fn of(dir: &Path, options: &MountOptions) -> Result<Self> {
+        let dir = mount_point(dir)?;
+        let config = options.config()?;
+        let threads = config.n_threads.unwrap_or(1);
+        let lock = ServingLock::take(&dir)?;
+        if options.afterwards().is_some() && !rustix::process::geteuid().is_root() {
+            let remedy = "leave it out, or mount as root";
+            return Err(refused("nosymfollow", "only root can mount so", remedy));
+        }
+        can_be_had(threads).map_err(|e| cannot_mount(&dir, e))?;
+        Ok(Self { dir, config, threads, lock })
+    }
 }
 
 /// What waits for the session's end. Whenever the library drops the rest, even after an unmount, it takes away what
