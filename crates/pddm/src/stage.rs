@@ -15,6 +15,10 @@ use tacita_block::AlignedBuf;
 use crate::buffers::Buffers;
 use crate::geometry::BLOCK_LEN;
 
+mod dropped;
+
+use dropped::Dropped;
+
 /// What a block is to hold. Blocks that were written together may share their memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
@@ -101,6 +105,8 @@ pub(crate) struct Stage {
     order: VecDeque<(u64, u32)>,
     /// Epoch and blocks that read as zeros from then on.
     drops: VecDeque<(u64, Range<u32>)>,
+    /// Where each block of them is found without a look at all.
+    dropped: Dropped,
     /// Pages that must leave before anything else does.
     pages: BTreeSet<u32>,
     /// The epoch that is open, and whether anything has been put into it.
@@ -123,16 +129,31 @@ impl Stage {
     /// What a block holds; `None` if the position map tells.
     pub(crate) fn get(&self, id: u32) -> Option<Staged<'_>> {
         let newest = self.entries.get(&id).map(|entry| &entry.newest);
-        let dropped = self.drops.iter().rev().find(|(_, range)| range.contains(&id));
-        match (newest, dropped) {
+        match (newest, self.dropped.epoch_of(id)) {
             // What waits in an epoch was written after what was dropped in it.
-            (Some(v), Some((epoch, _))) if v.waits && v.epoch >= *epoch => {
+            (Some(v), Some(epoch)) if v.waits && v.epoch >= epoch => {
                 Some(Staged::Content(&v.content))
             }
             (_, Some(_)) => Some(Staged::Zeros),
             (Some(v), None) => Some(Staged::Content(&v.content)),
             (None, None) => None,
         }
+    }
+
+    /// Of these blocks those of which the position map does not tell, in order: what each holds, where that
+    /// is not zeros.
+    pub(crate) fn held(&self, ids: Range<u32>) -> Vec<(u32, Option<Content>)> {
+        if !self.holds_any(&ids) && !self.dropped.has_any(&ids) {
+            return Vec::new();
+        }
+        let held = |id| {
+            let content = match self.get(id)? {
+                Staged::Content(content) => Some(content.clone()),
+                Staged::Zeros => None,
+            };
+            Some((id, content))
+        };
+        ids.filter_map(held).collect()
     }
 
     /// Queues a block.
@@ -162,6 +183,10 @@ impl Stage {
         let of_open = |entry: &Entry| entry.newest.waits && entry.newest.epoch == self.open;
         let held = self.entries.range(range.clone()).filter(|(_, entry)| of_open(entry));
         let gone: Vec<u32> = held.map(|(id, _)| *id).collect();
+        if gone.is_empty() && self.dropped.covers(&range, self.open) {
+            // Nothing has come since: whoever drops the same again and again takes no more room.
+            return;
+        }
         for id in gone {
             self.waiting -= 1;
             let entry = self.entries.get_mut(&id).expect("it is held");
@@ -170,6 +195,7 @@ impl Stage {
                 None => _ = self.entries.remove(&id),
             }
         }
+        self.dropped.put(range.clone(), self.open);
         match self.drops.back_mut() {
             Some((epoch, last)) if *epoch == self.open && last.end == range.start => {
                 last.end = range.end;
@@ -206,6 +232,7 @@ impl Stage {
         let count = count_max.min(range.end - range.start);
         let taken = range.start..range.start + count;
         range.start = taken.end;
+        self.dropped.take(&taken, *epoch);
         if range.start == range.end {
             self.drops.pop_front();
         }
