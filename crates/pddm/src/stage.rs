@@ -109,6 +109,8 @@ pub(crate) struct Stage {
     dropped: Dropped,
     /// Pages that must leave before anything else does.
     pages: BTreeSet<u32>,
+    /// The last epoch of which they tell what was dropped.
+    told: u64,
     /// The epoch that is open, and whether anything has been put into it.
     open: u64,
     dirty: bool,
@@ -221,19 +223,29 @@ impl Stage {
         self.open - 1
     }
 
-    /// Blocks, `count_max` at most, that the epoch which leaves has dropped. What has been taken
-    /// of them is of no use any more.
-    pub(crate) fn take_drops(&mut self, count_max: u32) -> Option<Range<u32>> {
+    /// Blocks that the epoch which leaves has dropped. What was dropped in an epoch before leaves with all pages
+    /// that tell of it first.
+    pub(crate) fn next_drop(&mut self) -> Option<Range<u32>> {
         self.skip_replaced();
-        let (epoch, range) = self.drops.front_mut()?;
-        if self.order.front().is_some_and(|(first, _)| first < epoch) {
+        let (epoch, range) = self.drops.front()?;
+        let waits_for_blocks = self.order.front().is_some_and(|(first, _)| first < epoch);
+        let waits_for_pages = !self.pages.is_empty() && self.told < *epoch;
+        (!waits_for_blocks && !waits_for_pages).then(|| range.clone())
+    }
+
+    /// Takes blocks of those, `count_max` at most; `None` if there are none. What has been taken of them is of
+    /// no use any more.
+    pub(crate) fn take_drops(&mut self, count_max: u32) -> Option<Range<u32>> {
+        let next = self.next_drop()?;
+        let taken = next.start..next.end.min(next.start.saturating_add(count_max));
+        if taken.is_empty() {
             return None;
         }
-        let count = count_max.min(range.end - range.start);
-        let taken = range.start..range.start + count;
+        let (epoch, range) = self.drops.front_mut().expect("it is next");
         range.start = taken.end;
+        self.told = *epoch;
         self.dropped.take(&taken, *epoch);
-        if range.start == range.end {
+        if taken.end == next.end {
             self.drops.pop_front();
         }
         Some(taken)

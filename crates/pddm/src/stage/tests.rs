@@ -166,6 +166,21 @@ fn what_is_dropped_again_and_again_takes_no_more_room() {
     assert_eq!((stage.waiting(), holds(&stage, 3), stage.complete()), (0, None, 2));
 }
 
+/// Pages leave in an order of their own: a crash between two of them must not show a later epoch alone.
+#[test]
+fn pages_tell_of_an_epoch_before_the_next_is_dropped() {
+    let mut stage = Stage::after(0);
+    for range in [5000..5001, 1..2] {
+        stage.drop_blocks(range);
+        stage.close_epoch();
+    }
+    assert_eq!(stage.take_drops(9), Some(5000..5001));
+    stage.put_page(4);
+    assert_eq!((stage.next_drop(), stage.take_drops(9), stage.complete()), (None, None, 0));
+    assert_eq!(takes(&mut stage), Some((4, u8::MAX)));
+    assert_eq!((stage.complete(), stage.take_drops(9)), (1, Some(1..2)));
+}
+
 #[test]
 fn what_is_staged_is_told_by_block() {
     let mut stage = Stage::after(0);
