@@ -96,6 +96,15 @@ pub(crate) enum Staged<'a> {
     Zeros,
 }
 
+/// Blocks that were dropped.
+#[derive(Debug)]
+struct Gone {
+    epoch: u64,
+    blocks: Range<u32>,
+    /// Some of them are written before: the unit that holds them cannot drop them, too.
+    is_apart: bool,
+}
+
 /// What waits of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
@@ -103,8 +112,10 @@ pub(crate) struct Stage {
     entries: BTreeMap<u32, Entry>,
     /// Epoch and block, in the order of leaving.
     order: VecDeque<(u64, u32)>,
-    /// Epoch and blocks that read as zeros from then on.
-    drops: VecDeque<(u64, Range<u32>)>,
+    /// Blocks that read as zeros from an epoch on.
+    drops: VecDeque<Gone>,
+    /// How many of them may have to wait for a unit of their own.
+    apart: usize,
     /// Where each block of them is found without a look at all.
     dropped: Dropped,
     /// Pages that must leave before anything else does.
@@ -126,6 +137,11 @@ impl Stage {
     /// How much waits: blocks, pages, and ranges of blocks that are dropped.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting + self.drops.len() + self.pages.len()
+    }
+
+    /// How many slots it takes at most until all of it has left, in units of so many.
+    pub(crate) fn slots_wanted(&self, of_unit: usize) -> usize {
+        self.waiting() + self.apart * of_unit
     }
 
     /// What a block holds; `None` if the position map tells.
@@ -198,11 +214,17 @@ impl Stage {
             }
         }
         self.dropped.put(range.clone(), self.open);
+        let is_apart = self.holds_any(&range);
         match self.drops.back_mut() {
-            Some((epoch, last)) if *epoch == self.open && last.end == range.start => {
-                last.end = range.end;
+            Some(last) if last.epoch == self.open && last.blocks.end == range.start => {
+                last.blocks.end = range.end;
+                self.apart += usize::from(is_apart && !last.is_apart);
+                last.is_apart |= is_apart;
             }
-            _ => self.drops.push_back((self.open, range)),
+            _ => {
+                self.apart += usize::from(is_apart);
+                self.drops.push_back(Gone { epoch: self.open, blocks: range, is_apart });
+            }
         }
     }
 
@@ -227,10 +249,10 @@ impl Stage {
     /// that tell of it first.
     pub(crate) fn next_drop(&mut self) -> Option<Range<u32>> {
         self.skip_replaced();
-        let (epoch, range) = self.drops.front()?;
+        let Gone { epoch, blocks, .. } = self.drops.front()?;
         let waits_for_blocks = self.order.front().is_some_and(|(first, _)| first < epoch);
         let waits_for_pages = !self.pages.is_empty() && self.told < *epoch;
-        (!waits_for_blocks && !waits_for_pages).then(|| range.clone())
+        (!waits_for_blocks && !waits_for_pages).then(|| blocks.clone())
     }
 
     /// Takes blocks of those, `count_max` at most; `None` if there are none. What has been taken of them is of
@@ -241,11 +263,12 @@ impl Stage {
         if taken.is_empty() {
             return None;
         }
-        let (epoch, range) = self.drops.front_mut().expect("it is next");
-        range.start = taken.end;
+        let Gone { epoch, blocks, is_apart } = self.drops.front_mut().expect("it is next");
+        blocks.start = taken.end;
         self.told = *epoch;
         self.dropped.take(&taken, *epoch);
         if taken.end == next.end {
+            self.apart -= usize::from(*is_apart);
             self.drops.pop_front();
         }
         Some(taken)
@@ -267,7 +290,7 @@ impl Stage {
         }
         self.skip_replaced();
         let (epoch, id) = *self.order.front()?;
-        if self.drops.front().is_some_and(|(first, _)| *first <= epoch) {
+        if self.drops.front().is_some_and(|first| first.epoch <= epoch) {
             return None;
         }
         self.order.pop_front();
@@ -307,7 +330,7 @@ impl Stage {
     /// The last epoch of which nothing waits any more.
     pub(crate) fn complete(&mut self) -> u64 {
         self.skip_replaced();
-        let drops = self.drops.front().map(|(epoch, _)| *epoch);
+        let drops = self.drops.front().map(|first| first.epoch);
         let blocks = self.order.front().map(|(epoch, _)| *epoch);
         let first = drops.into_iter().chain(blocks).min();
         match first {

@@ -70,6 +70,12 @@ impl Volume {
         self.shared().queue_max()
     }
 
+    /// How many more blocks may wait before writers do: fewer than the difference where flushes lie between
+    /// what is written and then discarded.
+    pub fn room_blocks(&self) -> usize {
+        self.shared().room(self.level, &self.open().stage())
+    }
+
     /// Blocks that cannot be read until they are written again.
     pub fn lost_blocks(&self) -> u32 {
         self.open().map.lost()

@@ -233,6 +233,29 @@ fn a_sweep_carries_what_waits_in_many_epochs() {
     }
 }
 
+/// A unit cannot drop what it holds, so each of these takes one of its own.
+#[test]
+fn a_sweep_carries_what_is_written_and_discarded_again_and_again() {
+    let device: Arc<dyn BlockDevice> = memory(61 * 32 + 1);
+    let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+    make(&device, &parameters, 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let hidden = volume(&session, 1);
+    let mut rounds = 0;
+    while has_room(&hidden, 2) && rounds < 100 {
+        for id in [0, 1 + rounds] {
+            hidden.write(BlockNo(id), &content(id, rounds)).unwrap();
+        }
+        hidden.flush().unwrap();
+        hidden.discard(BlockRange { start: BlockNo(0), count: 1 }).unwrap();
+        hidden.flush().unwrap();
+        rounds += 1;
+    }
+    assert!((10..60).contains(&rounds), "{rounds}");
+    assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+    assert_eq!((hidden.waiting_blocks(), hidden.room_blocks()), (0, hidden.queue_blocks()));
+}
+
 /// A sweep in a world with a busy hidden volume and in one without: the same round, and all that
 /// waited is on the device.
 #[test]
