@@ -291,7 +291,7 @@ fn luks(folder: &Path, bytes: u64) -> Result<Contender> {
 /// Whether `blocks` more may wait on a hidden volume: else their writer waits for public traffic,
 /// and for ever if that is its own.
 fn has_room(hidden: &Volume, blocks: u64) -> bool {
-    hidden.waiting_blocks() as u64 + blocks <= hidden.queue_blocks() as u64
+    blocks <= hidden.room_blocks() as u64
 }
 
 /// Writes a share of both volumes, then overwrites it evenly. Returns how many device blocks the

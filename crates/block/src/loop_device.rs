@@ -2,8 +2,9 @@
 //! device has that, and another process may come to it by its name, or by another device.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,49 @@ impl BackingLock {
         }
         Ok(Self { _files: files, _disk: disk })
     }
+}
+
+/// The loop device that shows a file, or one that shows that, and that somebody has for himself: most often
+/// it is mounted. Whoever writes to the file takes it from under them.
+///
+/// They are known by the file's name alone: asking such a device waits for whoever serves what is behind it.
+pub(crate) fn shown_and_held(file: &File) -> Option<PathBuf> {
+    let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    shown_and_held_within(DEPTH_MAX, &name)
+}
+
+fn shown_and_held_within(depth: usize, name: &Path) -> Option<PathBuf> {
+    let depth = depth.checked_sub(1)?;
+    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
+        let mut backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        backing.pop_if(|last| *last == b'\n');
+        if name.as_os_str().as_bytes() != backing {
+            return None;
+        }
+        let device = Path::new("/dev").join(entry.file_name());
+        if is_held(&device).unwrap_or_else(|| is_mounted(&entry.path())) {
+            return Some(device);
+        }
+        shown_and_held_within(depth, &device)
+    })
+}
+
+/// Whether somebody has a device for himself; `None` if that cannot be seen.
+fn is_held(device: &Path) -> Option<bool> {
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::EXCL;
+    let opened =
+        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(device);
+    match opened {
+        Ok(_) => Some(false),
+        Err(e) => (e.kind() == ErrorKind::ResourceBusy).then_some(true),
+    }
+}
+
+/// Whether the file system of a device that sysfs describes is mounted here.
+fn is_mounted(own: &Path) -> bool {
+    let number = fs::read_to_string(own.join("dev")).unwrap_or_default();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(2) == Some(number.trim()))
 }
 
 /// What is behind a loop device.
@@ -240,6 +284,37 @@ mod tests {
         let new = FileDevice::create(&file, 1 << 20, 512).unwrap();
         drop(open(&first.0, ReadWrite).unwrap());
         drop(new);
+    }
+
+    /// As for a mounted file system.
+    #[test]
+    fn a_file_is_not_written_beneath_whoever_has_its_loop_device() {
+        use Access::{ReadOnly, ReadWrite};
+        let test = "a_file_is_not_written_beneath_whoever_has_its_loop_device";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        drop(FileDevice::create(&file, 4 << 20, 512).unwrap());
+        let Some(first) = Loop::on(&file, &[]) else {
+            eprintln!("SKIPPED: {test}: no loop device here");
+            return;
+        };
+        let part = Loop::on(&file, &["--offset", "1048576"]).unwrap();
+        let above = Loop::on(&first.0, &[]).unwrap();
+        for (held, beneath) in [(&first, 1), (&part, 1), (&above, 2)] {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(OFlags::EXCL.bits().cast_signed());
+            let user = options.open(&held.0).unwrap();
+            for path in [&file, &first.0].into_iter().take(beneath) {
+                let error = FileDevice::open(path, ReadWrite, 512).unwrap_err();
+                assert_eq!(error.kind(), Kind::Busy, "{path:?} beneath {:?}", held.0);
+                let told = error.to_string();
+                assert!(told.contains(held.0.to_str().unwrap()), "{told}");
+                drop(open(path, ReadOnly).unwrap());
+            }
+            drop(user);
+            drop(open(&file, ReadWrite).unwrap());
+        }
+        assert!(!is_mounted(&Path::new("/sys/block").join(first.0.file_name().unwrap())));
     }
 
     #[test]

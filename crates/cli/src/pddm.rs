@@ -26,6 +26,8 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output::shown_name;
 use crate::{output, passwords, status};
 
+pub(crate) use serving::PUBLIC;
+
 pub(crate) fn run(command: &Command) -> Outcome<()> {
     match command {
         Command::Init { .. } => create::run(command),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,11 +10,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request, path_of_json};
-use tacita_daemon::{Kind, with_causes};
+use tacita_daemon::{Kind, mounts, with_causes};
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
+use crate::pddm::PUBLIC;
 
 /// The daemon of a mount, socket, image or device.
 pub(crate) fn daemon_of(target: &Path) -> Outcome<Client> {
@@ -74,7 +76,29 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
 
 /// `tacita sync`.
 pub(crate) fn sync(target: &Path) -> Outcome<()> {
-    daemon_of(target)?.sync()
+    let daemon = daemon_of(target)?;
+    daemon.stopped().map_or(Ok(()), Err)?;
+    hand_over_mapped(target)?;
+    daemon.sync()
+}
+
+/// Has the kernel hand over what programs have changed in shared mappings: no daemon knows of that before.
+/// Nobody may be seen to wait for a hidden volume, so of an open PD-DM device only for its public one.
+/// Whoever may not enter the mount cannot do it.
+fn hand_over_mapped(target: &Path) -> Outcome<()> {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Ok(()) };
+    let Ok(place) = target.canonicalize() else { return Ok(()) };
+    let on_top = mounts(&table).rfind(|mounted| mounted.place == place);
+    let handed_over = match on_top.map(|mounted| mounted.kind).as_deref() {
+        Some("fuse.tacita-pddm") => File::open(place.join(PUBLIC)).map(|file| file.sync_all()),
+        Some(kind) if kind.starts_with("fuse.tacita-") => {
+            File::open(&place).map(|dir| Ok(rustix::fs::syncfs(&dir)?))
+        }
+        _ => return Ok(()),
+    };
+    let Ok(Err(error)) = handed_over else { return Ok(()) };
+    let text = "what was changed in mappings cannot be handed over";
+    synced(Err(tacita_vfs::Error::new(tacita_vfs::Kind::Io, text).because(error))).map(drop)
 }
 
 pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {

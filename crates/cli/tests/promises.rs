@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tacita_testkit::history::Rng;
-use tacita_testkit::{MountGuard, Watchdog, search, skip_without_fuse};
+use tacita_testkit::{MountGuard, Watchdog, search, skip_without, skip_without_fuse};
 
 /// What is waited for comes sooner or not at all.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -383,6 +383,53 @@ fn what_counts_as_durable_survives_a_kill() {
             promise(&mounted);
             assert_eq!(mounted.killed(), ["file"], "{what}, {mode}");
         }
+    }
+}
+
+/// Changes a file through a mapping, says so, and keeps both open.
+const MAPPER: &str = "import mmap, sys\nfile = open(sys.argv[1], 'r+b')\n\
+                      mapping = mmap.mmap(file.fileno(), 8192)\nmapping[:4] = b'kept'\n\
+                      print('changed', flush=True)\nsys.stdin.read()\n";
+
+/// Of what a program has changed through a mapping only the kernel knows before it is asked.
+#[test]
+fn what_is_mapped_survives_a_kill_after_a_sync() {
+    let test = "what_is_mapped_survives_a_kill_after_a_sync";
+    if skip_without_fuse(test) || skip_without(test, &["python3"]) {
+        return;
+    }
+    let _watchdog = Watchdog::start("mapped", Duration::from_mins(20));
+    let (folder, guard) = (tempfile::tempdir().unwrap(), MountGuard::new().unwrap());
+    let [image, device, password] =
+        ["image", "device", "password"].map(|name| folder.path().join(name));
+    fs::write(&password, "a password\n").unwrap();
+    expect(0, &["hifs", "format", path(&image), "--size", "32M"]);
+    let given = ["--password-file", path(&password)];
+    expect(0, &[&["pddm", "init", path(&device), "--size", "12M"], &given[..]].concat());
+    let dir = path(guard.path());
+    let hifs = ["hifs", "mount", path(&image), dir, "--commit-every", "0"];
+    let pddm = [&["pddm", "open", path(&device), "--fuse", dir], &given[..]].concat();
+    for (mount, name) in [(&hifs[..], "file"), (&pddm, "public")] {
+        expect(0, mount);
+        let file = guard.join(name);
+        let written = fs::OpenOptions::new().create(true).write(true).truncate(false).open(&file);
+        std::os::unix::fs::FileExt::write_all_at(&written.unwrap(), &[7; 8192], 0).unwrap();
+        let mut mapper = Command::new("python3");
+        mapper.args(["-c", MAPPER, path(&file)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut mapper = mapper.spawn().unwrap();
+        let mut said = [0; 8];
+        std::io::Read::read_exact(mapper.stdout.as_mut().unwrap(), &mut said).unwrap();
+        expect(0, &["sync", dir]);
+        let status = expect(0, &["status", dir, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let daemon = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
+        kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+        mapper.kill().unwrap();
+        mapper.wait().unwrap();
+        tacita(&["umount", dir]);
+        expect(0, mount);
+        assert!(fs::read(&file).unwrap().starts_with(b"kept\x07"), "{mount:?}");
+        expect(0, &["umount", dir]);
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, shutdown, socket_with, sockopt,
 };
+use tacita_clock::{Clock, System};
 
 use crate::{Error, Kind, Result};
 
@@ -21,6 +23,13 @@ const BACKLOG: i32 = 64;
 
 /// Longest path that every client can name.
 const PATH_LEN_MAX_BYTES: usize = 107;
+
+/// How long whoever else has the folder locked may take. A server does so for a moment, but anybody who may
+/// read a folder can keep it locked.
+const LOCKED_MAX: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether the folder is still locked.
+const LOCKED_LOOK: Duration = Duration::from_millis(20);
 
 /// Permissions of a socket file: its owner alone may connect.
 const SOCKET_MODE: u32 = 0o600;
@@ -49,10 +58,18 @@ impl Listener {
     /// A socket file that a server left behind is replaced, but only if nobody listens on it.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if somebody listens there; [`Kind::Exists`] if something else is there;
-    /// [`Kind::Invalid`] for a path that is too long for a socket; [`Kind::Unavailable`];
+    /// [`Kind::Busy`] if somebody listens there, or keeps the folder locked; [`Kind::Exists`] if something
+    /// else is there; [`Kind::Invalid`] for a path that is too long for a socket; [`Kind::Unavailable`];
     /// [`Kind::Io`].
     pub fn unix(path: impl AsRef<Path>) -> Result<Self> {
+        Self::unix_with(path, &System)
+    }
+
+    /// As [`Listener::unix`] by another clock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unix_with(path: impl AsRef<Path>, clock: &dyn Clock) -> Result<Self> {
         let path = std::path::absolute(path.as_ref())
             .map_err(|e| Error::from_io("no current folder", e))?;
         let failed = |what: &'static str| {
@@ -72,8 +89,10 @@ impl Listener {
         let folder = File::open(folder_path).map_err(failed("cannot open the folder"))?;
         // From looking whether somebody listens to listening nobody else may do the same. Released
         // when `folder` is closed.
-        rustix::fs::flock(&folder, FlockOperation::LockExclusive)
-            .map_err(|e| failed("cannot lock the folder")(e.into()))?;
+        if !lock(&folder, clock).map_err(|e| failed("cannot lock the folder")(e.into()))? {
+            let text = "another program keeps the folder locked; end it, or choose another folder";
+            return Err(Error::new(Kind::Busy, format!("{}: {text}", path.display())));
+        }
         clear(&path, &address)?;
         let cannot = failed("cannot listen");
         let listening = || -> rustix::io::Result<OwnedFd> {
@@ -149,6 +168,20 @@ impl Drop for Listener {
 fn stream_socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Locks a folder; `false` if somebody else keeps it locked.
+fn lock(folder: &File, clock: &dyn Clock) -> rustix::io::Result<bool> {
+    let begin = clock.monotonic();
+    loop {
+        match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if clock.elapsed(begin) < LOCKED_MAX => clock.wait(LOCKED_LOOK),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// Takes away a socket file on which nobody listens.

@@ -59,6 +59,8 @@ tacita_faults::plantable! {
         DiscardHoldsLock,
         /// A hidden read keeps the head, and public requests wait for it.
         ReadAtHead,
+        /// A hidden read, or a look at extents, keeps its stage to its end, and the head waits.
+        ReadHoldsLock,
         /// The heartbeat begins anew with hidden writes, too.
         HiddenBeats,
     }
@@ -89,7 +91,7 @@ impl StaleCells {
     pub(crate) const fn put(&mut self, _: usize, _: bool, _: &mut [u8]) {}
 }
 
-/// What is told of each block that a discard finds in its range.
+/// What is told of blocks that are looked at.
 #[cfg(feature = "faults")]
 type Look = Box<dyn Fn(u32)>;
 
@@ -98,16 +100,16 @@ thread_local! {
     static LOOK: std::cell::RefCell<Option<Look>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Calls `look` for each block whose place a discard of this thread looks at, so that a test can stop
-/// it in the middle.
+/// Calls `look` for each block whose place a discard of this thread looks at, and for the first of those
+/// that a read or a look at extents takes at once, so that a test can stop it in the middle.
 #[cfg(feature = "faults")]
 pub fn look_on(look: impl Fn(u32) + 'static) {
     LOOK.set(Some(Box::new(look)));
 }
 
-/// A discard looks at a block.
+/// A block is looked at.
 #[cfg(feature = "faults")]
-pub(crate) fn discard_looks_at(id: u32) {
+pub(crate) fn looks_at(id: u32) {
     LOOK.with_borrow(|look| {
         if let Some(look) = look {
             look(id);
@@ -117,4 +119,4 @@ pub(crate) fn discard_looks_at(id: u32) {
 
 /// Nobody looks on in a build that people use.
 #[cfg(not(feature = "faults"))]
-pub(crate) const fn discard_looks_at(_: u32) {}
+pub(crate) const fn looks_at(_: u32) {}

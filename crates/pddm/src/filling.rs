@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::faults::{Fault, planted};
-use crate::geometry::{BLOCK_LEN, Level, PAGE_ENTRIES, Place, Seq};
+use crate::geometry::{BLOCK_LEN, Level, PAGE_ENTRIES, Place, Seq, UNIT_BLOCKS};
 use crate::level::{LevelHead, OpenLevel, Passed};
 use crate::map::PositionMap;
 use crate::open_log::OpenLog;
@@ -21,6 +21,16 @@ const DROPPED_MAX: u32 = 4 << 10;
 /// So many blocks that were nowhere cost as much as one that is dropped.
 const NOWHERE_SHARE: u32 = 8;
 
+/// A range that is dropped costs as much as so many blocks, however few it has. So more of them leave with
+/// a unit than it has slots, and what waits leaves no later than if all of it were blocks.
+const RANGE_COST: u32 = 64;
+const _: () = assert!(DROPPED_MAX / RANGE_COST >= *UNIT_BLOCKS.end());
+
+/// What may be dropped in a unit, as the costs above are counted.
+pub(crate) const fn droppable(level: Level) -> u32 {
+    if level.index() == 0 { u32::MAX } else { DROPPED_MAX }
+}
+
 /// The slots of a level as they are filled.
 pub(crate) struct Filling<'a> {
     pub(crate) shared: &'a OpenLog,
@@ -30,36 +40,8 @@ pub(crate) struct Filling<'a> {
     pub(crate) slots: usize,
     pub(crate) moved: &'a mut Moved,
     pub(crate) filled: Vec<Filled>,
-}
-
-/// What was dropped is in no place from this unit on, and its pages tell.
-pub(crate) fn apply_drops(open: &OpenLevel, moved: &mut Moved) {
-    let mut left = if open.level == Level::PUBLIC { u32::MAX } else { DROPPED_MAX };
-    let mut stage = open.stage();
-    while left > 0
-        && let Some(range) = stage.take_drops(left.min(PAGE_ENTRIES))
-    {
-        let (blocks, mut pages) = (range.end - range.start, BTreeSet::new());
-        // Few at most: what this run of units has put somewhere, and the map does not tell yet.
-        for ((_, id), place) in
-            moved.iter_mut().filter(|((level, id), _)| *level == open.level && range.contains(id))
-        {
-            *place = Place::NOWHERE;
-            stage.forget_taken(*id);
-            pages.insert(PositionMap::page_of_block(*id));
-        }
-        for id in range {
-            if open.map.get(id) != Place::NOWHERE {
-                open.map.set(id, Place::NOWHERE);
-                pages.insert(PositionMap::page_of_block(id));
-            }
-        }
-        let cost = if pages.is_empty() { blocks.div_ceil(NOWHERE_SHARE) } else { blocks };
-        left = left.saturating_sub(cost);
-        for page in pages {
-            stage.put_page(page);
-        }
-    }
+    /// How much may still be dropped: see [`droppable`].
+    pub(crate) droppable: u32,
 }
 
 impl Filling<'_> {
@@ -76,6 +58,45 @@ impl Filling<'_> {
         let place = geometry.slot_place(self.open.level, self.seq, self.filled.len());
         self.moved.insert((self.open.level, id), place);
         self.filled.push(Filled { id, source });
+    }
+
+    /// What was dropped is in no place from this unit on, and its pages tell. Whether there was any of it.
+    ///
+    /// What the unit holds itself is not dropped with it: whoever reads it later takes its ids to be newer than
+    /// its pages.
+    pub(crate) fn apply_drops(&mut self) -> bool {
+        let (open, mut any) = (self.open, false);
+        let mut stage = open.stage();
+        while let Some(next) = stage.next_drop() {
+            let held = self.filled.iter().map(|filled| filled.id).filter(|id| next.contains(id));
+            let end = held.min().unwrap_or(next.end);
+            let count = (end - next.start).min(self.droppable).min(PAGE_ENTRIES);
+            let Some(range) = stage.take_drops(count) else { break };
+            any = true;
+            let (blocks, mut pages) = (count, BTreeSet::new());
+            // Few at most: what this run of units has put somewhere, and the map does not tell yet.
+            for ((_, id), place) in self
+                .moved
+                .iter_mut()
+                .filter(|((level, id), _)| *level == open.level && range.contains(id))
+            {
+                *place = Place::NOWHERE;
+                stage.forget_taken(*id);
+                pages.insert(PositionMap::page_of_block(*id));
+            }
+            for id in range {
+                if open.map.get(id) != Place::NOWHERE {
+                    open.map.set(id, Place::NOWHERE);
+                    pages.insert(PositionMap::page_of_block(id));
+                }
+            }
+            let cost = if pages.is_empty() { blocks.div_ceil(NOWHERE_SHARE) } else { blocks };
+            self.droppable = self.droppable.saturating_sub(cost.max(RANGE_COST));
+            for page in pages {
+                stage.put_page(page);
+            }
+        }
+        any
     }
 
     /// What the tail has passed comes first: its units are overwritten next.
@@ -147,8 +168,15 @@ impl Filling<'_> {
         }
     }
 
-    /// What waits, in its order.
+    /// What waits, in its order: epoch by epoch, each of which may begin with what it has dropped.
     pub(crate) fn put_waiting(&mut self) {
+        self.put_waiting_of_epoch();
+        while !self.is_full() && self.apply_drops() {
+            self.put_waiting_of_epoch();
+        }
+    }
+
+    fn put_waiting_of_epoch(&mut self) {
         while !self.is_full() {
             let taken = self.open.stage().take();
             match taken {

@@ -23,7 +23,7 @@ pub(crate) const PAGE_ENTRIES: u32 = 1024;
 /// Most classes of hidden slots; their cells must fit in the header.
 pub const CLASSES_MAX: u32 = 15;
 /// Blocks of a unit: below there is little but headers, above the header is too small.
-const UNIT_BLOCKS: std::ops::RangeInclusive<u32> = 4..=64;
+pub(crate) const UNIT_BLOCKS: std::ops::RangeInclusive<u32> = 4..=64;
 /// Fewest units of a log: the gap, units in flight and a few to keep data in.
 const UNITS_MIN: u32 = 32;
 /// Fewest units between head and tail.

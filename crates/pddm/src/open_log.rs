@@ -206,7 +206,7 @@ impl OpenLog {
     /// As [`Engine::wait_durable`].
     pub(crate) fn await_room<'a>(&self, open: &'a OpenLevel) -> Result<MutexGuard<'a, Stage>> {
         let mut stage = open.stage();
-        while stage.waiting() >= self.queue_max {
+        while self.room(open.level, &stage) == 0 {
             stage.close_epoch();
             self.not_failed()?;
             self.hidden_is_open()?;
@@ -214,6 +214,11 @@ impl OpenLog {
             stage = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(stage)
+    }
+
+    /// How many more blocks may wait on a hidden level before its writers have to.
+    pub(crate) fn room(&self, level: Level, stage: &Stage) -> usize {
+        self.queue_max.saturating_sub(stage.slots_wanted(self.geometry().slot_count(level)))
     }
 
     /// Hidden requests are still served.

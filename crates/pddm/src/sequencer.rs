@@ -18,7 +18,7 @@ use tacita_secret::Digest;
 use crate::entropy::Entropy;
 use crate::error::Result;
 use crate::faults::{Fault, StaleCells, planted};
-use crate::filling::{Filling, apply_drops, live};
+use crate::filling::{Filling, droppable, live};
 use crate::geometry::{Level, Seq};
 use crate::in_flight::Run;
 use crate::keys::CellNumbers;
@@ -354,9 +354,9 @@ fn plan_level(
     if planted(Fault::SharedClass) && open.level == Level::hidden(1) && shared.higher_waits() {
         slots -= 1;
     }
-    apply_drops(open, moved);
-    let filled = Vec::with_capacity(slots);
-    let mut plan = Filling { shared, open, ahead, seq, slots, moved, filled };
+    let (filled, droppable) = (Vec::with_capacity(slots), droppable(open.level));
+    let mut plan = Filling { shared, open, ahead, seq, slots, moved, filled, droppable };
+    plan.apply_drops();
     plan.carry_passed();
     plan.carry(tail);
     plan.put_due_pages();

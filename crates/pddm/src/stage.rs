@@ -15,6 +15,10 @@ use tacita_block::AlignedBuf;
 use crate::buffers::Buffers;
 use crate::geometry::BLOCK_LEN;
 
+mod dropped;
+
+use dropped::Dropped;
+
 /// What a block is to hold. Blocks that were written together may share their memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
@@ -92,6 +96,15 @@ pub(crate) enum Staged<'a> {
     Zeros,
 }
 
+/// Blocks that were dropped.
+#[derive(Debug)]
+struct Gone {
+    epoch: u64,
+    blocks: Range<u32>,
+    /// Some of them are written before: the unit that holds them cannot drop them, too.
+    is_apart: bool,
+}
+
 /// What waits of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
@@ -99,10 +112,16 @@ pub(crate) struct Stage {
     entries: BTreeMap<u32, Entry>,
     /// Epoch and block, in the order of leaving.
     order: VecDeque<(u64, u32)>,
-    /// Epoch and blocks that read as zeros from then on.
-    drops: VecDeque<(u64, Range<u32>)>,
+    /// Blocks that read as zeros from an epoch on.
+    drops: VecDeque<Gone>,
+    /// How many of them may have to wait for a unit of their own.
+    apart: usize,
+    /// Where each block of them is found without a look at all.
+    dropped: Dropped,
     /// Pages that must leave before anything else does.
     pages: BTreeSet<u32>,
+    /// The last epoch of which they tell what was dropped.
+    told: u64,
     /// The epoch that is open, and whether anything has been put into it.
     open: u64,
     dirty: bool,
@@ -120,19 +139,39 @@ impl Stage {
         self.waiting + self.drops.len() + self.pages.len()
     }
 
+    /// How many slots it takes at most until all of it has left, in units of so many.
+    pub(crate) fn slots_wanted(&self, of_unit: usize) -> usize {
+        self.waiting() + self.apart * of_unit
+    }
+
     /// What a block holds; `None` if the position map tells.
     pub(crate) fn get(&self, id: u32) -> Option<Staged<'_>> {
         let newest = self.entries.get(&id).map(|entry| &entry.newest);
-        let dropped = self.drops.iter().rev().find(|(_, range)| range.contains(&id));
-        match (newest, dropped) {
+        match (newest, self.dropped.epoch_of(id)) {
             // What waits in an epoch was written after what was dropped in it.
-            (Some(v), Some((epoch, _))) if v.waits && v.epoch >= *epoch => {
+            (Some(v), Some(epoch)) if v.waits && v.epoch >= epoch => {
                 Some(Staged::Content(&v.content))
             }
             (_, Some(_)) => Some(Staged::Zeros),
             (Some(v), None) => Some(Staged::Content(&v.content)),
             (None, None) => None,
         }
+    }
+
+    /// Of these blocks those of which the position map does not tell, in order: what each holds, where that
+    /// is not zeros.
+    pub(crate) fn held(&self, ids: Range<u32>) -> Vec<(u32, Option<Content>)> {
+        if !self.holds_any(&ids) && !self.dropped.has_any(&ids) {
+            return Vec::new();
+        }
+        let held = |id| {
+            let content = match self.get(id)? {
+                Staged::Content(content) => Some(content.clone()),
+                Staged::Zeros => None,
+            };
+            Some((id, content))
+        };
+        ids.filter_map(held).collect()
     }
 
     /// Queues a block.
@@ -162,6 +201,10 @@ impl Stage {
         let of_open = |entry: &Entry| entry.newest.waits && entry.newest.epoch == self.open;
         let held = self.entries.range(range.clone()).filter(|(_, entry)| of_open(entry));
         let gone: Vec<u32> = held.map(|(id, _)| *id).collect();
+        if gone.is_empty() && self.dropped.covers(&range, self.open) {
+            // Nothing has come since: whoever drops the same again and again takes no more room.
+            return;
+        }
         for id in gone {
             self.waiting -= 1;
             let entry = self.entries.get_mut(&id).expect("it is held");
@@ -170,11 +213,18 @@ impl Stage {
                 None => _ = self.entries.remove(&id),
             }
         }
+        self.dropped.put(range.clone(), self.open);
+        let is_apart = self.holds_any(&range);
         match self.drops.back_mut() {
-            Some((epoch, last)) if *epoch == self.open && last.end == range.start => {
-                last.end = range.end;
+            Some(last) if last.epoch == self.open && last.blocks.end == range.start => {
+                last.blocks.end = range.end;
+                self.apart += usize::from(is_apart && !last.is_apart);
+                last.is_apart |= is_apart;
             }
-            _ => self.drops.push_back((self.open, range)),
+            _ => {
+                self.apart += usize::from(is_apart);
+                self.drops.push_back(Gone { epoch: self.open, blocks: range, is_apart });
+            }
         }
     }
 
@@ -195,18 +245,30 @@ impl Stage {
         self.open - 1
     }
 
-    /// Blocks, `count_max` at most, that the epoch which leaves has dropped. What has been taken
-    /// of them is of no use any more.
-    pub(crate) fn take_drops(&mut self, count_max: u32) -> Option<Range<u32>> {
+    /// Blocks that the epoch which leaves has dropped. What was dropped in an epoch before leaves with all pages
+    /// that tell of it first.
+    pub(crate) fn next_drop(&mut self) -> Option<Range<u32>> {
         self.skip_replaced();
-        let (epoch, range) = self.drops.front_mut()?;
-        if self.order.front().is_some_and(|(first, _)| first < epoch) {
+        let Gone { epoch, blocks, .. } = self.drops.front()?;
+        let waits_for_blocks = self.order.front().is_some_and(|(first, _)| first < epoch);
+        let waits_for_pages = !self.pages.is_empty() && self.told < *epoch;
+        (!waits_for_blocks && !waits_for_pages).then(|| blocks.clone())
+    }
+
+    /// Takes blocks of those, `count_max` at most; `None` if there are none. What has been taken of them is of
+    /// no use any more.
+    pub(crate) fn take_drops(&mut self, count_max: u32) -> Option<Range<u32>> {
+        let next = self.next_drop()?;
+        let taken = next.start..next.end.min(next.start.saturating_add(count_max));
+        if taken.is_empty() {
             return None;
         }
-        let count = count_max.min(range.end - range.start);
-        let taken = range.start..range.start + count;
-        range.start = taken.end;
-        if range.start == range.end {
+        let Gone { epoch, blocks, is_apart } = self.drops.front_mut().expect("it is next");
+        blocks.start = taken.end;
+        self.told = *epoch;
+        self.dropped.take(&taken, *epoch);
+        if taken.end == next.end {
+            self.apart -= usize::from(*is_apart);
             self.drops.pop_front();
         }
         Some(taken)
@@ -228,7 +290,7 @@ impl Stage {
         }
         self.skip_replaced();
         let (epoch, id) = *self.order.front()?;
-        if self.drops.front().is_some_and(|(first, _)| *first <= epoch) {
+        if self.drops.front().is_some_and(|first| first.epoch <= epoch) {
             return None;
         }
         self.order.pop_front();
@@ -268,7 +330,7 @@ impl Stage {
     /// The last epoch of which nothing waits any more.
     pub(crate) fn complete(&mut self) -> u64 {
         self.skip_replaced();
-        let drops = self.drops.front().map(|(epoch, _)| *epoch);
+        let drops = self.drops.front().map(|first| first.epoch);
         let blocks = self.order.front().map(|(epoch, _)| *epoch);
         let first = drops.into_iter().chain(blocks).min();
         match first {

@@ -1,6 +1,7 @@
 //! A volume as a block device.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, MutexGuard};
 
 use tacita_block::{
     self as block, Allocation, BlockDevice, BlockNo, BlockRange, Extent, Geometry as Shape, is_zero,
@@ -9,17 +10,24 @@ use tacita_secret::Openings;
 
 use crate::engine::Engine;
 use crate::error::{Kind, Result};
-use crate::faults::{Fault, discard_looks_at, planted};
+use crate::faults::{Fault, looks_at, planted};
 use crate::geometry::{BLOCK_LEN, Level, Place};
 use crate::level::OpenLevel;
 use crate::open_log::OpenLog;
 use crate::sequencer::EmitUntil;
 use crate::slots::{SlotReader, unreadable};
-use crate::stage::{Content, Staged};
+use crate::stage::{Content, Stage, Staged};
 
 const BLOCK_LEN_BYTES: u32 = 4096;
 /// Zeros of this length at once need no room: whoever makes a file system writes many.
 const ZEROES_LEN_MIN: usize = 64 << 10;
+
+/// Blocks that are read, or looked at, at once. Between them whoever needs the stage gets it, most of all
+/// the head: nobody waits for it to copy, to read, or to look at much.
+const AT_ONCE: u32 = 256;
+
+/// Blocks that a look at extents begins with: most are short.
+const LOOK_MIN: u32 = 16;
 
 /// Runs of public blocks that wait before their writers are held up.
 const RUNS_AHEAD: usize = 4;
@@ -60,6 +68,12 @@ impl Volume {
     /// How much may wait before writers do, in blocks.
     pub fn queue_blocks(&self) -> usize {
         self.shared().queue_max()
+    }
+
+    /// How many more blocks may wait before writers do: fewer than the difference where flushes lie between
+    /// what is written and then discarded.
+    pub fn room_blocks(&self) -> usize {
+        self.shared().room(self.level, &self.open().stage())
     }
 
     /// Blocks that cannot be read until they are written again.
@@ -145,30 +159,41 @@ impl Volume {
         let open = self.open();
         let at_head = planted(Fault::ReadAtHead) && self.level != Level::PUBLIC;
         let _head = if at_head { Some(self.engine.head()?) } else { None };
-        let places: Vec<Place> = {
-            let stage = open.stage();
-            let slots = (first..).zip(buf.chunks_exact_mut(BLOCK_LEN));
-            let place = |(id, slot): (u32, &mut [u8])| {
-                match stage.get(id) {
-                    Some(Staged::Content(content)) => {
-                        slot.copy_from_slice(&content[..]);
-                        return Place::NOWHERE;
-                    }
-                    Some(Staged::Zeros) => {
-                        slot.fill(0);
-                        return Place::NOWHERE;
-                    }
-                    None => {}
-                }
-                let place = open.map.get(id);
-                if place == Place::NOWHERE {
-                    slot.fill(0);
-                }
-                place
-            };
-            slots.map(place).collect()
-        };
         let mut openings = SlotReader::new(self.shared(), open).openings();
+        let mut kept = None;
+        let pieces = buf.chunks_mut(AT_ONCE as usize * BLOCK_LEN);
+        for (first, piece) in (first..).step_by(AT_ONCE as usize).zip(pieces) {
+            self.read_piece(&mut openings, first, piece, &mut kept)?;
+        }
+        Ok(())
+    }
+
+    /// Reads blocks that are looked at at once.
+    fn read_piece<'v>(
+        &'v self,
+        openings: &mut Openings<'_>,
+        first: u32,
+        buf: &mut [u8],
+        kept: &mut Option<MutexGuard<'v, Stage>>,
+    ) -> Result<()> {
+        let count = u32::try_from(buf.len() / BLOCK_LEN).expect("a piece");
+        let mut held = self.held(first..first + count, kept).into_iter().peekable();
+        let place = |(id, slot): (u32, &mut [u8])| {
+            if let Some((_, content)) = held.next_if(|(staged, _)| *staged == id) {
+                match content {
+                    Some(content) => slot.copy_from_slice(&content),
+                    None => slot.fill(0),
+                }
+                return Place::NOWHERE;
+            }
+            let place = self.open().map.get(id);
+            if place == Place::NOWHERE {
+                slot.fill(0);
+            }
+            place
+        };
+        let places: Vec<Place> =
+            (first..).zip(buf.chunks_exact_mut(BLOCK_LEN)).map(place).collect();
         let mut index = 0;
         while index < places.len() {
             let place = places[index];
@@ -189,10 +214,25 @@ impl Volume {
                 + 1;
             let bytes = &mut buf[index * BLOCK_LEN..(index + run) * BLOCK_LEN];
             let id = first + u32::try_from(index).expect("a short read");
-            self.read_run(&mut openings, id, place, bytes)?;
+            self.read_run(openings, id, place, bytes)?;
             index += run;
         }
         Ok(())
+    }
+
+    /// What is staged of these blocks; the rest is where the map says, which is looked at after.
+    fn held<'v>(
+        &'v self,
+        ids: Range<u32>,
+        kept: &mut Option<MutexGuard<'v, Stage>>,
+    ) -> Vec<(u32, Option<Content>)> {
+        looks_at(ids.start);
+        let stage = kept.take().unwrap_or_else(|| self.open().stage());
+        let held = stage.held(ids);
+        if planted(Fault::ReadHoldsLock) {
+            *kept = Some(stage);
+        }
+        held
     }
 
     /// Reads adjacent slots of one unit.
@@ -253,7 +293,7 @@ impl Volume {
     }
 
     /// Makes blocks read as zeros. Nothing of it reaches the device but the map, in its turn.
-    fn drop_blocks(&self, range: std::ops::Range<u32>) -> Result<()> {
+    fn drop_blocks(&self, range: Range<u32>) -> Result<()> {
         self.served()?;
         self.engine.writable()?;
         let open = self.open();
@@ -266,7 +306,7 @@ impl Volume {
         let staged = stage.holds_any(&range);
         let held = planted(Fault::DiscardHoldsLock).then_some(stage);
         let is_nowhere = |id| {
-            discard_looks_at(id);
+            looks_at(id);
             open.map.get(id) == Place::NOWHERE
         };
         if !staged && range.clone().all(is_nowhere) {
@@ -336,20 +376,28 @@ impl BlockDevice for Volume {
 
     fn extent(&self, range: BlockRange) -> block::Result<Extent> {
         self.geometry().byte_range_of(range)?;
-        let open = self.open();
-        let stage = open.stage();
-        let hole = |id: u64| {
-            let id = u32::try_from(id).expect("within the volume");
-            match stage.get(id) {
-                Some(staged) => matches!(staged, Staged::Zeros),
-                None => open.map.get(id) == Place::NOWHERE,
+        let id = |block: u64| u32::try_from(block).expect("within the volume");
+        let (start, end) = (id(range.start.0), id(range.start.0 + range.count));
+        let (mut at, mut count_max, mut wanted, mut kept) = (start, LOOK_MIN, None, None);
+        while at < end {
+            let ids = at..end.min(at + count_max);
+            let mut held = self.held(ids.clone(), &mut kept).into_iter().peekable();
+            let mut hole = |id| match held.next_if(|(staged, _)| *staged == id) {
+                Some((_, content)) => content.is_none(),
+                None => self.open().map.get(id) == Place::NOWHERE,
+            };
+            let differs = |id: &u32| {
+                let hole = hole(*id);
+                *wanted.get_or_insert(hole) != hole
+            };
+            at = ids.clone().find(differs).unwrap_or(ids.end);
+            if at < ids.end {
+                break;
             }
-        };
-        let (start, end) = (range.start.0, range.start.0 + range.count);
-        let first = start < end && hole(start);
-        let count = (start..end).take_while(|id| hole(*id) == first).count() as u64;
-        let allocation = if first { Allocation::Hole } else { Allocation::Data };
-        Ok(Extent { count, allocation })
+            count_max = AT_ONCE.min(count_max * 2);
+        }
+        let allocation = if wanted == Some(true) { Allocation::Hole } else { Allocation::Data };
+        Ok(Extent { count: (at - start).into(), allocation })
     }
 
     /// Discarded blocks read as zeros, and stay so once flushed.

@@ -135,11 +135,12 @@ fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice
         return Ok(Arc::new(made.map_err(|e| exit::of_new_file(path, &e))?));
     }
     let device = FileDevice::open(path, Access::ReadWrite, 4096).map_err(failed)?;
-    let here = device.geometry();
+    let whole_blocks = device.geometry().len_bytes();
     if let Some(size) = size
-        && size != here.len_bytes()
+        && size != whole_blocks
     {
-        let text = format!("{} has {}", shown_name(path), size::show(here.len_bytes()));
+        let here = whole_blocks + device.rest().map_err(failed)?.len() as u64;
+        let text = format!("{} has {}", shown_name(path), size::show(here));
         return Err(Failure::usage(text).with_remedy("leave --size out, or remove the file"));
     }
     // What is overwritten whatever it is may be a bad sector, too.

@@ -21,7 +21,7 @@ use crate::exit::{self, Failure, Outcome};
 use crate::output::shown_name;
 
 /// The name of the public file.
-const PUBLIC: &str = "public";
+pub(crate) const PUBLIC: &str = "public";
 /// What can be done where nothing can be mounted.
 const WITHOUT_FUSE: &str = "without FUSE, `--nbd SOCKET` serves the same volumes";
 /// How long clients have to take their last answers.

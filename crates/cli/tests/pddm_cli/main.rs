@@ -52,6 +52,11 @@ fn absurd_requests_are_usage_errors() {
     let said = expect(2, &init(&["--size", "64M"]));
     assert!(said.contains("--force"), "{said}");
     expect(0, &init(&["--force"]));
+    let short = bench.path("short");
+    std::fs::write(&short, [7; 83]).unwrap();
+    let there = ["pddm", "init", &short, "--password-file", &public, "--size", "64M"];
+    let said = expect(2, &tacita(&there));
+    assert!(said.contains("short has 83 bytes"), "{said}");
     // Without a terminal, and without an endpoint.
     expect(2, &tacita(&["pddm", "open", &device, "--nbd", &bench.path("s")]));
     expect(2, &tacita(&["pddm", "open", &device, "--password-file", &public]));

@@ -3,7 +3,10 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 use std::{fs, net};
+
+use tacita_clock::Simulated;
 
 use tacita_nbd::{Export, Kind, Limits, Listener, Server};
 
@@ -59,6 +62,32 @@ fn many_who_take_over_at_once_leave_one() {
     assert_eq!(tries.iter().filter(|tried| tried.is_ok()).count(), 1);
     assert!(tries.iter().filter_map(|t| t.as_ref().err()).all(|e| e.kind() == Kind::Busy));
     assert!(path.exists());
+}
+
+/// Whoever may read a folder may lock it, and keep it locked.
+#[test]
+fn a_folder_that_stays_locked_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let open = || fs::File::open(folder.path()).unwrap();
+    let (first, clock) = (open(), Simulated::at(UNIX_EPOCH));
+    first.lock().unwrap();
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| Listener::unix_with(&path, &clock).unwrap_err());
+        clock.advance_among(1, Duration::from_millis(4990));
+        clock.advance(Duration::from_millis(10));
+        let error = refused.join().unwrap();
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains("keeps the folder locked"), "{error}");
+    });
+    assert!(!path.exists());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| Listener::unix_with(&path, &clock).unwrap());
+        clock.advance_among(1, Duration::from_secs(4));
+        first.unlock().unwrap();
+        clock.advance(Duration::from_secs(1));
+        drop(waits.join().unwrap());
+    });
 }
 
 #[test]

@@ -114,3 +114,85 @@ fn what_is_dropped_leaves_before_what_was_written_after() {
     assert_eq!((takes(&mut stage), stage.complete()), (Some((5, 3)), 2));
     assert_eq!((holds(&stage, 4), holds(&stage, 5)), (None, Some(3)));
 }
+
+/// The last epoch in which each block was dropped, one by one, while ranges leave in any order.
+#[test]
+fn dropped_blocks_are_found_however_their_ranges_lie() {
+    const BLOCKS: u32 = 24;
+    let mut rng = tacita_testkit::history::Rng::new(5);
+    for _ in 0..300 {
+        let (mut dropped, mut epochs, mut epoch) = (Dropped::default(), [None; BLOCKS as usize], 1);
+        for _ in 0..40 {
+            let mut number = |below| u32::try_from(rng.below(below)).expect("a small number");
+            let start = number(u64::from(BLOCKS));
+            let range = start..BLOCKS.min(start + 1 + number(8));
+            let (of, own) = (u64::from(number(3)), range.start as usize..range.end as usize);
+            if number(2) == 0 {
+                epoch += of / 2;
+                dropped.put(range.clone(), epoch);
+                epochs[own.clone()].fill(Some(epoch));
+            } else {
+                let leaves = epoch.saturating_sub(of);
+                dropped.take(&range, leaves);
+                let left = epochs[own.clone()].iter_mut().filter(|held| **held == Some(leaves));
+                left.for_each(|held| *held = None);
+            }
+            assert!((0..BLOCKS).map(|id| dropped.epoch_of(id)).eq(epochs), "{dropped:?}");
+            let covered = epochs[own.clone()].iter().all(|held| *held == Some(epoch));
+            assert_eq!(dropped.covers(&range, epoch), covered);
+            assert_eq!(dropped.has_any(&range), epochs[own].iter().any(Option::is_some));
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_again_and_again_takes_no_more_room() {
+    let mut stage = Stage::after(0);
+    for _ in 0..3 {
+        for range in [0..9, 20..30, 9..12, 2..11] {
+            stage.drop_blocks(range);
+        }
+    }
+    assert_eq!(stage.waiting(), 3);
+    // What has been written since is dropped anew, and so is what was dropped in an earlier epoch.
+    stage.put(3, block(1));
+    stage.drop_blocks(2..4);
+    assert_eq!((stage.waiting(), holds(&stage, 3)), (4, Some(0)));
+    stage.close_epoch();
+    stage.drop_blocks(2..4);
+    assert_eq!(stage.waiting(), 5);
+    let drops: Vec<_> = std::iter::from_fn(|| stage.take_drops(100)).collect();
+    assert_eq!(drops, [0..9, 20..30, 9..12, 2..4, 2..4]);
+    assert_eq!((stage.waiting(), holds(&stage, 3), stage.complete()), (0, None, 2));
+}
+
+/// Pages leave in an order of their own: a crash between two of them must not show a later epoch alone.
+#[test]
+fn pages_tell_of_an_epoch_before_the_next_is_dropped() {
+    let mut stage = Stage::after(0);
+    for range in [5000..5001, 1..2] {
+        stage.drop_blocks(range);
+        stage.close_epoch();
+    }
+    assert_eq!(stage.take_drops(9), Some(5000..5001));
+    stage.put_page(4);
+    assert_eq!((stage.next_drop(), stage.take_drops(9), stage.complete()), (None, None, 0));
+    assert_eq!(takes(&mut stage), Some((4, u8::MAX)));
+    assert_eq!((stage.complete(), stage.take_drops(9)), (1, Some(1..2)));
+}
+
+#[test]
+fn what_is_staged_is_told_by_block() {
+    let mut stage = Stage::after(0);
+    let held = |stage: &Stage, ids| {
+        let held = stage.held(ids).into_iter();
+        held.map(|(id, content)| (id, content.map(|content| content[0]))).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&stage, 0..9), []);
+    stage.drop_blocks(2..4);
+    stage.put(3, block(5));
+    stage.put(7, block(6));
+    assert_eq!(held(&stage, 0..9), [(2, None), (3, Some(5)), (7, Some(6))]);
+    assert_eq!([held(&stage, 0..2), held(&stage, 4..7), held(&stage, 8..9)], [[], [], []]);
+    assert_eq!(held(&stage, 3..8), [(3, Some(5)), (7, Some(6))]);
+}

@@ -98,7 +98,7 @@ pub(crate) fn volume(session: &Session, level: u8) -> Volume {
 /// Whether a hidden volume has room for so many blocks, and would not make its writer wait for public
 /// traffic that never comes.
 pub(crate) fn has_room(volume: &Volume, blocks: u64) -> bool {
-    volume.waiting_blocks() + usize::try_from(blocks).unwrap() < volume.queue_blocks()
+    volume.room_blocks() > usize::try_from(blocks).unwrap()
 }
 
 /// Writes units until a volume has room, where nothing else is to be compared.

@@ -1,15 +1,19 @@
 //! Nobody waits for the other side. A device that lets nothing through for a while: whoever writes
-//! publicly waits, with the head; who uses a hidden volume does not. A hidden discard that is stopped
+//! publicly waits, with the head; who uses a hidden volume does not. A hidden request that is stopped
 //! in the middle: who writes publicly does not wait.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+#[cfg(feature = "faults")]
+use tacita_block::{Allocation, Extent};
 use tacita_block::{
     BlockDevice, BlockNo, BlockRange, Fault as DeviceFault, FaultDevice, Geometry, Kind,
     MemoryDevice, Result,
 };
+#[cfg(feature = "faults")]
+use tacita_pddm::Volume;
 #[cfg(feature = "faults")]
 use tacita_pddm::faults::{Fault, look_on, plant};
 use tacita_testkit::Watchdog;
@@ -155,10 +159,18 @@ fn a_discard_that_waits_for_the_head_is_noticed() {
     assert!(!hidden_goes_on(prepare, Duration::from_secs(1)));
 }
 
-/// Whether public writes get to the device while a hidden discard looks at what it drops.
+/// What a hidden volume is asked for.
 #[cfg(feature = "faults")]
-fn public_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> bool {
-    let device: Arc<dyn BlockDevice> = memory(blocks(60));
+type Asked = fn(&Volume);
+
+/// Whether public writes get to the device while a hidden request is stopped where it looks at a block.
+#[cfg(feature = "faults")]
+fn public_goes_on<P>(
+    prepare: impl FnOnce() -> P + Send,
+    (at, asked): (u32, Asked),
+    patience: Duration,
+) -> bool {
+    let device: Arc<dyn BlockDevice> = memory(blocks(300));
     make(&device, &parameters(1), 1, entropy(1, 1));
     let session = open(&device, 1, entropy(2, 2));
     let (public, hidden) = (volume(&session, 0), volume(&session, 1));
@@ -171,15 +183,12 @@ fn public_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> 
         scope.spawn(move || {
             let _planted = prepare();
             look_on(move |id| {
-                if id == 5 {
+                if id == at {
                     stop.send(()).unwrap();
                     released.recv().unwrap();
                 }
             });
-            hidden.discard(BlockRange { start: BlockNo(0), count: 10 }).unwrap();
-            let mut read = vec![7; BLOCK];
-            hidden.read(BlockNo(9), &mut read).unwrap();
-            assert!(read.iter().all(|byte| *byte == 0));
+            asked(&hidden);
         });
         stopped.recv().unwrap();
         let (done, finished) = channel();
@@ -198,16 +207,53 @@ fn public_goes_on<P>(prepare: impl FnOnce() -> P + Send, patience: Duration) -> 
 }
 
 #[cfg(feature = "faults")]
+fn discards(hidden: &Volume) {
+    hidden.discard(BlockRange { start: BlockNo(0), count: 10 }).unwrap();
+    let mut read = vec![7; BLOCK];
+    hidden.read(BlockNo(9), &mut read).unwrap();
+    assert!(read.iter().all(|byte| *byte == 0));
+}
+
+#[cfg(feature = "faults")]
+fn reads(hidden: &Volume) {
+    let mut read = vec![7; 300 * BLOCK];
+    hidden.read(BlockNo(0), &mut read).unwrap();
+    assert_eq!(read[9 * BLOCK..10 * BLOCK], content(9, 1));
+    assert!(read[10 * BLOCK..].iter().all(|byte| *byte == 0));
+}
+
+#[cfg(feature = "faults")]
+fn looks_at_extents(hidden: &Volume) {
+    let extent = |start, count| hidden.extent(BlockRange { start: BlockNo(start), count }).unwrap();
+    assert_eq!(extent(10, 500), Extent { count: 500, allocation: Allocation::Hole });
+    assert_eq!(extent(0, 500), Extent { count: 9, allocation: Allocation::Hole });
+    assert_eq!(extent(9, 500), Extent { count: 1, allocation: Allocation::Data });
+}
+
+/// What stops in its middle: a block that it looks at on its way.
+#[cfg(feature = "faults")]
+const STOPS: [(u32, Asked); 3] = [(5, discards), (256, reads), (26, looks_at_extents)];
+
+#[cfg(feature = "faults")]
 #[test]
-fn public_writes_do_not_wait_for_a_hidden_discard() {
-    assert!(public_goes_on(|| (), LONG));
+fn public_writes_do_not_wait_for_a_hidden_request() {
+    for stop in STOPS {
+        assert!(public_goes_on(|| (), stop, LONG), "stopped at {}", stop.0);
+    }
 }
 
 #[cfg(feature = "faults")]
 #[test]
-fn a_discard_that_keeps_its_lock_is_noticed() {
-    let prepare = || plant(Fault::DiscardHoldsLock);
-    assert!(!public_goes_on(prepare, Duration::from_secs(1)));
+fn a_hidden_request_that_keeps_its_lock_is_noticed() {
+    let [discard, read, extents] = STOPS;
+    for (fault, stop) in [
+        (Fault::DiscardHoldsLock, discard),
+        (Fault::ReadHoldsLock, read),
+        (Fault::ReadHoldsLock, extents),
+    ] {
+        let prepare = move || plant(fault);
+        assert!(!public_goes_on(prepare, stop, Duration::from_secs(1)), "{fault:?}");
+    }
 }
 
 /// Writes of several blocks panic, which are those of units.

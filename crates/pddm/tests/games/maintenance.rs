@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tacita_block::{BlockDevice, BlockNo, FaultDevice};
-use tacita_pddm::{Kind, Level, Options, Session, Unlock, change_password};
+use tacita_block::{BlockDevice, BlockNo, BlockRange, FaultDevice};
+use tacita_pddm::{Kind, Level, Options, Parameters, Session, Unlock, change_password};
 use tacita_secret::Password;
 use tacita_testkit::env_number;
 use tacita_testkit::history::Rng;
 
 use crate::devices::{
-    blocks, content, entropy, has_room, make, open, parameters, read, shape, volume, wrap,
+    blocks, content, entropy, has_room, make, memory, open, parameters, read, shape, volume, wrap,
 };
 use crate::worlds::{public_difference, write_log};
 
@@ -176,6 +176,84 @@ fn a_whole_sweep_carries_what_waits_after_one_that_was_interrupted() {
         session.written_units()
     });
     assert_eq!(written[0], written[1]);
+}
+
+/// However little each discards: what that takes is to be little beside what a unit does.
+#[test]
+fn small_discards_leave_with_several_units() {
+    let device: Arc<dyn BlockDevice> = memory(61 * 32 + 1);
+    let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+    make(&device, &parameters, 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let hidden = volume(&session, 1);
+    for id in 0..200 {
+        hidden.write(BlockNo(id), &content(id, 1)).unwrap();
+    }
+    assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+    for id in (0..200).step_by(2) {
+        hidden.discard(BlockRange { start: BlockNo(id), count: 1 }).unwrap();
+    }
+    assert_eq!(hidden.waiting_blocks(), 100);
+    session.beat().unwrap();
+    assert!(hidden.waiting_blocks() >= 100 - 64, "{}", hidden.waiting_blocks());
+    session.beat().unwrap();
+    assert_eq!(hidden.waiting_blocks(), 0);
+}
+
+/// As a file system leaves it that discards what it has freed with each commit.
+#[test]
+fn a_sweep_carries_what_waits_in_many_epochs() {
+    let device: Arc<dyn BlockDevice> = memory(61 * 32 + 1);
+    let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+    make(&device, &parameters, 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let hidden = volume(&session, 1);
+    for id in 0..150 {
+        hidden.write(BlockNo(id), &content(id, 1)).unwrap();
+    }
+    assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+    let mut pairs = 0;
+    while hidden.waiting_blocks() + 2 < hidden.queue_blocks() && pairs < 150 {
+        hidden.write(BlockNo(200 + pairs), &content(pairs, 2)).unwrap();
+        hidden.flush().unwrap();
+        hidden.discard(BlockRange { start: BlockNo(pairs), count: 1 }).unwrap();
+        hidden.flush().unwrap();
+        pairs += 1;
+    }
+    assert!(pairs > 100, "{pairs}");
+    assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+    assert_eq!(hidden.waiting_blocks(), 0);
+    session.close().unwrap();
+    drop((hidden, session));
+    let session = open(&device, 1, entropy(3, 3));
+    let hidden = volume(&session, 1);
+    for pair in 0..pairs {
+        assert!(read(&hidden, 200 + pair) == content(pair, 2), "block {pair}");
+        assert!(read(&hidden, pair).iter().all(|byte| *byte == 0), "block {pair}");
+    }
+}
+
+/// A unit cannot drop what it holds, so each of these takes one of its own.
+#[test]
+fn a_sweep_carries_what_is_written_and_discarded_again_and_again() {
+    let device: Arc<dyn BlockDevice> = memory(61 * 32 + 1);
+    let parameters = Parameters { heartbeat_ms: 0, ..Parameters::default() };
+    make(&device, &parameters, 1, entropy(1, 1));
+    let session = open(&device, 1, entropy(2, 2));
+    let hidden = volume(&session, 1);
+    let mut rounds = 0;
+    while has_room(&hidden, 2) && rounds < 100 {
+        for id in [0, 1 + rounds] {
+            hidden.write(BlockNo(id), &content(id, rounds)).unwrap();
+        }
+        hidden.flush().unwrap();
+        hidden.discard(BlockRange { start: BlockNo(0), count: 1 }).unwrap();
+        hidden.flush().unwrap();
+        rounds += 1;
+    }
+    assert!((10..60).contains(&rounds), "{rounds}");
+    assert!(session.sweep_whole(&mut |_, _| true).unwrap());
+    assert_eq!((hidden.waiting_blocks(), hidden.room_blocks()), (0, hidden.queue_blocks()));
 }
 
 /// A sweep in a world with a busy hidden volume and in one without: the same round, and all that
