@@ -368,6 +368,11 @@ impl Dnefs {
         self.store.is_read_only()
     }
 
+    /// Whether nothing can be written any more before it is opened again.
+    pub fn has_stopped(&self) -> bool {
+        self.store.check().is_err()
+    }
+
     /// Whether the last purge has begun, or is over: there is no other one.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)

@@ -68,12 +68,12 @@ fn asked() -> &'static Path {
 /// A purge that has failed; `again` is how it is done again.
 fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure {
     let failure = exit::of_dnefs(volume, error);
-    match error.kind() {
-        Kind::Device if failure.code == exit::DEVICE => failure.with_remedy(format!(
-            "what was deleted may still be decrypted: see to what the volume lies on, and {again}"
-        )),
-        _ => failure,
-    }
+    let first = match (error.kind(), failure.code) {
+        (Kind::Device | Kind::Poisoned, exit::DEVICE) => "see to what the volume lies on",
+        (Kind::Device, exit::NO_SPACE) => "make room in the file system of the volume's file",
+        _ => return failure,
+    };
+    failure.with_remedy(format!("what was deleted may still be decrypted: {first}, and {again}"))
 }
 
 /// What a purge is told that comes when the last one is under way.
@@ -131,7 +131,11 @@ impl Service for Mounted {
                 )
                 .with_remedy("unmount it, and mount it without `-o ro`"));
             }
-            posix.file_system().purge(self.scope).map_err(|e| of_purge(asked(), &e, "purge again"))
+            let fs = posix.file_system();
+            fs.purge(self.scope).map_err(|e| {
+                let again = if fs.has_stopped() { "mount it again" } else { "purge again" };
+                of_purge(asked(), &e, again)
+            })
         };
         let is_closing = || posix.file_system().is_closing();
         match request.word.as_str() {

@@ -76,6 +76,17 @@ impl Bench {
         Some(Mounted { bench, volume, guard, dir })
     }
 
+    /// A copy of a volume that is mounted, from a moment in which nothing was written; where it is.
+    pub(crate) fn copy_at_rest(&self, volume: &str, name: &str) -> String {
+        let copy = self.text(name);
+        loop {
+            fs::copy(volume, &copy).unwrap();
+            if fs::read(volume).unwrap() == fs::read(&copy).unwrap() {
+                return copy;
+            }
+        }
+    }
+
     pub(crate) fn dump(&self, volume: &str, name: &str) -> String {
         let out = self.text(name);
         succeed(&["dnefs", "dump", volume, &out]);

@@ -27,9 +27,7 @@ fn sync(path: &Path) {
 
 /// A dump of a volume that is mounted and has just been purged.
 fn dump_of_copy(bench: &Bench, volume: &str, name: &str) -> String {
-    let copy = bench.text(&format!("{name}-copy"));
-    fs::copy(volume, &copy).unwrap();
-    bench.dump(&copy, name)
+    bench.dump(&bench.copy_at_rest(volume, &format!("{name}-copy")), name)
 }
 
 /// A file is deleted on a disk mounted with `options`; `discard` sees to it that ext4 discards its blocks.

@@ -199,6 +199,7 @@ fn a_purge_that_fails_says_what_is_left_and_what_to_do() {
         let is_erase = told.contains(remedy);
         assert!(is_erase || told.contains("unmount, and mount again"), "{told}");
         assert!(!is_erase || said.contains(remedy), "{time}: {said}");
+        assert!(is_erase || !said.contains("purge again"), "{time}: {said}");
         // Told to do it again it does, and says nothing more until then.
         fail(4, &["dnefs", "purge", &dir]);
         assert_eq!(told_once(&dir, "Input/output error"), told);
@@ -212,6 +213,31 @@ fn a_purge_that_fails_says_what_is_left_and_what_to_do() {
         }
     }
     assert!(at_the_erase > 0, "no sync of an erase has failed");
+}
+
+/// A full disk below keeps keys from being replaced, and stops all writing.
+#[test]
+fn a_purge_that_has_no_room_says_what_is_left_and_what_to_do() {
+    let test = "a_purge_that_has_no_room_says_what_is_left_and_what_to_do";
+    if cannot_trace(test) {
+        return;
+    }
+    let mounted = Bench::mounted(test, &["--size", "8M"], &["--purge-every", "0"]);
+    let Some(Mounted { bench: _bench, volume, guard, dir }) = mounted else { return };
+    write(&guard.join("file")).unwrap();
+    fs::remove_file(guard.join("file")).unwrap();
+    fs::File::open(guard.path()).unwrap().sync_all().unwrap();
+    let daemon = status_of(&dir)["pid"].to_string();
+    let full = Watched::attach(&daemon, "pwrite64", "error=ENOSPC");
+    let said = fail(6, &["dnefs", "purge", &dir]);
+    let remedy = "what was deleted may still be decrypted: make room in the file system of the volume's \
+                  file, and mount it again";
+    assert!(said.contains("No space left on device") && said.contains(remedy), "{said}");
+    drop(full);
+    fail(6, &["umount", &dir]);
+    succeed(&["dnefs", "mount", &volume, &dir]);
+    succeed(&["umount", &dir]);
+    succeed(&["dnefs", "check", &volume]);
 }
 
 /// Which password opens a volume is told where a change of it fails.

@@ -75,7 +75,7 @@ fn a_kill_leaves_what_was_synced_and_the_next_mount_purges() {
     fs::write(guard.join("kept"), "kept".repeat(3000)).unwrap();
     fs::write(guard.join("secret"), "secret".repeat(3000)).unwrap();
     succeed(&["sync", dir]);
-    fs::copy(&volume, bench.path("copy")).unwrap();
+    bench.copy_at_rest(&volume, "copy");
     let before = bench.dump(&bench.text("copy"), "before");
     fs::remove_file(guard.join("secret")).unwrap();
     fs::File::open(guard.path()).unwrap().sync_all().unwrap();
@@ -112,7 +112,7 @@ fn what_is_sensitive_is_purged_before_rm_returns() {
     succeed(&["sync", dir]);
     // While it is mounted, what is on the medium is read from copies of it.
     let dump = |name: &str| {
-        fs::copy(&volume, bench.path("copy")).unwrap();
+        bench.copy_at_rest(&volume, "copy");
         bench.dump(&bench.text("copy"), name)
     };
     let held_open = fs::File::open(guard.join("folder/open")).unwrap();

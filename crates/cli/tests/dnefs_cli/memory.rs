@@ -52,7 +52,7 @@ fn no_key_of_a_deleted_node_is_in_memory_after_a_purge() {
         fs::read(guard.join(format!("secret {number}"))).unwrap();
         fs::remove_file(guard.join(format!("secret {number}"))).unwrap();
     }
-    fs::copy(&volume, bench.path("copy")).unwrap();
+    bench.copy_at_rest(&volume, "copy");
     bench.dump(&bench.text("copy"), "before");
     if let Err(e) = memory_of(process, &during) {
         eprintln!("SKIPPED: {test}: the memory of the daemon: {e}");
@@ -61,7 +61,7 @@ fn no_key_of_a_deleted_node_is_in_memory_after_a_purge() {
     }
     succeed(&["dnefs", "purge", dir]);
     memory_of(process, &after).unwrap();
-    fs::copy(&volume, bench.path("copy")).unwrap();
+    bench.copy_at_rest(&volume, "copy");
     let dump = bench.dump(&bench.text("copy"), "after");
     assert!(fs::read(guard.join("kept")).is_ok());
     succeed(&["umount", dir]);
