@@ -11,7 +11,7 @@ mod protocol;
 mod server;
 mod silence;
 
-pub use client::{Answer, Client};
+pub use client::{Answer, Client, Unanswered};
 pub use paths::{path_of_json, path_to_json};
 pub use protocol::Request;
 pub use server::{Control, Identity, Reply, Service};

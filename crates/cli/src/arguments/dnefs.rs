@@ -90,7 +90,7 @@ pub(crate) enum Dnefs {
         #[arg(long, value_name = "SIZE", value_parser = size::parse)]
         purge_after_bytes: Option<u64>,
         /// Keep all keys in memory: nothing outlives the mount, and nothing the volume held before
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["password_file", "password_fd"])]
         ephemeral: bool,
         /// With --ephemeral: destroy what the volume holds
         #[arg(long, requires = "ephemeral")]

@@ -76,13 +76,6 @@ fn of_purge(volume: &Path, error: &tacita_dnefs::Error, again: &str) -> Failure 
     failure.with_remedy(format!("what was deleted may still be decrypted: {first}, and {again}"))
 }
 
-/// What a purge is told that comes when the last one is under way.
-fn being_unmounted() -> Failure {
-    Failure::new(exit::BUSY, "it is being unmounted, which purges").with_remedy(
-        "wait until it is unmounted: `tacita dnefs receipt VOLUME` shows the receipt then",
-    )
-}
-
 /// The end of an ephemeral mount that has failed: its keys are gone with it, whatever is on the medium.
 fn but_gone(failure: Failure) -> Failure {
     match failure.code {
@@ -153,10 +146,10 @@ impl Service for Mounted {
             // Whoever hears nothing waits for the end of the unmount, which tells.
             "sync" => {}
             "purge" if !is_closing() => reply.answer(match purge() {
-                Err(_) if is_closing() => Err(being_unmounted()),
+                Err(_) if is_closing() => Err(receipts::being_unmounted()),
                 purged => purged.map(|receipt| receipts::facts(&receipt)),
             }),
-            "purge" => reply.answer(Err(being_unmounted())),
+            "purge" => reply.answer(Err(receipts::being_unmounted())),
             "receipts" => {
                 let found = posix.file_system().receipts().map_err(|e| exit::of_dnefs(asked(), &e));
                 reply.answer(found.map(|found| receipts::list(&found)));

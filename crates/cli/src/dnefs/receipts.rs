@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tacita_daemon::control::{Request, Unanswered};
 use tacita_dnefs::Receipt;
 
 use super::chip::Chip;
@@ -12,10 +13,22 @@ use crate::{output, passwords, status};
 
 pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
     let daemon = status::daemon_of(dir)?;
-    let receipt = status::ask(daemon, "purge", Value::Null)?;
+    let asked = daemon.ask_until_its_end(&Request::new("purge", Value::Null));
+    let answer = asked.map_err(|why| match why {
+        Unanswered::Done | Unanswered::Ended(_) => being_unmounted(),
+        Unanswered::Failed(failure) => failure,
+    })?;
+    let receipt = answer.result()?;
     let heard = output::done(json, &receipt, &output::lines(&receipt));
     complete(receipt["complete"] == true)?;
     heard
+}
+
+/// What a purge is told that comes when the last one is under way.
+pub(super) fn being_unmounted() -> Failure {
+    Failure::new(exit::BUSY, "it is being unmounted, which purges").with_remedy(
+        "wait until it is unmounted: `tacita dnefs receipt VOLUME` shows the receipt then",
+    )
 }
 
 /// Of a mount, or of a volume that is not mounted.

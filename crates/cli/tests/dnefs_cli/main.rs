@@ -178,6 +178,11 @@ fn nothing_outlives_an_ephemeral_mount() {
     for option in ["no-such-option", "context=none"] {
         fail(2, &["dnefs", "mount", &volume, dir, "--ephemeral", "--force", "-o", option]);
     }
+    // Its keys are sealed by nothing.
+    fail(
+        2,
+        &["dnefs", "mount", &volume, dir, "--ephemeral", "--force", "--password-file", &nowhere],
+    );
     succeed(&["dnefs", "check", &volume]);
     succeed(&["dnefs", "mount", &volume, dir, "--ephemeral", "--force"]);
     assert!(!guard.join("kept").exists());

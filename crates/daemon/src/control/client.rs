@@ -50,6 +50,29 @@ pub struct Client {
     socket: PathBuf,
 }
 
+/// Why nothing was answered.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// It has ended, and all went well.
+    Done,
+    /// It has ended, and somebody else was told how.
+    Ended(Failure),
+    /// It has ended with this, or does not answer.
+    Failed(Failure),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NoAnswer> for Unanswered {
+    fn from(why: NoAnswer) -> Self {
+        Self::Failed(why.into())
+    }
+}
+
 impl Client {
     /// The daemon whose end is watched, if it can be asked.
     pub fn of_watched(watch: &Watch) -> Option<Self> {
@@ -158,19 +181,36 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::ask`], and the daemon's.
-    pub fn sync(mut self) -> std::result::Result<(), Failure> {
+    pub fn sync(self) -> std::result::Result<(), Failure> {
+        match self.ask_until_its_end(&Request::plain("sync")) {
+            Ok(answer) => answer.result().map(drop),
+            Err(Unanswered::Done) => Ok(()),
+            Err(Unanswered::Ended(why) | Unanswered::Failed(why)) => Err(why),
+        }
+    }
+
+    /// As [`Client::ask`], of one that may end meanwhile.
+    ///
+    /// # Errors
+    /// How it ended, and as [`Client::ask`].
+    pub fn ask_until_its_end(
+        mut self,
+        request: &Request,
+    ) -> std::result::Result<Answer, Unanswered> {
         self.be_taken()?;
         let (pid, record) = (self.pid, Watch::of(record_of(&self.socket)));
-        let request = Request::plain("sync");
-        let asked = self.exchange(LOOK_EVERY, &request, &mut |_| (), &|| cannot_answer(pid));
-        let (Err(NoAnswer::Ended(_)), Ok(Some(watch))) = (&asked, record) else {
-            return asked?.result().map(drop);
+        let asked = self.exchange(LOOK_EVERY, request, &mut |_| (), &|| cannot_answer(pid));
+        let (Err(NoAnswer::Ended(_)), Ok(record)) = (&asked, record) else {
+            return Ok(asked?);
+        };
+        let Some(watch) = record else {
+            return asked.map_err(|why| Unanswered::Ended(why.into()));
         };
         loop {
-            match watch.ending()? {
-                Some(Ending::Done) => return Ok(()),
-                Some(Ending::Failed(told)) => return Err(told),
-                Some(Ending::Died) => return asked?.result().map(drop),
+            match watch.ending().map_err(Failure::from)? {
+                Some(Ending::Done) => return Err(Unanswered::Done),
+                Some(Ending::Failed(told)) => return Err(Unanswered::Failed(told)),
+                Some(Ending::Died) => return Ok(asked?),
                 None => cannot_answer(pid).map_or(Ok(()), Err)?,
             }
             System.wait(END_STEP);
