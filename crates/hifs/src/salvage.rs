@@ -302,7 +302,7 @@ impl Salvage {
 
     /// A node that stands for one whose inode is lost: root's, and nobody else's.
     fn stand_in_for(id: FileId, kind: FileType, size: u64, buckets: u32) -> Node {
-        let mut node = Node::from_record(Inode {
+        Node::from_record(Inode {
             id,
             kind,
             perm: if kind == FileType::Directory { 0o700 } else { 0o600 },
@@ -315,9 +315,7 @@ impl Salvage {
             times: [None; 3],
             inline: Vec::new(),
             xattrs: Xattrs::new(),
-        });
-        node.size = size;
-        node
+        })
     }
 
     fn read_buckets(&mut self) {

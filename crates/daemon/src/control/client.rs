@@ -347,10 +347,11 @@ mod tests {
     }
 
     /// A daemon that hears what is asked, and ends as is told without an answer, a moment later.
-    fn synced_while_it_ends(
+    fn asked_while_it_ends<T>(
         name: &str,
         end: impl FnOnce(ServingLock) + Send + 'static,
-    ) -> Option<Failure> {
+        ask: impl FnOnce(Client, &Path) -> T,
+    ) -> T {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().canonicalize().unwrap().join(name);
         let lock = ServingLock::take(&at).unwrap();
@@ -364,10 +365,31 @@ mod tests {
             System.wait(END_STEP * 3);
             end(lock);
         });
-        let asked = Client::of_watched(&watch).unwrap().sync();
+        let asked = ask(Client::of_watched(&watch).unwrap(), watch.record());
         daemon.join().unwrap();
         std::fs::remove_file(&socket).unwrap();
-        asked.err()
+        asked
+    }
+
+    fn synced_while_it_ends(
+        name: &str,
+        end: impl FnOnce(ServingLock) + Send + 'static,
+    ) -> Option<Failure> {
+        asked_while_it_ends(name, end, |client, _| client.sync().err())
+    }
+
+    /// Whoever unmounts is told, and what was said is no more on record.
+    #[test]
+    fn how_it_ended_may_have_been_told_to_somebody_else() {
+        let ask = |client: Client, record: &Path| {
+            std::fs::remove_file(record).unwrap();
+            client.ask_until_its_end(&Request::plain("purge"))
+        };
+        let asked = asked_while_it_ends("told", drop, ask);
+        assert!(matches!(asked, Err(Unanswered::Ended(_))), "{asked:?}");
+        let ask = |client: Client, _: &Path| client.ask_until_its_end(&Request::plain("purge"));
+        let asked = asked_while_it_ends("heard", |mut lock| lock.finish(None), ask);
+        assert!(matches!(asked, Err(Unanswered::Done)), "{asked:?}");
     }
 
     /// What it says of its end is the answer.
