@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request, path_of_json};
@@ -78,13 +79,18 @@ pub(crate) fn synced(done: tacita_vfs::Result<()>) -> Outcome<Value> {
 pub(crate) fn sync(target: &Path) -> Outcome<()> {
     let daemon = daemon_of(target)?;
     daemon.stopped().map_or(Ok(()), Err)?;
-    hand_over_mapped(target)?;
-    daemon.sync()
+    // The daemon waits for what the kernel begins to hand over here; what failed then, the kernel tells afterwards.
+    let begun = hand_over_mapped(target);
+    daemon.sync()?;
+    begun.and_then(|()| hand_over_mapped(target))
 }
 
 /// Has the kernel hand over what programs have changed in shared mappings: no daemon knows of that before.
 /// Nobody may be seen to wait for a hidden volume, so of an open PD-DM device only for its public one.
-/// Whoever may not enter the mount cannot do it.
+/// Where whoever asks may not enter the mount, the daemon has it handed over alone.
+///
+/// # Errors
+/// What could not be written since somebody was last told of such a failure.
 fn hand_over_mapped(target: &Path) -> Outcome<()> {
     let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Ok(()) };
     let Ok(place) = target.canonicalize() else { return Ok(()) };
@@ -97,8 +103,10 @@ fn hand_over_mapped(target: &Path) -> Outcome<()> {
         _ => return Ok(()),
     };
     let Ok(Err(error)) = handed_over else { return Ok(()) };
-    let text = "what was changed in mappings cannot be handed over";
-    synced(Err(tacita_vfs::Error::new(tacita_vfs::Kind::Io, text).because(error))).map(drop)
+    let kind =
+        tacita_vfs::Kind::from_errno(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+    let text = "not all that was changed in mappings could be written";
+    synced(Err(tacita_vfs::Error::new(kind, text).because(error))).map(drop)
 }
 
 pub(crate) fn run(target: &Path, log: Option<LogLevel>, json: bool) -> Outcome<()> {

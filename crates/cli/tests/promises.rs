@@ -386,10 +386,22 @@ fn what_counts_as_durable_survives_a_kill() {
     }
 }
 
-/// Changes a file through a mapping, says so, and keeps both open.
+/// Changes a file through a mapping, the whole of it, says so, and keeps both open.
 const MAPPER: &str = "import mmap, sys\nfile = open(sys.argv[1], 'r+b')\n\
-                      mapping = mmap.mmap(file.fileno(), 8192)\nmapping[:4] = b'kept'\n\
+                      mapping = mmap.mmap(file.fileno(), 0)\nmapping[:] = b'kept' * (len(mapping) // 4)\n\
                       print('changed', flush=True)\nsys.stdin.read()\n";
+
+/// Of so much the kernel has handed over little when it has begun to.
+const MAPPED_LEN: usize = 4 << 20;
+
+fn mapped(file: &Path) -> Child {
+    let mut mapper = Command::new("python3");
+    mapper.args(["-c", MAPPER, path(file)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut mapper = mapper.spawn().unwrap();
+    let mut said = [0; 8];
+    std::io::Read::read_exact(mapper.stdout.as_mut().unwrap(), &mut said).unwrap();
+    mapper
+}
 
 /// Of what a program has changed through a mapping only the kernel knows before it is asked.
 #[test]
@@ -413,12 +425,9 @@ fn what_is_mapped_survives_a_kill_after_a_sync() {
         expect(0, mount);
         let file = guard.join(name);
         let written = fs::OpenOptions::new().create(true).write(true).truncate(false).open(&file);
-        std::os::unix::fs::FileExt::write_all_at(&written.unwrap(), &[7; 8192], 0).unwrap();
-        let mut mapper = Command::new("python3");
-        mapper.args(["-c", MAPPER, path(&file)]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut mapper = mapper.spawn().unwrap();
-        let mut said = [0; 8];
-        std::io::Read::read_exact(mapper.stdout.as_mut().unwrap(), &mut said).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&written.unwrap(), &vec![7; MAPPED_LEN], 0)
+            .unwrap();
+        let mut mapper = mapped(&file);
         expect(0, &["sync", dir]);
         let status = expect(0, &["status", dir, "--json"]);
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -428,9 +437,38 @@ fn what_is_mapped_survives_a_kill_after_a_sync() {
         mapper.wait().unwrap();
         tacita(&["umount", dir]);
         expect(0, mount);
-        assert!(fs::read(&file).unwrap().starts_with(b"kept\x07"), "{mount:?}");
+        let mut kept = vec![0; MAPPED_LEN];
+        let file = fs::File::open(&file).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut kept, 0).unwrap();
+        assert!(kept == b"kept".repeat(MAPPED_LEN / 4), "{mount:?}");
+        drop(file);
         expect(0, &["umount", dir]);
     }
+}
+
+/// A program that changes a hole through a mapping hears nothing of a full image: whoever syncs does.
+#[test]
+fn what_is_mapped_and_finds_no_room_is_told() {
+    let test = "what_is_mapped_and_finds_no_room_is_told";
+    if skip_without_fuse(test) || skip_without(test, &["python3"]) {
+        return;
+    }
+    let _watchdog = Watchdog::start("mapped without room", Duration::from_mins(20));
+    let (folder, guard) = (tempfile::tempdir().unwrap(), MountGuard::new().unwrap());
+    let (image, file) = (folder.path().join("image"), guard.join("file"));
+    expect(0, &["hifs", "format", path(&image), "--size", "8M"]);
+    expect(0, &["hifs", "mount", path(&image), path(guard.path())]);
+    fs::File::create(&file).unwrap().set_len(MAPPED_LEN as u64).unwrap();
+    expect(0, &["sync", path(guard.path())]);
+    let mut filler = fs::File::create(guard.join("filler")).unwrap();
+    while std::io::Write::write_all(&mut filler, &vec![7; 1 << 16]).is_ok() {}
+    let mut mapper = mapped(&file);
+    let said = expect(6, &["sync", path(guard.path())]);
+    assert!(said.contains("changed in mappings") && said.contains("make room there"), "{said}");
+    mapper.kill().unwrap();
+    mapper.wait().unwrap();
+    drop(filler);
+    expect(0, &["umount", path(guard.path())]);
 }
 
 /// When programs are quiet everything is committed by itself.

@@ -22,6 +22,7 @@
 //! takes it only to append or to clear set-id bits. Order: names, attributes, then whatever the
 //! system locks.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -98,7 +99,12 @@ pub struct Posix<F> {
     references: References,
     handles: Handles,
     activity: Activity,
+    changed_past_us: Mutex<Option<HandOver>>,
 }
+
+/// Has whoever is in front of the rules hand over what programs have changed in these files without its having said
+/// so, and waits for that.
+pub(crate) type HandOver = Arc<dyn Fn(HashSet<NodeId>) + Send + Sync>;
 
 impl<F: FileSystem> Posix<F> {
     /// Rules over `fs`, stamping times by `clock`.
@@ -111,6 +117,7 @@ impl<F: FileSystem> Posix<F> {
             references: References::default(),
             handles: Handles::default(),
             activity: Activity::default(),
+            changed_past_us: Mutex::default(),
         }
     }
 
@@ -164,6 +171,28 @@ impl<F: FileSystem> Posix<F> {
         self.fs.sync()?;
         self.activity.note_synced(count);
         Ok(())
+    }
+
+    /// As [`Posix::sync`], after what programs have changed in mappings of files that are open has been handed over.
+    /// Whether all of that could be written is told to them alone.
+    ///
+    /// # Errors
+    /// As [`Posix::sync`].
+    pub fn sync_mapped(&self) -> Result<()> {
+        let hand_over = self.hand_over().clone();
+        if let Some(hand_over) = hand_over {
+            hand_over(self.handles.written());
+        }
+        self.sync()
+    }
+
+    /// From now on asks `hand_over` for what is changed in mappings.
+    pub(crate) fn is_mapped_by(&self, hand_over: HandOver) {
+        *self.hand_over() = Some(hand_over);
+    }
+
+    fn hand_over(&self) -> MutexGuard<'_, Option<HandOver>> {
+        self.changed_past_us.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether everything that programs have changed has been synced since.

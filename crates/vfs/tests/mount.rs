@@ -17,7 +17,7 @@ use tacita_clock::{Clock, System};
 use tacita_testkit::{InoScheme, MemoryFs, MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::posix::Caller;
-use tacita_vfs::{FileType, Kind, Posix};
+use tacita_vfs::{FileSystem, FileType, Kind, Posix};
 
 /// Longest time that a test may take.
 const TIME_MAX: Duration = Duration::from_mins(20);
@@ -311,6 +311,17 @@ fn mappings_are_shared_with_reads_and_writes() {
         assert_ne!(at, libc::MAP_FAILED);
         std::slice::from_raw_parts_mut(at.cast::<u8>(), len)
     };
+    let beneath = |offset| {
+        let fs = m.posix.file_system();
+        let (node, _) = fs.lookup(fs.root(), "f".as_ref()).unwrap();
+        let mut byte = [0];
+        fs.read(node, offset, &mut byte).unwrap();
+        byte
+    };
+    map[4000] = 41;
+    assert_eq!(beneath(4000), [0]);
+    m.posix.sync_mapped().unwrap();
+    assert_eq!(beneath(4000), [41], "nobody else has asked the kernel for it");
     map[5000] = 42;
     let before = file.metadata().unwrap().mtime_nsec();
     // JUSTIFICATION: as above.

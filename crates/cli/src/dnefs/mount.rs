@@ -116,7 +116,7 @@ impl Service for Mounted {
         let Some(posix) = self.posix.upgrade() else { return };
         let read_only = posix.file_system().is_read_only();
         let purge = || {
-            status::synced(posix.sync())?;
+            status::synced(posix.sync_mapped())?;
             if read_only {
                 return Err(Failure::new(
                     exit::DEVICE,
@@ -132,7 +132,7 @@ impl Service for Mounted {
         };
         let is_closing = || posix.file_system().is_closing();
         match request.word.as_str() {
-            "sync" if read_only => reply.answer(status::synced(posix.sync())),
+            "sync" if read_only => reply.answer(status::synced(posix.sync_mapped())),
             // Everything is on the medium, and what was deleted is purged.
             "sync" if !is_closing() => {
                 let done = purge().and_then(|receipt| {

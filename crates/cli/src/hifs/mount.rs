@@ -60,7 +60,7 @@ impl Service for Mounted {
     fn serve(&self, request: &Request, reply: Reply) {
         let Some(posix) = self.0.upgrade() else { return };
         match request.word.as_str() {
-            "sync" => reply.answer(status::synced(posix.sync())),
+            "sync" => reply.answer(status::synced(posix.sync_mapped())),
             _ => reply.unknown(request),
         }
     }

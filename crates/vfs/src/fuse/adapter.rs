@@ -13,6 +13,7 @@ use super::invalidator::Invalidator;
 use super::mount_options::Shown;
 use super::node_table::NodeTable;
 use crate::credentials::{Acting, act_for};
+use crate::posix::HandOver;
 use crate::{FileSystem, NodeId, Opened, Posix, Result};
 
 /// Largest write in bytes: one request of the kernel at 4 KiB a page.
@@ -57,7 +58,7 @@ impl Outcome {
 pub(super) struct Adapter<F> {
     pub(super) posix: Arc<Posix<F>>,
     pub(super) behaviour: Behaviour,
-    pub(super) nodes: NodeTable,
+    pub(super) nodes: Arc<NodeTable>,
     pub(super) invalidator: Arc<Invalidator>,
     pub(super) backings: Arc<Backings>,
     /// Whether the kernel agreed to passthrough.
@@ -75,7 +76,7 @@ impl<F: FileSystem> Adapter<F> {
         leaving: Leaving,
     ) -> Self {
         Self {
-            nodes: NodeTable::new(posix.root()),
+            nodes: Arc::new(NodeTable::new(posix.root())),
             posix,
             behaviour,
             invalidator: Arc::new(Invalidator::new()),
@@ -167,6 +168,21 @@ impl<F: FileSystem> Adapter<F> {
             flags |= FopenFlags::FOPEN_NOFLUSH;
         }
         flags
+    }
+
+    /// What hands over what programs have changed in mappings, as long as the mount lasts. The kernel's `syncfs`
+    /// begins to write it, and waits for that on `fuseblk` alone (Linux 6.18).
+    pub(super) fn hands_over(&self) -> HandOver {
+        let nodes = Arc::downgrade(&self.nodes);
+        let invalidator = Arc::downgrade(&self.invalidator);
+        Arc::new(move |written| {
+            let (Some(nodes), Some(invalidator)) = (nodes.upgrade(), invalidator.upgrade()) else {
+                return;
+            };
+            for number in written.into_iter().filter_map(|node| nodes.number(node)) {
+                invalidator.write_back(number);
+            }
+        })
     }
 
     /// Drops what the kernel caches of a node that has lost a name. If nobody has it open, the

@@ -78,6 +78,14 @@ impl Invalidator {
         self.say(Notification::Attributes(numbers, Box::new(answer)));
     }
 
+    /// Waits until what programs have changed in pages of a node is written, and drops the pages. To be called by
+    /// nobody who serves requests: the kernel asks for the writing.
+    pub(super) fn write_back(&self, number: u64) {
+        if let Some(notifier) = self.notifier.get() {
+            tell(notifier, number, 0);
+        }
+    }
+
     /// What a name of a directory stands for is asked for anew soon. For that the kernel waits until nobody changes
     /// the directory, and who does may wait for an answer of the worker: so a thread of its own tells it.
     pub(super) fn name(&self, dir: INodeNo, name: &OsStr) {

@@ -77,6 +77,7 @@ pub fn mount<F: FileSystem>(
         threads,
         lock.leaving()?,
     );
+    fs.is_mapped_by(adapter.hands_over());
     let outcome = adapter.outcome();
     let (backings, invalidator) = (Arc::clone(&adapter.backings), Arc::clone(&adapter.invalidator));
     let cannot = |e| cannot_mount(&dir, e);

@@ -1,6 +1,6 @@
 //! The table of open files and directories.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
@@ -85,6 +85,17 @@ impl Handles {
             writers.extend(writing.map(|handle| handle.writer));
         }
         writers
+    }
+
+    /// The files that are open for writing.
+    pub(super) fn written(&self) -> HashSet<NodeId> {
+        let mut written = HashSet::new();
+        for shard in &self.shards {
+            let handles = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let writing = handles.values().filter(|handle| handle.write);
+            written.extend(writing.map(|handle| handle.node));
+        }
+        written
     }
 
     /// Closes all; returns the files, once for each handle.
