@@ -1,6 +1,6 @@
 //! Files into an image and out of it without a mount.
 
-mod place;
+mod folders;
 mod unpack;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestam
 
 use crate::hifs::Hifs;
 use crate::record::{INLINE_LEN_MAX, is_xattr_name};
-use place::Place;
+use folders::{Descent, Folder};
 pub use unpack::unpack;
 
 /// Bytes copied at once.
@@ -101,41 +101,42 @@ pub struct Measured {
 pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
     let mut sum = Measured::default();
     let mut linked = HashSet::new();
-    let mut stack = vec![(folder.to_owned(), Place::new(folder))];
-    while let Some((dir, place)) = stack.pop() {
-        let mut names = 0;
-        let listed = place.opened().and_then(|place| Ok((fs::read_dir(place.path())?, place)));
-        let (entries, place) = match listed {
-            Err(error) if is_gone(&error) && dir != folder => continue,
-            listed => listed.at(&dir)?,
+    let top = Folder::at(folder).at(folder)?;
+    let listed = (0, names(&top).at(folder)?);
+    let mut descent = Descent::from(folder, top, listed).at(folder)?;
+    while let Some((folder, path, (seen, left))) = descent.current() {
+        let Some(name) = left.pop() else {
+            let path = path.to_owned();
+            let (seen, _) = descent.leave().at(&path)?.unwrap_or_default();
+            sum.names += if seen == 0 { 0 } else { FOLDER_NAMES.max(seen) };
+            continue;
         };
-        for entry in entries {
-            let entry = entry.at(&dir)?;
-            let (name, meta) = (entry.file_name(), entry.metadata());
-            let path = dir.join(&name);
-            let meta = match meta {
-                Err(error) if is_gone(&error) => continue,
-                meta => meta.at(&path)?,
-            };
-            names += 1;
-            sum.nodes += 1;
-            if meta.is_dir() {
-                stack.push((path, place.child(&name)));
-            } else if meta.is_file()
-                && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
-            {
-                sum.bytes += meta.len();
-                sum.buckets +=
-                    buckets_of(&place.child(&name), &meta, bucket_len_bytes).at(&path)?;
-            }
+        let place = folder.child(&name);
+        let below = match fs::symlink_metadata(&place) {
+            Err(error) if is_gone(&error) => continue,
+            meta => meta.and_then(|meta| {
+                (*seen, sum.nodes) = (*seen + 1, sum.nodes + 1);
+                if meta.is_dir() {
+                    return below(folder, &name);
+                }
+                if meta.is_file() && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
+                {
+                    sum.bytes += meta.len();
+                    sum.buckets += buckets_of(&place, &meta, bucket_len_bytes)?;
+                }
+                Ok(None)
+            }),
+        };
+        let path = path.join(&name);
+        if let Some((folder, left)) = below.at(&path)? {
+            descent.descend(&name, folder, (0, left)).at(&path)?;
         }
-        sum.names += if names == 0 { 0 } else { FOLDER_NAMES.max(names) };
     }
     Ok(sum)
 }
 
 /// Buckets that the content of a file takes.
-fn buckets_of(place: &Place, meta: &fs::Metadata, bucket_len: u64) -> io::Result<u64> {
+fn buckets_of(place: &Path, meta: &fs::Metadata, bucket_len: u64) -> io::Result<u64> {
     if meta.len() <= INLINE_LEN_MAX {
         return Ok(0);
     }
@@ -159,11 +160,11 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// Opens a file; none if there is no file any more. What has come in its place since it was looked at is not
 /// followed, and not waited for: it may lead to what whoever has put it there may not read.
-fn open(place: &Place) -> io::Result<Option<File>> {
+fn open(place: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(flags.bits().cast_signed());
-    match options.open(place.path()) {
+    match options.open(place) {
         Ok(file) => Ok(Some(file).filter(|file| file.metadata().is_ok_and(|meta| meta.is_file()))),
         Err(error) if is_gone(&error) => Ok(None),
         // A link, or a socket.
@@ -227,9 +228,8 @@ fn state(meta: &fs::Metadata) -> State {
     (meta.len(), mtime(meta))
 }
 
-/// A folder that is being packed.
+/// What is known of a folder that is being packed.
 struct Packing {
-    place: Place,
     meta: fs::Metadata,
     node: NodeId,
     /// Names that are still to be packed, the last one first.
@@ -238,37 +238,37 @@ struct Packing {
 
 /// What was found under a name.
 enum Found {
-    Folder(Place, Vec<OsString>),
+    Folder(Folder, Vec<OsString>),
     File(File),
     Link(OsString),
     Special,
 }
 
 impl Packer<'_> {
-    /// All below a folder, and what is known of the folder itself. The stack is here, and not that of
-    /// the thread, for folders may lie in one another as deep as they like.
+    /// All below a folder, and what is known of the folder itself.
     fn all(&mut self, folder: &Path) -> Outcome<()> {
-        let mut path = folder.to_owned();
-        // A link may lead to it.
-        let place = Place::new(&folder.join("."));
-        let meta = fs::symlink_metadata(place.path()).at(folder)?;
-        let (place, names) = names(place).at(folder)?;
-        let mut stack = vec![Packing { place, meta, node: self.hifs.root(), names }];
-        while let Some(open) = stack.last_mut() {
-            if let Some(name) = open.names.pop() {
-                path.push(&name);
-                let place = open.place.child(&name);
-                let parent = open.node;
-                match self.entry(&path, &place, parent, &name)? {
-                    Some(folder) => stack.push(folder),
-                    None => _ = path.pop(),
+        let top = Folder::at(folder).at(folder)?;
+        let meta = fs::symlink_metadata(top.itself()).at(folder)?;
+        let names = names(&top).at(folder)?;
+        let known = Packing { meta, node: self.hifs.root(), names };
+        let mut descent = Descent::from(folder, top, known).at(folder)?;
+        while let Some((folder, path, known)) = descent.current() {
+            if let Some(name) = known.names.pop() {
+                let parent = known.node;
+                // It is reached by way of the folder, and told of by its path.
+                let (place, found) = (folder.child(&name), look(folder, &name));
+                let path = path.join(&name);
+                let Some(found) = found.at(&path)? else { continue };
+                if let Some((folder, known)) = self.entry((&path, &place), parent, &name, found)? {
+                    descent.descend(&name, folder, known).at(&path)?;
                 }
-            } else if let Some(Packing { place, meta, node, .. }) = stack.pop() {
-                self.attributes(&path, &place, &meta, node)?;
-                if !stack.is_empty() {
-                    self.carried.nodes += 1;
-                    path.pop();
-                }
+            } else {
+                let place = folder.itself();
+                let path = path.to_owned();
+                let Packing { meta, node, .. } = known;
+                self.attributes((&path, &place), meta, *node)?;
+                descent.leave().at(&path)?;
+                self.carried.nodes += u64::from(descent.first().is_some());
             }
         }
         Ok(())
@@ -277,14 +277,11 @@ impl Packer<'_> {
     /// Packs what has a name; a folder is still to be.
     fn entry(
         &mut self,
-        path: &Path,
-        place: &Place,
+        (path, place): (&Path, &Path),
         dir: NodeId,
         name: &OsStr,
-    ) -> Outcome<Option<Packing>> {
-        let Some((meta, found)) = look(place).at(path)? else {
-            return Ok(None);
-        };
+        (meta, found): (fs::Metadata, Found),
+    ) -> Outcome<Option<(Folder, Packing)>> {
         let key = (meta.dev(), meta.ino());
         if let Some((node, _)) = self.links.get(&key).filter(|(_, seen)| *seen == state(&meta)) {
             self.hifs.link(*node, dir, name, mtime(&meta)).at(path)?;
@@ -310,14 +307,16 @@ impl Packer<'_> {
         };
         let (node, _) = self.hifs.create(dir, name, &new).at(path)?;
         match found {
-            Found::Folder(place, names) => return Ok(Some(Packing { place, meta, node, names })),
+            Found::Folder(folder, names) => {
+                return Ok(Some((folder, Packing { meta, node, names })));
+            }
             Found::File(file) => self.content(path, &file, &meta, node)?,
             Found::Link(_) | Found::Special => {}
         }
         if meta.nlink() > 1 {
             self.links.insert(key, (node, state(&meta)));
         }
-        self.attributes(path, place, &meta, node)?;
+        self.attributes((path, place), &meta, node)?;
         self.carried.nodes += 1;
         Ok(None)
     }
@@ -361,13 +360,12 @@ impl Packer<'_> {
 
     fn attributes(
         &mut self,
-        path: &Path,
-        place: &Place,
+        (path, place): (&Path, &Path),
         meta: &fs::Metadata,
         node: NodeId,
     ) -> Outcome<()> {
         let mut names = vec![0; 64 << 10];
-        let len = match rustix::fs::llistxattr(place.path(), &mut names[..]) {
+        let len = match rustix::fs::llistxattr(place, &mut names[..]) {
             // A file system without attributes has none to carry, and what has gone meanwhile none any more.
             Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => 0,
             listed => listed.at(path)?,
@@ -379,7 +377,7 @@ impl Packer<'_> {
             }
             let name = OsStr::from_bytes(name);
             let mut value = vec![0; 64 << 10];
-            let len = match rustix::fs::lgetxattr(place.path(), name, &mut value[..]) {
+            let len = match rustix::fs::lgetxattr(place, name, &mut value[..]) {
                 // The kernel reads what is no list of capabilities out to nobody: an empty one, say.
                 Err(Errno::INVAL) => {
                     self.carried.attributes_left_out += 1;
@@ -406,32 +404,47 @@ impl Packer<'_> {
 }
 
 /// The names in a folder, the last one first.
-fn names(place: Place) -> io::Result<(Place, Vec<OsString>)> {
-    let place = place.opened()?;
-    let names = fs::read_dir(place.path())?.map(|entry| Ok(entry?.file_name()));
+fn names(folder: &Folder) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(folder.itself())?.map(|entry| Ok(entry?.file_name()));
     let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
     names.sort_by(|a, b| b.cmp(a));
-    Ok((place, names))
+    Ok(names)
+}
+
+/// A folder in another, and the names in it; none if there is no folder any more.
+fn below(folder: &Folder, name: &OsStr) -> io::Result<Option<(Folder, Vec<OsString>)>> {
+    let listed = folder.below(name).and_then(|folder| {
+        let names = names(&folder)?;
+        Ok((folder, names))
+    });
+    match listed {
+        Err(error) if is_gone(&error) => Ok(None),
+        listed => listed.map(Some),
+    }
 }
 
 /// What a name leads to; none if it has gone. Something else may come in its place between two looks: then the
 /// next look finds that.
-fn look(place: &Place) -> io::Result<Option<(fs::Metadata, Found)>> {
+fn look(folder: &Folder, name: &OsStr) -> io::Result<Option<(fs::Metadata, Found)>> {
+    let place = &folder.child(name);
     for _ in 0..LOOKS_MAX {
-        let meta = match fs::symlink_metadata(place.path()) {
+        let meta = match fs::symlink_metadata(place) {
             Err(error) if is_gone(&error) => return Ok(None),
             meta => meta?,
         };
         let found = match kind_of(&meta) {
-            FileType::Directory => match names(place.clone()) {
-                Err(error) if is_gone(&error) => None,
-                listed => Some(listed.map(|(place, names)| (meta, Found::Folder(place, names)))?),
+            FileType::Directory => match below(folder, name)? {
+                Some((folder, names)) => {
+                    let meta = fs::symlink_metadata(folder.itself())?;
+                    Some((meta, Found::Folder(folder, names)))
+                }
+                None => None,
             },
             FileType::File => match open(place)? {
                 Some(file) => Some((file.metadata()?, Found::File(file))),
                 None => None,
             },
-            FileType::Symlink => match fs::read_link(place.path()) {
+            FileType::Symlink => match fs::read_link(place) {
                 Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::InvalidInput => {
                     None
                 }
@@ -499,8 +512,8 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, mode, 0)
             .unwrap();
         for name in ["link", "pipe", "missing", "file/missing"] {
-            assert!(open(&Place::new(&at(name))).unwrap().is_none(), "{name}");
+            assert!(open(&at(name)).unwrap().is_none(), "{name}");
         }
-        assert!(open(&Place::new(&at("file"))).unwrap().is_some());
+        assert!(open(&at("file")).unwrap().is_some());
     }
 }

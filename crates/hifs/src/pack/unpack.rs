@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use tacita_block::AlignedBuf;
 use tacita_vfs::{Attr, FileSystem, FileType, Kind, NodeId, Seek, Timestamp};
 
-use super::place::Place;
+use super::folders::{Descent, Folder};
 use super::{At, CHUNK_LEN, Carried, Outcome, is_carried};
 use crate::geometry::{BLOCK_LEN, Times};
 use crate::hifs::Hifs;
@@ -81,19 +81,32 @@ fn permitted(attr: &Attr, outside: &Path) -> io::Result<u32> {
     Ok(perm)
 }
 
+/// Gives what has a name already another one. The first is reached without following a link.
+fn hard_link<T>(descent: &Descent<T>, first: &Path, place: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (first.parent(), first.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let Some(top) = descent.first() else { return Err(io::ErrorKind::NotFound.into()) };
+    let mut folder = None;
+    for name in above {
+        let below = folder.as_ref().unwrap_or(top).below(name)?;
+        folder = Some(below);
+    }
+    fs::hard_link(folder.as_ref().unwrap_or(top).child(name), place)
+}
+
 struct Unpacker<'a> {
     hifs: &'a Hifs,
     owners: bool,
     times: Times,
-    /// Where nodes are that have further names.
+    /// Where nodes are that have further names: the names from the folder on.
     links: HashMap<NodeId, PathBuf>,
     carried: Carried,
     progress: &'a mut dyn FnMut(u64),
 }
 
-/// A folder that is being unpacked.
+/// What is known of a folder that is being unpacked.
 struct Unpacking {
-    place: Place,
     node: NodeId,
     attr: Attr,
     /// What is still to be unpacked, the last one first.
@@ -101,32 +114,43 @@ struct Unpacking {
 }
 
 impl Unpacker<'_> {
-    /// All below the root, and what is known of the root itself; the stack is here, as for packing.
+    /// All below the root, and what is known of the root itself.
     fn all(&mut self, folder: &Path) -> Outcome<()> {
-        let (mut path, root) = (folder.to_owned(), self.hifs.root());
+        let root = self.hifs.root();
         let attr = self.hifs.attr(root).at(folder)?;
-        let mut stack = vec![self.opened(folder, Place::new(folder), root, attr)?];
-        while let Some(open) = stack.last_mut() {
-            if let Some((name, node)) = open.entries.pop() {
-                path.push(&name);
-                let place = open.place.child(&name);
-                match self.entry(&path, place, node)? {
-                    Some(folder) => stack.push(folder),
-                    None => _ = path.pop(),
+        let top = Folder::at(folder).at(folder)?;
+        let mut descent =
+            Descent::from(folder, top, self.listed(folder, root, attr)?).at(folder)?;
+        while let Some((at, path, known)) = descent.current() {
+            if let Some((name, node)) = known.entries.pop() {
+                let place = at.child(&name);
+                let path = path.join(&name);
+                let attr = self.hifs.attr(node).at(&path)?;
+                if let Some(first) = self.links.get(&node) {
+                    hard_link(&descent, first, &place).at(&path)?;
+                } else if attr.kind == FileType::Directory {
+                    new_folder(&place).at(&path)?;
+                    let below = at.below(&name).at(&path)?;
+                    descent.descend(&name, below, self.listed(&path, node, attr)?).at(&path)?;
+                } else {
+                    if attr.nlink > 1 {
+                        let first = path.strip_prefix(folder).expect("it lies in it").to_owned();
+                        self.links.insert(node, first);
+                    }
+                    self.entry(&path, &place, node, &attr)?;
                 }
-            } else if let Some(Unpacking { place, node, attr, .. }) = stack.pop() {
-                self.attributes(&path, &place, node, &attr)?;
-                if !stack.is_empty() {
-                    self.carried.nodes += 1;
-                    path.pop();
-                }
+            } else {
+                let place = at.itself();
+                let path = path.to_owned();
+                self.attributes(&path, &place, known.node, &known.attr)?;
+                descent.leave().at(&path)?;
+                self.carried.nodes += u64::from(descent.first().is_some());
             }
         }
         Ok(())
     }
 
-    fn opened(&self, path: &Path, place: Place, node: NodeId, attr: Attr) -> Outcome<Unpacking> {
-        let place = place.opened().at(path)?;
+    fn listed(&self, path: &Path, node: NodeId, attr: Attr) -> Outcome<Unpacking> {
         let mut entries: Vec<(OsString, NodeId)> = Vec::new();
         let mut each = |entry: tacita_vfs::Entry<'_>| {
             entries.push((entry.name.to_owned(), entry.node));
@@ -134,40 +158,28 @@ impl Unpacker<'_> {
         };
         self.hifs.list(node, 0, &mut each).at(path)?;
         entries.sort_by(|a, b| b.cmp(a));
-        Ok(Unpacking { place, node, attr, entries })
+        Ok(Unpacking { node, attr, entries })
     }
 
-    /// Unpacks what has a name; a folder is made, and still to be filled.
-    fn entry(&mut self, path: &Path, place: Place, node: NodeId) -> Outcome<Option<Unpacking>> {
-        let attr = self.hifs.attr(node).at(path)?;
-        if let Some(first) = self.links.get(&node) {
-            let first = Place::reach(first).at(first)?;
-            return fs::hard_link(first.path(), place.path()).map(|()| None).at(path);
-        }
-        if attr.kind == FileType::Directory {
-            new_folder(place.path()).at(path)?;
-            return self.opened(path, place, node, attr).map(Some);
-        }
-        if attr.nlink > 1 {
-            self.links.insert(node, path.to_owned());
-        }
+    /// Unpacks what has a name, and is no folder.
+    fn entry(&mut self, path: &Path, place: &Path, node: NodeId, attr: &Attr) -> Outcome<()> {
         let special = |kind| {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
             let rdev = user_rdev(attr.rdev);
-            rustix::fs::mknodat(rustix::fs::CWD, place.path(), kind, mode, rdev).at(path)
+            rustix::fs::mknodat(rustix::fs::CWD, place, kind, mode, rdev).at(path)
         };
         match attr.kind {
-            FileType::Directory => unreachable!("made above"),
-            FileType::File => self.content(path, &place, node, attr.size)?,
+            FileType::Directory => unreachable!("made by the caller"),
+            FileType::File => self.content(path, place, node, attr.size)?,
             FileType::Symlink => match self.hifs.read_link(node) {
                 Ok(target) if self.missing(node) == 0 => {
-                    std::os::unix::fs::symlink(target, place.path()).at(path)?;
+                    std::os::unix::fs::symlink(target, place).at(path)?;
                 }
                 Err(error) if error.kind() != Kind::Io => return Err(error).at(path),
                 _ => {
                     self.links.remove(&node);
                     self.carried.unread.push((path.to_owned(), attr.size));
-                    return Ok(None);
+                    return Ok(());
                 }
             },
             FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
@@ -176,13 +188,12 @@ impl Unpacker<'_> {
             FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice)?,
         }
         self.carried.nodes += 1;
-        self.attributes(path, &place, node, &attr)?;
-        Ok(None)
+        self.attributes(path, place, node, attr)
     }
 
-    fn content(&mut self, path: &Path, place: &Place, node: NodeId, size: u64) -> Outcome<()> {
+    fn content(&mut self, path: &Path, place: &Path, node: NodeId, size: u64) -> Outcome<()> {
         let mut new = OpenOptions::new();
-        let file = new.write(true).create_new(true).mode(0o600).open(place.path()).at(path)?;
+        let file = new.write(true).create_new(true).mode(0o600).open(place).at(path)?;
         let before = self.carried.bytes;
         let mut buffer = AlignedBuf::new(CHUNK_LEN);
         let (mut offset, mut unread) = (0, self.missing(node));
@@ -248,8 +259,13 @@ impl Unpacker<'_> {
         }
     }
 
-    fn attributes(&mut self, path: &Path, place: &Place, node: NodeId, attr: &Attr) -> Outcome<()> {
-        let outside = place.path();
+    fn attributes(
+        &mut self,
+        path: &Path,
+        outside: &Path,
+        node: NodeId,
+        attr: &Attr,
+    ) -> Outcome<()> {
         let symlink = attr.kind == FileType::Symlink;
         // A change of owner takes capabilities away, so it comes first.
         if self.owners {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tacita_hifs::Hifs;
 use tacita_hifs::geometry::{Layout, Parameters};
-use tacita_hifs::pack::{Carried, pack};
+use tacita_hifs::pack::{Carried, PackError, pack, unpack};
 use tacita_testkit::history::{Tree, tree};
 
 use crate::images::{fresh, open, parameters};
@@ -16,6 +16,11 @@ type Act = fn(&fs::File);
 
 /// Packs a folder; when the first file has been read, this happens to it.
 fn packed(folder: &Path, change: impl Fn()) -> (Hifs, Carried) {
+    let (hifs, carried) = try_packed(folder, change);
+    (hifs, carried.unwrap())
+}
+
+fn try_packed(folder: &Path, change: impl Fn()) -> (Hifs, Result<Carried, PackError>) {
     let hifs = open(fresh(&Parameters { len_bytes: 16 << 20, ..parameters(Layout::D) }));
     let mut first = true;
     let carried = pack(&hifs, folder, &mut |_| {
@@ -23,7 +28,7 @@ fn packed(folder: &Path, change: impl Fn()) -> (Hifs, Carried) {
             change();
         }
     });
-    (hifs, carried.unwrap())
+    (hifs, carried)
 }
 
 fn content<'a>(tree: &'a Tree, name: &str) -> &'a [u8] {
@@ -136,4 +141,68 @@ fn a_number_that_was_given_to_another_is_no_hard_link() {
     let tree = tree(&hifs);
     assert!(content(&tree, "a name of it") == vec![9; 10_000]);
     assert!(content(&tree, "other") == vec![8; 20_000]);
+}
+
+/// Whoever may change the folder, but not read what the link leads to, would find it in the image.
+#[test]
+fn a_folder_that_becomes_a_link_is_not_followed() {
+    let outside = tempfile::tempdir().unwrap();
+    let at = |name: &str| outside.path().join(name);
+    for (dir, content) in
+        [("folder/above/dir", "of the folder"), ("secret/dir", "of somebody else")]
+    {
+        fs::create_dir_all(at(dir).join("below")).unwrap();
+        for name in ["0", "1", "below/2"] {
+            fs::write(at(dir).join(name), content.repeat(2000)).unwrap();
+        }
+    }
+    let (hifs, _) = packed(&at("folder"), || {
+        fs::rename(at("folder/above"), at("folder/moved")).unwrap();
+        symlink(at("secret"), at("folder/above")).unwrap();
+    });
+    let tree = tree(&hifs);
+    for name in ["0", "1", "below/2"] {
+        let found = content(&tree, &format!("above/dir/{name}"));
+        assert!(found == "of the folder".repeat(2000).as_bytes(), "{name}");
+    }
+}
+
+/// More levels than folders that are held open.
+#[test]
+fn folders_far_below_come_along() {
+    let outside = tempfile::tempdir().unwrap();
+    let [folder, out] = ["folder", "out"].map(|name| outside.path().join(name));
+    let mut dir = folder.clone();
+    for level in 0..80 {
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("z"), format!("{level}")).unwrap();
+        dir.push("d");
+    }
+    fs::hard_link(folder.join("d/d/z"), dir.with_file_name("first")).unwrap();
+    let (hifs, carried) = packed(&folder, || ());
+    assert_eq!(carried.nodes, 79 + 80);
+    let carried = unpack(&hifs, &out, &mut |_| {}).unwrap();
+    assert_eq!(carried.nodes, 79 + 80);
+    let mut dir = out.clone();
+    for level in 0..80 {
+        assert_eq!(fs::read_to_string(dir.join("z")).unwrap(), format!("{level}"));
+        dir.push("d");
+    }
+    let ino = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    assert_eq!(ino(&out.join("d/d/z")), ino(&dir.with_file_name("first")));
+}
+
+/// The way back leads elsewhere.
+#[test]
+fn a_folder_that_is_moved_away_from_far_above_is_told() {
+    let outside = tempfile::tempdir().unwrap();
+    let folder = outside.path().join("folder");
+    let [high, low] = [10, 100].map(|levels| folder.join("d/".repeat(levels)));
+    fs::create_dir_all(&low).unwrap();
+    fs::write(low.join("file"), vec![7; 30_000]).unwrap();
+    let (_, carried) = try_packed(&folder, || {
+        fs::rename(high.join("d"), outside.path().join("elsewhere")).unwrap();
+    });
+    let error = carried.unwrap_err();
+    assert!(error.source.to_string().contains("moved elsewhere"), "{error}");
 }
