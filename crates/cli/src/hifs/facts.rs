@@ -21,10 +21,11 @@ pub(super) const fn layout_name(layout: Layout) -> &'static str {
     }
 }
 
-/// What is damaged of an image that was refused for one damage, and what that takes away.
-fn all_damage(device: Arc<dyn BlockDevice>, refused: &tacita_hifs::Error) -> Vec<String> {
+/// What is damaged of an image that was refused for one damage, or for a block that cannot be read, and what that
+/// takes away; none if nothing else can be read, either.
+fn all_damage(device: Arc<dyn BlockDevice>, refused: &tacita_hifs::Error) -> Option<Vec<String>> {
     let Ok(hifs) = Hifs::salvage(device, OpenOptions::default()) else {
-        return vec![refused.to_string()];
+        return (refused.kind() == Kind::Damaged).then(|| vec![refused.to_string()]);
     };
     let Losses { damage, lost, .. } = hifs.losses();
     let lost = lost.iter().map(|loss| format!("{}: lost: {}", shown_name(&loss.path), loss.what));
@@ -33,7 +34,7 @@ fn all_damage(device: Arc<dyn BlockDevice>, refused: &tacita_hifs::Error) -> Vec
     if findings.is_empty() {
         findings.push(refused.to_string());
     }
-    findings
+    Some(findings)
 }
 
 pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
@@ -52,11 +53,12 @@ pub(super) fn check(image: &Path, json: bool) -> Outcome<()> {
             (report.blocks, report.count, report.findings)
         }
         Err(error) if error.kind() == Kind::Interrupted => (0, 1, vec![error.to_string()]),
-        Err(error) if error.kind() == Kind::Damaged => {
-            let findings = all_damage(device, &error);
+        Err(error) => {
+            let is_damage = matches!(error.kind(), Kind::Damaged | Kind::Device);
+            let findings = if is_damage { all_damage(device, &error) } else { None };
+            let findings = findings.ok_or_else(|| exit::of_image(image, &error))?;
             (0, findings.len() as u64, findings)
         }
-        Err(error) => return Err(exit::of_image(image, &error)),
     };
     let hidden = count - findings.len() as u64;
     let value = json!({

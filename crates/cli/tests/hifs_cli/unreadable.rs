@@ -60,6 +60,37 @@ fn unpacking_takes_what_can_be_read_and_tells_the_rest() {
     assert!(lost[0] > 0 && lost[1] > 0, "{lost:?}");
 }
 
+/// A descriptor, a map or a page among what cannot be read: that is a finding, as a block of content is.
+#[test]
+fn a_check_goes_on_behind_what_cannot_be_read() {
+    if cannot_trace("a_check_goes_on_behind_what_cannot_be_read") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, image) = (dir.path().join("folder"), dir.path().join("i.img"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), vec![1; 40_000]).unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image), "--size", "2M"]));
+    let failing = |read: u32, call: &str, arguments: &[&str]| {
+        let inject = format!("{call}:error=EIO:when={read}..{}", read + 1);
+        failing(&image, &inject, arguments)
+    };
+    let (mut refused, mut found) = (0, 0);
+    for read in 1..20 {
+        // Not even what opens the image goes on.
+        let out = dir.path().join(format!("out {read}"));
+        let unpacked = failing(read, "pread64", &["hifs", "unpack", path(&image), path(&out)]);
+        refused += u32::from(unpacked.status.code() == Some(4) && !out.exists());
+        let checked = failing(read, "pread64", &["hifs", "check", path(&image)]);
+        if !checked.status.success() {
+            expect(1, &checked);
+            assert!(String::from_utf8_lossy(&checked.stdout).contains("cannot read"));
+            found += 1;
+        }
+    }
+    assert!(refused > 5 && found >= refused, "{refused} refused, {found} found");
+}
+
 #[test]
 fn an_image_is_known_by_the_copy_of_its_superblock_where_the_first_cannot_be_read() {
     if cannot_trace("an_image_is_known_by_the_copy_of_its_superblock") {
