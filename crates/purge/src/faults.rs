@@ -31,6 +31,8 @@ pub enum Fault {
     DirectoryUnhooked,
     /// What is only in memory is not overwritten there.
     MemoryUnhooked,
+    /// What programs have written stays in the memory of the lower file system when they sync all.
+    LeftInMemory,
     /// What an interrupted mount left in the spool stays there.
     RecoveryUnhooked,
     /// The last pass is read back through the cache.

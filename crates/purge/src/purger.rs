@@ -25,6 +25,7 @@ use tacita_clock::{Clock, Event};
 
 use crate::descriptors::Folder;
 use crate::erasure::Paused;
+use crate::error::During;
 use crate::faults::{Fault, planted};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
@@ -331,6 +332,17 @@ impl Purger {
         // What is read back afterwards fails afterwards.
         let failure = failure.or_else(|| self.failed_before());
         ended.and(failure.map_or(Ok(()), Err))
+    }
+
+    /// Has the lower file system write everything that it holds in memory.
+    ///
+    /// # Errors
+    /// What could not be written since the mount began, once.
+    pub(crate) fn write_back(&self) -> Result<()> {
+        if planted(Fault::LeftInMemory) {
+            return Ok(());
+        }
+        syncfs(&self.root).during("writing the lower file system back")
     }
 
     /// That files wait whose purge has failed, if any do.

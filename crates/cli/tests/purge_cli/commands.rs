@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use tacita_testkit::kill_daemon;
+use tacita_testkit::{kill_daemon, search};
 
 use crate::image::{Image, assert_refused, code, json, said, tacita};
 
@@ -34,6 +34,32 @@ fn a_mount_purges_and_tells_its_status() {
     let line: Value = serde_json::from_str(fs::read_to_string(&report).unwrap().trim()).unwrap();
     assert_eq!(line["content"], "verified in place");
     assert_eq!(code(&tacita(&["purge", "status", dir])), 2, "nothing is mounted");
+}
+
+/// Else a loss of power right after takes it.
+#[test]
+fn what_was_written_is_on_the_medium_after_a_sync_and_an_unmount() {
+    let test = "what_was_written_is_on_the_medium_after_a_sync_and_an_unmount";
+    let Some(image) = Image::new(test) else { return };
+    let upper = image.upper();
+    // As it would be found then: the lower file system stays mounted.
+    let holds = |text: &str| search::holds(&fs::read(image.path()).unwrap(), text.as_bytes());
+    for options in [&[][..], &["--no-passthrough"], &["--async"]] {
+        let mounted = image.purge_mount(options);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        let written = |way: &str| {
+            let content = format!("kept by {way} {}; ", options.concat());
+            fs::write(upper.join("file"), content.repeat(5000)).unwrap();
+            content
+        };
+        let synced = written("a sync");
+        let done = tacita(&["sync", upper.to_str().unwrap()]);
+        assert_eq!(code(&done), 0, "{}", said(&done));
+        assert!(holds(&synced), "{synced}");
+        let unmounted = written("an unmount");
+        assert_eq!(code(&image.umount()), 0);
+        assert!(holds(&unmounted), "{unmounted}");
+    }
 }
 
 #[test]

@@ -288,6 +288,9 @@ impl FileSystem for Overlay {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.finish()?)
+        let finished = self.finish();
+        // What programs have written is in the lower file system's memory, whatever became of what they have deleted.
+        self.purger.write_back()?;
+        Ok(finished?)
     }
 }

@@ -37,3 +37,4 @@ mod unopened;
 mod unread;
 #[cfg(feature = "faults")]
 mod witness;
+mod written_back;

@@ -70,7 +70,7 @@ impl Mounted {
         drop(self.posix.take());
     }
 
-    /// Unmounts it, which says that something is not purged.
+    /// Unmounts it, which says that something is not purged, or not on the medium.
     #[cfg(feature = "faults")]
     pub(crate) fn end_in_failure(mut self) {
         self.mount.take().unwrap().unmount().unwrap_err();
