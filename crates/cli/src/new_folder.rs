@@ -26,7 +26,7 @@ const OWN: u32 = 0o700;
 /// Longest list of extended attributes, and longest value, in bytes: those of Linux.
 const ATTRIBUTE_LEN_MAX: usize = 64 << 10;
 
-/// A hidden folder, which [`NewFolder::publish`] gives its name. It goes when this is dropped, and
+/// A hidden folder, which [`NewFolder::publish`] gives its name, and makes durable. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
 #[derive(Debug)]
 pub(crate) struct NewFolder {
@@ -34,6 +34,8 @@ pub(crate) struct NewFolder {
     folder: PathBuf,
     /// Whether the folder was there, and it is within.
     is_within: bool,
+    /// What it is in, by which all is made durable.
+    above: fs::File,
     /// Held by whoever makes it, gives it its name, or takes it away for good.
     fate: Arc<Mutex<()>>,
 }
@@ -59,9 +61,9 @@ impl NewFolder {
             Err(error) => return Err(error),
         };
         let parent = hidden.parent().filter(|parent| *parent != Path::new(""));
-        fs::metadata(parent.unwrap_or(Path::new(".")))?;
+        let above = fs::File::open(parent.unwrap_or(Path::new(".")))?;
         let folder = folder.to_owned();
-        let this = Self { hidden, folder, is_within, fate: Arc::default() };
+        let this = Self { hidden, folder, is_within, above, fate: Arc::default() };
         this.watch_for_signals()?;
         {
             // A signal that has come before ends the process with the lock held.
@@ -77,16 +79,25 @@ impl NewFolder {
         &self.hidden
     }
 
-    /// Gives it its name.
+    /// Makes what is in it durable, then its name.
     ///
     /// # Errors
     /// [`ErrorKind::DirectoryNotEmpty`] if somebody has made or filled the folder meanwhile, to whom
-    /// nothing happens; if the file system fails.
+    /// nothing happens; if the file system fails, also in writing what it has taken already.
     pub(crate) fn publish(self) -> io::Result<()> {
-        let _fate = self.fate.lock();
-        if !self.is_within {
-            return rename_to_free_name(&self.hidden, &self.folder).map_err(not_alone);
+        rustix::fs::syncfs(&self.above)?;
+        let fate = self.fate.lock();
+        if self.is_within {
+            self.take_out_all()?;
+        } else {
+            rename_to_free_name(&self.hidden, &self.folder).map_err(not_alone)?;
         }
+        drop(fate);
+        self.above.sync_all()
+    }
+
+    /// Takes what was made out into the folder that was there.
+    fn take_out_all(&self) -> io::Result<()> {
         self.refuse_company()?;
         // What goes out of a folder, or into it, changes its times.
         let meta = fs::metadata(&self.hidden)?;

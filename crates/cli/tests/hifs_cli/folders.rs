@@ -154,3 +154,36 @@ fn attributes_that_cannot_be_listed_are_not_left_out() {
     // There are none.
     expect(0, &pack("EOPNOTSUPP"));
 }
+
+/// Much of what a disk refuses is told by it when it has to write, after all has been taken.
+#[test]
+fn what_is_unpacked_is_on_the_medium_or_is_not_there() {
+    if cannot_trace("what_is_unpacked_is_on_the_medium_or_is_not_there") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [folder, image, new, empty] =
+        ["folder", "i.img", "new", "empty"].map(|n| dir.path().join(n));
+    for dir in [&folder, &empty] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(folder.join("file"), "content").unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image)]));
+    for (error, code) in [("EIO", 4), ("ENOSPC", 6)] {
+        for out in [&new, &empty] {
+            let mut failing = Command::new("strace");
+            failing.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=syncfs"]);
+            failing.args(["-e", &format!("inject=syncfs:error={error}")]);
+            failing.args([env!("CARGO_BIN_EXE_tacita"), "hifs", "unpack", path(&image), path(out)]);
+            let said = expect(code, &failing.output().unwrap());
+            assert!(said.contains(path(out)), "{said}");
+        }
+        assert!(!new.exists());
+        assert_eq!(names(&empty), 0);
+        assert_eq!(names(dir.path()), 3, "hidden ones are taken away");
+    }
+    for out in [&new, &empty] {
+        expect(0, &hifs(&["unpack", path(&image), path(out)]));
+        assert_eq!(fs::read(out.join("file")).unwrap(), b"content");
+    }
+}

@@ -654,7 +654,9 @@ fn pack_makes_room_for_what_is_stored() {
     let out = dir.path().join("out");
     expect(0, &hifs(&["unpack", path(&image), path(&out)]));
     let unpacked = fs::metadata(out.join("sparse")).unwrap();
-    assert!(unpacked.blocks() * 512 <= 16 * (16 << 10), "{} blocks", unpacked.blocks());
+    // And a block in which the file system keeps where they are.
+    let most = 16 * (16 << 10) + 4096;
+    assert!(unpacked.blocks() * 512 <= most, "{} blocks", unpacked.blocks());
     assert!(fs::read(out.join("sparse")).unwrap() == fs::read(folder.join("sparse")).unwrap());
 
     // One content under many names is stored once.
