@@ -132,18 +132,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Stores all results that the server may have lost, as it keeps them in memory for a period.
+    /// Stores all results that the server may have lost, as it keeps them in memory for a period. Queries wait for
+    /// this: none of the results waits for the server to have the one before.
     async fn store_again(&self, connection: &Connection) -> Result<()> {
         let (from, to) = {
             let state = self.lock();
             let period = state.period().saturating_sub(2);
             (period * self.geometry.period(), state.view.records())
         };
+        let mut under_way = Vec::new();
         for sequence in from..to {
             let salt = self.salt()?;
             let Some(result) = self.lock().view.sealed_result(sequence, salt) else { continue };
             let request = Request::Store { sequence, result: Bytes::from(result) };
-            Connection::expect(connection.call(request).await?)?;
+            under_way.push(connection.begin(request).await?);
+        }
+        for pending in under_way {
+            Connection::expect(pending.answer().await?)?;
         }
         Ok(())
     }
