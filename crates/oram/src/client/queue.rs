@@ -1,6 +1,7 @@
 //! The connection on which this client appends and follows the log. When it is lost, there is another one,
 //! which goes on where the view ends.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -126,10 +127,20 @@ impl Shared {
         if self.keys.root_mac(&root.tagged()) != mac || root.store_id != self.root.store_id {
             return Err(other());
         }
-        if root.fence != self.root.fence && self.surroundings.access != Access::Look {
-            return Err(Error::new(Kind::Busy, "another client has taken the store over"));
+        if self.surroundings.access == Access::Look {
+            return Ok(());
         }
-        Ok(())
+        match root.fence.cmp(&self.root.fence) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => {
+                Err(Error::new(Kind::Busy, "another client has taken the store over"))
+            }
+            // Fences never fall.
+            Ordering::Less => Err(Error::new(
+                Kind::RolledBack,
+                "the server shows the store as it was before this client had it: it was set back",
+            )),
+        }
     }
 
     /// Stores all results that the server may have lost, as it keeps them in memory for a period. Queries wait for
