@@ -57,7 +57,8 @@ fn of_register(register: &Register) -> Value {
 
 fn whole(at: &At, quick: bool, clients: u16, json: bool) -> Outcome<()> {
     let (blocks, key) = open(at, clients, None, 0)?;
-    let options = Options { shared: is_shared(at), ..Options::default() };
+    let options =
+        Options { shared: is_shared(at), patience_away: patience(at), ..Options::default() };
     let opened = Opened::new(blocks, &key, &options)?;
     let background = Background::start(&opened.fs)?;
     let bar = output::progress("files", 0);
@@ -109,14 +110,18 @@ fn is_shared(at: &At) -> bool {
     matches!(at.address, Way::Engine(_)) || at.client.shared_anchor.is_some()
 }
 
+/// How long the store may take to answer.
+fn patience(at: &At) -> Duration {
+    Duration::from_secs(at.timeout.into())
+}
+
 /// The store, to be asked by so many clients at once, and its key.
 fn open(at: &At, clients: u16, rate: Option<u32>, latency: u64) -> Outcome<(Arc<Oblivious>, Key)> {
     let access = if at.take_over { Access::TakeOver } else { Access::Write };
-    let query = Duration::from_secs(at.timeout.into());
     let options = StoreOptions {
         access,
         rate,
-        patience: Patience { query, ..Patience::default() },
+        patience: Patience { query: patience(at), ..Patience::default() },
         at_once: NonZeroUsize::new(clients.into()),
         delay: (latency > 0).then(|| Delay::of(Duration::from_millis(latency))),
         roots: at.client.server.tls_root.clone(),

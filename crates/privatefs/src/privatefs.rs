@@ -54,6 +54,8 @@ pub struct Options {
     pub take_over: Duration,
     /// How long an operation waits for its turn.
     pub patience: Duration,
+    /// How long, if that is less, while it cannot be seen whose turn it is: the store does not answer.
+    pub patience_away: Duration,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             slice: Duration::from_millis(500),
             take_over: Duration::from_secs(30),
             patience: Duration::from_mins(2),
+            patience_away: Duration::from_mins(1),
         }
     }
 }
@@ -509,7 +512,13 @@ impl Core {
                 state = self.lock();
                 continue;
             }
-            if self.clock.elapsed(begin) > self.options.patience {
+            let waited = self.clock.elapsed(begin);
+            if let Some(error) = &state.unseen
+                && waited > self.options.patience_away
+            {
+                return Err(error.clone());
+            }
+            if waited > self.options.patience {
                 let kept = || Error::new(Kind::TimedOut, "no turn came: another mount keeps it");
                 return Err(state.unseen.clone().unwrap_or_else(kept));
             }

@@ -13,7 +13,7 @@ use tacita_privatefs::{Background, Kind, Options, PrivateFs};
 use tacita_vfs::Posix;
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 
-use super::{Opened, failure, is_shared, open};
+use super::{Opened, failure, is_shared, open, patience};
 use crate::arguments::PrivateFsMount as Command;
 use crate::exit::{self, Outcome};
 use crate::keys::warn_of_swap;
@@ -103,6 +103,7 @@ fn start(command: &Command) -> Outcome<Serving> {
         read_only,
         read_ahead: u64::from(*read_ahead),
         frees_by_itself: *sync_every > 0,
+        patience_away: patience(at),
         ..Options::default()
     };
     let opened = Opened::new(blocks, &key, &own)?;

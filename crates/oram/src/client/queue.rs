@@ -1,6 +1,7 @@
 //! The connection on which this client appends and follows the log. When it is lost, there is another one,
 //! which goes on where the view ends.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -126,24 +127,39 @@ impl Shared {
         if self.keys.root_mac(&root.tagged()) != mac || root.store_id != self.root.store_id {
             return Err(other());
         }
-        if root.fence != self.root.fence && self.surroundings.access != Access::Look {
-            return Err(Error::new(Kind::Busy, "another client has taken the store over"));
+        if self.surroundings.access == Access::Look {
+            return Ok(());
         }
-        Ok(())
+        match root.fence.cmp(&self.root.fence) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => {
+                Err(Error::new(Kind::Busy, "another client has taken the store over"))
+            }
+            // Fences never fall.
+            Ordering::Less => Err(Error::new(
+                Kind::RolledBack,
+                "the server shows the store as it was before this client had it: it was set back",
+            )),
+        }
     }
 
-    /// Stores all results that the server may have lost, as it keeps them in memory for a period.
+    /// Stores all results that the server may have lost, as it keeps them in memory for a period. Queries wait for
+    /// this: none of the results waits for the server to have the one before.
     async fn store_again(&self, connection: &Connection) -> Result<()> {
         let (from, to) = {
             let state = self.lock();
             let period = state.period().saturating_sub(2);
             (period * self.geometry.period(), state.view.records())
         };
+        let mut under_way = Vec::new();
         for sequence in from..to {
             let salt = self.salt()?;
             let Some(result) = self.lock().view.sealed_result(sequence, salt) else { continue };
             let request = Request::Store { sequence, result: Bytes::from(result) };
-            Connection::expect(connection.call(request).await?)?;
+            under_way.push(connection.begin(request).await?);
+        }
+        for pending in under_way {
+            Connection::expect(pending.answer().await?)?;
         }
         Ok(())
     }

@@ -322,6 +322,8 @@ impl fmt::Display for Place {
             Self::Redis(url, name) => {
                 let (scheme, rest) = url.split_once(':').unwrap_or(("redis", url));
                 let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+                // A password for a socket is among what follows its path.
+                let place = place.split_once('?').map_or(place, |(place, _)| place);
                 write!(f, "{scheme}:{place}#{name}")
             }
             Self::S3(place) => place.fmt(f),
@@ -484,6 +486,7 @@ mod tests {
             ("store", "store"),
             ("redis://:secret@host:1/0#a-1", "redis:host:1/0#a-1"),
             ("unix:/run/redis#a", "unix:/run/redis#a"),
+            ("unix:/run/redis?db=1&pass=secret#a", "unix:/run/redis#a"),
             ("s3://bucket/a/", "s3://bucket/a"),
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);

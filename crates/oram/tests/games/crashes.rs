@@ -18,7 +18,11 @@ use tacita_oram::record::Operation;
 use tacita_oram::{Error, Kind};
 use tacita_testkit::env_number;
 
+use super::proxy::Frame;
 use super::world::{Gate, World, block, id, key, random};
+
+/// The kind of a frame that stores a result.
+const STORE: u8 = 5;
 
 pub(crate) fn geometry() -> Geometry {
     Geometry::new(512, 32, 4, 400).unwrap().with_buckets(256).unwrap()
@@ -121,6 +125,30 @@ async fn a_storage_that_fails_for_a_while_ends_no_client_that_comes_back() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     store.plan(Plan::default());
     client.query(id(1), Operation::Read).await.unwrap();
+}
+
+/// Whoever comes back stores what it has found anew, for the server may have lost it: on a slow way, too, in a few
+/// round trips and not in one for each query of three periods, which all others would wait for.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_back_is_soon_there() {
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    let world = World::new(geometry(), 100).await;
+    let gate = Arc::new(Gate::default());
+    let anchor = Anchorage::Own(world.anchor.clone());
+    let client = world.open_through(&gate, anchor).await.unwrap();
+    for _ in 0..3 * geometry().period() {
+        client.query(id(1), Operation::Read).await.unwrap();
+    }
+    let trace = world.watch();
+    gate.cut(true);
+    gate.cut(false);
+    let begin = tokio::time::Instant::now();
+    client.query(id(1), Operation::Read).await.unwrap();
+    let took = begin.elapsed();
+    let store = |frame: &&Frame| frame.from_client && frame.kind == STORE;
+    let again = trace.lock().unwrap().frames.iter().filter(store).count();
+    assert!(again as u64 > geometry().period(), "{again} results were stored again");
+    assert!(took < 20 * ROUND_TRIP, "{took:?} for {again} results");
 }
 
 /// Sessions of several tasks; each session ends in the middle, sooner with a higher `haste`, and now and

@@ -77,6 +77,20 @@ async fn who_has_seen_one_branch_does_not_take_the_other() {
     }
 }
 
+/// A server that goes back below a client to when that had not come yet: nobody else has taken the store over, and
+/// the client does not say so.
+#[tokio::test(start_paused = true)]
+async fn who_is_set_back_before_its_own_time_says_so() {
+    let world = World::new(geometry(), 20).await;
+    world.prepare(BEFORE).await;
+    let before = world.memory.snapshot();
+    let client = world.open().await.unwrap();
+    client.query(id(1), Operation::Read).await.unwrap();
+    set(&world, before).await;
+    let refused = client.query(id(1), Operation::Read).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::RolledBack, "{refused}");
+}
+
 /// A log that begins as one branch and goes on as the other, shown to a client that has seen neither.
 async fn spliced() -> Result<(), Error> {
     let forked = Forked::new().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tacita_clock::Simulated;
+use tacita_clock::{Clock, Simulated};
 use tacita_privatefs::blocks::Way;
 use tacita_privatefs::register::SLOTS;
 use tacita_privatefs::{Error, Kind, Options, PrivateFs, facts};
@@ -519,6 +519,27 @@ fn whoever_waits_in_vain_hears_why() {
     // It may have been taken for gone meanwhile.
     let _ = two.close();
     one.close().unwrap();
+}
+
+/// As long as the store may take to answer, and not as long as another mount may keep the turn.
+#[test]
+fn whoever_waits_for_a_store_that_is_away_hears_so_in_time() {
+    // So long that nobody waits for it here, and no longer than a test may last that finds it out.
+    const LONG: Duration = Duration::from_secs(50_000_000);
+    let world = World::new();
+    let way = world.store.way(2);
+    let options = Options { patience: LONG, ..World::shared() };
+    let clock = Arc::<Simulated>::clone(&world.clock);
+    let fs = PrivateFs::open(Arc::clone(&way) as _, &key(), clock, &options).unwrap();
+    way.cut_at(0);
+    let begin = world.clock.monotonic();
+    let time = Duration::from_secs(10);
+    let told = ticking(&[&fs], (&world.clock, time), NOTHING, || fs.attr(fs.root()));
+    let waited = world.clock.elapsed(begin);
+    assert!(waited > options.patience_away && waited < LONG, "{waited:?}: {told:?}");
+    assert!(format!("{:?}", told.unwrap_err()).contains("the way to the store is cut"));
+    way.mend();
+    let _ = fs.close();
 }
 
 /// Nor does who comes where all places are taken.
