@@ -109,6 +109,11 @@ impl Paused {
     pub(crate) const fn is_tagged(&self) -> bool {
         self.tags.is_some()
     }
+
+    /// Whether other files had some of its blocks as well.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared > 0
+    }
 }
 
 impl<'a> Erasure<'a> {

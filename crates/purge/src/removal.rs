@@ -378,6 +378,10 @@ impl Removal {
         let (content, in_memory) = done?;
         verdict.in_memory = in_memory;
         told.take_values(lower, xattrs::erase_all(lower, Owner::open(&file))?);
+        if matches!(content, Content::Shared(_)) {
+            // At once, not when the file system comes to it: who has them last finds them its own.
+            file.set_len(0).during("letting go of blocks that others have as well")?;
+        }
         Ok(content)
     }
 
@@ -393,7 +397,8 @@ impl Removal {
         let method = &self.options.method;
         let mut erasure = Erasure::prepare_watched(lower, (file, &Fate::Dies), method, watcher)?;
         if erasure.shared() > 0 && !self.options.anyway {
-            let text = "it shares blocks with another file, which would stay";
+            let text = "it shares blocks with another file, which would stay: --anyway removes it all \
+                        the same, and overwrites them with the last file that has them";
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         of.set(erasure.stored() * method.passes().len() as u64);
