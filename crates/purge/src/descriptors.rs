@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::{Errno, Result};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::faults::{Fault, planted};
 use tacita_vfs::NodeId;
@@ -32,6 +32,10 @@ const SHARE: u64 = 2;
 
 /// More than that gain nothing: opening by a handle is quick.
 const COUNT_MAX: u64 = 1 << 16;
+
+/// Open files that would be good to have: for those of programs, and for files and folders that are
+/// held, which can be closed and opened again, or be dealt with.
+const FILES_WANTED: u64 = 1 << 20;
 
 /// How many descriptors of nodes may be open, and which they are.
 #[derive(Debug)]
@@ -68,6 +72,21 @@ enum Held {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under these locks is whole before anything can fail.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks for as many open files as may be had.
+pub(crate) fn raise_limit() {
+    let now = getrlimit(Resource::Nofile);
+    let raised = |maximum: u64| {
+        let maximum = Some(now.maximum.map_or(maximum, |m| m.max(maximum)));
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    };
+    if now.current.is_some_and(|current| current < FILES_WANTED)
+        && raised(FILES_WANTED).is_err()
+        && let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now })
+    {
+        log::debug!("the limit of open files stays: {e}");
+    }
 }
 
 impl Descriptors {

@@ -109,6 +109,11 @@ impl Paused {
     pub(crate) const fn is_tagged(&self) -> bool {
         self.tags.is_some()
     }
+
+    /// Whether other files had some of its blocks as well.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared > 0
+    }
 }
 
 impl<'a> Erasure<'a> {
@@ -177,6 +182,13 @@ impl<'a> Erasure<'a> {
             if !memory.extents.is_empty() || !hidden.extents.is_empty() {
                 map = erasure.look(fate)?;
             }
+            let promised = map.only(|state| state == State::Unwritten);
+            if !promised.common(&memory).extents.is_empty() {
+                // The kernel has begun to write it back meanwhile: content may be on its way to the
+                // medium, and its room counts as promised until it is there.
+                fdatasync(file).during("writing a file back")?;
+                map = erasure.look(fate)?;
+            }
         }
         erasure.in_memory = map.only(|state| state == State::InMemory).len_bytes();
         erasure.shared = map.only(|state| state == State::Shared).len_bytes();
@@ -225,6 +237,7 @@ impl<'a> Erasure<'a> {
             self.placed = false;
             Map::of_data(self.file)?
         };
+        step(Step::Looked);
         match fate {
             Fate::Dies => Ok(map),
             Fate::Keeps(range) => Ok(map.within(range)),

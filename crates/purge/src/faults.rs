@@ -98,6 +98,8 @@ pub enum Step {
     Durable,
     /// The intent to overwrite files of a folder is on the medium.
     Intended,
+    /// The file system has been asked where content lies that is about to be overwritten.
+    Looked,
     /// Half of the first pass has been written.
     HalfPass,
     /// The first pass is done.

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::{CWD, IFlags, Mode, OFlags, ioctl_getflags, openat};
-use rustix::process::{Resource, Rlimit, getegid, geteuid, getrlimit, setrlimit};
+use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_vfs::FileType;
@@ -37,16 +37,12 @@ use crate::policy::{Facts, Policy};
 use crate::purger::{self, Manner, Purger};
 use crate::spool::Spool;
 use crate::statistics::Statistics;
-use crate::{Error, Result, names, xattrs};
+use crate::{Error, Result, descriptors, names, xattrs};
 
 use table::{Node, Table};
 
 /// How often names and journal are dealt with unless told otherwise.
 const EPOCH_DEFAULT: Duration = Duration::from_secs(10);
-
-/// Open files that the overlay would like to have: for those of programs, and for nodes, which it
-/// can close and open again.
-const FILES_WANTED: u64 = 1 << 20;
 
 /// How an overlay works.
 #[allow(clippy::struct_excessive_bools, reason = "independent switches, each an option of mount")]
@@ -131,7 +127,7 @@ impl Overlay {
         if !options.anyway {
             lower.check()?;
         }
-        raise_file_limit();
+        descriptors::raise_limit();
         let table =
             Table::new(root, &lower, options.opaque_links).during("opening the lower folder")?;
         let opened = Spool::open(table.root.fd().during("opening the lower folder")?.as_fd())?;
@@ -286,19 +282,4 @@ fn start(purger: &Arc<Purger>, name: &str, work: fn(&Purger)) -> Result<JoinHand
     let purger = Arc::clone(purger);
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(move || work(&purger)).during("starting a thread")
-}
-
-/// Asks for as many open files as may be had.
-fn raise_file_limit() {
-    let now = getrlimit(Resource::Nofile);
-    let raised = |maximum: u64| {
-        let maximum = Some(now.maximum.map_or(maximum, |m| m.max(maximum)));
-        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-    };
-    if now.current.is_some_and(|current| current < FILES_WANTED)
-        && raised(FILES_WANTED).is_err()
-        && let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now })
-    {
-        log::debug!("the limit of open files stays: {e}");
-    }
 }

@@ -34,7 +34,7 @@ use crate::spool::record::Record;
 use crate::spool::{LeftOver, Seq, Spool};
 use crate::statistics::Statistics;
 use crate::verdict::{Content, Part, Verdict};
-use crate::{Error, Kind, Result, readers};
+use crate::{Error, Kind, Result, readers, witness};
 use afterwards::Afterwards;
 use ahead::Ahead;
 use epoch::{Touched, UNKNOWN_EARLIER};
@@ -113,6 +113,8 @@ pub(crate) struct Purger {
     batch: Mutex<()>,
     /// Shared by those who purge at once, in threads of their own.
     at_work: RwLock<()>,
+    /// Held by whoever purges a file that shares blocks with others.
+    sharing: Mutex<()>,
     touched: Mutex<Touched>,
     /// What can be said of names that an earlier mount took away.
     earlier: Mutex<Part>,
@@ -145,6 +147,7 @@ impl Purger {
             wake: Event::default(),
             batch: Mutex::default(),
             at_work: RwLock::default(),
+            sharing: Mutex::default(),
             touched: Mutex::default(),
             earlier: Mutex::new(Part::Left(UNKNOWN_EARLIER.to_owned())),
             stop: AtomicBool::new(false),
@@ -218,6 +221,10 @@ impl Purger {
                 Err(e) => self.fail(job, e, &mut failure),
             }
         }
+        for (job, file) in &opened {
+            let name = job.lost.as_ref().map(|(_, name)| name.as_os_str());
+            witness::show(file, job.inode, name, None);
+        }
         let done = self.overwrite(&opened);
         let concluded = self.conclude_together(opened.into_iter().zip(done).collect());
         failure.or(concluded).map_or(Ok(()), Err)
@@ -234,6 +241,9 @@ impl Purger {
                 let next = lock(&files).next();
                 match next {
                     None => break failure,
+                    Some(((job, file), Ok(paused))) if paused.is_shared() => {
+                        self.purge_shared(job, file, &mut failure);
+                    }
                     Some(((job, file), Ok(paused))) if paused.is_tagged() => {
                         self.conclude_later(job, file, paused);
                     }

@@ -1,6 +1,7 @@
 //! Purging and removing what is named by a path, without a mount.
 
 mod finish;
+mod walk;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -10,12 +11,12 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
-    StatxFlags, accessat, openat, openat2, renameat_with, statx,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, accessat,
+    openat, renameat_with, statx,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -30,7 +31,8 @@ use crate::method::Method;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
 use crate::xattrs::{Overwritten, Owner, Shared};
-use crate::{Error, Kind, Result, names, obstacle, xattrs};
+use crate::{Error, Kind, Result, descriptors, names, obstacle, xattrs};
+use walk::{Emptied, Visit, look_up};
 
 /// Why attributes are left of what is removed under one of several names.
 const OTHER_NAMES: &str = "it has other names, and keeps them";
@@ -114,18 +116,10 @@ struct Told {
     shared: Option<Box<Shared>>,
 }
 
-#[derive(Debug)]
-struct Emptied {
-    parent: Rc<OwnedFd>,
-    folder: OwnedFd,
-    name: OsString,
-    path: PathBuf,
-    stat: Statx,
-}
-
 impl Removal {
     /// Nothing is done yet.
     pub fn new(options: RemovalOptions) -> Self {
+        descriptors::raise_limit();
         Self {
             options,
             places: HashMap::new(),
@@ -152,7 +146,7 @@ impl Removal {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, parent, flags, Mode::empty()) {
-            Ok(dir) => self.purge_entry(&Rc::new(dir), name, path, 0),
+            Ok(dir) => self.walk(&Rc::new(dir), name, path),
             Err(errno) => {
                 self.keep(path, None, &Error::of_kernel(errno, "opening it"));
                 Ok(())
@@ -206,64 +200,65 @@ impl Removal {
         Ok(())
     }
 
+    /// Purges what is no folder; a folder is to be gone through first, if it may be.
     fn purge_entry(
         &mut self,
         dir: &Rc<OwnedFd>,
         name: &OsStr,
         path: &Path,
         depth: usize,
-    ) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let opened = openat2(dir, name, flags, Mode::empty(), resolve).and_then(|entry| {
-            let stat = statx(&entry, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-            Ok((entry, stat))
-        });
-        let (entry, stat) = match opened {
-            Ok(opened) => opened,
-            Err(Errno::XDEV) => {
-                let text = "another file system is mounted here: name it by itself";
-                self.keep(path, None, &Error::new(Kind::Unpurgeable, text));
-                return Ok(());
-            }
-            Err(errno) => {
-                self.keep(path, None, &Error::of_kernel(errno, "opening it"));
-                return Ok(());
+    ) -> Option<Visit> {
+        let (entry, stat) = match look_up(dir, name, depth) {
+            Ok(found) => found,
+            Err(error) => {
+                self.keep(path, None, &error);
+                return None;
             }
         };
-        if let Err(error) = self.check_wanted().and_then(|()| check_removable(dir, &stat)) {
-            self.keep(path, Some(&stat), &error);
-            return Ok(());
-        }
-        let lower = self.place(dir, &stat)?;
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        if kind == FileType::Directory {
-            if !self.options.recursive {
-                let text = "a folder: --recursive purges it with everything in it";
-                self.keep(path, Some(&stat), &Error::new(Kind::Invalid, text));
-                return Ok(());
-            }
-            if let Err(error) = self.check_suited(&lower) {
+        match self.try_entry(dir, (&entry, name), path, (&stat, depth)) {
+            Ok(true) => self.enter(dir, (entry, name), path, (stat, depth)),
+            Ok(false) => None,
+            Err(error) => {
                 self.keep(path, Some(&stat), &error);
-                return Ok(());
+                None
             }
-            return self.purge_folder(dir, (entry, name), path, (stat, depth));
         }
-        if let Some(error) = not_meant(kind, path).filter(|_| depth == 0) {
-            self.keep(path, Some(&stat), &error);
-            return Ok(());
+    }
+
+    /// Whether it is a folder, which nothing has been done with yet.
+    fn try_entry(
+        &mut self,
+        dir: &OwnedFd,
+        (entry, name): (&OwnedFd, &OsStr),
+        path: &Path,
+        (stat, depth): (&Statx, usize),
+    ) -> Result<bool> {
+        self.check_wanted()?;
+        check_removable(dir, stat)?;
+        let lower = self.place(dir, stat)?;
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if kind == FileType::Directory && !self.options.recursive {
+            let text = "a folder: --recursive purges it with everything in it";
+            return Err(Error::new(Kind::Invalid, text));
         }
-        if let Err(error) = self.check_suited(&lower) {
-            self.keep(path, Some(&stat), &error);
-            return Ok(());
+        if kind != FileType::Directory
+            && let Some(error) = not_meant(kind, path).filter(|_| depth == 0)
+        {
+            return Err(error);
         }
+        self.check_suited(&lower)?;
+        if kind == FileType::Directory {
+            return Ok(true);
+        }
+        // Before anything is touched: what cannot be looked at afterwards is kept.
+        let folder = self.hold(dir, stat)?;
         step(Step::Found);
-        let mut told = Told::new(self.verdict(path, Some(&stat)));
-        match self.purge_aside(&lower, dir, (&entry, name), &mut told) {
-            Ok(()) => self.removed(dir, name, &stat, told)?,
+        let mut told = Told::new(self.verdict(path, Some(stat)));
+        match self.purge_aside(&lower, dir, (entry, name), &mut told) {
+            Ok(()) => self.removed((folder, name), stat, told),
             Err(error) => self.keep_with(told.verdict, &error),
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Refuses where overwriting does not help, and what needs a mount: nothing of it is touched then,
@@ -276,41 +271,6 @@ impl Removal {
             let text = "method f holds files for as long as they were kept: it needs a mount";
             return Err(Error::new(Kind::Invalid, text));
         }
-        Ok(())
-    }
-
-    fn purge_folder(
-        &mut self,
-        parent: &Rc<OwnedFd>,
-        (folder, name): (OwnedFd, &OsStr),
-        path: &Path,
-        (stat, depth): (Statx, usize),
-    ) -> Result<()> {
-        let folder = Rc::new(folder);
-        let names = match list(&folder) {
-            Ok(names) => names,
-            Err(errno) => {
-                self.keep(path, Some(&stat), &Error::of_kernel(errno, "listing it"));
-                return Ok(());
-            }
-        };
-        for name in names {
-            // What is in it is not told of one by one then, but by the folder's own verdict.
-            if self.check_wanted().is_err() {
-                break;
-            }
-            self.purge_entry(&folder, &name, &path.join(&name), depth + 1)?;
-        }
-        // The children that wait for their own removal hold the folder, too.
-        let again = openat(&*folder, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .during("opening a folder")?;
-        self.folders.entry(depth).or_default().push(Emptied {
-            parent: Rc::clone(parent),
-            folder: again,
-            name: name.to_owned(),
-            path: path.to_owned(),
-            stat,
-        });
         Ok(())
     }
 
@@ -418,6 +378,10 @@ impl Removal {
         let (content, in_memory) = done?;
         verdict.in_memory = in_memory;
         told.take_values(lower, xattrs::erase_all(lower, Owner::open(&file))?);
+        if matches!(content, Content::Shared(_)) {
+            // At once, not when the file system comes to it: who has them last finds them its own.
+            file.set_len(0).during("letting go of blocks that others have as well")?;
+        }
         Ok(content)
     }
 
@@ -433,7 +397,8 @@ impl Removal {
         let method = &self.options.method;
         let mut erasure = Erasure::prepare_watched(lower, (file, &Fate::Dies), method, watcher)?;
         if erasure.shared() > 0 && !self.options.anyway {
-            let text = "it shares blocks with another file, which would stay";
+            let text = "it shares blocks with another file, which would stay: --anyway removes it all \
+                        the same, and overwrites them with the last file that has them";
             return Err(Error::new(Kind::Unpurgeable, text));
         }
         of.set(erasure.stored() * method.passes().len() as u64);
@@ -459,30 +424,30 @@ impl Removal {
         Ok(lower)
     }
 
-    /// Something has been removed; its verdict is final when its folder has been looked at.
-    fn removed(&mut self, dir: &OwnedFd, name: &OsStr, stat: &Statx, mut told: Told) -> Result<()> {
+    /// Something has been removed from a folder that is held; its verdict is final when that has been
+    /// looked at.
+    fn removed(&mut self, (folder, name): (u64, &OsStr), stat: &Statx, mut told: Told) {
         told.verdict.removed = true;
-        told.verdict.name = Part::Done;
+        told.verdict.name = Part::Pending;
         told.device = device(stat);
-        told.folder = self.touch(dir, name, stat)?;
+        told.folder = folder;
         name.clone_into(&mut told.name);
+        let place = self.places.get_mut(&told.device);
+        if let Some((_, wanted)) = place.and_then(|place| place.touched.get_mut(&folder)) {
+            wanted.names.insert(name.to_owned());
+        }
         self.verdicts.push(told);
-        Ok(())
     }
 
-    /// Remembers that `dir` has lost a name; its inode number.
-    fn touch(&mut self, dir: &OwnedFd, name: &OsStr, of: &Statx) -> Result<u64> {
+    /// Holds a folder that is about to lose a name, to look at it afterwards; its inode number.
+    fn hold(&mut self, dir: &OwnedFd, of: &Statx) -> Result<u64> {
         let stat = statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::INO)
             .during("asking for a folder's number")?;
-        if let Some(place) = self.places.get_mut(&device(of)) {
-            let (_, wanted) = match place.touched.entry(stat.stx_ino) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => {
-                    let dir = names::reopen_folder(dir).during("opening a folder")?;
-                    new.insert((File::from(dir), Wanted::default()))
-                }
-            };
-            wanted.names.insert(name.to_owned());
+        if let Some(place) = self.places.get_mut(&device(of))
+            && let Entry::Vacant(new) = place.touched.entry(stat.stx_ino)
+        {
+            let dir = names::reopen_folder(dir).during("opening a folder")?;
+            new.insert((File::from(dir), Wanted::default()));
         }
         Ok(stat.stx_ino)
     }

@@ -271,7 +271,8 @@ impl Overlay {
             return Ok(0);
         }
         let plain = || renameat(&from_fd, from.name, &to_fd, to.name).map_err(refused);
-        let moved = self.decide(&from_dir, from.name, &node, 0).is_some();
+        let size = node.stat().map_err(refused)?.stx_size;
+        let moved = self.decide(&from_dir, from.name, &node, size).is_some();
         let mut left = 0;
         let losing = (moved || victim.is_some()).then(|| self.about_to_lose(&from_dir));
         match &victim {

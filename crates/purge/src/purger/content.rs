@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_setfl, fsync, statx};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_setfl, fsync, statx, syncfs};
 use tacita_clock::{Clock, System};
 use tacita_vfs::NodeId;
 
@@ -17,8 +17,7 @@ use crate::descriptors::Folder;
 use crate::erasure::{Erasure, Fate, Paused};
 use crate::error::During;
 use crate::faults::{Fault, Step, planted, step};
-use crate::verdict::{Part, Verdict};
-use crate::witness;
+use crate::verdict::{Content, Part, Verdict};
 use crate::xattrs::{Overwritten, Owner};
 use crate::{Error, Kind, Result, xattrs};
 
@@ -58,10 +57,6 @@ impl Purger {
 
     /// Overwrites all, pass by pass.
     pub(super) fn overwrite(&self, opened: &[(Job, File)]) -> Vec<Result<Paused>> {
-        for (job, file) in opened {
-            let name = job.lost.as_ref().map(|(_, name)| name.as_os_str());
-            witness::show(file, job.inode, name, None);
-        }
         let prepared = opened
             .iter()
             .map(|(job, file)| Erasure::prepare(&self.lower, file, &Fate::Dies, &job.method));
@@ -93,6 +88,24 @@ impl Purger {
         }
         step(Step::Passed);
         erasures.into_iter().map(|erasure| erasure.map(Erasure::pause)).collect()
+    }
+
+    /// Purges a file that shares blocks with others, while no other such file is purged. Each lets go of
+    /// them, so the last finds them its own.
+    pub(super) fn purge_shared(&self, job: Job, file: File, first: &mut Option<Error>) {
+        let _alone = lock(&self.sharing);
+        // No power cut brings back one of the others, whose blocks are about to be overwritten.
+        if let Err(e) = syncfs(&self.root).during("writing the file system back") {
+            return self.fail(job, e, first);
+        }
+        let opened = [(job, file)];
+        let done = self.overwrite(&opened).pop();
+        let [(job, file)] = opened;
+        match done {
+            Some(Ok(paused)) => self.conclude(job, file, paused, first),
+            Some(Err(e)) => self.fail(job, e, first),
+            None => {}
+        }
     }
 
     /// Sees to it that no power cut can bring back a file that is half overwritten: either it does
@@ -133,7 +146,9 @@ impl Purger {
     /// Writes down how far a purge has come, if it has any way to go.
     fn note(&self, job: &Job, erasure: &Result<Erasure<'_>>, passes: usize) {
         let more = passes < job.method.passes().len();
-        if more && erasure.as_ref().is_ok_and(|erasure| erasure.stored() > 0) {
+        // What was shared may be its own by the next time.
+        let is_whole = |erasure: &Erasure<'_>| erasure.stored() > 0 && erasure.shared() == 0;
+        if more && erasure.as_ref().is_ok_and(is_whole) {
             self.spool.record(&job.record(passes));
         }
     }
@@ -159,8 +174,11 @@ impl Purger {
             return Ok(());
         }
         let freed_later = has_attributes.then_some(job.seq);
-        if has_attributes {
+        if has_attributes || matches!(verdict.content, Content::Shared(_)) {
+            // What it shares is let go of at once, however long it is held: who has it last is to know.
             file.set_len(0).during("freeing a purged file")?;
+        }
+        if has_attributes {
             lock(&self.touched).removed.push((job.seq, false));
         } else {
             self.spool.remove(job.seq, false)?;

@@ -38,36 +38,59 @@ impl Removal {
     /// # Errors
     /// [`Kind::Io`].
     pub fn finish(&mut self) -> Result<Vec<Verdict>> {
-        while let Some((_, folders)) = self.folders.pop_last() {
-            // Their cleared entries have to be in place before they are freed.
-            if self.check_wanted().is_ok() {
-                self.flush_places()?;
-            }
-            for emptied in folders {
-                match self.check_wanted() {
-                    Ok(()) => self.remove_folder(&emptied)?,
-                    Err(error) => self.keep(&emptied.path, Some(&emptied.stat), &error),
-                }
-            }
-        }
-        self.flush_places()?;
-        let looked = self.look_at_places();
+        self.settle()?;
         self.erase_journals()?;
-        for place in self.places.values_mut() {
-            place.touched.clear();
-            place.gone.clear();
-        }
+        self.let_go();
         let verdicts = std::mem::take(&mut self.verdicts);
         let judged = verdicts.into_iter().map(|told| {
-            let verdict = self.complete(told, &looked);
+            let verdict = self.complete(told);
             witness::told(&verdict);
             verdict
         });
         Ok(judged.collect())
     }
 
+    /// Removes emptied folders, writes back what lost names, and looks at it: what is left to do then
+    /// is the journal.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub(super) fn settle(&mut self) -> Result<()> {
+        while let Some((_, folders)) = self.folders.pop_last() {
+            // Their cleared entries have to be in place before they are freed.
+            if self.check_wanted().is_ok() {
+                self.flush_places()?;
+            }
+            for emptied in folders {
+                let removed = self.check_wanted().and_then(|()| self.remove_folder(&emptied));
+                if let Err(error) = removed {
+                    self.keep(&emptied.path, Some(&emptied.stat), &error);
+                }
+            }
+        }
+        self.flush_places()?;
+        let looked = self.look_at_places();
+        for Told { verdict, device, folder, name, .. } in &mut self.verdicts {
+            let place = self.places.get(device).filter(|_| verdict.name == Part::Pending);
+            let Some(place) = place else { continue };
+            verdict.name = match looked.get(&(*device, *folder)) {
+                Some(left) => Part::of_name(&place.lower, name, left.as_ref()),
+                None => Part::Left(UNSEEN.to_owned()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Lets go of folders that have been looked at.
+    pub(super) fn let_go(&mut self) {
+        for place in self.places.values_mut() {
+            place.touched.clear();
+            place.gone.clear();
+        }
+    }
+
     /// A verdict with what is known when everything has been done.
-    fn complete(&self, told: Told, looked: &Looked) -> Verdict {
+    fn complete(&self, told: Told) -> Verdict {
         let mut verdict = told.verdict;
         let Some(place) = self.places.get(&told.device).filter(|_| verdict.removed) else {
             return verdict;
@@ -82,10 +105,6 @@ impl Removal {
         if verdict.attributes == Part::Done && matches!(verdict.journal, Part::Left(_)) {
             verdict.attributes = Part::Left(IN_JOURNAL.to_owned());
         }
-        verdict.name = match looked.get(&(told.device, told.folder)) {
-            Some(left) => Part::of_name(&place.lower, &told.name, left.as_ref()),
-            None => Part::Left(UNSEEN.to_owned()),
-        };
         verdict
     }
 
@@ -115,51 +134,44 @@ impl Removal {
         looked
     }
 
+    /// Removes a folder that has been emptied.
+    ///
+    /// # Errors
+    /// Why it is kept.
     fn remove_folder(&mut self, emptied: &Emptied) -> Result<()> {
-        let Some(place) = self.places.get(&device(&emptied.stat)) else {
+        let Emptied { parent, folder, name, path, stat } = emptied;
+        let not_empty = || Error::new(Kind::Unpurgeable, "not empty");
+        let Some(place) = self.places.get(&device(stat)) else {
             return Ok(());
         };
         let lower = Rc::clone(&place.lower);
         // Something in it was kept: so are its attributes.
-        if list(&emptied.folder).is_ok_and(|names| !names.is_empty()) {
-            let error = Error::new(Kind::Unpurgeable, "not empty");
-            self.keep(&emptied.path, Some(&emptied.stat), &error);
-            return Ok(());
+        if list(folder).is_ok_and(|names| !names.is_empty()) {
+            return Err(not_empty());
         }
+        let above = self.hold(parent, stat)?;
         let mut left = None;
-        let mut told = Told::new(self.verdict(&emptied.path, Some(&emptied.stat)));
+        let mut told = Told::new(self.verdict(path, Some(stat)));
         if lower.names == Names::Covered {
-            names::fill(&emptied.folder);
+            names::fill(folder);
         }
-        if let Ok(file) = names::reopen_folder(&emptied.folder) {
+        if let Ok(file) = names::reopen_folder(folder) {
             let file = File::from(file);
             let any = Wanted { any: true, ..Wanted::default() };
-            let erased = clear_of_names(&lower, &file, &any).and_then(|seen| {
-                left = seen;
-                xattrs::erase_all(&lower, Owner::open(&file))
-            });
-            match erased {
-                Ok(overwritten) => told.take_values(&lower, overwritten),
-                Err(error) => {
-                    self.keep(&emptied.path, Some(&emptied.stat), &error);
-                    return Ok(());
-                }
-            }
+            left = clear_of_names(&lower, &file, &any)?;
+            told.take_values(&lower, xattrs::erase_all(&lower, Owner::open(&file))?);
         }
-        if let Err(error) = names::remove(&lower, &*emptied.parent, &emptied.name, true) {
-            let error = match error.errno() {
-                Some(Errno::NOTEMPTY) => Error::new(Kind::Unpurgeable, "not empty"),
-                _ => error,
-            };
-            self.keep(&emptied.path, Some(&emptied.stat), &error);
-            return Ok(());
-        }
+        names::remove(&lower, &**parent, name, true).map_err(|error| match error.errno() {
+            Some(Errno::NOTEMPTY) => not_empty(),
+            _ => error,
+        })?;
         told.verdict.size = Some(0);
         told.verdict.content = Content::of_folder(&lower, left.as_ref());
-        if let Some(place) = self.places.get_mut(&device(&emptied.stat)) {
-            place.gone.insert(emptied.stat.stx_ino, left);
+        if let Some(place) = self.places.get_mut(&device(stat)) {
+            place.gone.insert(stat.stx_ino, left);
         }
-        self.removed(&emptied.parent, &emptied.name, &emptied.stat, told)
+        self.removed((above, name), stat, told);
+        Ok(())
     }
 
     /// Writes back what lost names, and puts it in place.

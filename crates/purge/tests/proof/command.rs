@@ -315,6 +315,21 @@ fn what_is_refused_is_untouched() {
     assert!(verdicts.iter().all(|verdict| verdict.removed && !verdict.holds()), "{verdicts:#?}");
 }
 
+/// The root of a file system cannot be removed from within it: the verdict says what can be named.
+#[test]
+fn the_root_of_a_file_system_is_kept_and_the_remedy_told() {
+    let _turn = turn();
+    let test = "the_root_of_a_file_system_is_kept_and_the_remedy_told";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    for recursive in [false, true] {
+        let options = RemovalOptions { recursive, ..plain() };
+        let (verdicts, failure) = purge(&[&image.dir()], options);
+        assert_eq!((failure, verdicts.len()), (Some(Kind::Unpurgeable), 1), "{verdicts:?}");
+        let Content::Kept(why) = &verdicts[0].content else { panic!("{verdicts:?}") };
+        assert!(why.contains("cannot be removed: name what is in it"), "{why}");
+    }
+}
+
 /// Folders that went cannot be looked at afterwards: what nobody saw before is not said to be gone.
 #[test]
 fn names_in_a_folder_that_went_unseen_are_not_called_gone() {

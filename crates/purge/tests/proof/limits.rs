@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tacita_purge::faults::{Fault, plant};
+use tacita_purge::{Removal, RemovalOptions};
 use tacita_testkit::skip_without_fuse;
 
 use crate::image::{Fs, Image, turn};
@@ -115,6 +116,59 @@ fn trees_larger_than_the_limit_of_open_files() {
     assert_eq!(left, 0, "content or names are left in the image");
     let (done, said, _) = deleted(true).unwrap();
     assert!(!done && said.contains("Too many open files in system"), "not caught: {said}");
+}
+
+/// Folders beside each other, with a file in each: three descriptors for each are more than may be open.
+const BESIDE: usize = 500;
+
+/// Folders in each other: what calls itself for each needs more stack than that.
+const WITHIN: usize = 200;
+const STACK_LEN_BYTES: usize = 512 << 10;
+
+fn make_wide_and_deep(tree: &Path) {
+    let mut deep = tree.join("deep");
+    for number in 0..BESIDE {
+        let folder = folder(tree, number);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("secretname-Limits-"), "LOST-Limits- ".repeat(20)).unwrap();
+    }
+    for _ in 0..WITHIN {
+        deep.push("secretname-Limits-");
+    }
+    fs::create_dir_all(&deep).unwrap();
+}
+
+/// Not a game by itself: a process of few descriptors and little stack that purges by path.
+#[test]
+fn removing_child() {
+    let Some(place) = std::env::var_os(PLACE) else { return };
+    let tree = Path::new(&place).join("lower/tree");
+    let thread = std::thread::Builder::new().stack_size(STACK_LEN_BYTES);
+    let removal = thread.spawn(move || {
+        let options = RemovalOptions { recursive: true, ..RemovalOptions::default() };
+        let mut removal = Removal::new(options);
+        removal.purge(&tree).unwrap();
+        removal.finish().unwrap()
+    });
+    let verdicts = removal.unwrap().join().unwrap();
+    // The tree, the first of those in each other, and all that is in them.
+    assert_eq!(verdicts.len(), 2 * BESIDE + WITHIN + 2);
+    let wrong: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds()).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_tree_larger_than_the_limit_of_open_files_is_purged_by_path() {
+    let _turn = turn();
+    let test = "a_tree_larger_than_the_limit_of_open_files_is_purged_by_path";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    make_wide_and_deep(&image.dir().join("tree"));
+    image.remount();
+    let (done, said) = serve_with_few_descriptors("limits::removing_child", &image, false);
+    assert!(done, "{said}");
+    image.unmount();
+    let left = ["LOST-Limits-", "secretname-Limits-"].map(|text| image.count(text));
+    assert_eq!(left, [0, 0], "content or names are left in the image");
 }
 
 /// Files that are looked at until descriptors that are not kept have been closed.

@@ -12,6 +12,8 @@ mod crash;
 #[cfg(feature = "faults")]
 mod faults;
 mod folders;
+#[cfg(feature = "faults")]
+mod held;
 mod image;
 #[cfg(feature = "faults")]
 mod interrupted;

@@ -4,10 +4,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{IFlags, OFlags, XattrFlags, ioctl_getflags, ioctl_setflags};
-use tacita_purge::{Kind, OnFailure, Overlay, OverlayOptions, Policy, parse_rules};
+use tacita_purge::{
+    Content, Kind, OnFailure, Overlay, OverlayOptions, Policy, Removal, RemovalOptions, parse_rules,
+};
 use tacita_testkit::{by_name, skip_without_fuse};
 use tacita_vfs::{FileSystem, NewNode, Timestamp};
 
@@ -230,6 +233,72 @@ fn shared_files_go_and_are_told_of() {
         assert_eq!((&told["removed"], &told["holds"]), (&true.into(), &false.into()), "{told}");
         mounted.end();
     }
+}
+
+/// Whoever deletes all files that share blocks has none of them left, whether one after the other or
+/// together.
+#[test]
+fn shared_blocks_are_purged_with_the_last_file() {
+    let _turn = turn();
+    let test = "shared_blocks_are_purged_with_the_last_file";
+    if skip_without_fuse(test) {
+        return;
+    }
+    for asynchronous in [None, Some(false), Some(true)] {
+        let Some(image) = Image::new(test, Fs::Xfs) else { return };
+        let names = ["one", "two", "three"];
+        let paths = names.map(|name| image.dir().join(name).to_str().unwrap().to_owned());
+        fs::write(&paths[0], fill(LOST, 100_000)).unwrap();
+        for path in &paths[1..] {
+            if let Err(why) = system("cp", &["--reflink=always", &paths[0], path]) {
+                eprintln!("SKIPPED: {test}: {why}");
+                return;
+            }
+        }
+        image.remount();
+        assert!(image.count(LOST) > 0);
+        if let Some(asynchronous) = asynchronous {
+            let mounted = Mounted::new(&image, options("d", asynchronous));
+            for name in names {
+                fs::remove_file(mounted.dir.join(name)).unwrap();
+            }
+            mounted.overlay().finish().unwrap();
+            let status = mounted.overlay().status();
+            assert_eq!((&status["verified"], &status["not_in_place"]), (&1.into(), &2.into()));
+            mounted.end();
+        } else {
+            let anyway = RemovalOptions { anyway: true, ..RemovalOptions::default() };
+            let mut removal = Removal::new(anyway);
+            for path in &paths {
+                removal.purge(Path::new(path)).unwrap();
+            }
+            let told = removal.finish().unwrap().pop().unwrap();
+            assert!(matches!(told.content, Content::Verified(_)), "{told:?}");
+        }
+        image.unmount();
+        assert_eq!(image.count(LOST), 0, "{asynchronous:?}");
+    }
+}
+
+/// A file that is moved is one of its length, whatever a rule asks for: its old name goes.
+#[test]
+fn rules_of_length_count_for_what_is_moved() {
+    let _turn = turn();
+    let test = "rules_of_length_count_for_what_is_moved";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let rules = parse_rules("* 0..4096 off").unwrap();
+    let policy = Policy { rules, ..Policy::default() };
+    let mounted = Mounted::new(&image, OverlayOptions { policy, ..options("clear", false) });
+    let from = mounted.dir.join("secretname-Moved-");
+    fs::write(&from, fill("KEPT-Moved-", 10_000)).unwrap();
+    File::open(&mounted.dir).unwrap().sync_all().unwrap();
+    fs::rename(&from, mounted.dir.join("file")).unwrap();
+    mounted.end();
+    image.unmount();
+    assert_eq!(image.count("secretname-Moved-"), 0);
 }
 
 /// A full file system: purging in place needs no room.
