@@ -81,6 +81,23 @@ pub(crate) fn has_open(pid: Pid, name: &Path) -> Option<bool> {
     )
 }
 
+/// The numbers of the FUSE file systems that a process serves, as in `0:42`; `None` if that cannot be seen, as
+/// before Linux 6.13.
+pub(crate) fn fuse_devices(pid: Pid) -> Option<Vec<String>> {
+    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let open = fs::read_dir(process.join("fd")).ok()?.flatten();
+    let channels = open.filter(|entry| {
+        fs::read_link(entry.path()).is_ok_and(|path| path == Path::new("/dev/fuse"))
+    });
+    channels
+        .map(|entry| {
+            let told = fs::read_to_string(process.join("fdinfo").join(entry.file_name())).ok()?;
+            let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+            Some(format!("0:{}", number.trim()))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;

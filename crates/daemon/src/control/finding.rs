@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::server::socket_name;
-use crate::process_state::has_open;
+use crate::process_state::{fuse_devices, has_open};
 use crate::runtime_folder::{folders_below, folders_of_all, users};
 use crate::voice::shown_name;
 use crate::{Error, Kind, Mount, Result, exit, mounts};
@@ -30,6 +31,11 @@ impl Client {
         let mounter = mounted_by(|mount| mount.place == full);
         if let Some(client) = Self::by_name(&full, mounter) {
             return Ok(client);
+        }
+        // Of a dead mount the kernel says so: nobody serves it any more, whoever is silent.
+        if full.metadata().is_err_and(|e| e.kind() == ErrorKind::NotConnected) {
+            let text = format!("{}: a mount whose daemon has died", shown_name(target));
+            return Err(Error::new(Kind::NotServed, text));
         }
         let wanted = Wanted::of(&full);
         let owner = mounter.or_else(|| wanted.mounter()).or(wanted.owner);
@@ -144,9 +150,14 @@ impl Wanted {
     }
 
     /// Whether it is a daemon that does not say what it serves, as far as that can be seen from outside:
-    /// what it has open, not what it has mounted.
+    /// what it has open, and where the kernel tells it, what it has mounted.
     fn seen_in(&self, pid: Option<Pid>) -> Option<bool> {
-        self.has_opened(pid).filter(|is_open| *is_open || !self.is_mounted())
+        let has_opened = self.has_opened(pid);
+        if has_opened == Some(true) || !self.is_mounted() {
+            return has_opened;
+        }
+        let served = fuse_devices(pid?)?;
+        Some(self.device.as_ref().is_some_and(|device| served.contains(device)))
     }
 
     /// Whether a process has it open; `None` if that cannot be seen.
