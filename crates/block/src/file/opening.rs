@@ -255,7 +255,8 @@ fn cannot_open(path: &Path, access: Access, error: io::Error) -> Error {
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).is_ok()
     };
     match error.kind() {
-        io::ErrorKind::ResourceBusy => in_use(path),
+        // Also a program that runs.
+        io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => in_use(path),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             if access == Access::ReadWrite && can_be_read() =>
         {
