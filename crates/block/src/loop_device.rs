@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::file::Access;
+use crate::{Error, Kind};
 
 /// `LOOP_GET_STATUS64` of linux/loop.h.
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
@@ -67,13 +68,22 @@ impl BackingLock {
     }
 }
 
-/// The loop device that shows a file, or one that shows that, and that somebody has for himself: most often
-/// it is mounted. Whoever writes to the file takes it from under them.
+/// Refuses a file that a loop device shows, or one that shows that, and that somebody has for himself: most
+/// often it is mounted. Whoever writes to the file, or takes its name, takes it from under them.
 ///
 /// They are known by the file's name alone: asking such a device waits for whoever serves what is behind it.
-pub(crate) fn shown_and_held(file: &File) -> Option<PathBuf> {
-    let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    shown_and_held_within(DEPTH_MAX, &name)
+///
+/// # Errors
+/// [`Kind::Busy`]; `path` is what the file is called.
+pub(crate) fn refuse_shown_and_held(file: &File, path: &Path) -> crate::Result<()> {
+    let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    match name.ok().and_then(|name| shown_and_held_within(DEPTH_MAX, &name)) {
+        Some(device) => {
+            let text = format!("{} is in use as {}", path.display(), device.display());
+            Err(Error::new(Kind::Busy, text))
+        }
+        None => Ok(()),
+    }
 }
 
 fn shown_and_held_within(depth: usize, name: &Path) -> Option<PathBuf> {
@@ -228,7 +238,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::{FileDevice, Kind};
+    use crate::FileDevice;
 
     /// A loop device; detached when dropped.
     struct Loop(PathBuf);

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::loop_device::refuse_shown_and_held;
+
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: u32 = 40;
 
@@ -80,6 +82,15 @@ impl NewFile {
     /// Where it will be: symbolic links have been followed.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Refuses to take the name of a file that a loop device shows which somebody has for himself: what
+    /// is in it would go with the mount.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Busy`].
+    pub fn refuse_held(&self) -> crate::Result<()> {
+        self.before.as_ref().map_or(Ok(()), |before| refuse_shown_and_held(before, &self.path))
     }
 
     /// Makes the content durable, then the name, in place of what had it when the file was begun.

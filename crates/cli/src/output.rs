@@ -108,8 +108,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// A file for what a command puts out, which is there when it is published, unless another has come
 /// meanwhile. It takes no name from an image, a volume, a key or anything else that was made to be kept,
-/// not even by force: `again` is what the same command has put out before, if that is known by how it
-/// begins.
+/// not even by force, nor from what a loop device shows that is mounted: `again` is what the same command
+/// has put out before, if that is known by how it begins.
 pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
     let name = shown_name(path);
     if path.exists() && !path.is_file() {
@@ -120,6 +120,7 @@ pub(crate) fn beginning(path: &Path, again: Option<Made>) -> Outcome<NewFile> {
     // It takes no other name than that of the file that is looked at.
     tacita_block::remove_left(path);
     let new = NewFile::create(path).map_err(|e| of_file(path, e))?;
+    new.refuse_held().map_err(|e| exit::of_device(path, &e))?;
     match recognise::made_at(path).filter(|made| Some(*made) != again) {
         Some(made) => Err(Failure::usage(format!("{name}: this is {}", made.article()))
             .with_remedy("name a new file, or remove this one if nobody needs it")),
@@ -151,6 +152,8 @@ pub(crate) fn fill(path: &Path, new: &NewFile, text: &str) -> Outcome<()> {
 
 /// Gives a file that was filled its name.
 pub(crate) fn name(path: &Path, new: NewFile) -> Outcome<()> {
+    // It may have been mounted since.
+    new.refuse_held().map_err(|e| exit::of_device(path, &e))?;
     new.publish().map_err(|e| of_file(path, e))
 }
 

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use tacita_testkit::loop_disk::LoopDisk;
+
 /// A folder with things of all kinds, and the program run in it.
 struct Bench(tempfile::TempDir);
 
@@ -403,4 +405,35 @@ fn words_and_numbers_that_make_no_sense() {
     ] {
         bench.refused(code, line);
     }
+}
+
+/// What is on a mounted disk in a file would go with the mount, for nobody would find the file again.
+#[test]
+fn what_is_put_out_leaves_a_mounted_disk_alone() {
+    let test = "what_is_put_out_leaves_a_mounted_disk_alone";
+    let bench = Bench::new();
+    let (file, at) = (bench.0.path().join("disk"), bench.0.path().join("mounted"));
+    fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    let disk = match LoopDisk::new(&file, at, &[], "noatime") {
+        Ok(disk) => disk,
+        Err(why) => {
+            eprintln!("SKIPPED: {test}: no ext4 on a loop device here: {why}");
+            return;
+        }
+    };
+    std::os::unix::fs::symlink("disk", bench.0.path().join("link")).unwrap();
+    let inode = |path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    let before = inode(&file);
+    for out in ["disk", "link"] {
+        for line in ["dnefs dump volume", "hifs map image --svg"] {
+            let said = bench.refused(5, &format!("{line} {out}"));
+            assert!(said.contains("is in use as") && said.contains(disk.device()), "{said}");
+        }
+    }
+    assert_eq!(inode(&file), before);
+    // As every other file, when nobody uses it.
+    disk.unmount();
+    let (ended, said) = bench.run("hifs map image --svg disk");
+    assert_eq!(ended, Some(0), "{said}");
+    assert_ne!(inode(&file), before);
 }

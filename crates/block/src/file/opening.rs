@@ -13,7 +13,7 @@ use super::locked::Locked;
 use super::naming::{Latecomer, Unpublished};
 use super::transfer::Bounce;
 use super::{Access, FileDevice};
-use crate::loop_device::{BackingLock, shown_and_held};
+use crate::loop_device::{BackingLock, refuse_shown_and_held};
 use crate::new_file::{NewFile, folder_of, remove_left};
 use crate::{AlignedBuf, BlockDevice, BlockNo, Error, Geometry, Kind, Result};
 
@@ -205,11 +205,8 @@ impl FileOptions {
         })?;
         let file = Locked(file);
         let backing = BackingLock::take(&file, access).map_err(|file| in_use(&file))?;
-        if access == Access::ReadWrite
-            && let Some(device) = shown_and_held(&file)
-        {
-            let text = format!("{} is in use as {}", path.display(), device.display());
-            return Err(Error::new(Kind::Busy, text));
+        if access == Access::ReadWrite {
+            refuse_shown_and_held(&file, path)?;
         }
         // The end of a raw device is found in the same way as that of a file; its metadata says 0.
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
@@ -258,7 +255,8 @@ fn cannot_open(path: &Path, access: Access, error: io::Error) -> Error {
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).is_ok()
     };
     match error.kind() {
-        io::ErrorKind::ResourceBusy => in_use(path),
+        // Also a program that runs.
+        io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => in_use(path),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             if access == Access::ReadWrite && can_be_read() =>
         {

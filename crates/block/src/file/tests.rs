@@ -273,3 +273,12 @@ fn reading_leaves_no_time_of_access() {
         eprintln!("SKIPPED: this file system notes no times of access");
     }
 }
+
+/// The kernel lets nobody write to it.
+#[test]
+fn a_program_that_runs_is_in_use() {
+    let program = std::env::current_exe().unwrap();
+    let error = FileDevice::open(&program, Access::ReadWrite, 512).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy, "{error}");
+    assert!(error.to_string().contains("in use"), "{error}");
+}

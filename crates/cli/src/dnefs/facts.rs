@@ -109,7 +109,7 @@ pub(super) fn dump(path: &Path, out: &Path) -> Outcome<()> {
         return Err(failed(failure));
     }
     let unread = dumped.map_err(|e| exit::of_flash(path, &e))?;
-    new.publish().map_err(failed)?;
+    output::name(out, new)?;
     for range in &unread {
         output::say(&format!(
             "bytes {} to {} could not be read: zeros stand for them",

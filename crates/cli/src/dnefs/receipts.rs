@@ -11,6 +11,9 @@ use super::chip::Chip;
 use crate::exit::{self, Failure, Outcome};
 use crate::{output, passwords, status};
 
+/// The last second of the year 9999.
+const SHOWN_MAX: u64 = 253_402_300_799;
+
 pub(super) fn purge(dir: &Path, json: bool) -> Outcome<()> {
     let daemon = status::daemon_of(dir)?;
     let asked = daemon.ask_until_its_end(&Request::new("purge", Value::Null));
@@ -71,10 +74,9 @@ pub(super) fn list(receipts: &[Receipt]) -> Value {
 }
 
 pub(super) fn facts(receipt: &Receipt) -> Value {
-    let since = Duration::new(receipt.time.secs.try_into().unwrap_or(0), 0);
     json!({
         "epoch": receipt.epoch,
-        "at": humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string(),
+        "at": shown_time(receipt.time.secs),
         "scope": if receipt.of_all { "all" } else { "deleted" },
         "key_blocks": receipt.key_lebs,
         "keys_destroyed": receipt.keys,
@@ -86,4 +88,28 @@ pub(super) fn facts(receipt: &Receipt) -> Value {
         "previous": output::hex(&receipt.previous),
         "receipt": output::hex(&receipt.digest()),
     })
+}
+
+/// A time in seconds since 1970, or the nearest one that can be shown: whoever writes a volume chooses it.
+fn shown_time(secs: i64) -> String {
+    let since = Duration::from_secs(secs.try_into().unwrap_or(0).min(SHOWN_MAX));
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_can_be_shown() {
+        for (secs, shown) in [
+            (i64::MIN, "1970-01-01T00:00:00Z"),
+            (0, "1970-01-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "9999-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(shown_time(secs), shown);
+        }
+    }
 }
