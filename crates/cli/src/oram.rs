@@ -177,6 +177,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
                  --shared-anchor, or through `tacita oram engine`"),
         Kind::Unreachable => Failure::new(exit::DEVICE, text)
             .with_remedy("is it there? `tacita oram serve STORE --listen ADDRESS` serves a store"),
+        Kind::Taken => Failure::new(exit::BUSY, text)
+            .with_remedy("does another server listen there already? end it, or name another address"),
         Kind::Untrusted => Failure::new(exit::DEVICE, text).with_remedy(
             "--tls-root names whom to believe; if it is the server's certificate that is wrong, its owner gives `tacita \
              oram serve` another one",

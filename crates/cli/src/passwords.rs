@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rustix::process::Signal;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, pidfd_getfd, pidfd_open};
+use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use tacita_daemon::BeforeEnd;
 use tacita_secret::Password;
@@ -37,7 +39,7 @@ impl From {
     pub(crate) fn read(&self, prompt: &str) -> Outcome<Password> {
         match (&self.password_file, self.password_fd) {
             (Some(file), _) => first_line(file),
-            (None, Some(number)) => first_line(Path::new(&format!("/proc/self/fd/{number}"))),
+            (None, Some(number)) => first_line_of(opened(number), &format!("descriptor {number}")),
             (None, None) => ask(prompt),
         }
     }
@@ -82,8 +84,27 @@ pub(crate) fn not_empty(password: Password) -> Outcome<Password> {
 
 /// The first line of a file, without its end.
 pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
+    first_line_of(File::open(path), &shown_name(path))
+}
+
+/// What an open descriptor is of. Opened by its name it is read from its beginning, by every command that is given
+/// it; but neither a socket can be opened, nor what another user has opened for this one.
+fn opened(number: u32) -> std::io::Result<File> {
+    let by_name = File::open(format!("/proc/self/fd/{number}"));
+    by_name.or_else(|_| match (number, i32::try_from(number)) {
+        // Some containers let nobody take descriptors by number.
+        (0, _) => Ok(fcntl_dupfd_cloexec(stdin(), 0)?.into()),
+        (_, Ok(number)) => {
+            let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+            Ok(pidfd_getfd(own, number, PidfdGetfdFlags::empty())?.into())
+        }
+        (_, Err(_)) => Err(Errno::BADF.into()),
+    })
+}
+
+fn first_line_of(file: std::io::Result<File>, name: &str) -> Outcome<Password> {
     let failed = |e: std::io::Error| {
-        let text = format!("cannot read a password from {}: {e}", shown_name(path));
+        let text = format!("cannot read a password from {name}: {e}");
         let failure = exit::refused(exit::USAGE, text, &e);
         if failure.code != exit::USAGE {
             return failure;
@@ -91,8 +112,9 @@ pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
         failure.with_remedy("give a readable file whose first line is the password")
     };
     let mut line = Vec::with_capacity(128);
-    let file = File::open(path).map_err(failed)?;
-    BufReader::new(file.take(LEN_MAX + 1)).read_until(b'\n', &mut line).map_err(failed)?;
+    BufReader::new(file.map_err(failed)?.take(LEN_MAX + 1))
+        .read_until(b'\n', &mut line)
+        .map_err(failed)?;
     if line.ends_with(b"\n") {
         line.pop();
     }
@@ -100,7 +122,7 @@ pub(crate) fn first_line(path: &Path) -> Outcome<Password> {
     let password = Password::new(line);
     if is_too_long {
         // Whatever begins like it would do as well.
-        let text = format!("{}: a first line of more than {LEN_MAX} bytes", shown_name(path));
+        let text = format!("{name}: a first line of more than {LEN_MAX} bytes");
         return Err(Failure::usage(text).with_remedy("give a password that is shorter"));
     }
     Ok(password)
@@ -140,7 +162,24 @@ pub(crate) fn ask_twice(prompt: &str) -> Outcome<Password> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    /// A service hands a socket over, and `su` and containers what another user has opened.
+    #[test]
+    fn what_cannot_be_opened_anew_is_read_as_it_is() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        one.write_all(b"of a socket\nand more").unwrap();
+        let number = u32::try_from(other.as_raw_fd()).unwrap();
+        let password = first_line_of(opened(number), "descriptor").unwrap();
+        assert!(password == Password::new(b"of a socket".to_vec()));
+        for nobodys in [1 << 30, u32::MAX] {
+            assert_eq!(opened(nobodys).unwrap_err().raw_os_error(), Some(9));
+        }
+    }
 
     /// The beginning of a longer one would open what it opens.
     #[test]

@@ -46,7 +46,7 @@ impl Made {
 }
 
 /// How things begin.
-const BEGINNINGS: [(&[u8], Made); 7] = [
+const BEGINNINGS: [(&[u8], Made); 9] = [
     (b"TACITAHI", Made::Hifs),
     (b"TACITAPD", Made::Pddm),
     (b"TACITAFL", Made::Dnefs),
@@ -55,6 +55,8 @@ const BEGINNINGS: [(&[u8], Made); 7] = [
         b"TACITANC",
         Made::Other("anchor of an oblivious store", "tacita oram check ADDRESS --key FILE"),
     ),
+    (b"TACITAGR", SHARED_ANCHOR),
+    (b"TACITORM", Made::Other("root of an oblivious store", "tacita oram serve FOLDER")),
     (
         b"tacita-oram-key",
         Made::Other("key of an oblivious store", "tacita oram check ADDRESS --key FILE"),
@@ -63,13 +65,18 @@ const BEGINNINGS: [(&[u8], Made); 7] = [
 ];
 
 const STORE: Made = Made::Other("folder of an oblivious store", "tacita oram serve FOLDER");
+const SHARED_ANCHOR: Made = Made::Other(
+    "anchor that clients of an oblivious store share",
+    "tacita oram check ADDRESS --key FILE --shared-anchor FOLDER",
+);
 const SPOOL: Made =
     Made::Other("spool of purge, with what is still to be purged", "tacita purge mount LOWER DIR");
 
 /// Files by which folders are known, and how they begin. What waits to be purged is known by the folder that
 /// it lies in, too.
-const FOLDERS: [(&str, &[u8], Made); 3] = [
+const FOLDERS: [(&str, &[u8], Made); 4] = [
     ("root", b"TACITORM", STORE),
+    ("root", b"TACITAGR", SHARED_ANCHOR),
     ("records", b"TCTPURGE", SPOOL),
     (".tacita-purge/records", b"TCTPURGE", SPOOL),
 ];

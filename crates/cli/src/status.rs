@@ -54,7 +54,7 @@ pub(crate) fn is_folder(target: &Path) -> bool {
 /// A socket as its clients name it, `unix:PATH`, is the path.
 fn at(target: &Path) -> &Path {
     let path = target.as_os_str().as_bytes().strip_prefix(b"unix:").map(OsStr::from_bytes);
-    path.filter(|_| !target.exists()).map_or(target, Path::new)
+    path.filter(|path| !path.is_empty() && !target.exists()).map_or(target, Path::new)
 }
 
 /// Asks a daemon for what needs no progress.
@@ -81,7 +81,7 @@ pub(crate) fn sync(target: &Path) -> Outcome<()> {
     daemon.stopped().map_or(Ok(()), Err)?;
     // The daemon waits for what the kernel begins to hand over here; what failed then, the kernel tells afterwards.
     let begun = hand_over_mapped(target);
-    daemon.sync()?;
+    daemon.anew().sync()?;
     begun.and_then(|()| hand_over_mapped(target))
 }
 
@@ -213,6 +213,14 @@ mod tests {
         let text = text_of_all(&[], &[stopped, silent]);
         assert_eq!(text, "process 3 is stopped\n  kill -CONT 3\nprocess 7 says nothing\n");
         assert!(text_of_all(&[], &[]).contains("nothing is served"));
+    }
+
+    #[test]
+    fn a_socket_is_named_as_its_clients_name_it() {
+        for (named, meant) in [("unix:/run/x", "/run/x"), ("/run/x", "/run/x"), ("unix:", "unix:")]
+        {
+            assert_eq!(at(Path::new(named)), Path::new(meant));
+        }
     }
 
     #[test]

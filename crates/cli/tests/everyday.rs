@@ -441,10 +441,16 @@ fn an_interrupted_question_leaves_the_terminal_as_it_was() {
     let at = |name: &str| text(&folder.path().join(name)).to_owned();
     fs::write(at("device"), vec![0; 1 << 20]).unwrap();
     let check = format!("'{TACITA}' pddm check '{}'", at("device"));
+    let after_a_second = |signal, code| {
+        let timeout = format!("timeout --foreground --preserve-status -s {signal} 1 {check}");
+        (timeout, "half", code)
+    };
     for (ask, keys, code) in [
         (check.clone(), "half\x03", 130),
-        (format!("timeout --foreground --preserve-status -s TERM 1 {check}"), "half", 143),
-        (format!("timeout --foreground --preserve-status -s HUP 1 {check}"), "half", 129),
+        after_a_second("TERM", 143),
+        after_a_second("HUP", 129),
+        after_a_second("ALRM", 142),
+        after_a_second("USR1", 138),
     ] {
         let mut terminal = Terminal::run(&format!("trap : INT; {ask}; echo code $?; stty -a"));
         terminal.until("Password: ");

@@ -47,7 +47,8 @@ fn a_mount_that_gets_too_little_does_not_stay() {
     assert!(done.status.success(), "{done:?}");
 }
 
-/// From a limit under which nothing is begun to one under which a mount is there.
+/// From a limit under which nothing is begun to one under which a mount is there. Then one that was found a helper for
+/// outside of PATH, which takes it away, too.
 const LIMITED: &str = "
     set -e
     mkdir dir
@@ -68,4 +69,6 @@ const LIMITED: &str = "
             test $limit -lt 100
         done
         ./tacita umount dir
-    done";
+    done
+    env PATH=/nowhere ./tacita dnefs mount volume dir
+    env PATH=/nowhere ./tacita umount dir";

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -63,6 +65,20 @@ impl Bench {
         assert!(!said.contains("panicked"), "tacita {line}: {said}");
         said
     }
+}
+
+/// `su`, `sudo` and containers hand on what another user has opened, and services sockets: neither can be opened anew.
+#[test]
+fn a_password_is_read_from_what_was_opened_for_it() {
+    let bench = Bench::new();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(b"one\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    command.args(["dnefs", "check", "volume", "--password-fd", "0"]).stdin(OwnedFd::from(theirs));
+    let output = command.current_dir(bench.0.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = bench.refused(2, "dnefs check volume --password-fd 1000000");
+    assert!(said.contains("descriptor 1000000: Bad file descriptor"), "{said}");
 }
 
 /// Limits of addresses at which a password's memory is just to be had: what is needed besides is refused with a

@@ -42,8 +42,20 @@ const NAMED: [i32; 13] = [
     libc::SIGXCPU,
 ];
 
-/// Signals by which people end a program that talks to them, and by which a terminal that is closed does.
-const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Those of [`NAMED`] by which people, timers and limits end a program that talks to somebody, and by which a terminal
+/// that is closed does.
+const ENDING: [i32; 10] = [
+    libc::SIGALRM,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGPROF,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGVTALRM,
+    libc::SIGXCPU,
+];
 
 /// Whether [`ENDING`] ends this process, though [`BeforeEnd`] has made it handle them: nobody watches for them.
 static END_IT: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
@@ -148,7 +160,7 @@ pub struct BeforeEnd {
 }
 
 impl BeforeEnd {
-    /// Has it done before those of SIGHUP, SIGINT, SIGQUIT and SIGTERM that are not ignored.
+    /// Has it done before those signals that are not ignored.
     ///
     /// # Errors
     /// [`crate::Kind::Io`].

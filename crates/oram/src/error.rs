@@ -31,12 +31,14 @@ pub enum Kind {
     Storage,
     /// What a client remembers of the store is damaged.
     Anchor,
-    /// The server cannot be reached, or did not answer in time; or somebody else has its address.
+    /// The server cannot be reached, or did not answer in time.
     Unreachable,
     /// The certificate that the server shows is not accepted, by now or yet.
     Untrusted,
     /// Nobody can be served at this address from here.
     Address,
+    /// Another program listens at this address.
+    Taken,
     /// What came is not what the protocol allows.
     Protocol,
     /// A password takes more memory than there is.

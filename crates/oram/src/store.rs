@@ -154,8 +154,8 @@ impl Store {
     /// Lets users that have `key` ask through this store at `address`, until what is returned is dropped.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken or is none; [`Kind::Parameters`] if this store is an
-    /// engine's.
+    /// [`Kind::Taken`] and [`Kind::Address`] if the place is not to be had; [`Kind::Parameters`] if this store is
+    /// an engine's.
     pub fn host(&self, address: &Address, key: &Key) -> Result<Hosted> {
         let client = self.client()?.clone();
         if matches!(address, Address::Tls(_)) {

@@ -6,13 +6,13 @@ use std::sync::mpsc::Receiver;
 
 use tacita_daemon::control::{Client, Control, Identity};
 use tacita_oram::link::Address;
-use tacita_oram::{AnchorAt, Hosted, Kind, Store, Way};
+use tacita_oram::{AnchorAt, Hosted, Store, Way};
 
 use super::export::Asked;
 use super::serve::{End, when_to_end};
 use super::{anchor_of, failure, key_of, open_with};
 use crate::arguments::Oram as Command;
-use crate::exit::{self, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::keys::warn_of_swap;
 use crate::output::{self, shown_name};
 
@@ -40,7 +40,7 @@ fn start(command: &Command) -> Outcome<Running> {
     let key = key_of(client)?;
     let store = Arc::new(open_with(&way, client, &key, &writing.options())?);
     warn_of_swap();
-    let host = |address: &Address| store.host(address, &key).map_err(|e| cannot_listen(&e));
+    let host = |address: &Address| store.host(address, &key).map_err(|e| failure(&e));
     let hosted = listen.iter().map(host).collect::<Outcome<Vec<_>>>()?;
     // It is asked by its socket, or by its anchor, which no other one has, or by its key.
     let at: Option<PathBuf> = match (hosted.iter().find_map(Hosted::socket), anchor_of(client)?) {
@@ -71,14 +71,6 @@ fn unless_served(key: PathBuf) -> Option<PathBuf> {
          listens at a Unix socket, too"
     );
     None
-}
-
-fn cannot_listen(error: &tacita_oram::Error) -> Failure {
-    if error.kind() == Kind::Unreachable {
-        return Failure::new(exit::BUSY, shown_name(error.to_string()))
-            .with_remedy("does another program listen there already?");
-    }
-    failure(error)
 }
 
 impl Running {

@@ -33,15 +33,14 @@ fn start(store: &Place, reach: &OramReach) -> Outcome<Started> {
     // Until it serves a signal ends it at once, for it may have to wait for another server's end.
     let running = Running::start(store, &listening(reach)?, Limits::default());
     let mut running = running.map_err(|error| {
-        let remedy = match error.kind() {
-            Kind::Unreachable => "does another server listen there already?",
-            Kind::Busy => {
-                "a store has one server: `tacita status FOLDER` or SOCKET says where it listens, \
-                 `tacita oram close` with the same ends it"
-            }
-            _ => return failure(&error),
-        };
-        Failure::new(exit::BUSY, shown_name(error.to_string())).with_remedy(remedy)
+        let failure = failure(&error);
+        if error.kind() != Kind::Busy {
+            return failure;
+        }
+        failure.with_remedy(
+            "a store has one server: `tacita status FOLDER` or SOCKET says where it listens, \
+             `tacita oram close` with the same ends it",
+        )
     })?;
     let (caller, ends) = when_to_end()?;
     let (losing, place) = (caller.clone(), shown_name(store.to_string()));

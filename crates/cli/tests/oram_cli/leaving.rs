@@ -40,6 +40,12 @@ fn an_export_and_an_engine_that_end_leave_the_building_to_others() {
         bench.ends(&end, 0);
         assert!(!has_builder(&anchor), "{begin}: it is gone, and builds still");
     }
+    // It is known for what it is, and nothing that is put out takes its place.
+    let info = tacita(&["info", "--json", &anchor]);
+    assert!(String::from_utf8_lossy(&info.stdout).contains("clients of an oblivious store share"));
+    let root = format!("{anchor}/root");
+    bench.ends(&format!("trace SERVER --listen unix:{engine} --out {root}"), 2);
+    assert!(std::fs::read(&root).unwrap().starts_with(b"TACITAGR"));
 }
 
 /// The second one has no socket by which it could be asked, and takes the first one's place nowhere.

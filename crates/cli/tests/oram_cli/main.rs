@@ -8,8 +8,8 @@ mod leaving;
 mod limits;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
@@ -197,6 +197,26 @@ fn what_is_no_socket_stays() {
         let said = String::from_utf8(bench.ends(&line, 2).stderr).unwrap();
         assert!(said.contains("no socket") && said.contains("\n  "), "{line}: {said}");
         assert_eq!(std::fs::read_to_string(&thesis).unwrap(), "years of work", "{line}");
+    }
+}
+
+/// Who listens there may be what is looked for: it is not the store's server that is missing.
+#[test]
+fn an_address_that_is_taken_is_busy() {
+    let bench = Bench::new();
+    bench.serve();
+    let socket = format!("unix:{}", bench.path("taken"));
+    let _taken = UnixListener::bind(bench.path("taken")).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    for listen in [socket, port.local_addr().unwrap().to_string()] {
+        for line in [
+            format!("serve {} --listen {listen}", bench.path("other")),
+            format!("engine SERVER --key KEY --listen {listen}"),
+            format!("trace SERVER --listen {listen}"),
+        ] {
+            let said = String::from_utf8(bench.ends(&line, 5).stderr).unwrap();
+            assert!(said.contains("listen there already"), "{line}: {said}");
+        }
     }
 }
 

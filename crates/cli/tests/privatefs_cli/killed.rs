@@ -3,13 +3,34 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tacita_clock::{Clock, System};
 use tacita_testkit::{MountGuard, env_number};
 
 use crate::bench::{Bench, content};
+
+/// What the kernel asks of the mount before the daemon is asked waits for the server.
+#[test]
+fn a_sync_waits_for_a_server_that_stands_still() {
+    let test = "a_sync_waits_for_a_server_that_stands_still";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "--sync-every 0");
+    let server = &bench.facts(&format!("status {}", bench.path("server")))["pid"];
+    let server = Pid::from_raw(i32::try_from(server.as_i64().unwrap()).unwrap()).unwrap();
+    kill_process(server, Signal::STOP).unwrap();
+    let mut sync = bench.command(&format!("sync {}", dir.display()));
+    let sync = sync.stderr(Stdio::piped()).spawn().unwrap();
+    // Longer than a daemon hears somebody who says nothing.
+    System.wait(Duration::from_secs(4));
+    kill_process(server, Signal::CONT).unwrap();
+    let output = sync.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    bench.umount(&dir);
+}
 
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_writes_loses_nothing() {

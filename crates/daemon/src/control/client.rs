@@ -161,6 +161,18 @@ impl Client {
         self.exchange(PATIENCE, &Request::plain("status"), &mut |_| (), &late)?.result()
     }
 
+    /// The same daemon, for who has kept it waiting: it hears nobody who says nothing for two seconds. If it takes
+    /// nobody any more, what it has said to that is not the answer.
+    #[must_use]
+    pub fn anew(mut self) -> Self {
+        Self::connect(&self.socket).unwrap_or_else(|_| {
+            let _ = self.stream.set_nonblocking(true);
+            let _ = std::io::copy(&mut self.stream, &mut std::io::sink());
+            let _ = self.stream.set_nonblocking(false);
+            self
+        })
+    }
+
     /// Asks, and hears how far it has come until it is done.
     ///
     /// # Errors
@@ -376,6 +388,37 @@ mod tests {
         end: impl FnOnce(ServingLock) + Send + 'static,
     ) -> Option<Failure> {
         asked_while_it_ends(name, end, |client, _| client.sync().err())
+    }
+
+    /// As of a sync for which the kernel has much to hand over before.
+    #[test]
+    fn what_is_said_to_who_has_said_nothing_is_no_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let late = Failure::new(exit::BUSY, "nothing was asked for in time").json();
+        let hang_up = || {
+            let (mut stream, _) = listener.accept().unwrap();
+            writeln!(stream, "{}", serde_json::json!({ "facts": null, "failure": late })).unwrap();
+        };
+        let ask = |client: Client| client.ask(&Request::plain("sync"), &mut |_| ());
+        let client = Client::connect(&socket).unwrap();
+        hang_up();
+        let answered = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                BufReader::new(&stream).read_until(b'\n', &mut Vec::new()).unwrap();
+                stream.write_all(b"{\"facts\":7,\"failure\":null}\n").unwrap();
+            });
+            ask(client.anew()).unwrap().result()
+        });
+        assert_eq!(answered, Ok(7.into()));
+        // It has ended meanwhile, and how it ended is to be looked for.
+        let client = Client::connect(&socket).unwrap();
+        hang_up();
+        drop(listener);
+        let client = client.anew();
+        assert_eq!(ask(client).unwrap_err().code, exit::DEVICE);
     }
 
     /// Whoever unmounts is told, and what was said is no more on record.

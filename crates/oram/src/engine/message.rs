@@ -318,7 +318,7 @@ fn code_of(kind: Kind) -> u8 {
         Kind::NoSpace => 5,
         Kind::Busy => 6,
         // What only who starts an engine, or makes a key, meets has no code of its own.
-        Kind::Storage | Kind::Memory | Kind::Address | Kind::Exists => 7,
+        Kind::Storage | Kind::Memory | Kind::Address | Kind::Taken | Kind::Exists => 7,
         // It is the engine that does not reach its server; the text says why.
         Kind::Unreachable | Kind::Untrusted => 8,
         Kind::Protocol => 9,

@@ -66,7 +66,7 @@ impl Address {
     /// is taken over.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the place is taken; [`Kind::Address`] if it is not to be had;
+    /// [`Kind::Taken`] if another program listens there; [`Kind::Address`] if it is not to be had;
     /// [`Kind::Storage`] if this machine has no open files or memory for it; [`Kind::Parameters`] if
     /// something else than a socket has its path, and for TLS without identity.
     pub async fn listen(&self, identity: Option<&Identity>) -> Result<Listener> {
@@ -134,7 +134,7 @@ pub(crate) fn cannot_listen(at: &impl std::fmt::Display, error: std::io::Error) 
         return Error::of_storage(at, error);
     }
     if error.kind() == std::io::ErrorKind::AddrInUse {
-        return Error::new(Kind::Unreachable, format!("{at}: {error}"));
+        return Error::new(Kind::Taken, format!("{at}: {error}"));
     }
     Error::new(Kind::Address, format!("{at}: cannot be listened at: {error}"))
 }

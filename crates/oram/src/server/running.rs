@@ -112,7 +112,7 @@ impl Running {
     ///
     /// # Errors
     /// [`Kind::Parameters`] if the metrics were to be seen by others, TLS was to be spoken without an
-    /// identity, or an address is not to be had, [`Kind::Unreachable`] if one is taken, [`Kind::Busy`] if
+    /// identity, or an address is not to be had, [`Kind::Taken`] if one is taken, [`Kind::Busy`] if
     /// another server has the store, and as [`Server::open`].
     pub fn start(place: &Place, listening: &Listening, limits: Limits) -> Result<Self> {
         // Dropped behind all that holds the store.

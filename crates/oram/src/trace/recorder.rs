@@ -48,8 +48,8 @@ impl Recorder {
     /// Must not be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the server does not take a connection, or `listen` is taken;
-    /// [`Kind::Parameters`] if that is not to be had, or what passes there could not be understood.
+    /// [`Kind::Unreachable`] if the server does not take a connection; [`Kind::Taken`] and [`Kind::Address`] if
+    /// `listen` is not to be had; [`Kind::Parameters`] if what passes there could not be understood.
     pub fn start(
         server: &Address,
         listen: &Address,

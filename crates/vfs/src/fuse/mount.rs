@@ -20,7 +20,7 @@ use super::adapter::{Adapter, Behaviour, Outcome};
 use super::backing::Backings;
 use super::invalidator::Invalidator;
 use super::mount_options::{MountOptions, refused};
-use super::mount_table::{Place, has_helper, is_mounted};
+use super::mount_table::{Place, helper, is_mounted};
 use super::session_threads::{await_all, can_be_had};
 use super::sync_timer::{self, Schedule};
 use crate::{Error, FileSystem, Kind, Posix, Result};
@@ -243,7 +243,7 @@ fn mount_point(dir: &Path) -> Result<PathBuf> {
         let text = "/dev/fuse is not open to this user";
         return Err(Error::new(Kind::NotPermitted, text));
     }
-    if !rustix::process::geteuid().is_root() && !has_helper() {
+    if !rustix::process::geteuid().is_root() && helper().is_none() {
         return Err(Error::new(
             Kind::Unsupported,
             "fusermount3 is not installed, which users other than root need for mounting",

@@ -237,7 +237,8 @@ fn take_away(dir: &Path, flags: UnmountFlags, helper_args: &[&str]) -> Result<()
 }
 
 fn by_helper(dir: &Path, args: &[&str]) -> Result<()> {
-    let output = Command::new(HELPER).args(args).arg("--").arg(dir).stdin(Stdio::null()).output();
+    let helper = helper().unwrap_or_else(|| HELPER.into());
+    let output = Command::new(helper).args(args).arg("--").arg(dir).stdin(Stdio::null()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(_) if !is_mounted(dir)? => Err(nothing_on(dir)),
@@ -271,11 +272,12 @@ fn busy(dir: &Path) -> Error {
     Error::new(Kind::Busy, format!("{}: in use", dir.display()))
 }
 
-/// Whether the helper is installed.
-pub(super) fn has_helper() -> bool {
+/// Where the helper is installed: the library that mounts does not look in `PATH` alone, either.
+pub(super) fn helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let standard = ["/bin", "/usr/bin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(standard).any(|dir| dir.join(HELPER).exists())
+    let mut places = std::env::split_paths(&path).chain(standard).map(|dir| dir.join(HELPER));
+    places.find(|helper| helper.exists())
 }
 
 #[cfg(test)]
