@@ -740,6 +740,9 @@ fn a_daemon_that_was_stopped_is_told() {
         let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
         assert!(said.contains(&goes_on), "{command:?}: {said}");
     }
+    // It has this open, as all have, and does not serve it.
+    let said = expect(2, &["status", "/dev/null"]);
+    assert!(said.contains("not served"), "{said}");
     // By its image, too, which can be seen from outside.
     let image = bench.files.path().join("image");
     assert!(expect(5, &["status", text(&image)]).contains(&goes_on));

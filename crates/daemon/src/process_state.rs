@@ -70,19 +70,20 @@ pub(crate) fn listener(socket: &Path) -> Option<Pid> {
     pids.find(|pid| has_open(*pid, &open) == Some(true))
 }
 
-/// Whether a process has it open, by this name; `None` if this user may not look. Nothing of the process
-/// is waited for: to look at a file itself might be.
+/// Whether a process has it open, by this name, beside its standard streams: they are where it says something;
+/// `None` if this user may not look. Nothing of the process is waited for: to look at a file itself might be.
 pub(crate) fn has_open(pid: Pid, name: &Path) -> Option<bool> {
     let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
     Some(
         open.flatten()
+            .filter(|entry| !["0", "1", "2"].iter().any(|stream| entry.file_name() == *stream))
             .filter_map(|entry| fs::read_link(entry.path()).ok())
             .any(|path| path == name),
     )
 }
 
-/// The numbers of the FUSE file systems that a process serves, as in `0:42`; `None` if that cannot be seen, as
-/// before Linux 6.13.
+/// The numbers of the FUSE file systems that a process serves or has served, as in `0:42`; `None` if that cannot
+/// be seen, as before Linux 6.13.
 pub(crate) fn fuse_devices(pid: Pid) -> Option<Vec<String>> {
     let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let open = fs::read_dir(process.join("fd")).ok()?.flatten();

@@ -150,14 +150,16 @@ impl Wanted {
     }
 
     /// Whether it is a daemon that does not say what it serves, as far as that can be seen from outside:
-    /// what it has open, and where the kernel tells it, what it has mounted.
+    /// what it has open, and where the kernel tells it, what it has not mounted.
     fn seen_in(&self, pid: Option<Pid>) -> Option<bool> {
         let has_opened = self.has_opened(pid);
         if has_opened == Some(true) || !self.is_mounted() {
             return has_opened;
         }
         let served = fuse_devices(pid?)?;
-        Some(self.device.as_ref().is_some_and(|device| served.contains(device)))
+        // The number of one that the kernel has let go of may be another's by now.
+        let may_be = self.device.as_ref().is_some_and(|device| served.contains(device));
+        (!may_be).then_some(false)
     }
 
     /// Whether a process has it open; `None` if that cannot be seen.
