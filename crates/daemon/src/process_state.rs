@@ -1,5 +1,6 @@
 //! What a process does and has open, as the kernel says.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,29 +71,35 @@ pub(crate) fn listener(socket: &Path) -> Option<Pid> {
     pids.find(|pid| has_open(*pid, &open) == Some(true))
 }
 
-/// Whether a process has it open, by this name, beside its standard streams: they are where it says something;
-/// `None` if this user may not look. Nothing of the process is waited for: to look at a file itself might be.
-pub(crate) fn has_open(pid: Pid, name: &Path) -> Option<bool> {
+/// Whether a process has it open, by this name; `None` if this user may not look. Nothing of the process
+/// is waited for: to look at a file itself might be.
+fn has_open(pid: Pid, name: &Path) -> Option<bool> {
+    Some(what_is_open(pid)?.any(|(_, path)| path == name))
+}
+
+/// The same, beside its standard streams: they are where it says something, and not what it serves.
+pub(crate) fn has_opened(pid: Pid, name: &Path) -> Option<bool> {
+    let is_stream = |number: &OsStr| ["0", "1", "2"].iter().any(|stream| number == *stream);
+    Some(what_is_open(pid)?.any(|(number, path)| path == name && !is_stream(&number)))
+}
+
+/// What a process has open, and under which numbers.
+fn what_is_open(pid: Pid) -> Option<impl Iterator<Item = (OsString, PathBuf)>> {
     let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
     Some(
         open.flatten()
-            .filter(|entry| !["0", "1", "2"].iter().any(|stream| entry.file_name() == *stream))
-            .filter_map(|entry| fs::read_link(entry.path()).ok())
-            .any(|path| path == name),
+            .filter_map(|entry| Some((entry.file_name(), fs::read_link(entry.path()).ok()?))),
     )
 }
 
 /// The numbers of the FUSE file systems that a process serves or has served, as in `0:42`; `None` if that cannot
 /// be seen, as before Linux 6.13.
 pub(crate) fn fuse_devices(pid: Pid) -> Option<Vec<String>> {
-    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
-    let open = fs::read_dir(process.join("fd")).ok()?.flatten();
-    let channels = open.filter(|entry| {
-        fs::read_link(entry.path()).is_ok_and(|path| path == Path::new("/dev/fuse"))
-    });
+    let told_of = PathBuf::from(format!("/proc/{}/fdinfo", pid.as_raw_nonzero()));
+    let channels = what_is_open(pid)?.filter(|(_, path)| path == Path::new("/dev/fuse"));
     channels
-        .map(|entry| {
-            let told = fs::read_to_string(process.join("fdinfo").join(entry.file_name())).ok()?;
+        .map(|(number, _)| {
+            let told = fs::read_to_string(told_of.join(number)).ok()?;
             let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
             Some(format!("0:{}", number.trim()))
         })

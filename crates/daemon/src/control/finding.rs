@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::server::socket_name;
-use crate::process_state::{fuse_devices, has_open};
+use crate::process_state::{fuse_devices, has_opened};
 use crate::runtime_folder::{folders_below, folders_of_all, users};
 use crate::voice::shown_name;
 use crate::{Error, Kind, Mount, Result, exit, mounts};
@@ -165,7 +165,7 @@ impl Wanted {
     /// Whether a process has it open; `None` if that cannot be seen.
     fn has_opened(&self, pid: Option<Pid>) -> Option<bool> {
         match &self.path {
-            Some(path) => has_open(pid?, path),
+            Some(path) => has_opened(pid?, path),
             None => Some(false),
         }
     }
