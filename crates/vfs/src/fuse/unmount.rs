@@ -303,6 +303,12 @@ mod tests {
 
     #[test]
     fn a_daemon_that_is_slow_has_not_said_that_it_writes() {
+        // Without one it is seen to have mounted nothing.
+        let Ok(_any) = std::fs::File::open("/dev/fuse") else {
+            return eprintln!(
+                "SKIPPED: a_daemon_that_is_slow_has_not_said_that_it_writes: no /dev/fuse"
+            );
+        };
         // No mount has it, and no other run of these tests.
         let number = format!("4093:{}", std::process::id());
         let (_kernel, channel) = pipe().unwrap();
