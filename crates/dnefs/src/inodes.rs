@@ -1,6 +1,6 @@
 //! Inodes in memory: read when they are needed, written when they are synced or let go.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
@@ -62,10 +62,10 @@ impl Cell {
 
 /// All inodes in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Inodes(Mutex<HashMap<u64, Arc<Cell>>>);
+pub(crate) struct Inodes(Mutex<BTreeMap<u64, Arc<Cell>>>);
 
 impl Inodes {
-    fn map(&self) -> MutexGuard<'_, HashMap<u64, Arc<Cell>>> {
+    fn map(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Cell>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl Inodes {
         self.map().remove(&ino);
     }
 
-    /// Writes all inodes that are not on the volume as they are.
+    /// Writes all inodes that are not on the volume as they are, in the order of their numbers.
     pub(crate) fn write_all(&self, store: &Store) -> Result<()> {
         let cells: Vec<_> = self.map().values().map(Arc::clone).collect();
         cells.iter().try_for_each(|cell| write(store, &mut cell.lock()))
