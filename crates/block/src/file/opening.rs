@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use rustix::fs::{Advice, FlockOperation, OFlags, SeekFrom};
+use rustix::io::Errno;
 use rustix::ioctl;
+use rustix::process::{Resource, getrlimit};
 
 use super::locked::Locked;
 use super::naming::{Latecomer, Unpublished};
@@ -77,7 +79,8 @@ impl FileOptions {
     /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
     /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it could be
     /// opened for reading only, also for a raw device that only fails at the first write;
-    /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`].
+    /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`], also for a file that is longer than what
+    /// this process may write.
     pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
         let device = self.open_locked(path, access, false)?;
@@ -205,12 +208,13 @@ impl FileOptions {
         })?;
         let file = Locked(file);
         let backing = BackingLock::take(&file, access).map_err(|file| in_use(&file))?;
-        if access == Access::ReadWrite {
-            refuse_shown_and_held(&file, path)?;
-        }
         // The end of a raw device is found in the same way as that of a file; its metadata says 0.
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
             .map_err(|e| Error::from_io(format!("no size of {}", path.display()), e.into()))?;
+        if access == Access::ReadWrite {
+            refuse_shown_and_held(&file, path)?;
+            refuse_beyond_limit(path, len_bytes)?;
+        }
         Ok(FileDevice {
             file,
             path: path.to_owned(),
@@ -289,4 +293,13 @@ fn is_write_protected(file: &File) -> bool {
 
 pub(super) fn is_raw_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Fails at once, not in the middle of the first commit, where this process may write only the beginning of a file.
+fn refuse_beyond_limit(path: &Path, len_bytes: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Fsize).current;
+    if is_raw_device(path) || limit.is_none_or(|limit| len_bytes <= limit) {
+        return Ok(());
+    }
+    Err(Error::from_io(format!("cannot write all of {}", path.display()), Errno::FBIG.into()))
 }

@@ -96,6 +96,24 @@ fn a_file_that_cannot_be_written_is_mounted_read_only() {
     expect(0, &umount);
 }
 
+/// Whoever may write only the beginning of an image would end in the middle of a commit.
+#[test]
+fn an_image_that_a_limit_cuts_short_is_not_begun() {
+    let test = "an_image_that_a_limit_cuts_short_is_not_begun";
+    let Some(bench) = Bench::new(test) else { return };
+    let image = format(bench.images.path(), "i.img", "2M");
+    let limited = |more: &[&str]| {
+        let script = r#"ulimit -f 100; exec "$0" hifs mount "$@""#;
+        let mut mount = Command::new("sh");
+        mount.args(["-c", script, env!("CARGO_BIN_EXE_tacita"), path(&image), bench.dir()]);
+        mount.args(more).output().unwrap()
+    };
+    let said = expect(4, &limited(&[]));
+    assert!(said.contains("File too large") && said.contains("`ulimit -f`"), "{said}");
+    expect(0, &limited(&["-o", "ro"]));
+    expect(0, &bench.umount());
+}
+
 /// There is no size to choose where files are unpacked, only room to be made.
 #[test]
 fn unpacking_into_a_full_file_system_says_what_to_do() {
