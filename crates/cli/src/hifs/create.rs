@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -102,11 +102,12 @@ fn refuse_within(folder: &Path, image: &Path) -> Outcome<()> {
     let parent = image.canonicalize().ok().as_deref().and_then(above).or_else(|| above(image));
     let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| ".".into());
-    let (Ok(folder), Ok(parent)) = (folder.canonicalize(), parent.canonicalize()) else {
-        // What is missing is told by whoever needs it.
+    // What is missing is told by whoever needs it. A folder may be mounted in several places.
+    let which = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let (Some(packed), Ok(parent)) = (which(folder), parent.canonicalize()) else {
         return Ok(());
     };
-    if !parent.starts_with(folder) {
+    if !parent.ancestors().any(|above| which(above) == Some(packed)) {
         return Ok(());
     }
     let text = format!("{}: lies in the folder that is to be packed", shown_name(image));

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
-use tacita_testkit::copy_program;
 use tacita_testkit::strace::cannot_trace;
+use tacita_testkit::{copy_program, skip_without};
 
 use crate::{NOBODY, expect, hifs, path};
 
@@ -131,6 +131,18 @@ fn an_image_within_the_folder_is_refused_by_any_name() {
     let said = expect(2, &hifs(&["pack", path(&folder), path(&link), "--force"]));
     assert!(said.contains("outside of it"), "{said}");
     assert_eq!(fs::read(folder.join("inner")).unwrap(), b"what was there");
+    assert_eq!(names(&folder), 1);
+    let test = "an_image_within_the_folder_is_refused_by_any_name (mounted twice)";
+    if !is_root(test) || skip_without(test, &["unshare", "mount"]) {
+        return;
+    }
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(&link).unwrap();
+    let twice = r#"mount --bind "$1" "$2" && exec "$0" hifs pack "$1" "$2/i.img""#;
+    let mut pack = Command::new("unshare");
+    pack.args(["--mount", "sh", "-c", twice, env!("CARGO_BIN_EXE_tacita")]).args([&folder, &link]);
+    let said = expect(2, &pack.output().unwrap());
+    assert!(said.contains("outside of it"), "{said}");
     assert_eq!(names(&folder), 1);
 }
 

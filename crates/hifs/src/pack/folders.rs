@@ -31,7 +31,19 @@ impl Folder {
     /// # Errors
     /// If it cannot be opened; [`io::ErrorKind::Unsupported`] without `/proc`.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        let folder = Self::open(CWD, path, OFlags::empty())?;
+        Self::reached(path, OFlags::empty())
+    }
+
+    /// The folder that has a path, to which no link may lead.
+    ///
+    /// # Errors
+    /// As [`Folder::at`]; [`io::ErrorKind::NotADirectory`] for a link.
+    pub(super) fn exactly_at(path: &Path) -> io::Result<Self> {
+        Self::reached(path, OFlags::NOFOLLOW)
+    }
+
+    fn reached(path: &Path, more: OFlags) -> io::Result<Self> {
+        let folder = Self::open(CWD, path, more)?;
         if folder.place.exists() {
             return Ok(folder);
         }

@@ -28,7 +28,7 @@ fn user_rdev(rdev: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
-/// Copies all that an image holds into a folder that is empty or does not exist. Owners are set
+/// Copies all that an image holds into a folder that is empty or does not exist, and is no link to one. Owners are set
 /// only for root; for others a set-user-id bit stays only where the owner is the same, and a set-group-id
 /// bit where the group is.
 ///
@@ -118,7 +118,7 @@ impl Unpacker<'_> {
     fn all(&mut self, folder: &Path) -> Outcome<()> {
         let root = self.hifs.root();
         let attr = self.hifs.attr(root).at(folder)?;
-        let top = Folder::at(folder).at(folder)?;
+        let top = Folder::exactly_at(folder).at(folder)?;
         let mut descent =
             Descent::from(folder, top, self.listed(folder, root, attr)?).at(folder)?;
         while let Some((at, path, known)) = descent.current() {

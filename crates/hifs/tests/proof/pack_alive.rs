@@ -167,6 +167,25 @@ fn a_folder_that_becomes_a_link_is_not_followed() {
     }
 }
 
+/// Somebody may have put it in the place of the folder that was made.
+#[test]
+fn what_is_unpacked_goes_nowhere_by_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let [packed_folder, elsewhere, link] =
+        ["files", "elsewhere", "link"].map(|name| dir.path().join(name));
+    for folder in [&packed_folder, &elsewhere] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(packed_folder.join("file"), "content").unwrap();
+    symlink(&elsewhere, &link).unwrap();
+    let (hifs, _) = packed(&packed_folder, || ());
+    let error = unpack(&hifs, &link, &mut |_| {}).unwrap_err();
+    assert_eq!(error.path, link);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    unpack(&hifs, &elsewhere, &mut |_| {}).unwrap();
+    assert_eq!(fs::read(elsewhere.join("file")).unwrap(), b"content");
+}
+
 /// More levels than folders that are held open.
 #[test]
 fn folders_far_below_come_along() {
