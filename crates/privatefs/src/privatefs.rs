@@ -189,7 +189,7 @@ pub(crate) enum Need {
 /// How many queries an operation is rounded up to where that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pad {
-    /// Not at all: it is part of another one.
+    /// It is no operation of its own: as those on names and attributes, where it asks for anything.
     No,
     /// As all operations on names and attributes.
     Meta,
@@ -200,8 +200,7 @@ pub(crate) enum Pad {
 impl Pad {
     fn queries(self, read_ahead: u64) -> usize {
         match self {
-            Self::No => 0,
-            Self::Meta => PADDED_META,
+            Self::No | Self::Meta => PADDED_META,
             Self::Content(blocks) => {
                 let windows = blocks.div_ceil(read_ahead) + 1;
                 let blocks = (windows * read_ahead).next_power_of_two();
@@ -398,9 +397,7 @@ impl Core {
             asked += self.fetch(guard, missing, &mut held)?;
         };
         drop(held);
-        if self.options.pad {
-            self.pad(pad, asked)?;
-        }
+        self.pad(pad, asked)?;
         result
     }
 
@@ -447,11 +444,11 @@ impl Core {
     }
 
     /// Asks for nothing as often as it takes until nobody can tell how much there was to ask for.
-    fn pad(&self, pad: Pad, asked: usize) -> Result<()> {
-        let whole = pad.queries(self.options.read_ahead);
-        if whole == 0 || (asked == 0 && planted(Fault::HitUnpadded)) {
+    pub(crate) fn pad(&self, pad: Pad, asked: usize) -> Result<()> {
+        if !self.options.pad || asked == 0 && (pad == Pad::No || planted(Fault::HitUnpadded)) {
             return Ok(());
         }
+        let whole = pad.queries(self.options.read_ahead);
         let dummies = asked.div_ceil(whole).max(1) * whole - asked;
         self.dummies(dummies)
     }

@@ -138,6 +138,7 @@ impl Core {
         if inode.kind == FileType::Directory {
             return Ok(());
         }
+        let mut asked = 0;
         for range in inode.ranges.all() {
             let len = (range.end - range.start).next_power_of_two();
             let mut at = range.start;
@@ -150,11 +151,11 @@ impl Core {
                     let mut found = found.iter();
                     ids.retain(|_| found.next().is_some_and(Option::is_some));
                 }
-                self.free_all(&ids)?;
+                asked += self.free_all(&ids)?;
                 at = end;
             }
         }
-        Ok(())
+        self.pad(Pad::No, asked)
     }
 
     /// What mounts have left that are gone.

@@ -215,6 +215,17 @@ fn padded_operations_of_one_class_are_equal() {
     assert!(are_equal(&Options::default(), of_one_class()).is_err());
 }
 
+/// Also what is done beside operations: freeing what has no name any more, and looking for what others have left.
+#[test]
+fn all_that_is_asked_where_operations_are_padded_is_whole() {
+    for (what, scripts) in of_one_kind().into_iter().chain(of_one_class()) {
+        for script in scripts {
+            let asked = asked(&padded(), &*script);
+            assert!(asked > 0 && asked.is_multiple_of(8), "{what}: {asked}");
+        }
+    }
+}
+
 /// A way to a store that does not answer for a second, if it is away.
 #[derive(Debug)]
 struct Silent {
