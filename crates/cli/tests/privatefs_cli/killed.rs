@@ -1,6 +1,7 @@
 //! The server or a mount is killed in the middle.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -30,6 +31,34 @@ fn a_sync_waits_for_a_server_that_stands_still() {
     let output = sync.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     bench.umount(&dir);
+}
+
+/// Who waits for the end of a mount hears what that waits for.
+#[test]
+fn an_unmount_that_waits_says_what_for() {
+    let test = "an_unmount_that_waits_says_what_for";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let dir = bench.mount("SERVER", "--timeout 8 --sync-every 1");
+    fs::write(dir.join("late"), b"before").unwrap();
+    let server = &bench.facts(&format!("status {}", bench.path("server")))["pid"];
+    let server = Pid::from_raw(i32::try_from(server.as_i64().unwrap()).unwrap()).unwrap();
+    kill_process(server, Signal::STOP).unwrap();
+    fs::write(dir.join("late"), b"late").unwrap();
+    let status = format!("status {}", dir.display());
+    while bench.facts(&status)["messages"].as_array().unwrap().is_empty() {
+        System.wait(Duration::from_millis(100));
+    }
+    let mut umount = bench.command(&format!("umount {}", dir.display()));
+    let mut umount = umount.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(umount.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let says_why =
+        |line: &str| line.contains("being finished") && line.contains("; not everything is on");
+    let mut said = Vec::new();
+    let is_said = lines.inspect(|line| said.push(line.clone())).any(|line| says_why(&line));
+    kill_process(server, Signal::CONT).unwrap();
+    umount.wait().unwrap();
+    assert!(is_said, "{said:?}");
+    bench.check("SERVER");
 }
 
 #[test]

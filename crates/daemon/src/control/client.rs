@@ -19,6 +19,7 @@ use super::protocol::{ANSWER_LEN_MAX_BYTES, Request};
 use super::server::{record_of, socket_of};
 use super::silence::{does_not_answer, if_killed, if_stopped};
 use crate::process_state::listener;
+use crate::voice::shown_name;
 use crate::{Ending, Failure, Watch, exit};
 
 /// How long a daemon has to take a connection, and for its status while it is looked for.
@@ -159,6 +160,15 @@ impl Client {
         }
         let late = || Some(silent.clone());
         self.exchange(PATIENCE, &Request::plain("status"), &mut |_| (), &late)?.result()
+    }
+
+    /// The last that it has said, if it has said it since `then` (seconds since 1970): what it waits for, where it
+    /// could tell.
+    pub fn said_since(self, then: u64) -> Option<String> {
+        let status = self.status().ok()?;
+        let last = status["messages"].as_array()?.last()?;
+        let is_new = last["at"].as_u64().is_some_and(|at| at >= then);
+        last["text"].as_str().filter(|_| is_new).map(shown_name)
     }
 
     /// The same daemon, for who has kept it waiting: it hears nobody who says nothing for two seconds. If it takes

@@ -24,6 +24,9 @@ const WAIT_STEP: Duration = Duration::from_millis(10);
 const LOOK_AFTER: Duration = Duration::from_secs(4);
 const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
 
+/// What a daemon has said in so many seconds before may be what it waits for.
+const LATELY_SECS: u64 = 60;
+
 /// Unmounts `dir` and returns when everything is on the medium and the process that served it is
 /// gone, having done all that it does at its end.
 ///
@@ -98,7 +101,7 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     let Some(watch) = watch else {
         return if mounted { Ok(()) } else { Err(not_mounted(&dir)) };
     };
-    let begun = System.monotonic();
+    let (begun, lately) = (System.monotonic(), System.unix_seconds().saturating_sub(LATELY_SECS));
     let (mut look_at, mut look_after) = (begun + LOOK_AFTER, LOOK_AFTER);
     let ending = loop {
         if let Some(ending) = watch.ending()? {
@@ -120,7 +123,11 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
             }
             let name = shown_name(&dir);
             let waited = System.elapsed(begun).as_secs();
-            tell(&format!("{name}: unmounted; its last changes are being finished ({waited} s)"));
+            let why = Client::of_watched(&watch).and_then(|client| client.said_since(lately));
+            let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+            tell(&format!(
+                "{name}: unmounted; its last changes are being finished ({waited} s){why}"
+            ));
         }
         System.wait(WAIT_STEP);
     };
