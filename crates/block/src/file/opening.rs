@@ -13,7 +13,7 @@ use super::locked::Locked;
 use super::naming::{Latecomer, Unpublished};
 use super::transfer::Bounce;
 use super::{Access, FileDevice};
-use crate::loop_device::{BackingLock, refuse_shown_and_held};
+use crate::loop_device::{BackingLock, refuse_held};
 use crate::new_file::{NewFile, folder_of, remove_left};
 use crate::{AlignedBuf, BlockDevice, BlockNo, Error, Geometry, Kind, Result};
 
@@ -74,7 +74,7 @@ impl FileOptions {
     /// Opens an existing file or raw device and locks it; of a loop device the file behind it, too.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
+    /// [`Kind::Busy`] if another process has it open, or the kernel swaps to it; [`Kind::Unavailable`] if it is not there,
     /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it could be
     /// opened for reading only, also for a raw device that only fails at the first write;
     /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`].
@@ -206,7 +206,7 @@ impl FileOptions {
         let file = Locked(file);
         let backing = BackingLock::take(&file, access).map_err(|file| in_use(&file))?;
         if access == Access::ReadWrite {
-            refuse_shown_and_held(&file, path)?;
+            refuse_held(&file, path)?;
         }
         // The end of a raw device is found in the same way as that of a file; its metadata says 0.
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
@@ -255,8 +255,9 @@ fn cannot_open(path: &Path, access: Access, error: io::Error) -> Error {
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).is_ok()
     };
     match error.kind() {
-        // Also a program that runs.
-        io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => in_use(path),
+        io::ErrorKind::ResourceBusy => in_use(path),
+        // A program that runs.
+        io::ErrorKind::ExecutableFileBusy => in_use(path).because(error),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             if access == Access::ReadWrite && can_be_read() =>
         {
