@@ -68,15 +68,21 @@ impl BackingLock {
     }
 }
 
-/// Refuses a file that a loop device shows, or one that shows that, and that somebody has for himself: most
-/// often it is mounted. Whoever writes to the file, or takes its name, takes it from under them.
+/// Refuses a file that the kernel swaps to, and one that a loop device shows, or one that shows that, and that
+/// somebody has for himself: most often it is mounted. Whoever writes to the file, or takes its name, takes it
+/// from under them.
 ///
-/// They are known by the file's name alone: asking such a device waits for whoever serves what is behind it.
+/// Loop devices are known by the file's name alone: asking such a device waits for whoever serves what is behind
+/// it.
 ///
 /// # Errors
 /// [`Kind::Busy`]; `path` is what the file is called.
-pub(crate) fn refuse_shown_and_held(file: &File, path: &Path) -> crate::Result<()> {
-    let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+pub(crate) fn refuse_held(file: &File, path: &Path) -> crate::Result<()> {
+    if let Some(refusal) = swapped_to(file) {
+        let text = format!("{} is in use", path.display());
+        return Err(Error::new(Kind::Busy, text).because(refusal));
+    }
+    let name = fs::read_link(named(file));
     match name.ok().and_then(|name| shown_and_held_within(DEPTH_MAX, &name)) {
         Some(device) => {
             let text = format!("{} is in use as {}", path.display(), device.display());
@@ -84,6 +90,23 @@ pub(crate) fn refuse_shown_and_held(file: &File, path: &Path) -> crate::Result<(
         }
         None => Ok(()),
     }
+}
+
+/// The name by which this process finds a file that it has open, however it is open.
+fn named(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// How the kernel refuses whoever writes to a file that it swaps to, be it nothing; `None` of any other file, and
+/// of one that may not be written.
+fn swapped_to(file: &File) -> Option<std::io::Error> {
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return None;
+    }
+    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
+    let writable = OpenOptions::new().write(true).custom_flags(flags).open(named(file)).ok()?;
+    let refusal = rustix::io::pwrite(&writable, &[], 0).err();
+    refusal.filter(|refusal| *refusal == Errno::TXTBSY).map(Into::into)
 }
 
 fn shown_and_held_within(depth: usize, name: &Path) -> Option<PathBuf> {

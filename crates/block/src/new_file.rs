@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::loop_device::refuse_shown_and_held;
+use crate::loop_device::refuse_held;
 
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -84,13 +84,13 @@ impl NewFile {
         &self.path
     }
 
-    /// Refuses to take the name of a file that a loop device shows which somebody has for himself: what
-    /// is in it would go with the mount.
+    /// Refuses to take the name of a file that the kernel swaps to, which it would not let go, and of one that
+    /// a loop device shows which somebody has for himself: what is in it would go with the mount.
     ///
     /// # Errors
     /// [`crate::Kind::Busy`].
     pub fn refuse_held(&self) -> crate::Result<()> {
-        self.before.as_ref().map_or(Ok(()), |before| refuse_shown_and_held(before, &self.path))
+        self.before.as_ref().map_or(Ok(()), |before| refuse_held(before, &self.path))
     }
 
     /// Makes the content durable, then the name, in place of what had it when the file was begun.

@@ -181,7 +181,7 @@ pub(crate) fn of_device(path: &std::path::Path, error: &tacita_block::Error) -> 
     let text = naming(path, error);
     let failure = refused(code, text, error);
     match error.kind() {
-        tacita_block::Kind::Busy => failure.with_remedy(IN_USE),
+        tacita_block::Kind::Busy => failure.or_remedy(IN_USE),
         tacita_block::Kind::Exists => failure.with_remedy(
             "it has come since this command began, and is as it was; --force overwrites it",
         ),
@@ -294,7 +294,7 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
     }
     let text = naming(path, error);
     match error.kind() {
-        Kind::Busy => Failure::new(BUSY, text).with_remedy(IN_USE),
+        Kind::Busy => refused(BUSY, text, error).or_remedy(IN_USE),
         Kind::ReadOnly => Failure::new(DEVICE, text).with_remedy(MAKE_WRITABLE),
         Kind::OutOfRange => {
             Failure::usage(text).with_remedy("`tacita dnefs format --help` tells what is possible")

@@ -421,14 +421,18 @@ fn what_is_mapped_survives_a_kill_after_a_sync() {
     let dir = path(guard.path());
     let hifs = ["hifs", "mount", path(&image), dir, "--commit-every", "0"];
     let pddm = [&["pddm", "open", path(&device), "--fuse", dir], &given[..]].concat();
-    for (mount, name) in [(&hifs[..], "file"), (&pddm, "public")] {
+    // By the folder, and by what is mounted there.
+    let hifs = [dir, path(&image)].map(|named| (&hifs[..], "file", named));
+    let pddm = [dir, path(&device)].map(|named| (&pddm[..], "public", named));
+    for (mount, name, named) in hifs.into_iter().chain(pddm) {
         expect(0, mount);
         let file = guard.join(name);
         let written = fs::OpenOptions::new().create(true).write(true).truncate(false).open(&file);
-        std::os::unix::fs::FileExt::write_all_at(&written.unwrap(), &vec![7; MAPPED_LEN], 0)
-            .unwrap();
+        let written = written.unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&written, &vec![7; MAPPED_LEN], 0).unwrap();
+        written.sync_all().unwrap();
         let mut mapper = mapped(&file);
-        expect(0, &["sync", dir]);
+        expect(0, &["sync", named]);
         let status = expect(0, &["status", dir, "--json"]);
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let daemon = i32::try_from(status["pid"].as_i64().unwrap()).unwrap();
@@ -440,7 +444,7 @@ fn what_is_mapped_survives_a_kill_after_a_sync() {
         let mut kept = vec![0; MAPPED_LEN];
         let file = fs::File::open(&file).unwrap();
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut kept, 0).unwrap();
-        assert!(kept == b"kept".repeat(MAPPED_LEN / 4), "{mount:?}");
+        assert!(kept == b"kept".repeat(MAPPED_LEN / 4), "{mount:?} {named}");
         drop(file);
         expect(0, &["umount", dir]);
     }

@@ -453,3 +453,51 @@ fn what_is_put_out_leaves_a_mounted_disk_alone() {
     assert_eq!(ended, Some(0), "{said}");
     assert_ne!(inode(&file), before);
 }
+
+/// A file that the kernel swaps to, until it is dropped.
+struct Swap(PathBuf);
+
+impl Swap {
+    /// `None` where there is none to be had.
+    fn on(path: PathBuf) -> Option<Self> {
+        let system = |program: &str| {
+            let mut command = Command::new(program);
+            let output = command.arg(&path).stdin(Stdio::null()).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        (system("mkswap") && system("swapon")).then(|| Self(path))
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        assert!(Command::new("swapoff").arg(&self.0).status().unwrap().success());
+    }
+}
+
+/// The kernel lets nobody write to it, nor take its name: that is told before anything is done, by its cause.
+#[test]
+fn what_the_kernel_swaps_to_is_in_use() {
+    let bench = Bench::new();
+    let Some(swap) = Swap::on(bench.0.path().join("swap")) else {
+        eprintln!("SKIPPED: what_the_kernel_swaps_to_is_in_use: no swap files here");
+        return;
+    };
+    let before = fs::read(&swap.0).unwrap();
+    for line in [
+        "hifs format swap --size 2M --force",
+        "hifs pack folder swap --force",
+        "hifs mount swap folder",
+        "hifs map image --svg swap",
+        "dnefs format swap --size 8M --force --password-file pw",
+        "dnefs dump volume swap",
+        "pddm init swap --force --password-file pw",
+        "pddm sweep swap --password-file pw",
+    ] {
+        let said = bench.refused(5, line);
+        assert!(said.contains("swap is in use") && said.contains("swapoff"), "{line}: {said}");
+    }
+    assert!(fs::read(&swap.0).unwrap() == before);
+}

@@ -93,6 +93,9 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         io::ErrorKind::FileTooLarge => {
             "the file system there, or a limit (`ulimit -f`), lets no file be so long"
         }
+        io::ErrorKind::ExecutableFileBusy => {
+            "a program runs from it, or the kernel swaps to it: end that first (`swapoff`)"
+        }
         _ => return None,
     })
 }

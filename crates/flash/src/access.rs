@@ -50,6 +50,8 @@ pub(crate) fn open(path: &Path, access: Access, create: bool) -> Result<File> {
     let opened = access.options().create(create).mode(0o600).truncate(false).open(path);
     opened.map_err(|e| match e.kind() {
         io::ErrorKind::ResourceBusy => in_use(&path.display()),
+        // A program that runs.
+        io::ErrorKind::ExecutableFileBusy => in_use(&path.display()).because(e),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             if access == Access::ReadWrite && Access::ReadOnly.options().open(path).is_ok() =>
         {

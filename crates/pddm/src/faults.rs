@@ -55,7 +55,8 @@ tacita_faults::plantable! {
         OpenEpochs,
         /// Another: a hidden discard waits for the head, and whoever has that may wait for it.
         DiscardAtHead,
-        /// Another: a hidden discard keeps its stage while it looks at the map, and the head waits.
+        /// Another: a hidden discard keeps its stage while it looks at the map, or frees what waits, and the head
+        /// waits.
         DiscardHoldsLock,
         /// A hidden read keeps the head, and public requests wait for it.
         ReadAtHead,

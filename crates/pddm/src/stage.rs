@@ -6,6 +6,7 @@
 //! same epoch is replaced where it stands; one that is written again in a later epoch keeps its
 //! older version until that is out. What has been taken stays to be read until its place is known.
 
+use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -176,7 +177,6 @@ impl Stage {
 
     /// Queues a block.
     pub(crate) fn put(&mut self, id: u32, content: Content) {
-        use std::collections::btree_map::Entry as Place;
         self.dirty = true;
         let version = Version { epoch: self.open, content, waits: true };
         match self.entries.entry(id) {
@@ -195,24 +195,24 @@ impl Stage {
         self.waiting += 1;
     }
 
-    /// Blocks read as zeros from now on.
-    pub(crate) fn drop_blocks(&mut self, range: Range<u32>) {
+    /// Blocks read as zeros from now on: those in front, behind so many that are staged at most, which leave the
+    /// range. Returns what has waited of them. To free that takes longer than all else: the stage is not to be kept
+    /// for it.
+    pub(crate) fn drop_first(&mut self, left: &mut Range<u32>, staged_max: usize) -> Vec<Content> {
         self.dirty = true;
+        let behind = self.entries.range(left.clone()).nth(staged_max);
+        let end = behind.map_or(left.end, |(id, _)| *id);
+        let range = left.start..end;
+        left.start = end;
         let of_open = |entry: &Entry| entry.newest.waits && entry.newest.epoch == self.open;
         let held = self.entries.range(range.clone()).filter(|(_, entry)| of_open(entry));
-        let gone: Vec<u32> = held.map(|(id, _)| *id).collect();
-        if gone.is_empty() && self.dropped.covers(&range, self.open) {
+        let ids: Vec<u32> = held.map(|(id, _)| *id).collect();
+        if ids.is_empty() && self.dropped.covers(&range, self.open) {
             // Nothing has come since: whoever drops the same again and again takes no more room.
-            return;
+            return Vec::new();
         }
-        for id in gone {
-            self.waiting -= 1;
-            let entry = self.entries.get_mut(&id).expect("it is held");
-            match entry.older.pop() {
-                Some(older) => entry.newest = older,
-                None => _ = self.entries.remove(&id),
-            }
-        }
+        self.waiting -= ids.len();
+        let gone = ids.into_iter().map(|id| self.take_newest(id)).collect();
         self.dropped.put(range.clone(), self.open);
         let is_apart = self.holds_any(&range);
         match self.drops.back_mut() {
@@ -225,6 +225,16 @@ impl Stage {
                 self.apart += usize::from(is_apart);
                 self.drops.push_back(Gone { epoch: self.open, blocks: range, is_apart });
             }
+        }
+        gone
+    }
+
+    /// The newest version of a block that is staged: the one before is, from now on.
+    fn take_newest(&mut self, id: u32) -> Content {
+        let Place::Occupied(mut place) = self.entries.entry(id) else { panic!("it is staged") };
+        match place.get_mut().older.pop() {
+            Some(older) => std::mem::replace(&mut place.get_mut().newest, older).content,
+            None => place.remove().newest.content,
         }
     }
 

@@ -22,8 +22,8 @@ const BLOCK_LEN_BYTES: u32 = 4096;
 /// Zeros of this length at once need no room: whoever makes a file system writes many.
 const ZEROES_LEN_MIN: usize = 64 << 10;
 
-/// Blocks that are read, or looked at, at once. Between them whoever needs the stage gets it, most of all
-/// the head: nobody waits for it to copy, to read, or to look at much.
+/// Blocks that are read, looked at, or dropped while they wait, at once. Between them whoever needs the stage gets it,
+/// most of all the head: nobody waits for it to copy, to read, to free, or to look at much.
 const AT_ONCE: u32 = 256;
 
 /// Blocks that a look at extents begins with: most are short.
@@ -293,7 +293,7 @@ impl Volume {
     }
 
     /// Makes blocks read as zeros. Nothing of it reaches the device but the map, in its turn.
-    fn drop_blocks(&self, range: Range<u32>) -> Result<()> {
+    fn drop_blocks(&self, mut range: Range<u32>) -> Result<()> {
         self.served()?;
         self.engine.writable()?;
         let open = self.open();
@@ -315,9 +315,14 @@ impl Volume {
         drop(held);
         if self.level == Level::PUBLIC {
             self.shared().note_public_change();
-            open.stage().drop_blocks(range);
-        } else {
-            self.shared().await_room(open)?.drop_blocks(range);
+            drop(open.stage().drop_first(&mut range, usize::MAX));
+        }
+        while !range.is_empty() {
+            let mut stage = self.shared().await_room(open)?;
+            let gone = stage.drop_first(&mut range, AT_ONCE as usize);
+            let held = planted(Fault::DiscardHoldsLock).then_some(stage);
+            looks_at(range.start);
+            drop((held, gone));
         }
         if planted(Fault::ForwardedDiscard) && self.level != Level::PUBLIC {
             let log = &self.shared().log;

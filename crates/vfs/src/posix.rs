@@ -179,11 +179,22 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// As [`Posix::sync`].
     pub fn sync_mapped(&self) -> Result<()> {
+        self.hand_over_of(|_| true);
+        self.sync()
+    }
+
+    /// What programs have changed in mappings of one file is handed over to the file system, which is not synced:
+    /// nothing of others is waited for. Whether all of it could be written is told to them alone.
+    pub fn hand_over_mapped(&self, node: NodeId) {
+        self.hand_over_of(|written| written == node);
+    }
+
+    fn hand_over_of(&self, is_meant: impl Fn(NodeId) -> bool) {
         let hand_over = self.hand_over().clone();
         if let Some(hand_over) = hand_over {
-            hand_over(self.handles.written());
+            let written = self.handles.written();
+            hand_over(written.into_iter().filter(|node| is_meant(*node)).collect());
         }
-        self.sync()
     }
 
     /// From now on asks `hand_over` for what is changed in mappings.

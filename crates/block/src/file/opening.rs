@@ -15,7 +15,7 @@ use super::locked::Locked;
 use super::naming::{Latecomer, Unpublished};
 use super::transfer::Bounce;
 use super::{Access, FileDevice};
-use crate::loop_device::{BackingLock, refuse_shown_and_held};
+use crate::loop_device::{BackingLock, refuse_held};
 use crate::new_file::{NewFile, folder_of, remove_left};
 use crate::{AlignedBuf, BlockDevice, BlockNo, Error, Geometry, Kind, Result};
 
@@ -76,8 +76,8 @@ impl FileOptions {
     /// Opens an existing file or raw device and locks it; of a loop device the file behind it, too.
     ///
     /// # Errors
-    /// [`Kind::Busy`] if another process has it open; [`Kind::Unavailable`] if it is not there,
-    /// may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it could be
+    /// [`Kind::Busy`] if another process has it open, or the kernel swaps to it; [`Kind::Unavailable`] if it is not
+    /// there, may not be opened, or cannot be read directly in such blocks; [`Kind::ReadOnly`] if it could be
     /// opened for reading only, also for a raw device that only fails at the first write;
     /// [`Kind::OutOfRange`] for a block length that is none; [`Kind::Io`], also for a file that is longer than what
     /// this process may write.
@@ -212,7 +212,7 @@ impl FileOptions {
         let len_bytes = rustix::fs::seek(&file, SeekFrom::End(0))
             .map_err(|e| Error::from_io(format!("no size of {}", path.display()), e.into()))?;
         if access == Access::ReadWrite {
-            refuse_shown_and_held(&file, path)?;
+            refuse_held(&file, path)?;
             refuse_beyond_limit(path, len_bytes)?;
         }
         Ok(FileDevice {
@@ -259,8 +259,9 @@ fn cannot_open(path: &Path, access: Access, error: io::Error) -> Error {
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).is_ok()
     };
     match error.kind() {
-        // Also a program that runs.
-        io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => in_use(path),
+        io::ErrorKind::ResourceBusy => in_use(path),
+        // A program that runs.
+        io::ErrorKind::ExecutableFileBusy => in_use(path).because(error),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             if access == Access::ReadWrite && can_be_read() =>
         {

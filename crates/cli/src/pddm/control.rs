@@ -92,6 +92,8 @@ pub(super) struct Opened {
     pub(super) session: Arc<Session>,
     pub(super) ending: Arc<Ending>,
     pub(super) calls: Sender<Call>,
+    /// Hands over what programs have changed in mappings of the public file.
+    pub(super) hand_over_public: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Service for Opened {
@@ -103,6 +105,7 @@ impl Service for Opened {
         match request.word.as_str() {
             // What is hidden keeps to its own flushes: this says and does the same whatever is open.
             "sync" => {
+                (self.hand_over_public)();
                 let public = self.session.volume(Level::PUBLIC).expect("it is always open");
                 let failed = |e: tacita_block::Error| of_session(&e);
                 reply.answer(public.flush().map(|()| Value::Null).map_err(failed));
@@ -255,8 +258,12 @@ mod tests {
             let session = Session::open(&device, Unlock::Wrap(&key), Options::default()).unwrap();
             let (caller, calls) = channel();
             let ending = Arc::<Ending>::default();
-            let opened =
-                Opened { session: Arc::new(session), ending: Arc::clone(&ending), calls: caller };
+            let opened = Opened {
+                session: Arc::new(session),
+                ending: Arc::clone(&ending),
+                calls: caller,
+                hand_over_public: Box::new(|| ()),
+            };
             let folder = tempfile::tempdir().unwrap();
             let at = folder.path().canonicalize().unwrap().join("endpoint");
             let identity = Identity { system: "pddm", at: at.clone(), device: None, source: None };

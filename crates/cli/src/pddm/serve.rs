@@ -90,8 +90,12 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         }
     })?;
     let ending = Arc::<Ending>::default();
-    let opened =
-        Opened { session: Arc::clone(&session), ending: Arc::clone(&ending), calls: caller };
+    let opened = Opened {
+        session: Arc::clone(&session),
+        ending: Arc::clone(&ending),
+        calls: caller,
+        hand_over_public: Box::new(serving.hands_over()),
+    };
     let identity = Identity {
         system: "pddm",
         at: endpoint.canonicalize()?,

@@ -110,6 +110,20 @@ impl Serving {
         }
     }
 
+    /// Hands over what programs have changed in mappings of the public file. Of hidden ones nobody may be seen to
+    /// wait.
+    pub(super) fn hands_over(&self) -> impl Fn() + Send + Sync + use<> {
+        let public = match self {
+            Self::Nbd(_) => None,
+            Self::Fuse { files, public, .. } => Some((Arc::clone(files), *public)),
+        };
+        move || {
+            if let Some((files, public)) = &public {
+                files.hand_over_mapped(*public);
+            }
+        }
+    }
+
     /// Why it cannot be closed now, and nothing is to be changed: a program has the public file open, or
     /// another file system is mounted over the folder, which would stay then, dead. Anything else would
     /// tell what is open beside the public file.

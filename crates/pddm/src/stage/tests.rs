@@ -21,6 +21,11 @@ fn settle(stage: &mut Stage, id: u32) {
     stage.settle(id, &content);
 }
 
+fn drop_all(stage: &mut Stage, mut range: Range<u32>) {
+    stage.drop_first(&mut range, usize::MAX);
+    assert!(range.is_empty());
+}
+
 fn takes(stage: &mut Stage) -> Option<(u32, u8)> {
     match stage.take()? {
         Taken::Block(id, content) => Some((id, content[0])),
@@ -98,7 +103,7 @@ fn what_is_dropped_leaves_before_what_was_written_after() {
     stage.put(4, block(1));
     stage.close_epoch();
     stage.put(5, block(2));
-    stage.drop_blocks(0..9);
+    drop_all(&mut stage, 0..9);
     assert_eq!([holds(&stage, 4), holds(&stage, 5), holds(&stage, 9)], [Some(0), Some(0), None]);
     stage.put(5, block(3));
     assert_eq!(holds(&stage, 5), Some(3));
@@ -145,21 +150,41 @@ fn dropped_blocks_are_found_however_their_ranges_lie() {
     }
 }
 
+/// Whoever else needs the stage gets it between them.
+#[test]
+fn few_of_many_that_wait_are_dropped_at_once() {
+    let mut stage = Stage::after(0);
+    (0..20).for_each(|id| stage.put(id * 3, block(1)));
+    stage.close_epoch();
+    stage.put(9, block(2));
+    let mut left = 1..1000;
+    let mut gone = Vec::new();
+    while !left.is_empty() {
+        let at_once = stage.drop_first(&mut left, 8);
+        gone.push((at_once.iter().map(|content| content[0]).collect::<Vec<_>>(), left.start));
+    }
+    // Those of an epoch that is closed leave before.
+    assert_eq!(gone, [(vec![2], 27), (vec![], 51), (vec![], 1000)]);
+    assert_eq!((stage.waiting(), stage.drops.len()), (21, 1));
+    assert!((1..60).all(|id| holds(&stage, id) == Some(0)));
+    assert_eq!((holds(&stage, 0), holds(&stage, 1000)), (Some(1), None));
+}
+
 #[test]
 fn what_is_dropped_again_and_again_takes_no_more_room() {
     let mut stage = Stage::after(0);
     for _ in 0..3 {
         for range in [0..9, 20..30, 9..12, 2..11] {
-            stage.drop_blocks(range);
+            drop_all(&mut stage, range);
         }
     }
     assert_eq!(stage.waiting(), 3);
     // What has been written since is dropped anew, and so is what was dropped in an earlier epoch.
     stage.put(3, block(1));
-    stage.drop_blocks(2..4);
+    drop_all(&mut stage, 2..4);
     assert_eq!((stage.waiting(), holds(&stage, 3)), (4, Some(0)));
     stage.close_epoch();
-    stage.drop_blocks(2..4);
+    drop_all(&mut stage, 2..4);
     assert_eq!(stage.waiting(), 5);
     let drops: Vec<_> = std::iter::from_fn(|| stage.take_drops(100)).collect();
     assert_eq!(drops, [0..9, 20..30, 9..12, 2..4, 2..4]);
@@ -171,7 +196,7 @@ fn what_is_dropped_again_and_again_takes_no_more_room() {
 fn pages_tell_of_an_epoch_before_the_next_is_dropped() {
     let mut stage = Stage::after(0);
     for range in [5000..5001, 1..2] {
-        stage.drop_blocks(range);
+        drop_all(&mut stage, range);
         stage.close_epoch();
     }
     assert_eq!(stage.take_drops(9), Some(5000..5001));
@@ -189,7 +214,7 @@ fn what_is_staged_is_told_by_block() {
         held.map(|(id, content)| (id, content.map(|content| content[0]))).collect::<Vec<_>>()
     };
     assert_eq!(held(&stage, 0..9), []);
-    stage.drop_blocks(2..4);
+    drop_all(&mut stage, 2..4);
     stage.put(3, block(5));
     stage.put(7, block(6));
     assert_eq!(held(&stage, 0..9), [(2, None), (3, Some(5)), (7, Some(6))]);

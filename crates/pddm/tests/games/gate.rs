@@ -230,9 +230,24 @@ fn looks_at_extents(hidden: &Volume) {
     assert_eq!(extent(9, 500), Extent { count: 1, allocation: Allocation::Data });
 }
 
+#[cfg(feature = "faults")]
+fn discards_what_waits(hidden: &Volume) {
+    assert!(hidden.room_blocks() > 260, "{} have room", hidden.room_blocks());
+    for id in 0..260 {
+        hidden.write(BlockNo(id), &content(id, 1)).unwrap();
+    }
+    hidden.discard(BlockRange { start: BlockNo(0), count: 260 }).unwrap();
+    for (first, count) in [(0, 256), (257, 3)] {
+        let mut read = vec![7; count * BLOCK];
+        hidden.read(BlockNo(first), &mut read).unwrap();
+        assert!(read.iter().all(|byte| *byte == 0));
+    }
+}
+
 /// What stops in its middle: a block that it looks at on its way.
 #[cfg(feature = "faults")]
-const STOPS: [(u32, Asked); 3] = [(5, discards), (256, reads), (26, looks_at_extents)];
+const STOPS: [(u32, Asked); 4] =
+    [(5, discards), (256, discards_what_waits), (256, reads), (26, looks_at_extents)];
 
 #[cfg(feature = "faults")]
 #[test]
@@ -245,9 +260,10 @@ fn public_writes_do_not_wait_for_a_hidden_request() {
 #[cfg(feature = "faults")]
 #[test]
 fn a_hidden_request_that_keeps_its_lock_is_noticed() {
-    let [discard, read, extents] = STOPS;
+    let [discard, waiting, read, extents] = STOPS;
     for (fault, stop) in [
         (Fault::DiscardHoldsLock, discard),
+        (Fault::DiscardHoldsLock, waiting),
         (Fault::ReadHoldsLock, read),
         (Fault::ReadHoldsLock, extents),
     ] {
