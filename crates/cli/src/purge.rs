@@ -42,9 +42,9 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     });
     let (stop, signal) = stop_on_signal()?;
     let mut removal = Removal::new(RemovalOptions { watcher, stop, ..options });
-    let purged = paths.iter().try_for_each(|path| removal.purge(path));
+    paths.iter().for_each(|path| removal.purge(path));
     bar.finish_and_clear();
-    let verdicts = purged.and_then(|()| removal.finish()).map_err(|e| of_purge(&e))?;
+    let verdicts = removal.finish();
     let told = verdicts.iter().try_for_each(|verdict| {
         let line = if json {
             output::json(&verdict.json()).to_string()

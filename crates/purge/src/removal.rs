@@ -99,6 +99,8 @@ struct Place {
     gone: HashMap<u64, Option<Left>>,
     /// What was last seen of its journal.
     journal: Part,
+    /// Why something could not be written back.
+    unwritten: Option<String>,
 }
 
 /// What was seen of folders, by device and inode number; `None` where nobody can tell.
@@ -131,10 +133,7 @@ impl Removal {
     }
 
     /// Purges and removes what is at `path`. What cannot be purged stays, and its verdict says why.
-    ///
-    /// # Errors
-    /// Never for a single file; [`Kind::Io`] where nothing can be done at all.
-    pub fn purge(&mut self, path: &Path) -> Result<()> {
+    pub fn purge(&mut self, path: &Path) {
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -142,15 +141,12 @@ impl Removal {
         let Some(name) = path.file_name() else {
             let text = "no name that could be removed: give that of the folder itself";
             self.keep(path, None, &Error::new(Kind::Invalid, text));
-            return Ok(());
+            return;
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, parent, flags, Mode::empty()) {
             Ok(dir) => self.walk(&Rc::new(dir), name, path),
-            Err(errno) => {
-                self.keep(path, None, &Error::of_kernel(errno, "opening it"));
-                Ok(())
-            }
+            Err(errno) => self.keep(path, None, &Error::of_kernel(errno, "opening it")),
         }
     }
 
@@ -419,6 +415,7 @@ impl Removal {
             touched: HashMap::new(),
             gone: HashMap::new(),
             journal: Part::Pending,
+            unwritten: None,
         };
         self.places.insert(device(stat), place);
         Ok(lower)

@@ -16,9 +16,9 @@ const NAME: &str = "secretname-Command-m-";
 fn purge(paths: &[&Path], options: RemovalOptions) -> (Vec<Verdict>, Option<Kind>) {
     let mut removal = Removal::new(options);
     for path in paths {
-        removal.purge(path).unwrap();
+        removal.purge(path);
     }
-    (removal.finish().unwrap(), removal.failure())
+    (removal.finish(), removal.failure())
 }
 
 fn plain() -> RemovalOptions {
