@@ -34,6 +34,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 }
 
 fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
+    crate::status::all_looked_at(paths)?;
     let bar = output::progress("overwriting", 0);
     let told = bar.clone();
     let watcher = Watcher::new(move |done, of| {
