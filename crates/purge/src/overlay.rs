@@ -191,6 +191,11 @@ impl Overlay {
         queued + later
     }
 
+    /// Those of them that a program has open in the lower folder.
+    pub fn in_use(&self) -> usize {
+        self.purger.in_use()
+    }
+
     /// Counts, what is pending, and the last verdicts.
     pub fn status(&self) -> Value {
         self.purger.settle();

@@ -375,6 +375,13 @@ impl Purger {
         (queue.jobs.len(), queue.later.len())
     }
 
+    /// How many files are not purged because a program has them open below.
+    pub(crate) fn in_use(&self) -> usize {
+        let now = self.seconds();
+        let is_in_use = |job: &&Job| job.hold_until <= now && !job.is_known_to_fail;
+        lock(&self.queue).later.iter().filter(is_in_use).count()
+    }
+
     /// Whether nothing is left to do.
     pub(crate) fn is_idle(&self) -> bool {
         let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();

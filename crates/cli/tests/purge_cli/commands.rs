@@ -180,3 +180,26 @@ fn what_a_mount_has_left_is_recognised() {
     assert_eq!(code(&image.umount()), 0);
     assert_eq!(code(&tacita(&["info", &lower])), 4, "nothing waits any more");
 }
+
+/// Whoever goes by what an unmount says would take it for gone.
+#[test]
+fn an_unmount_tells_of_deleted_files_that_are_in_use_below() {
+    let test = "an_unmount_tells_of_deleted_files_that_are_in_use_below";
+    let Some(image) = Image::new(test) else { return };
+    let secret = "somebody reads this below; ";
+    fs::write(image.lower().join("file"), secret.repeat(500)).unwrap();
+    assert!(image.count(secret) > 0);
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let used = fs::File::open(image.lower().join("file")).unwrap();
+    fs::remove_file(image.upper().join("file")).unwrap();
+    assert_refused(&image.umount(), 5, "1 deleted files are not purged", "the next mount");
+    drop(used);
+    assert!(image.count(secret) > 0, "it was in use");
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let unmounted = image.umount();
+    assert_eq!(code(&unmounted), 0, "{}", said(&unmounted));
+    assert_eq!(image.count(secret), 0);
+    assert!(!image.lower().join(".tacita-purge").exists());
+}
