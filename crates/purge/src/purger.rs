@@ -384,8 +384,8 @@ impl Purger {
 
     /// Whether nothing is left to do.
     pub(crate) fn is_idle(&self) -> bool {
-        let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();
-        quiet && self.waiting() == (0, 0)
+        let quiet = self.afterwards.is_empty() && !self.ahead.is_waiting();
+        quiet && lock(&self.touched).is_empty() && self.waiting() == (0, 0)
     }
 
     /// Works in the background until told to stop.
