@@ -43,7 +43,9 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     });
     let (stop, signal) = stop_on_signal()?;
     let mut removal = Removal::new(RemovalOptions { watcher, stop, ..options });
-    paths.iter().for_each(|path| removal.purge(path));
+    for path in paths {
+        removal.purge(path);
+    }
     bar.finish_and_clear();
     let verdicts = removal.finish();
     let told = verdicts.iter().try_for_each(|verdict| {

@@ -207,6 +207,7 @@ impl Overlay {
             "flash": lower.flash,
             "keeps_copies": lower.keeps_copies(),
             "virtual_disk": lower.on_virtual_disk,
+            "shares_attributes": lower.shares_values,
             "method": self.policy.method.to_string(),
             "asynchronous": self.purger.manner.asynchronous,
             "marked_only": self.policy.marked_only,

@@ -181,6 +181,7 @@ impl Removal {
         })?;
         told.verdict.size = Some(0);
         told.verdict.content = Content::of_folder(&lower, left.as_ref());
+        told.verdict.add_risks(&lower);
         if let Some(place) = self.places.get_mut(&device(stat)) {
             place.gone.insert(stat.stx_ino, left);
         }
