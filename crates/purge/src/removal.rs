@@ -1,6 +1,7 @@
 //! Purging and removing what is named by a path, without a mount.
 
 mod finish;
+mod several;
 mod walk;
 
 use std::cell::Cell;
@@ -32,6 +33,7 @@ use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
 use crate::xattrs::{Overwritten, Owner, Shared};
 use crate::{Error, Kind, Result, descriptors, names, obstacle, xattrs};
+use several::Named;
 use walk::{Emptied, Visit, look_up};
 
 /// Why attributes are left of what is removed under one of several names.
@@ -84,6 +86,8 @@ pub struct Removal {
     verdicts: Vec<Told>,
     /// Emptied folders by depth: the deepest go first.
     folders: BTreeMap<usize, Vec<Emptied>>,
+    /// Names of files that have others, by device and inode number.
+    several: HashMap<((u32, u32), u64), Vec<Named>>,
     failure: Option<(Kind, Option<Errno>)>,
     is_cut_short: bool,
 }
@@ -127,6 +131,7 @@ impl Removal {
             places: HashMap::new(),
             verdicts: Vec::new(),
             folders: BTreeMap::new(),
+            several: HashMap::new(),
             failure: None,
             is_cut_short: false,
         }
@@ -224,7 +229,7 @@ impl Removal {
     /// Whether it is a folder, which nothing has been done with yet.
     fn try_entry(
         &mut self,
-        dir: &OwnedFd,
+        dir: &Rc<OwnedFd>,
         (entry, name): (&OwnedFd, &OsStr),
         path: &Path,
         (stat, depth): (&Statx, usize),
@@ -245,6 +250,9 @@ impl Removal {
         self.check_suited(&lower)?;
         if kind == FileType::Directory {
             return Ok(true);
+        }
+        if kind == FileType::RegularFile && stat.stx_nlink > 1 {
+            return self.gather(dir, name, path, stat).map(|()| false);
         }
         // Before anything is touched: what cannot be looked at afterwards is kept.
         let folder = self.hold(dir, stat)?;
@@ -296,13 +304,7 @@ impl Removal {
         if planted(Fault::AsideStays) {
             return Err(error);
         }
-        Err(match renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE) {
-            Ok(()) => error,
-            Err(e) => {
-                let (aside, e) = (aside.display(), std::io::Error::from(e));
-                Error::new(error.kind(), format!("{error}; it is called {aside} now: {e}"))
-            }
-        })
+        Err(give_back(dir, (aside, name), error))
     }
 
     fn purge_one(
@@ -315,7 +317,7 @@ impl Removal {
     ) -> Result<()> {
         told.verdict.size = Some(stat.stx_size);
         let content = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => self.overwrite(lower, entry, stat, told)?,
+            FileType::RegularFile => self.overwrite(lower, entry, (stat, 1), told)?,
             kind => {
                 erase_unopened(lower, dir, (entry, stat), told)?;
                 match kind {
@@ -335,17 +337,12 @@ impl Removal {
         &self,
         lower: &LowerFs,
         entry: &OwnedFd,
-        stat: &Statx,
+        (stat, count): (&Statx, usize),
         told: &mut Told,
     ) -> Result<Content> {
         let verdict = &mut told.verdict;
-        if stat.stx_nlink > 1 {
-            let text = format!(
-                "it has {} names, and its content lives on under the others; nothing was \
-                 overwritten",
-                stat.stx_nlink
-            );
-            return Err(Error::new(Kind::Unpurgeable, text));
+        if stat.stx_nlink as usize > count {
+            return Err(has_other_names(stat.stx_nlink));
         }
         // It would be overwritten up to the limit, and kept.
         let end = stat.stx_size.next_multiple_of(stat.stx_blksize.max(1).into());
@@ -460,6 +457,25 @@ impl Told {
         self.verdict.attributes = Part::of_values(lower, &overwritten);
         self.shared = overwritten.into_shared();
     }
+}
+
+/// Gives what is kept its name back, unless somebody has that by now; why it is kept.
+fn give_back(dir: &OwnedFd, (aside, name): (&OsStr, &OsStr), error: Error) -> Error {
+    match renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE) {
+        Ok(()) => error,
+        Err(e) => {
+            let (aside, e) = (aside.display(), std::io::Error::from(e));
+            Error::new(error.kind(), format!("{error}; it is called {aside} now: {e}"))
+        }
+    }
+}
+
+/// Why a file stays of which not all names are to go.
+fn has_other_names(count: u32) -> Error {
+    let text = format!(
+        "it has {count} names, and its content lives on under the others; nothing was overwritten"
+    );
+    Error::new(Kind::Unpurgeable, text)
 }
 
 /// Erases the attributes of a link, pipe, socket or device that is about to lose its last name.

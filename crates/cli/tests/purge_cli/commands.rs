@@ -217,8 +217,8 @@ fn blocks_of_attributes_that_files_share_are_told_of() {
         assert!(image.mount_with(options), "{options}");
         let probed = tacita(&["purge", "probe", "--json", dir]);
         assert_eq!(json(&probed)["shares_attributes"], is_shared, "{}", said(&probed));
-        let text = said(&tacita(&["purge", "probe", dir]));
-        assert_eq!(text.contains("nombcache"), is_shared, "{text}");
+        let answer = said(&tacita(&["purge", "probe", dir]));
+        assert_eq!(answer.contains("nombcache"), is_shared, "{answer}");
         let looked = json(&tacita(&["doctor", "--json", dir]));
         let findings = looked["findings"].as_array().unwrap();
         let found = findings.iter().find(|found| found["what"] == "attributes").unwrap();

@@ -52,6 +52,7 @@ impl Removal {
     /// Removes emptied folders, writes back what lost names, and looks at it: what is left to do then
     /// is the journal.
     pub(super) fn settle(&mut self) {
+        self.keep_several();
         while let Some((_, folders)) = self.folders.pop_last() {
             // Their cleared entries have to be in place before they are freed.
             if self.check_wanted().is_ok() {

@@ -420,3 +420,49 @@ fn a_path_is_tied_to_its_file() {
     let (whole, _) = race(Step::HalfPass, false, &[Fault::AsideUnhooked]).unwrap();
     assert!(!whole, "a second name that is overwritten is not caught");
 }
+
+#[test]
+fn a_file_goes_when_all_of_its_names_are_to_go() {
+    let _turn = turn();
+    for fs in [Fs::Ext4, Fs::Ext4Plain, Fs::Xfs] {
+        let Some(image) = Image::new("a_file_goes_when_all_of_its_names_are_to_go", fs) else {
+            break;
+        };
+        let tree = image.dir().join("tree");
+        fs::create_dir_all(tree.join("within")).unwrap();
+        let names = ["one", "within/two", "within/three"].map(|name| {
+            let path = tree.join(name);
+            path.with_file_name(format!("{NAME}{}", path.file_name().unwrap().display()))
+        });
+        fs::write(&names[0], fill(LOST, 300_000)).unwrap();
+        setxattr(&names[0], "user.note", &fill(LOST, 500), XattrFlags::CREATE).unwrap();
+        for name in &names[1..] {
+            fs::hard_link(&names[0], name).unwrap();
+        }
+        image.remount();
+        // Two of three, and one of them twice: all of them stay as they were.
+        let content = fs::read(&names[0]).unwrap();
+        let (verdicts, failure) = purge(&[&names[0], &names[1], &names[0]], plain());
+        assert_eq!(failure, Some(Kind::Unpurgeable));
+        assert_eq!(verdicts.len(), 2, "{verdicts:?}");
+        let told = |verdict: &Verdict| matches!(&verdict.content, Content::Kept(why) if why.contains("3 names"));
+        assert!(verdicts.iter().all(told), "{verdicts:?}");
+        assert!(names.iter().all(|name| fs::read(name).unwrap() == content));
+        let recursive = RemovalOptions { recursive: true, ..plain() };
+        let (verdicts, failure) = purge(&[&tree], recursive);
+        assert_eq!((failure, verdicts.len()), (None, 5), "{fs:?}: {verdicts:?}");
+        let paths: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.path.clone()).collect();
+        for name in &names {
+            let at = paths.iter().position(|path| path == name).unwrap();
+            assert_eq!(verdicts[at].content, Content::Verified(Proof::Device), "{verdicts:?}");
+        }
+        let held = verdicts.iter().filter(|verdict| verdict.holds()).count();
+        assert_eq!(held, if fs.clears_names() { 5 } else { 0 }, "{fs:?}: {verdicts:?}");
+        assert!(!tree.exists());
+        image.unmount();
+        let left = if fs.clears_names() { image.count(NAME) } else { 0 };
+        let values = if fs.clears_names() { image.count(LOST) } else { 0 };
+        assert_eq!((left, values), (0, 0), "{fs:?}");
+        image.mount();
+    }
+}
