@@ -226,6 +226,9 @@ impl Content {
                 "the names in it were cleared, but may be left: the journal cannot be put in place, so \
                  this was not verified"
             }
+            None if lower.raw().is_some() => {
+                "the names in it were cleared, but may be left: it is stored in a way that is not looked at here"
+            }
             None => {
                 "the names in it were cleared, but copies may be left: only root outside of a container can read the device"
             }
@@ -319,6 +322,9 @@ impl Part {
             None if !lower.puts_in_place() && lower.raw().is_some() => {
                 "cleared, but it may be left in its folder: the journal cannot be put in place, so \
                  this was not verified"
+            }
+            None if lower.raw().is_some() => {
+                "cleared, but it may be left in its folder, which is stored in a way that is not looked at here"
             }
             None => {
                 "cleared, but copies may be left in its folder: only root outside of a container can read the device"

@@ -466,3 +466,22 @@ fn a_file_goes_when_all_of_its_names_are_to_go() {
         image.mount();
     }
 }
+
+/// A folder that lies in its inode and goes: the reason is that nobody looks there, and not who asks.
+#[test]
+fn a_folder_that_is_not_looked_at_is_not_for_want_of_a_privilege() {
+    let _turn = turn();
+    let test = "a_folder_that_is_not_looked_at_is_not_for_want_of_a_privilege";
+    let Some(image) = Image::new(test, Fs::Ext4Inline) else { return };
+    let tree = image.dir().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "x").unwrap();
+    image.remount();
+    let (verdicts, _) = purge(&[&tree], RemovalOptions { recursive: true, ..plain() });
+    let [file, folder] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let Part::Left(name) = &file.name else { panic!("{file:?}") };
+    let Content::Unproven(within) = &folder.content else { panic!("{folder:?}") };
+    for why in [name, within] {
+        assert!(why.contains("stored in a way") && !why.contains("root"), "{why}");
+    }
+}
