@@ -16,8 +16,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, accessat,
-    openat, renameat_with, statx,
+    Access, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Statx,
+    StatxFlags, accessat, flock, openat, renameat_with, statx,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -29,6 +29,7 @@ use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
+use crate::spool::SPOOL_NAME;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
 use crate::xattrs::{Overwritten, Owner, Shared};
@@ -249,7 +250,7 @@ impl Removal {
         }
         self.check_suited(&lower)?;
         if kind == FileType::Directory {
-            return Ok(true);
+            return check_unserved(entry, name).map(|()| true);
         }
         if kind == FileType::RegularFile && stat.stx_nlink > 1 {
             return self.gather(dir, name, path, stat).map(|()| false);
@@ -531,6 +532,23 @@ fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
         return Err(Error::new(Kind::NotPermitted, text));
     }
     Ok(())
+}
+
+/// Refuses the spool of a mount that is served: what lies there is purged by that one.
+fn check_unserved(folder: &OwnedFd, name: &OsStr) -> Result<()> {
+    if name != SPOOL_NAME {
+        return Ok(());
+    }
+    let spool = names::reopen_folder(folder).during("opening a folder")?;
+    match flock(&spool, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => {
+            let text =
+                "what a mount has not purged yet lies there: it is purged when that is unmounted";
+            Err(Error::new(Kind::InUse, text))
+        }
+        // Where nothing can be locked nobody has locked it.
+        _ => Ok(()),
+    }
 }
 
 /// Refuses if a name does not stand for that file any more.

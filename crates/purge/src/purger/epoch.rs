@@ -199,7 +199,10 @@ impl Purger {
 
     /// Verdicts that are not final yet.
     pub(crate) fn verdicts_pending(&self) -> Vec<Verdict> {
-        lock(&self.touched).verdicts.iter().map(|waiting| waiting.verdict.clone()).collect()
+        let mut pending = lock(&self.ending).clone().unwrap_or_default();
+        let touched = lock(&self.touched);
+        pending.extend(touched.verdicts.iter().map(|waiting| waiting.verdict.clone()));
+        pending
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
@@ -219,10 +222,21 @@ impl Purger {
     pub(crate) fn end_epoch(&self) -> Result<()> {
         self.settle();
         let unopened = self.purge_unopened_again();
-        let mut touched = std::mem::take(&mut *lock(&self.touched));
-        if touched.is_empty() && !self.ahead.is_waiting() {
-            return Ok(());
-        }
+        // Nobody is to take it for ended before it is.
+        *lock(&self.ending) = Some(Vec::new());
+        let touched = std::mem::take(&mut *lock(&self.touched));
+        let ended = if touched.is_empty() && !self.ahead.is_waiting() {
+            Ok(())
+        } else {
+            self.end(touched, unopened)
+        };
+        *lock(&self.ending) = None;
+        ended
+    }
+
+    fn end(&self, mut touched: Touched, unopened: Option<Error>) -> Result<()> {
+        let waiting = touched.verdicts.iter().map(|waiting| waiting.verdict.clone());
+        *lock(&self.ending) = Some(waiting.collect());
         for (folder, wanted) in std::mem::take(&mut touched.unread).into_values() {
             take_in(&mut touched.folders, folder, wanted);
         }
@@ -252,6 +266,7 @@ impl Purger {
                 self.spool.settle_losses(&folder, 1);
             }
         }
+        *lock(&self.ending) = Some(Vec::new());
         for Waiting { mut verdict, lost, shared, seq } in touched.verdicts.drain(..) {
             if undone.removed.iter().any(|(undone, _)| Some(*undone) == seq) {
                 verdict.attributes = Part::Left(NAMES_STAY.to_owned());

@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
-use tacita_purge::{Content, Kind, Part, Proof, Removal, RemovalOptions, Suitability, Verdict};
+use tacita_purge::{
+    Content, Kind, Overlay, Part, Proof, Removal, RemovalOptions, Suitability, Verdict,
+};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, turn};
@@ -465,6 +467,26 @@ fn a_file_goes_when_all_of_its_names_are_to_go() {
         assert_eq!((left, values), (0, 0), "{fs:?}");
         image.mount();
     }
+}
+
+/// Without what lies there the next mount would not know after a crash where to look.
+#[test]
+fn the_spool_of_a_mount_that_is_served_stays() {
+    let _turn = turn();
+    let Some(image) = Image::new("the_spool_of_a_mount_that_is_served_stays", Fs::Ext4) else {
+        return;
+    };
+    let spool = image.dir().join(".tacita-purge");
+    let overlay = Overlay::open(&image.dir(), crate::overlay::options("clear", false)).unwrap();
+    let held = |dir: &Path| fs::read_dir(dir).unwrap().count();
+    let before = held(&spool);
+    let recursive = || RemovalOptions { recursive: true, ..plain() };
+    let (verdicts, failure) = purge(&[&spool], recursive());
+    assert_eq!((failure, verdicts.len(), held(&spool)), (Some(Kind::InUse), 1, before));
+    drop(overlay);
+    fs::create_dir(&spool).unwrap();
+    let (verdicts, failure) = purge(&[&spool], recursive());
+    assert_eq!((failure, verdicts[0].holds(), spool.exists()), (None, true, false));
 }
 
 /// A folder that lies in its inode and goes: the reason is that nobody looks there, and not who asks.
