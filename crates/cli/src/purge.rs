@@ -34,6 +34,7 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 }
 
 fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
+    crate::status::all_looked_at(paths)?;
     let bar = output::progress("overwriting", 0);
     let told = bar.clone();
     let watcher = Watcher::new(move |done, of| {
@@ -42,9 +43,11 @@ fn file(paths: &[PathBuf], options: RemovalOptions, json: bool) -> Outcome<()> {
     });
     let (stop, signal) = stop_on_signal()?;
     let mut removal = Removal::new(RemovalOptions { watcher, stop, ..options });
-    let purged = paths.iter().try_for_each(|path| removal.purge(path));
+    for path in paths {
+        removal.purge(path);
+    }
     bar.finish_and_clear();
-    let verdicts = purged.and_then(|()| removal.finish()).map_err(|e| of_purge(&e))?;
+    let verdicts = removal.finish();
     let told = verdicts.iter().try_for_each(|verdict| {
         let line = if json {
             output::json(&verdict.json()).to_string()

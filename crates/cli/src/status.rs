@@ -5,13 +5,13 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 use tacita_daemon::control::{Client, Request, path_of_json};
-use tacita_daemon::{Kind, mounts, with_causes};
+use tacita_daemon::{Kind, Mount, mounts, with_causes};
 
 use crate::arguments::LogLevel;
 use crate::exit::{self, Failure, Outcome};
@@ -39,10 +39,25 @@ fn is_dead(target: &Path) -> bool {
     target.metadata().is_err_and(|e| e.kind() == ErrorKind::NotConnected)
 }
 
-/// Refuses what would wait for ever, a look at a folder whose daemon has been stopped.
-pub(crate) fn looked_at(folder: &Path) -> Outcome<()> {
-    let stopped = Client::serving_at(folder).and_then(|client| client.stopped());
+/// Refuses what would wait for ever, a look at a folder whose daemon has been stopped, or at what is in it.
+pub(crate) fn looked_at(path: &Path) -> Outcome<()> {
+    all_looked_at(&[path])?;
+    let stopped = Client::serving_at(path).and_then(|client| client.stopped());
     stopped.map_or(Ok(()), Err)
+}
+
+/// The same of all that is below such folders, as the paths are written.
+pub(crate) fn all_looked_at(paths: &[impl AsRef<Path>]) -> Outcome<()> {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Ok(()) };
+    let full = paths.iter().filter_map(|path| std::path::absolute(path).ok());
+    let full: Vec<PathBuf> = full.collect();
+    let is_around = |mounted: &Mount| {
+        mounted.kind.starts_with("fuse.tacita-")
+            && full.iter().any(|path| path.starts_with(&mounted.place))
+    };
+    let mut daemons =
+        mounts(&table).filter(is_around).filter_map(|mounted| Client::serving_at(&mounted.place));
+    daemons.find_map(|client| client.stopped()).map_or(Ok(()), Err)
 }
 
 /// Whether it is a folder. Even root may not look at what another user has mounted: it is one if it is served.

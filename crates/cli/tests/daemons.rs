@@ -740,6 +740,18 @@ fn a_daemon_that_was_stopped_is_told() {
         let said = expect(5, &[command, &[text(bench.guard.path())]].concat());
         assert!(said.contains(&goes_on), "{command:?}: {said}");
     }
+    // Nor is what lies in its mount waited for.
+    let within = bench.guard.join("file");
+    let commands =
+        [&["purge", "file"][..], &["purge", "probe"], &["doctor"], &["info"], &["check"]];
+    for command in commands {
+        let mut asked = Command::new("timeout");
+        asked.arg("60").arg(env!("CARGO_BIN_EXE_tacita")).args(command).arg(&within);
+        let output = asked.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{command:?}: {said}");
+        assert!(said.contains(&goes_on), "{command:?}: {said}");
+    }
     // It has this open, as all have, and does not serve it.
     let said = expect(2, &["status", "/dev/null"]);
     assert!(said.contains("not served"), "{said}");

@@ -86,6 +86,9 @@ pub struct LowerFs {
     pub copies_beneath: Option<String>,
     /// The file system in user space that has the device as a file, if there is one.
     pub disk_on: Option<String>,
+    /// Whether files with the same attributes get one block for them, so that the block that one of
+    /// them has had until then is freed as it is (ext2 to ext4, unless mounted with `nombcache`).
+    pub shares_values: bool,
     /// Whether content may lie on a device of its own (XFS).
     pub(crate) has_other_device: bool,
     /// Path of the block device, if there is one of its own.
@@ -162,6 +165,8 @@ impl LowerFs {
         let number = (stat.stx_dev_major, stat.stx_dev_minor);
         let known = family_of(magic);
         let (kind, options) = in_mount_table(stat.stx_mnt_id).unzip();
+        let options = options.unwrap_or_default();
+        let is_ext = known.is_some_and(|k| k.name == "ext");
         let mut lower = Self {
             fs: kind.unwrap_or_else(|| known.map_or("unknown", |k| k.name).to_owned()),
             in_place: known.map_or(InPlace::Unknown(STRANGE), |k| k.in_place),
@@ -174,13 +179,14 @@ impl LowerFs {
             on_virtual_disk: false,
             copies_beneath: None,
             disk_on: None,
-            has_other_device: options.is_some_and(|options| options.contains("rtdev=")),
+            shares_values: is_ext && !keeps_values_apart(&options),
+            has_other_device: options.contains("rtdev="),
             device: None,
             raw: None,
             values: Mutex::default(),
         };
         lower.find_device(number);
-        if known.is_some_and(|k| k.name == "ext") {
+        if is_ext {
             lower.ask_ext(&file);
         }
         Ok(lower)
@@ -402,6 +408,11 @@ fn in_mount_table(mount: u64) -> Option<(String, String)> {
     Some((found.kind, found.options_of_all))
 }
 
+/// Whether options of a mount of ext2 to ext4 say that each file has a block of attributes of its own.
+fn keeps_values_apart(options: &str) -> bool {
+    options.split(',').any(|option| matches!(option, "nombcache" | "no_mbcache"))
+}
+
 /// The file system under a loop device's file, if it does not overwrite in place.
 fn copies(backing: &Path) -> Option<String> {
     let family = family_of(magic_of(&File::open(backing).ok()?)?)?;
@@ -441,6 +452,7 @@ impl LowerFs {
             on_virtual_disk: false,
             copies_beneath: None,
             disk_on: None,
+            shares_values: false,
             has_other_device: false,
             device: None,
             raw: None,

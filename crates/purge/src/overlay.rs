@@ -191,6 +191,11 @@ impl Overlay {
         queued + later
     }
 
+    /// Those of them that a program has open in the lower folder.
+    pub fn in_use(&self) -> usize {
+        self.purger.in_use()
+    }
+
     /// Counts, what is pending, and the last verdicts.
     pub fn status(&self) -> Value {
         self.purger.settle();
@@ -202,6 +207,7 @@ impl Overlay {
             "flash": lower.flash,
             "keeps_copies": lower.keeps_copies(),
             "virtual_disk": lower.on_virtual_disk,
+            "shares_attributes": lower.shares_values,
             "method": self.policy.method.to_string(),
             "asynchronous": self.purger.manner.asynchronous,
             "marked_only": self.policy.marked_only,

@@ -109,6 +109,8 @@ impl Rule {
 /// # Errors
 /// [`Kind::Invalid`], with the number of the line.
 pub fn parse_rules(text: &str) -> Result<Vec<Rule>> {
+    // Some editors begin a text with a mark, which is no part of the first pattern.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = (1..).zip(text.lines());
     let meant = lines.map(|(number, line)| (number, line.trim()));
     meant
@@ -158,6 +160,13 @@ mod tests {
             marked: &|| path.contains("marked"),
         };
         policy.decide(&facts).map(|method| method.to_string())
+    }
+
+    #[test]
+    fn a_mark_of_an_editor_is_no_part_of_the_first_pattern() {
+        let policy =
+            Policy { rules: parse_rules("\u{feff}*.tmp off\r\n").unwrap(), ..Policy::default() };
+        assert_eq!(decide(&policy, "a/b.tmp", 1, None), None);
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub(crate) struct Purger {
     /// Held by whoever purges a file that shares blocks with others.
     sharing: Mutex<()>,
     touched: Mutex<Touched>,
+    /// Verdicts that wait for the epoch that is coming to its end, as long as it is.
+    ending: Mutex<Option<Vec<Verdict>>>,
     /// What can be said of names that an earlier mount took away.
     earlier: Mutex<Part>,
     stop: AtomicBool,
@@ -149,6 +151,7 @@ impl Purger {
             at_work: RwLock::default(),
             sharing: Mutex::default(),
             touched: Mutex::default(),
+            ending: Mutex::default(),
             earlier: Mutex::new(Part::Left(UNKNOWN_EARLIER.to_owned())),
             stop: AtomicBool::new(false),
         }
@@ -375,10 +378,18 @@ impl Purger {
         (queue.jobs.len(), queue.later.len())
     }
 
+    /// How many files are not purged because a program has them open below.
+    pub(crate) fn in_use(&self) -> usize {
+        let now = self.seconds();
+        let is_in_use = |job: &&Job| job.hold_until <= now && !job.is_known_to_fail;
+        lock(&self.queue).later.iter().filter(is_in_use).count()
+    }
+
     /// Whether nothing is left to do.
     pub(crate) fn is_idle(&self) -> bool {
-        let quiet = self.afterwards.is_empty() && lock(&self.touched).is_empty();
-        quiet && self.waiting() == (0, 0)
+        let quiet = self.afterwards.is_empty() && !self.ahead.is_waiting();
+        let is_dealt_with = lock(&self.ending).is_none() && lock(&self.touched).is_empty();
+        quiet && is_dealt_with && self.waiting() == (0, 0)
     }
 
     /// Works in the background until told to stop.

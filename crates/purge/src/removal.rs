@@ -1,6 +1,7 @@
 //! Purging and removing what is named by a path, without a mount.
 
 mod finish;
+mod several;
 mod walk;
 
 use std::cell::Cell;
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, accessat,
-    openat, renameat_with, statx,
+    Access, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Statx,
+    StatxFlags, accessat, flock, openat, renameat_with, statx,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -28,10 +29,12 @@ use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
+use crate::spool::SPOOL_NAME;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
 use crate::xattrs::{Overwritten, Owner, Shared};
 use crate::{Error, Kind, Result, descriptors, names, obstacle, xattrs};
+use several::Named;
 use walk::{Emptied, Visit, look_up};
 
 /// Why attributes are left of what is removed under one of several names.
@@ -84,6 +87,8 @@ pub struct Removal {
     verdicts: Vec<Told>,
     /// Emptied folders by depth: the deepest go first.
     folders: BTreeMap<usize, Vec<Emptied>>,
+    /// Names of files that have others, by device and inode number.
+    several: HashMap<((u32, u32), u64), Vec<Named>>,
     failure: Option<(Kind, Option<Errno>)>,
     is_cut_short: bool,
 }
@@ -99,6 +104,8 @@ struct Place {
     gone: HashMap<u64, Option<Left>>,
     /// What was last seen of its journal.
     journal: Part,
+    /// Why something could not be written back.
+    unwritten: Option<String>,
 }
 
 /// What was seen of folders, by device and inode number; `None` where nobody can tell.
@@ -125,16 +132,14 @@ impl Removal {
             places: HashMap::new(),
             verdicts: Vec::new(),
             folders: BTreeMap::new(),
+            several: HashMap::new(),
             failure: None,
             is_cut_short: false,
         }
     }
 
     /// Purges and removes what is at `path`. What cannot be purged stays, and its verdict says why.
-    ///
-    /// # Errors
-    /// Never for a single file; [`Kind::Io`] where nothing can be done at all.
-    pub fn purge(&mut self, path: &Path) -> Result<()> {
+    pub fn purge(&mut self, path: &Path) {
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -142,15 +147,12 @@ impl Removal {
         let Some(name) = path.file_name() else {
             let text = "no name that could be removed: give that of the folder itself";
             self.keep(path, None, &Error::new(Kind::Invalid, text));
-            return Ok(());
+            return;
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, parent, flags, Mode::empty()) {
             Ok(dir) => self.walk(&Rc::new(dir), name, path),
-            Err(errno) => {
-                self.keep(path, None, &Error::of_kernel(errno, "opening it"));
-                Ok(())
-            }
+            Err(errno) => self.keep(path, None, &Error::of_kernel(errno, "opening it")),
         }
     }
 
@@ -228,7 +230,7 @@ impl Removal {
     /// Whether it is a folder, which nothing has been done with yet.
     fn try_entry(
         &mut self,
-        dir: &OwnedFd,
+        dir: &Rc<OwnedFd>,
         (entry, name): (&OwnedFd, &OsStr),
         path: &Path,
         (stat, depth): (&Statx, usize),
@@ -248,7 +250,10 @@ impl Removal {
         }
         self.check_suited(&lower)?;
         if kind == FileType::Directory {
-            return Ok(true);
+            return check_unserved(entry, name).map(|()| true);
+        }
+        if kind == FileType::RegularFile && stat.stx_nlink > 1 {
+            return self.gather(dir, name, path, stat).map(|()| false);
         }
         // Before anything is touched: what cannot be looked at afterwards is kept.
         let folder = self.hold(dir, stat)?;
@@ -300,13 +305,7 @@ impl Removal {
         if planted(Fault::AsideStays) {
             return Err(error);
         }
-        Err(match renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE) {
-            Ok(()) => error,
-            Err(e) => {
-                let (aside, e) = (aside.display(), std::io::Error::from(e));
-                Error::new(error.kind(), format!("{error}; it is called {aside} now: {e}"))
-            }
-        })
+        Err(give_back(dir, (aside, name), error))
     }
 
     fn purge_one(
@@ -319,7 +318,7 @@ impl Removal {
     ) -> Result<()> {
         told.verdict.size = Some(stat.stx_size);
         let content = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => self.overwrite(lower, entry, stat, told)?,
+            FileType::RegularFile => self.overwrite(lower, entry, (stat, 1), told)?,
             kind => {
                 erase_unopened(lower, dir, (entry, stat), told)?;
                 match kind {
@@ -339,17 +338,12 @@ impl Removal {
         &self,
         lower: &LowerFs,
         entry: &OwnedFd,
-        stat: &Statx,
+        (stat, count): (&Statx, usize),
         told: &mut Told,
     ) -> Result<Content> {
         let verdict = &mut told.verdict;
-        if stat.stx_nlink > 1 {
-            let text = format!(
-                "it has {} names, and its content lives on under the others; nothing was \
-                 overwritten",
-                stat.stx_nlink
-            );
-            return Err(Error::new(Kind::Unpurgeable, text));
+        if stat.stx_nlink as usize > count {
+            return Err(has_other_names(stat.stx_nlink));
         }
         // It would be overwritten up to the limit, and kept.
         let end = stat.stx_size.next_multiple_of(stat.stx_blksize.max(1).into());
@@ -419,6 +413,7 @@ impl Removal {
             touched: HashMap::new(),
             gone: HashMap::new(),
             journal: Part::Pending,
+            unwritten: None,
         };
         self.places.insert(device(stat), place);
         Ok(lower)
@@ -463,6 +458,25 @@ impl Told {
         self.verdict.attributes = Part::of_values(lower, &overwritten);
         self.shared = overwritten.into_shared();
     }
+}
+
+/// Gives what is kept its name back, unless somebody has that by now; why it is kept.
+fn give_back(dir: &OwnedFd, (aside, name): (&OsStr, &OsStr), error: Error) -> Error {
+    match renameat_with(dir, aside, dir, name, RenameFlags::NOREPLACE) {
+        Ok(()) => error,
+        Err(e) => {
+            let (aside, e) = (aside.display(), std::io::Error::from(e));
+            Error::new(error.kind(), format!("{error}; it is called {aside} now: {e}"))
+        }
+    }
+}
+
+/// Why a file stays of which not all names are to go.
+fn has_other_names(count: u32) -> Error {
+    let text = format!(
+        "it has {count} names, and its content lives on under the others; nothing was overwritten"
+    );
+    Error::new(Kind::Unpurgeable, text)
 }
 
 /// Erases the attributes of a link, pipe, socket or device that is about to lose its last name.
@@ -518,6 +532,23 @@ fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
         return Err(Error::new(Kind::NotPermitted, text));
     }
     Ok(())
+}
+
+/// Refuses the spool of a mount that is served: what lies there is purged by that one.
+fn check_unserved(folder: &OwnedFd, name: &OsStr) -> Result<()> {
+    if name != SPOOL_NAME {
+        return Ok(());
+    }
+    let spool = names::reopen_folder(folder).during("opening a folder")?;
+    match flock(&spool, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => {
+            let text =
+                "what a mount has not purged yet lies there: it is purged when that is unmounted";
+            Err(Error::new(Kind::InUse, text))
+        }
+        // Where nothing can be locked nobody has locked it.
+        _ => Ok(()),
+    }
 }
 
 /// Refuses if a name does not stand for that file any more.

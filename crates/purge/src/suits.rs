@@ -88,6 +88,7 @@ impl Suitability {
             "journal": journal_word(self.lower.journal),
             "journals_data": self.lower.journals_data,
             "fast_commits": self.lower.fast_commits,
+            "shares_attributes": self.lower.shares_values,
             "names": match self.lower.names {
                 Names::Cleared => "cleared",
                 Names::Covered => "covered",
@@ -116,6 +117,12 @@ impl Suitability {
                 ", perhaps with an area for fast commits: only root outside of a container can look"
             }
         };
+        let attributes = if self.lower.shares_values {
+            "attributes: files with the same ones have one block, and a copy may be freed as it is: nombcache \
+             prevents it\n"
+        } else {
+            ""
+        };
         let answer = match self.reason() {
             None if self.lower.on_virtual_disk => {
                 "yes: overwriting reaches the old blocks of a virtual disk, of which its host may keep \
@@ -126,7 +133,7 @@ impl Suitability {
             Some(reason) => format!("no: {reason}"),
         };
         format!(
-            "file system: {} on {device}\njournal: {}{data}{fast}\nnames: {names}\nprobe: {}\n{answer}\n",
+            "file system: {} on {device}\njournal: {}{data}{fast}\nnames: {names}\n{attributes}probe: {}\n{answer}\n",
             self.lower.fs,
             journal_word(self.lower.journal),
             self.probe.words().0,

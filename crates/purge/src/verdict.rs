@@ -93,6 +93,10 @@ pub struct Verdict {
 /// What helps where something beneath keeps old copies.
 const AGAINST_COPIES: &str = "where that matters, encrypt, and destroy the keys";
 
+/// What nobody sees afterwards of attributes that several files have had.
+const SHARED_BEFORE: &str = "if another file had the same attributes, ext4 may have freed a block with a copy of their \
+                             values; where that matters, mount it with nombcache";
+
 impl Verdict {
     /// A verdict with nothing done yet.
     pub fn new(
@@ -121,6 +125,9 @@ impl Verdict {
     pub fn add_risks(&mut self, lower: &LowerFs) {
         let keeper = lower.keeps_copies();
         self.risks.extend(keeper.map(|keeper| format!("{keeper}; {AGAINST_COPIES}")));
+        if lower.shares_values && self.attributes != Part::None {
+            self.risks.push(SHARED_BEFORE.to_owned());
+        }
     }
 
     /// Whether everything is gone as far as was seen: not before the end of the epoch.
@@ -219,6 +226,9 @@ impl Content {
                 "the names in it were cleared, but may be left: the journal cannot be put in place, so \
                  this was not verified"
             }
+            None if lower.raw().is_some() => {
+                "the names in it were cleared, but may be left: it is stored in a way that is not looked at here"
+            }
             None => {
                 "the names in it were cleared, but copies may be left: only root outside of a container can read the device"
             }
@@ -312,6 +322,9 @@ impl Part {
             None if !lower.puts_in_place() && lower.raw().is_some() => {
                 "cleared, but it may be left in its folder: the journal cannot be put in place, so \
                  this was not verified"
+            }
+            None if lower.raw().is_some() => {
+                "cleared, but it may be left in its folder, which is stored in a way that is not looked at here"
             }
             None => {
                 "cleared, but copies may be left in its folder: only root outside of a container can read the device"

@@ -29,6 +29,16 @@ impl Watched {
         Self::begin(pid, call, &["-o", "/dev/null", "-e", &inject])
     }
 
+    /// The same of calls that are for what has this path.
+    ///
+    /// # Panics
+    /// If the process cannot be watched.
+    pub fn attach_at(pid: &str, call: &str, inject: &str, path: &Path) -> Self {
+        let inject = format!("inject={call}:{inject}");
+        let path = path.to_str().expect("a name in UTF-8");
+        Self::begin(pid, call, &["-o", "/dev/null", "-P", path, "-e", &inject])
+    }
+
     /// Writes each such call of a process that runs to the file `out`, as a line; returns when it is watched.
     ///
     /// # Panics

@@ -48,14 +48,16 @@ pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
     let Some(mounted) = around(machine, medium) else {
         return vec![Finding::unknown("file system", "the mount table does not tell")];
     };
-    vec![
+    let mut findings = vec![
         flash(machine, &mounted.source.to_string_lossy()),
         file_system(&mounted),
         discards(machine, &mounted),
         journal(&mounted),
         access_times(&mounted),
         snapshots(medium),
-    ]
+    ];
+    findings.extend(attributes(&mounted).filter(|_| medium.is_dir()));
+    findings
 }
 
 /// The file system that a path is in: the longest place that is above it, the last of them.
@@ -138,6 +140,22 @@ fn journal(mounted: &Mount) -> Finding {
         );
     }
     Finding::fine(WHAT, "content does not pass through it")
+}
+
+/// What ext4 leaves of attributes, where files lie in a folder of it.
+fn attributes(mounted: &Mount) -> Option<Finding> {
+    const WHAT: &str = "attributes";
+    if !matches!(&mounted.kind[..], "ext2" | "ext3" | "ext4") {
+        return None;
+    }
+    if options(mounted).any(|option| matches!(option, "nombcache" | "no_mbcache")) {
+        return Some(Finding::fine(WHAT, "each file has a block of its own for them"));
+    }
+    Some(Finding::leaks(
+        WHAT,
+        "files with the same ones have one block, and a copy of their values may be freed as it is",
+        "mount the file system with nombcache, if attributes of files hold what is to go",
+    ))
 }
 
 fn access_times(mounted: &Mount) -> Finding {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
-use tacita_clock::System;
+use tacita_clock::{Clock, System};
 use tacita_daemon::Interrupts;
 use tacita_daemon::control::{Control, Identity, Reply, Request, Service};
 use tacita_purge::spool::SPOOL_NAME;
@@ -24,6 +24,14 @@ use crate::status;
 
 /// What can be done where nothing can be mounted.
 const WITHOUT_FUSE: &str = "without FUSE, `tacita purge file PATH` purges single files";
+
+/// What can be done where programs use what was deleted.
+const IN_USE: &str = "end them (`fuser -v LOWER/.tacita-purge/*` names them), and mount it again: the next mount \
+                      purges what is left";
+
+/// How long who uses a deleted file is waited for, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_STEP: Duration = Duration::from_millis(50);
 
 /// What a running mount consists of.
 struct Started {
@@ -81,11 +89,31 @@ fn run_until_purged(started: Started) -> Outcome<()> {
         drop(control);
         let served = served.map_err(|e| exit::of_serving(&e));
         // A file that was closed in the last moment.
-        let purged = served.and_then(|()| posix.file_system().finish().map_err(|e| of_purge(&e)));
+        let purged = served.and_then(|()| purge_all(posix.file_system()));
         // This ends its threads and marks the spool as clean.
         drop(posix);
         purged
     })
+}
+
+/// Purges all that can be. Who has a deleted file open below is waited for as long as who uses a mount.
+fn purge_all(overlay: &Overlay) -> Outcome<()> {
+    let begin = System.monotonic();
+    loop {
+        overlay.finish().map_err(|e| of_purge(&e))?;
+        let count = overlay.in_use();
+        if count == 0 {
+            return Ok(());
+        }
+        if System.elapsed(begin) >= PATIENCE {
+            let cause = format!(
+                "it is unmounted, but {count} deleted files are not purged: programs have them open in \
+                 LOWER"
+            );
+            return Err(Failure::new(exit::BUSY, cause).with_remedy(IN_USE));
+        }
+        System.wait(PATIENCE_STEP);
+    }
 }
 
 /// What a mount is asked from outside.

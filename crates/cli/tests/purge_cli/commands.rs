@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::fs::XattrFlags;
 use serde_json::Value;
 use tacita_testkit::{kill_daemon, search};
 
@@ -179,4 +180,69 @@ fn what_a_mount_has_left_is_recognised() {
     assert_eq!(code(&mounted), 0, "{}", said(&mounted));
     assert_eq!(code(&image.umount()), 0);
     assert_eq!(code(&tacita(&["info", &lower])), 4, "nothing waits any more");
+}
+
+/// Whoever goes by what an unmount says would take it for gone.
+#[test]
+fn an_unmount_tells_of_deleted_files_that_are_in_use_below() {
+    let test = "an_unmount_tells_of_deleted_files_that_are_in_use_below";
+    let Some(image) = Image::new(test) else { return };
+    let secret = "somebody reads this below; ";
+    fs::write(image.lower().join("file"), secret.repeat(500)).unwrap();
+    assert!(image.count(secret) > 0);
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let used = fs::File::open(image.lower().join("file")).unwrap();
+    fs::remove_file(image.upper().join("file")).unwrap();
+    assert_refused(&image.umount(), 5, "1 deleted files are not purged", "the next mount");
+    drop(used);
+    assert!(image.count(secret) > 0, "it was in use");
+    let mounted = image.purge_mount(&[]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let unmounted = image.umount();
+    assert_eq!(code(&unmounted), 0, "{}", said(&unmounted));
+    assert_eq!(image.count(secret), 0);
+    assert!(!image.lower().join(".tacita-purge").exists());
+}
+
+/// ext4 has one block for files with the same attributes, and frees the one that a file has had before.
+#[test]
+fn blocks_of_attributes_that_files_share_are_told_of() {
+    let test = "blocks_of_attributes_that_files_share_are_told_of";
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    let dir = lower.to_str().unwrap();
+    let tells = |text: &Value| text.as_str().is_some_and(|text| text.contains("nombcache"));
+    for (options, is_shared) in [("rw", true), ("nombcache", false)] {
+        assert!(image.mount_with(options), "{options}");
+        let probed = tacita(&["purge", "probe", "--json", dir]);
+        assert_eq!(json(&probed)["shares_attributes"], is_shared, "{}", said(&probed));
+        let answer = said(&tacita(&["purge", "probe", dir]));
+        assert_eq!(answer.contains("nombcache"), is_shared, "{answer}");
+        let looked = json(&tacita(&["doctor", "--json", dir]));
+        let findings = looked["findings"].as_array().unwrap();
+        let found = findings.iter().find(|found| found["what"] == "attributes").unwrap();
+        assert_eq!(found["leaks"], is_shared, "{found:#}");
+        let paths = ["by-path", "plain", "in-mount"].map(|name| lower.join(name));
+        for path in &paths {
+            fs::write(path, "x").unwrap();
+            if !path.ends_with("plain") {
+                rustix::fs::setxattr(path, "user.note", b"secret", XattrFlags::empty()).unwrap();
+            }
+        }
+        let mut verdicts = Vec::new();
+        for path in &paths[..2] {
+            verdicts.push(json(&tacita(&["purge", "file", "--json", path.to_str().unwrap()])));
+        }
+        let mounted = image.purge_mount(&[]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        fs::remove_file(upper.join("in-mount")).unwrap();
+        let status = tacita(&["purge", "status", "--finish", "--json", upper.to_str().unwrap()]);
+        assert_eq!(json(&status)["shares_attributes"], is_shared);
+        verdicts.push(json(&status)["last"][0].clone());
+        assert_eq!(code(&image.umount()), 0);
+        let told =
+            verdicts.iter().map(|verdict| verdict["risks"].as_array().unwrap().iter().any(tells));
+        assert_eq!(told.collect::<Vec<_>>(), [is_shared, false, is_shared], "{verdicts:#?}");
+    }
 }

@@ -78,6 +78,14 @@ impl Image {
         system("mount", &["-o", "loop", path.to_str().unwrap(), lower.to_str().unwrap()])
     }
 
+    /// Mounts it anew with options of its file system.
+    pub(crate) fn mount_with(&self, options: &str) -> bool {
+        tacita_testkit::unmount(&self.lower());
+        let (path, lower) = (self.path(), self.lower());
+        let options = format!("loop,{options}");
+        system("mount", &["-o", &options, path.to_str().unwrap(), lower.to_str().unwrap()])
+    }
+
     pub(crate) fn purge_mount(&self, options: &[&str]) -> Output {
         let (lower, upper) = (self.lower(), self.upper());
         let places = ["purge", "mount", lower.to_str().unwrap(), upper.to_str().unwrap()];

@@ -205,6 +205,50 @@ fn an_end_that_fails_is_told_who_unmounts() {
     assert!(failed > 0, "nothing is flushed at the end");
 }
 
+/// It is looked at again with the next epoch.
+#[test]
+fn a_folder_that_is_not_written_back_holds_nothing_else_up() {
+    let test = "a_folder_that_is_not_written_back_holds_nothing_else_up";
+    if cannot_trace(test) {
+        return;
+    }
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    for folder in ["failing", "other"] {
+        fs::create_dir(lower.join(folder)).unwrap();
+        write(&lower.join(folder).join("secret-file"), "it goes; ");
+    }
+    let mounted = image.purge_mount(&["--epoch=3600"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    let names = ["failing", "other"].map(|folder| upper.join(folder).join("secret-file"));
+    for name in &names {
+        fs::remove_file(name).unwrap();
+    }
+    let finish = || {
+        let ended = tacita(&["purge", "status", text(&upper), "--finish", "--json"]);
+        assert_eq!(code(&ended), 0, "{}", said(&ended));
+        json(&ended)
+    };
+    let daemon = json(&tacita(&["status", text(&upper), "--json"]))["pid"].to_string();
+    let failing = Watched::attach_at(
+        &daemon,
+        "fsync",
+        "error=EIO",
+        &lower.join("failing").canonicalize().unwrap(),
+    );
+    let status = finish();
+    drop(failing);
+    assert_eq!((&status["epochs"], &status["idle"]), (&1.into(), &false.into()), "{status:#}");
+    let verdicts = status["last"].as_array().unwrap();
+    let held: Vec<&Value> = verdicts.iter().filter(|verdict| verdict["holds"] == true).collect();
+    assert_eq!((verdicts.len(), held.len()), (2, 1), "{status:#}");
+    let status = finish();
+    assert_eq!((&status["epochs"], &status["idle"]), (&2.into(), &true.into()), "{status:#}");
+    assert_eq!(code(&image.umount()), 0);
+    assert_eq!(image.count("secret-file"), 0);
+    assert!(!lower.join(".tacita-purge").exists());
+}
+
 /// Another name may have room where the first one has none, be it the disk's end or a quota's.
 #[test]
 fn a_name_that_a_quota_refuses_is_not_the_last_that_is_tried() {

@@ -7,5 +7,6 @@ mod commands;
 mod image;
 mod lower;
 mod methods;
+mod runs;
 mod signals;
 mod users;

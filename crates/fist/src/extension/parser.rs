@@ -164,6 +164,18 @@ struct Reader<'a> {
     end: usize,
 }
 
+/// Words that no member of a structure can be called by.
+const KEYWORDS: [&str; 37] = [
+    "asm", "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double",
+    "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register",
+    "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+    "typeof", "union", "unsigned", "void", "volatile", "while",
+];
+
+/// Longest string that a mount option holds, and the largest number.
+const TEXT_LEN_MAX: usize = 31;
+const INT_MAX: u64 = 0x7FFF_FFFF;
+
 impl<'a> Reader<'a> {
     fn new(extension: &'a Extension, within: Range<usize>) -> Self {
         let mut tokens = tokens(&extension.source[within.clone()]);
@@ -222,7 +234,12 @@ impl<'a> Reader<'a> {
     fn word(&mut self, what: &str) -> Result<(String, Range<usize>)> {
         let range = self.range();
         if self.tokens.get(self.at).is_none_or(|token| token.kind != lexer::Kind::Word) {
-            return Err(self.extension.refuse(&range, format!("the name of {what} is expected")));
+            return Err(self
+                .extension
+                .refuse(&range, format!("the name of {what} is expected"))
+                .with_remedy(
+                    "rules look like %op:unlink:precall { code }, and mount options like %mntopt mode=a|b",
+                ));
         }
         let word = self.text().to_owned();
         self.at += 1;
@@ -230,7 +247,13 @@ impl<'a> Reader<'a> {
     }
 
     fn mount_option(&mut self, start: usize) -> Result<MountOption> {
-        let (name, _) = self.word("a mount option")?;
+        let (name, at) = self.word("a mount option")?;
+        if KEYWORDS.contains(&&*name) {
+            return Err(self
+                .extension
+                .refuse(&at, format!("{name} is a word of C, and no mount option can have it"))
+                .with_remedy("give it another name"));
+        }
         self.expect(b'=', "behind the name of the mount option")?;
         let (type_name, range) = self.word("the option's type")?;
         let value = match &*type_name {
@@ -258,15 +281,22 @@ impl<'a> Reader<'a> {
             let at = self.range();
             let kind = self.tokens.get(self.at).map(|token| token.kind);
             let fits = match &value {
-                OptionType::Text => kind == Some(lexer::Kind::Text) && self.text().starts_with('"'),
+                OptionType::Text => {
+                    kind == Some(lexer::Kind::Text)
+                        && self.text().starts_with('"')
+                        && self.text().len() <= TEXT_LEN_MAX + "\"\"".len()
+                }
                 OptionType::Words(_) => false,
-                OptionType::Int | OptionType::Bool => kind == Some(lexer::Kind::Number),
+                OptionType::Int | OptionType::Bool => {
+                    let is_too_large = |text: &str| text.parse::<u64>().is_ok_and(|n| n > INT_MAX);
+                    kind == Some(lexer::Kind::Number) && !is_too_large(self.text())
+                }
             };
             if !fits {
                 return Err(self
                     .extension
                     .refuse(&at, format!("this is no default for an option of type {type_name}"))
-                    .with_remedy("write a number, for a string a text in quotes, and of words the default first"));
+                    .with_remedy("write a number up to 2147483647, for a string a text in quotes of 31 bytes at most, and of words the default first"));
             }
             self.text().clone_into(&mut default);
             end = at.end;

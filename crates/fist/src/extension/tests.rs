@@ -82,6 +82,11 @@ fn what_is_wrong_is_shown_with_its_place_and_a_remedy() {
         ("%mntopt a=int\n%mntopt a=int\n%%\n", "e.fist:2:1: the mount option a is declared twice"),
         ("%mntopt a=c|d|c\n%%\n", "e.fist:1:15: c is there twice"),
         ("%mntopt a=c|d:c\n%%\n", "no default for an option"),
+        ("%mntopt a=c||d\n%%\n", "rules look like"),
+        ("%mntopt while=bool\n%%\n", "e.fist:1:9: while is a word of C"),
+        ("%mntopt int=int\n%%\n", "int is a word of C"),
+        ("%mntopt a=int:2147483648\n%%\n", "no default for an option"),
+        ("%mntopt a=string:\"12345678901234567890123456789012\"\n%%\n", "no default for an option"),
         ("%option a\n%%\n", "there is no declaration %option"),
         ("%%\nint x;\n", "a declaration or rule begins with `%`"),
     ] {

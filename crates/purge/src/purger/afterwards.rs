@@ -75,7 +75,6 @@ impl Purger {
         verdict.content = erasure.judge()?;
         verdict.overwritten = erasure.overwritten;
         verdict.in_memory = erasure.in_memory;
-        verdict.add_risks(&self.lower);
         Ok(verdict)
     }
 

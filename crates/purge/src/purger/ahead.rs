@@ -196,6 +196,11 @@ impl Ahead {
         Ok(all.collect::<HashMap<_, _>>().into_values().collect())
     }
 
+    /// Whether the intents of a past epoch are still to be erased.
+    pub(super) fn is_waiting(&self) -> bool {
+        !lock(&self.log).retired.is_empty()
+    }
+
     /// The loss of all names of past epochs is durable: their intents are erased.
     fn forget(&self) -> Result<()> {
         let mut log = lock(&self.log);
@@ -254,17 +259,25 @@ impl Purger {
     }
 
     /// Makes the loss of all names durable that files were overwritten ahead of, and erases their
-    /// intents.
-    pub(super) fn forget_intents(&self) -> Result<()> {
+    /// intents. Those of a folder that the medium does not take back stay for another epoch, as all do
+    /// where one is known already (`is_durable`).
+    pub(super) fn forget_intents(&self, mut is_durable: bool) -> Result<()> {
         if !self.ahead.is_offered {
             return Ok(());
         }
-        let folders = self.ahead.retire()?;
-        for folder in folders {
-            flush(&folder)?;
+        for folder in self.ahead.retire()? {
+            match flush(&folder) {
+                Err(e) if e.is_of_medium() => {
+                    log::warn!("a folder is not written back: {e}");
+                    is_durable = false;
+                }
+                other => other?,
+            }
         }
         fsync(self.spool.dir()).during("writing the spool back")?;
-        self.ahead.forget()?;
+        if is_durable {
+            self.ahead.forget()?;
+        }
         step(Step::Forgotten);
         Ok(())
     }

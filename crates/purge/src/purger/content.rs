@@ -165,6 +165,7 @@ impl Purger {
             self.statistics.attributes.add(1);
             verdict.attributes = self.values_pending(&overwritten);
         }
+        verdict.add_risks(&self.lower);
         step(Step::AttributesDone);
         let hold_until = self.hold_until(job, file);
         if hold_until > self.seconds() {

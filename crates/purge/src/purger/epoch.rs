@@ -1,6 +1,6 @@
 //! The end of an epoch: names, attributes and the journal, all together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use tacita_vfs::NodeId;
 use super::unopened::Unopened;
 use super::{Losing, Purger, lock};
 use crate::descriptors::Folder;
-use crate::error::During;
+use crate::error::{During, is_of_medium};
 use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::handle::Handle;
@@ -29,6 +29,8 @@ use crate::{Error, Kind, Result, fillers, names, xattrs};
 pub(super) struct Touched {
     pub(super) any: bool,
     folders: HashMap<NodeId, (Folder, Wanted)>,
+    /// Those of earlier epochs that the medium has not given: looked at again with the next ones.
+    unread: HashMap<NodeId, (Folder, Wanted)>,
     /// How many names of them are recorded in the spool, by their handles.
     losses: HashMap<Vec<u8>, u64>,
     /// Handles of folders that an earlier mount has recorded.
@@ -58,6 +60,8 @@ struct Waiting {
 /// What has come of an epoch's names and journal.
 struct Cleared {
     looked: Looked,
+    /// Folders of an earlier mount, by their handles, that the medium does not give.
+    unread: HashSet<Vec<u8>>,
     journal: Part,
     /// What could not be cleared or freed, and why the first of it could not.
     undone: Vec<(Seq, bool)>,
@@ -84,6 +88,7 @@ impl Touched {
     pub(super) fn is_empty(&self) -> bool {
         !self.any
             && self.folders.is_empty()
+            && self.unread.is_empty()
             && self.removed.is_empty()
             && self.recovered.is_empty()
             && self.unopened.is_empty()
@@ -96,9 +101,8 @@ impl Touched {
     }
 
     fn lose(&mut self, folder: &Folder, name: &OsStr) {
-        let (_, wanted) =
-            self.folders.entry(folder.id).or_insert_with(|| (folder.clone(), Wanted::default()));
-        wanted.names.insert(name.to_owned());
+        let wanted = Wanted { names: [name.to_owned()].into(), ..Wanted::default() };
+        take_in(&mut self.folders, folder.clone(), wanted);
     }
 
     /// Takes in what could not be dealt with.
@@ -113,11 +117,18 @@ impl Touched {
         self.verdicts.extend(old.verdicts);
         self.unopened.extend(old.unopened);
         for (folder, wanted) in old.folders.into_values() {
-            for name in &wanted.names {
-                self.lose(&folder, name);
-            }
+            take_in(&mut self.folders, folder, wanted);
+        }
+        for (folder, wanted) in old.unread.into_values() {
+            take_in(&mut self.unread, folder, wanted);
         }
     }
+}
+
+/// Notes names that a folder has lost.
+fn take_in(folders: &mut HashMap<NodeId, (Folder, Wanted)>, folder: Folder, wanted: Wanted) {
+    let (_, known) = folders.entry(folder.id).or_insert_with(|| (folder, Wanted::default()));
+    known.names.extend(wanted.names);
 }
 
 impl Purger {
@@ -188,7 +199,10 @@ impl Purger {
 
     /// Verdicts that are not final yet.
     pub(crate) fn verdicts_pending(&self) -> Vec<Verdict> {
-        lock(&self.touched).verdicts.iter().map(|waiting| waiting.verdict.clone()).collect()
+        let mut pending = lock(&self.ending).clone().unwrap_or_default();
+        let touched = lock(&self.touched);
+        pending.extend(touched.verdicts.iter().map(|waiting| waiting.verdict.clone()));
+        pending
     }
 
     /// Lets go of a folder that would be dealt with at the end of the epoch: a planted fault's way.
@@ -208,9 +222,23 @@ impl Purger {
     pub(crate) fn end_epoch(&self) -> Result<()> {
         self.settle();
         let unopened = self.purge_unopened_again();
-        let mut touched = std::mem::take(&mut *lock(&self.touched));
-        if touched.is_empty() {
-            return Ok(());
+        // Nobody is to take it for ended before it is.
+        *lock(&self.ending) = Some(Vec::new());
+        let touched = std::mem::take(&mut *lock(&self.touched));
+        let ended = if touched.is_empty() && !self.ahead.is_waiting() {
+            Ok(())
+        } else {
+            self.end(touched, unopened)
+        };
+        *lock(&self.ending) = None;
+        ended
+    }
+
+    fn end(&self, mut touched: Touched, unopened: Option<Error>) -> Result<()> {
+        let waiting = touched.verdicts.iter().map(|waiting| waiting.verdict.clone());
+        *lock(&self.ending) = Some(waiting.collect());
+        for (folder, wanted) in std::mem::take(&mut touched.unread).into_values() {
+            take_in(&mut touched.folders, folder, wanted);
         }
         let cleared = match self.clear_names(&touched) {
             Ok(cleared) => cleared,
@@ -219,14 +247,28 @@ impl Purger {
                 return Err(e);
             }
         };
-        for (folder, count) in &touched.losses {
-            self.spool.settle_losses(folder, *count);
+        let mut undone = Touched { unopened: touched.unopened, ..Touched::default() };
+        undone.removed = cleared.undone;
+        undone.unread = touched.folders;
+        undone.unread.retain(|id, _| is_unread(cleared.looked.get(id)));
+        if undone.unread.is_empty() {
+            for (folder, count) in &touched.losses {
+                self.spool.settle_losses(folder, *count);
+            }
+        } else {
+            // Which of them are theirs is not worth knowing.
+            undone.losses = touched.losses;
         }
-        for folder in &touched.recovered {
-            self.spool.settle_losses(folder, 1);
+        for folder in touched.recovered {
+            if cleared.unread.contains(&folder) {
+                undone.recovered.push(folder);
+            } else {
+                self.spool.settle_losses(&folder, 1);
+            }
         }
+        *lock(&self.ending) = Some(Vec::new());
         for Waiting { mut verdict, lost, shared, seq } in touched.verdicts.drain(..) {
-            if cleared.undone.iter().any(|(undone, _)| Some(*undone) == seq) {
+            if undone.removed.iter().any(|(undone, _)| Some(*undone) == seq) {
                 verdict.attributes = Part::Left(NAMES_STAY.to_owned());
             }
             if verdict.name == Part::Pending {
@@ -241,11 +283,12 @@ impl Purger {
             self.statistics.tell(&verdict);
         }
         self.statistics.epochs.add(1);
-        let mut undone = Touched { unopened: touched.unopened, ..Touched::default() };
-        undone.removed = cleared.undone;
         if !undone.is_empty() {
             let mut now = lock(&self.touched);
-            now.begin(self.clock.monotonic());
+            // What the medium does not give is no reason for another epoch.
+            if !undone.removed.is_empty() || !undone.unopened.is_empty() {
+                now.begin(self.clock.monotonic());
+            }
             now.take_back(undone);
         }
         cleared.failure.or(unopened).map_or(Ok(()), Err)
@@ -272,10 +315,17 @@ impl Purger {
 
     /// Clears folders and the journal; what was seen of them.
     fn clear_names(&self, touched: &Touched) -> Result<Cleared> {
-        for (folder, _) in touched.folders.values() {
-            flush(folder)?;
+        let mut looked = Looked::new();
+        for (id, (folder, _)) in &touched.folders {
+            match flush(folder) {
+                Err(e) if e.is_of_medium() => {
+                    log::warn!("a folder is not written back: {e}");
+                    looked.insert(*id, Some(Left::unseen()));
+                }
+                other => other?,
+            }
         }
-        self.forget_intents()?;
+        self.forget_intents(looked.is_empty())?;
         if !touched.folders.is_empty()
             || !touched.removed.is_empty()
             || !touched.recovered.is_empty()
@@ -283,9 +333,12 @@ impl Purger {
             self.lower.flush_journal(&self.root)?;
         }
         self.spool.take_out_fillers();
-        let looked = self.look_at_folders(touched)?;
+        self.look_at_folders(touched, &mut looked)?;
+        let mut unread = HashSet::new();
         for handle in &touched.recovered {
-            self.look_at_recovered(handle)?;
+            if !self.look_at_recovered(handle)? {
+                unread.insert(handle.clone());
+            }
         }
         let (mut undone, mut failure) = (Vec::new(), None);
         let mut is_done = |entry: &(Seq, bool), done: Result<()>| match done {
@@ -311,7 +364,7 @@ impl Purger {
         }
         step(Step::Erased);
         let journal = Part::of_journal(&self.lower, erased);
-        Ok(Cleared { looked, journal, undone, failure })
+        Ok(Cleared { looked, unread, journal, undone, failure })
     }
 
     /// Clears what a removed folder has held, or the names of a file's attributes.
@@ -339,25 +392,29 @@ impl Purger {
         }
     }
 
-    /// Looks at folders that live on, and clears what names have left there.
-    fn look_at_folders(&self, touched: &Touched) -> Result<Looked> {
-        let mut looked = Looked::new();
+    /// Looks at folders that live on, and clears what names have left there; not at those of which it is
+    /// known what can be said.
+    fn look_at_folders(&self, touched: &Touched, looked: &mut Looked) -> Result<()> {
         for (id, (node, wanted)) in &touched.folders {
+            if looked.contains_key(id) {
+                continue;
+            }
             let left = match node.fd().and_then(names::reopen_folder) {
                 Ok(folder) => self.clear_of(&File::from(folder), wanted)?,
                 // It has been removed as well, and is dealt with as a whole.
                 Err(Errno::NOENT | Errno::STALE) => Some(Left::default()),
+                Err(e) if is_of_medium(e) => Some(Left::unseen()),
                 Err(_) => None,
             };
             self.count_left(left.as_ref());
             looked.insert(*id, left);
         }
-        Ok(looked)
+        Ok(())
     }
 
     /// Looks at a folder that an earlier mount has taken names from, nobody knows which, and clears
-    /// all room in it that no entry uses.
-    fn look_at_recovered(&self, handle: &[u8]) -> Result<()> {
+    /// all room in it that no entry uses. Whether the medium gives it: otherwise it is looked at again.
+    fn look_at_recovered(&self, handle: &[u8]) -> Result<bool> {
         let opened = Handle::decode(handle).ok_or(Errno::INVAL);
         let opened = opened
             .and_then(|handle| handle.open(self.spool.dir(), OFlags::RDONLY | OFlags::DIRECTORY));
@@ -365,21 +422,22 @@ impl Purger {
         let left = match opened {
             Ok(folder) => self.clear_of(&File::from(folder), &any)?,
             // It is gone, and was dealt with as a whole.
-            Err(Errno::STALE | Errno::NOENT) => return Ok(()),
+            Err(Errno::STALE | Errno::NOENT) => return Ok(true),
             Err(e) => {
                 log::debug!("a folder that had lost names cannot be opened by its handle: {e}");
-                None
+                is_of_medium(e).then(Left::unseen)
             }
         };
         self.count_left(left.as_ref());
-        self.statistics.folders_recovered.add(1);
+        let is_unread = is_unread(Some(&left));
+        self.statistics.folders_recovered.add(u64::from(!is_unread));
         let why = match left {
-            Some(left) if left.is_nothing() => return Ok(()),
+            Some(left) if left.is_nothing() => return Ok(true),
             Some(left) if !left.is_unseen() => LEFT_EARLIER,
             _ => UNSEEN_EARLIER,
         };
         *lock(&self.earlier) = Part::Left(why.to_owned());
-        Ok(())
+        Ok(!is_unread)
     }
 
     fn count_left(&self, left: Option<&Left>) {
@@ -423,6 +481,11 @@ impl Purger {
         self.tell_of_values(inode, &Method::clear(), &overwritten);
         names::flush_folder(&folder)
     }
+}
+
+/// Whether the medium has not given a folder that was to be looked at: it may the next time.
+fn is_unread(looked: Option<&Option<Left>>) -> bool {
+    looked.and_then(Option::as_ref).is_some_and(Left::is_unseen)
 }
 
 /// Writes a folder back; one that is gone has nothing to write.

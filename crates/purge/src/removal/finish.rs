@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,13 +34,11 @@ impl Removal {
     /// verdicts in the order of purging.
     ///
     /// When the run is to end, folders and journals stay, and names are looked at as long as that
-    /// takes no longer than a second.
-    ///
-    /// # Errors
-    /// [`Kind::Io`].
-    pub fn finish(&mut self) -> Result<Vec<Verdict>> {
-        self.settle()?;
-        self.erase_journals()?;
+    /// takes no longer than a second. Where something cannot be written back, the verdicts of that
+    /// file system say so.
+    pub fn finish(&mut self) -> Vec<Verdict> {
+        self.settle();
+        self.erase_journals();
         self.let_go();
         let verdicts = std::mem::take(&mut self.verdicts);
         let judged = verdicts.into_iter().map(|told| {
@@ -47,19 +46,17 @@ impl Removal {
             witness::told(&verdict);
             verdict
         });
-        Ok(judged.collect())
+        judged.collect()
     }
 
     /// Removes emptied folders, writes back what lost names, and looks at it: what is left to do then
     /// is the journal.
-    ///
-    /// # Errors
-    /// [`Kind::Io`].
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn settle(&mut self) {
+        self.keep_several();
         while let Some((_, folders)) = self.folders.pop_last() {
             // Their cleared entries have to be in place before they are freed.
             if self.check_wanted().is_ok() {
-                self.flush_places()?;
+                self.flush_emptied(&folders);
             }
             for emptied in folders {
                 let removed = self.check_wanted().and_then(|()| self.remove_folder(&emptied));
@@ -68,17 +65,32 @@ impl Removal {
                 }
             }
         }
-        self.flush_places()?;
+        for place in self.places.values_mut() {
+            let flushed = flush_folders(place).and_then(|()| place.put_in_place());
+            note(&mut self.failure, place, flushed);
+        }
         let looked = self.look_at_places();
         for Told { verdict, device, folder, name, .. } in &mut self.verdicts {
             let place = self.places.get(device).filter(|_| verdict.name == Part::Pending);
             let Some(place) = place else { continue };
-            verdict.name = match looked.get(&(*device, *folder)) {
-                Some(left) => Part::of_name(&place.lower, name, left.as_ref()),
-                None => Part::Left(UNSEEN.to_owned()),
+            verdict.name = match (&place.unwritten, looked.get(&(*device, *folder))) {
+                (Some(why), _) => Part::Left(format!("it may be left in its folder: {why}")),
+                (None, Some(left)) => Part::of_name(&place.lower, name, left.as_ref()),
+                (None, None) => Part::Left(UNSEEN.to_owned()),
             };
         }
-        Ok(())
+    }
+
+    /// Writes emptied folders back, and puts what has become of them in place.
+    fn flush_emptied(&mut self, folders: &[Emptied]) {
+        for (device, place) in &mut self.places {
+            let is_here = |emptied: &&Emptied| super::device(&emptied.stat) == *device;
+            let mut here = folders.iter().filter(is_here).peekable();
+            if here.peek().is_some() {
+                let flushed = here.try_for_each(|emptied| flush(&emptied.folder));
+                note(&mut self.failure, place, flushed.and_then(|()| place.put_in_place()));
+            }
+        }
     }
 
     /// Lets go of folders that have been looked at.
@@ -144,6 +156,9 @@ impl Removal {
         let Some(place) = self.places.get(&device(stat)) else {
             return Ok(());
         };
+        if let Some(why) = &place.unwritten {
+            return Err(Error::new(Kind::Io, why.clone()));
+        }
         let lower = Rc::clone(&place.lower);
         // Something in it was kept: so are its attributes.
         if list(folder).is_ok_and(|names| !names.is_empty()) {
@@ -167,6 +182,7 @@ impl Removal {
         })?;
         told.verdict.size = Some(0);
         told.verdict.content = Content::of_folder(&lower, left.as_ref());
+        told.verdict.add_risks(&lower);
         if let Some(place) = self.places.get_mut(&device(stat)) {
             place.gone.insert(stat.stx_ino, left);
         }
@@ -174,18 +190,10 @@ impl Removal {
         Ok(())
     }
 
-    /// Writes back what lost names, and puts it in place.
-    fn flush_places(&self) -> Result<()> {
-        for place in self.places.values() {
-            flush_folders(place)?;
-            place.lower.flush_journal(&place.any)?;
-        }
-        Ok(())
-    }
-
-    fn erase_journals(&mut self) -> Result<()> {
+    fn erase_journals(&mut self) {
         for place in self.places.values_mut() {
-            flush_folders(place)?;
+            let flushed = flush_folders(place);
+            note(&mut self.failure, place, flushed);
             let is_erasable = place.lower.journal == Journal::Erasable;
             if is_erasable && self.options.stop.is_cancelled() && !planted(Fault::StopUnheeded) {
                 // It may be long, and the kernel erases all of it in one call.
@@ -202,19 +210,34 @@ impl Removal {
                 }
             };
         }
-        Ok(())
+    }
+}
+
+impl Place {
+    /// Puts what was written back in place.
+    fn put_in_place(&self) -> Result<()> {
+        self.lower.flush_journal(&self.any)
+    }
+}
+
+/// What has come of writing something back: verdicts of that file system say so where it has failed.
+fn note(failure: &mut Option<(Kind, Option<Errno>)>, place: &mut Place, written: Result<()>) {
+    if let Err(e) = written {
+        failure.get_or_insert((e.kind(), e.errno()));
+        place.unwritten.get_or_insert(e.to_string());
     }
 }
 
 fn flush_folders(place: &Place) -> Result<()> {
-    for (dir, _) in place.touched.values() {
-        match names::flush_folder(dir) {
-            // It is gone, after it was flushed.
-            Err(e) if e.errno() == Some(Errno::NOENT) => {}
-            other => other?,
-        }
+    place.touched.values().try_for_each(|(dir, _)| flush(dir))
+}
+
+/// Writes a folder back; one that is gone was written before.
+fn flush(folder: impl AsFd) -> Result<()> {
+    match names::flush_folder(folder) {
+        Err(e) if e.errno() == Some(Errno::NOENT) => Ok(()),
+        other => other,
     }
-    Ok(())
 }
 
 /// Clears a folder of names; what is left of them, `None` where nobody can tell.

@@ -42,10 +42,7 @@ pub(super) struct Emptied {
 
 impl Removal {
     /// Purges an entry of a folder, and what is in it.
-    ///
-    /// # Errors
-    /// [`Kind::Io`] where the folders that wait cannot be dealt with.
-    pub(super) fn walk(&mut self, dir: &Rc<OwnedFd>, name: &OsStr, path: &Path) -> Result<()> {
+    pub(super) fn walk(&mut self, dir: &Rc<OwnedFd>, name: &OsStr, path: &Path) {
         let mut open: Vec<Visit> = self.purge_entry(dir, name, path, 0).into_iter().collect();
         while let Some(visit) = open.last_mut() {
             // What is left in it is not told of one by one then, but by the folder's own verdict.
@@ -57,10 +54,9 @@ impl Removal {
             } else if let Some(Visit { parent, folder, name, path, stat, depth, .. }) = open.pop() {
                 let emptied = Emptied { parent, folder, name, path, stat };
                 self.folders.entry(depth).or_default().push(emptied);
-                self.settle_if_many()?;
+                self.settle_if_many();
             }
         }
-        Ok(())
     }
 
     /// Begins to go through a folder.
@@ -83,15 +79,14 @@ impl Removal {
     }
 
     /// Deals with the folders that wait, if they hold much of what may be open.
-    fn settle_if_many(&mut self) -> Result<()> {
+    fn settle_if_many(&mut self) {
         let touched: usize = self.places.values().map(|place| place.touched.len()).sum();
         let waiting = touched + self.folders.values().map(Vec::len).sum::<usize>();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         if waiting as u64 >= limit / WAITING_SHARE && self.check_wanted().is_ok() {
-            self.settle()?;
+            self.settle();
             self.let_go();
         }
-        Ok(())
     }
 }
 

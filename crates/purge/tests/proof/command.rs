@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
-use tacita_purge::{Content, Kind, Part, Proof, Removal, RemovalOptions, Suitability, Verdict};
+use tacita_purge::{
+    Content, Kind, Overlay, Part, Proof, Removal, RemovalOptions, Suitability, Verdict,
+};
 
 use crate::acts::fill;
 use crate::image::{Fs, Image, turn};
@@ -16,9 +18,9 @@ const NAME: &str = "secretname-Command-m-";
 fn purge(paths: &[&Path], options: RemovalOptions) -> (Vec<Verdict>, Option<Kind>) {
     let mut removal = Removal::new(options);
     for path in paths {
-        removal.purge(path).unwrap();
+        removal.purge(path);
     }
-    (removal.finish().unwrap(), removal.failure())
+    (removal.finish(), removal.failure())
 }
 
 fn plain() -> RemovalOptions {
@@ -419,4 +421,89 @@ fn a_path_is_tied_to_its_file() {
     assert!(!lives, "a new file that is removed is not caught");
     let (whole, _) = race(Step::HalfPass, false, &[Fault::AsideUnhooked]).unwrap();
     assert!(!whole, "a second name that is overwritten is not caught");
+}
+
+#[test]
+fn a_file_goes_when_all_of_its_names_are_to_go() {
+    let _turn = turn();
+    for fs in [Fs::Ext4, Fs::Ext4Plain, Fs::Xfs] {
+        let Some(image) = Image::new("a_file_goes_when_all_of_its_names_are_to_go", fs) else {
+            break;
+        };
+        let tree = image.dir().join("tree");
+        fs::create_dir_all(tree.join("within")).unwrap();
+        let names = ["one", "within/two", "within/three"].map(|name| {
+            let path = tree.join(name);
+            path.with_file_name(format!("{NAME}{}", path.file_name().unwrap().display()))
+        });
+        fs::write(&names[0], fill(LOST, 300_000)).unwrap();
+        setxattr(&names[0], "user.note", &fill(LOST, 500), XattrFlags::CREATE).unwrap();
+        for name in &names[1..] {
+            fs::hard_link(&names[0], name).unwrap();
+        }
+        image.remount();
+        // Two of three, and one of them twice: all of them stay as they were.
+        let content = fs::read(&names[0]).unwrap();
+        let (verdicts, failure) = purge(&[&names[0], &names[1], &names[0]], plain());
+        assert_eq!(failure, Some(Kind::Unpurgeable));
+        assert_eq!(verdicts.len(), 2, "{verdicts:?}");
+        let told = |verdict: &Verdict| matches!(&verdict.content, Content::Kept(why) if why.contains("3 names"));
+        assert!(verdicts.iter().all(told), "{verdicts:?}");
+        assert!(names.iter().all(|name| fs::read(name).unwrap() == content));
+        let recursive = RemovalOptions { recursive: true, ..plain() };
+        let (verdicts, failure) = purge(&[&tree], recursive);
+        assert_eq!((failure, verdicts.len()), (None, 5), "{fs:?}: {verdicts:?}");
+        let paths: Vec<_> = verdicts.iter().filter_map(|verdict| verdict.path.clone()).collect();
+        for name in &names {
+            let at = paths.iter().position(|path| path == name).unwrap();
+            assert_eq!(verdicts[at].content, Content::Verified(Proof::Device), "{verdicts:?}");
+        }
+        let held = verdicts.iter().filter(|verdict| verdict.holds()).count();
+        assert_eq!(held, if fs.clears_names() { 5 } else { 0 }, "{fs:?}: {verdicts:?}");
+        assert!(!tree.exists());
+        image.unmount();
+        let left = if fs.clears_names() { image.count(NAME) } else { 0 };
+        let values = if fs.clears_names() { image.count(LOST) } else { 0 };
+        assert_eq!((left, values), (0, 0), "{fs:?}");
+        image.mount();
+    }
+}
+
+/// Without what lies there the next mount would not know after a crash where to look.
+#[test]
+fn the_spool_of_a_mount_that_is_served_stays() {
+    let _turn = turn();
+    let Some(image) = Image::new("the_spool_of_a_mount_that_is_served_stays", Fs::Ext4) else {
+        return;
+    };
+    let spool = image.dir().join(".tacita-purge");
+    let overlay = Overlay::open(&image.dir(), crate::overlay::options("clear", false)).unwrap();
+    let held = |dir: &Path| fs::read_dir(dir).unwrap().count();
+    let before = held(&spool);
+    let recursive = || RemovalOptions { recursive: true, ..plain() };
+    let (verdicts, failure) = purge(&[&spool], recursive());
+    assert_eq!((failure, verdicts.len(), held(&spool)), (Some(Kind::InUse), 1, before));
+    drop(overlay);
+    fs::create_dir(&spool).unwrap();
+    let (verdicts, failure) = purge(&[&spool], recursive());
+    assert_eq!((failure, verdicts[0].holds(), spool.exists()), (None, true, false));
+}
+
+/// A folder that lies in its inode and goes: the reason is that nobody looks there, and not who asks.
+#[test]
+fn a_folder_that_is_not_looked_at_is_not_for_want_of_a_privilege() {
+    let _turn = turn();
+    let test = "a_folder_that_is_not_looked_at_is_not_for_want_of_a_privilege";
+    let Some(image) = Image::new(test, Fs::Ext4Inline) else { return };
+    let tree = image.dir().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "x").unwrap();
+    image.remount();
+    let (verdicts, _) = purge(&[&tree], RemovalOptions { recursive: true, ..plain() });
+    let [file, folder] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let Part::Left(name) = &file.name else { panic!("{file:?}") };
+    let Content::Unproven(within) = &folder.content else { panic!("{folder:?}") };
+    for why in [name, within] {
+        assert!(why.contains("stored in a way") && !why.contains("root"), "{why}");
+    }
 }

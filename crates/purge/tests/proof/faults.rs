@@ -91,9 +91,9 @@ fn held_and_left(fs: Fs, by_path: bool, faults: &[Fault]) -> Option<((usize, usi
     let verdicts: Vec<serde_json::Value> = if by_path {
         let mut removal = Removal::new(RemovalOptions::default());
         for name in &names {
-            removal.purge(&image.dir().join(name)).unwrap();
+            removal.purge(&image.dir().join(name));
         }
-        removal.finish().unwrap().iter().map(tacita_purge::Verdict::json).collect()
+        removal.finish().iter().map(tacita_purge::Verdict::json).collect()
     } else {
         let mounted = Mounted::new(&image, options("clear", false));
         for name in &names {
@@ -155,8 +155,8 @@ fn a_journal_in_use_is_not_taken_for_one_that_is_left() {
             let path = image.dir().join(format!("secretname-Busy-{round}-"));
             std::fs::write(&path, fill("LOST-Busy-m-", 4 << 10)).unwrap();
             let mut removal = Removal::new(RemovalOptions::default());
-            removal.purge(&path).unwrap();
-            let verdicts = removal.finish().unwrap();
+            removal.purge(&path);
+            let verdicts = removal.finish();
             let is_done = verdicts.iter().all(|verdict| verdict.journal == Part::Done);
             if !is_done {
                 stop.store(true, Ordering::Relaxed);

@@ -123,6 +123,39 @@ fn names_in_folders_that_live_on() {
     assert_eq!(held, 0, "names on XFS are left, and nothing says otherwise");
 }
 
+/// Nothing is called clear, and no verdict is missing, while an epoch is coming to its end.
+#[cfg(feature = "faults")]
+#[test]
+fn an_epoch_that_is_coming_to_its_end_has_not_ended() {
+    use std::sync::{Arc, Mutex};
+    use tacita_purge::Overlay;
+    use tacita_purge::faults::{Step, at_each_step};
+    use tacita_testkit::by_name;
+    use tacita_vfs::{FileSystem, Timestamp};
+    let _turn = turn();
+    let test = "an_epoch_that_is_coming_to_its_end_has_not_ended";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    File::create(image.dir().join("file")).unwrap();
+    let overlay = Arc::new(Overlay::open(&image.dir(), options("clear", false)).unwrap());
+    let removed = by_name::remove(&*overlay, overlay.root(), "file".as_ref(), Timestamp::default());
+    overlay.unlinked(removed.unwrap(), &|| false).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let (asked, told) = (Arc::downgrade(&overlay), Arc::clone(&seen));
+    at_each_step(move |step| {
+        if step == Step::Flushed {
+            *told.lock().unwrap() = asked.upgrade().map(|overlay| overlay.status());
+        }
+    });
+    overlay.finish().unwrap();
+    at_each_step(|_| ());
+    let seen = seen.lock().unwrap().take().unwrap();
+    assert_eq!((&seen["idle"], &seen["epochs"]), (&false.into(), &0.into()), "{seen:#}");
+    assert_eq!(seen["last"][0]["name"], "pending", "{seen:#}");
+    let status = overlay.status();
+    assert_eq!((&status["idle"], &status["last"][0]["name"]), (&true.into(), &"done".into()));
+    assert_eq!(status["last"].as_array().unwrap().len(), 1);
+}
+
 /// Without clearing them names are left, and verdicts say so; without looking they do not.
 #[cfg(feature = "faults")]
 #[test]
@@ -153,9 +186,9 @@ fn names_purged_by_path_are_gone_from_their_folder() {
         let names = chosen(11);
         let mut removal = Removal::new(RemovalOptions::default());
         for (number, name) in &names {
-            removal.purge(&folder(&image.dir(), *number).join(name)).unwrap();
+            removal.purge(&folder(&image.dir(), *number).join(name));
         }
-        let verdicts = removal.finish().unwrap();
+        let verdicts = removal.finish();
         drop(removal);
         let held = verdicts.iter().filter(|verdict| verdict.holds()).count();
         assert!(held + names.len() / 20 >= names.len(), "{verdicts:#?}");

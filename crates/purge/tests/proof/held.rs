@@ -104,12 +104,12 @@ fn purge_on_its_way(device: &Arc<HeldDevice>, path: &Path) -> Verdict {
         _ => {}
     });
     let mut removal = Removal::new(RemovalOptions::default());
-    removal.purge(path).unwrap();
+    removal.purge(path);
     device.become_state(State::LetGo);
     at_each_step(|_| ());
     let begun: Option<std::thread::JoinHandle<_>> = writer.lock().unwrap().take();
     begun.expect("it was looked for").join().unwrap().unwrap();
-    removal.finish().unwrap().remove(0)
+    removal.finish().remove(0)
 }
 
 #[test]

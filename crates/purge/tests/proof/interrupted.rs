@@ -39,9 +39,9 @@ fn end_at(paths: &[&Path], (step, times): (Step, usize), faults: &[Fault]) -> En
     let options = RemovalOptions { recursive: true, stop: ending, ..RemovalOptions::default() };
     let mut removal = Removal::new(RemovalOptions { method: "d".parse().unwrap(), ..options });
     for path in paths {
-        removal.purge(path).unwrap();
+        removal.purge(path);
     }
-    let verdicts = removal.finish().unwrap();
+    let verdicts = removal.finish();
     at_each_step(|_| ());
     plant(&[]);
     Ended { verdicts, failure: removal.failure(), is_cut_short: removal.is_cut_short() }
@@ -141,4 +141,21 @@ fn runs_that_do_not_end_well_are_caught() {
     assert_eq!(without, (true, true));
     assert_eq!(is_kept(Some(Fault::AsideStays)), Some((false, true)));
     assert_eq!(is_kept(Some(Fault::StopUnheeded)), Some((false, false)));
+}
+
+#[test]
+fn a_file_that_is_not_finished_has_all_of_its_names() {
+    let _turn = turn();
+    let test = "a_file_that_is_not_finished_has_all_of_its_names";
+    let Some(image) = Image::new(test, Fs::Ext4) else { return };
+    let names = ["one", "two"].map(|name| image.dir().join(format!("{NAME}{name}")));
+    fs::write(&names[0], fill(LOST, LEN)).unwrap();
+    fs::hard_link(&names[0], &names[1]).unwrap();
+    image.remount();
+    let ended = end_at(&[&names[0], &names[1]], (Step::HalfPass, 1), &[]);
+    assert!(ended.is_cut_short);
+    assert_eq!((ended.failure, ended.verdicts.len()), (Some(Kind::Interrupted), 2));
+    let kept = |verdict: &Verdict| matches!(&verdict.content, Content::Kept(why) if why.contains("written over"));
+    assert!(ended.verdicts.iter().all(kept), "{:?}", ended.verdicts);
+    assert_eq!(entries(&image.dir()), ["one", "two"].map(|name| format!("{NAME}{name}")));
 }

@@ -94,9 +94,9 @@ fn deleted(image: &Image, by_path: bool, faults: &[Fault]) -> Vec<Value> {
     let verdicts = if by_path {
         let mut removal = Removal::new(RemovalOptions::default());
         for name in &names {
-            removal.purge(&image.dir().join(name)).unwrap();
+            removal.purge(&image.dir().join(name));
         }
-        removal.finish().unwrap().iter().map(Verdict::json).collect()
+        removal.finish().iter().map(Verdict::json).collect()
     } else {
         let mounted = Mounted::new(image, options("clear", false));
         for name in &names {

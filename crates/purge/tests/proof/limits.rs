@@ -147,8 +147,8 @@ fn removing_child() {
     let removal = thread.spawn(move || {
         let options = RemovalOptions { recursive: true, ..RemovalOptions::default() };
         let mut removal = Removal::new(options);
-        removal.purge(&tree).unwrap();
-        removal.finish().unwrap()
+        removal.purge(&tree);
+        removal.finish()
     });
     let verdicts = removal.unwrap().join().unwrap();
     // The tree, the first of those in each other, and all that is in them.

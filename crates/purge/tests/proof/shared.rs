@@ -65,9 +65,9 @@ fn delete(image: &Image, files: &[PathBuf], manner: Manner) -> Vec<Value> {
     if manner == Paths {
         let mut removal = Removal::new(RemovalOptions::default());
         for path in files {
-            removal.purge(path).unwrap();
+            removal.purge(path);
         }
-        return removal.finish().unwrap().iter().map(tacita_purge::Verdict::json).collect();
+        return removal.finish().iter().map(tacita_purge::Verdict::json).collect();
     }
     let overlay = Overlay::open(&image.dir(), options("clear", false)).unwrap();
     let posix = Posix::new(overlay, Arc::new(System));

@@ -45,8 +45,8 @@ fn set(path: &Path, mark: &str, len: u64) {
 
 fn purge(path: &Path) -> Vec<Verdict> {
     let mut removal = Removal::new(RemovalOptions { recursive: true, ..RemovalOptions::default() });
-    removal.purge(path).unwrap();
-    removal.finish().unwrap()
+    removal.purge(path);
+    removal.finish()
 }
 
 fn left(image: &Image) -> Vec<String> {

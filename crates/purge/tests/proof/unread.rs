@@ -14,6 +14,7 @@ use tacita_testkit::{skip_without_fuse, system};
 
 use crate::acts::fill;
 use crate::ahead::come_back;
+use crate::folders::{self, chosen, left};
 use crate::image::{Fs, Image, turn};
 use crate::overlay::{Mounted, options};
 
@@ -93,12 +94,51 @@ fn a_run_by_path_tells_of_all_where_the_device_cannot_be_read() {
         make(&image.dir());
         image.remount();
         let mut removal = Removal::new(RemovalOptions::default());
-        removal.purge(&image.dir().join("folder/secretname-Unread-1-")).unwrap();
+        removal.purge(&image.dir().join("folder/secretname-Unread-1-"));
         make_unreadable(places, u32::MAX);
-        let verdicts = removal.finish().unwrap();
+        let verdicts = removal.finish();
         make_unreadable(0..0, 0);
         let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
         assert!(verdict.removed && !verdict.holds(), "{verdict:?}");
+    }
+}
+
+/// Names that are left in it are cleared then, and a mount that ends before leaves that to the next one.
+#[test]
+fn a_folder_that_cannot_be_read_is_looked_at_again() {
+    let _turn = turn();
+    let test = "a_folder_that_cannot_be_read_is_looked_at_again";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _readable = Readable;
+    for is_next_mount in [false, true] {
+        let Some(image) = Image::new(test, Fs::Ext4) else { return };
+        folders::make(&image.dir());
+        image.remount();
+        let mut mounted = Mounted::new(&image, options("clear", false));
+        make_unreadable(4096..u64::MAX, u32::MAX);
+        let names = chosen(7);
+        for (number, name) in &names {
+            fs::remove_file(folders::folder(&mounted.dir, *number).join(name)).unwrap();
+        }
+        mounted.overlay().finish().unwrap();
+        assert!(last(&mounted)["name"]["left"].is_string(), "{:#}", last(&mounted));
+        assert_eq!(mounted.overlay().status()["idle"], false);
+        if is_next_mount {
+            mounted.end();
+            make_unreadable(0..0, 0);
+            mounted = Mounted::new(&image, options("clear", false));
+        }
+        make_unreadable(0..0, 0);
+        mounted.overlay().finish().unwrap();
+        assert_eq!(mounted.overlay().status()["idle"], true);
+        mounted.end();
+        assert!(!image.dir().join(".tacita-purge").exists());
+        image.unmount();
+        let left = left(&image, &names);
+        assert!(left.is_empty(), "next mount: {is_next_mount}: {left:?}");
+        image.mount();
     }
 }
 
