@@ -637,29 +637,30 @@ fn words_that_nobody_hears_end_nothing() {
 /// The limit on the length of files ends no daemon, and what cannot be written is told.
 #[test]
 fn a_limit_on_files_is_an_error_and_no_end() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let Some(bench) = Bench::new("a_limit_on_files_is_an_error_and_no_end") else { return };
     let image = bench.files.path().join("image");
     expect(0, &["hifs", "format", text(&image), "--size", "16M"]);
-    let limited = |arguments: &[&str], stderr: Stdio| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -f 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tacita")]);
-        command.args(arguments).stdin(Stdio::null()).stderr(stderr).spawn().unwrap()
-    };
     let other = bench.files.path().join("other");
-    let format = limited(&["hifs", "format", text(&other), "--size", "16M"], Stdio::piped());
-    let done = format.wait_with_output().unwrap();
+    let mut format = Command::new("sh");
+    format.args(["-c", "ulimit -f 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tacita")]);
+    let done = format.args(["hifs", "format", text(&other), "--size", "16M"]).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(4), "{said}");
     assert!(said.contains("File too large") && !other.exists(), "{said}");
     // What it says of it in the foreground cannot be said, either.
     let unheard = fs::File::options().write(true).open("/dev/full").unwrap();
-    let mount = ["hifs", "mount", text(&image), text(bench.guard.path()), "--foreground"];
-    let mut daemon = limited(&mount, unheard.into());
+    let mut mount = Command::new(env!("CARGO_BIN_EXE_tacita"));
+    mount.args(["hifs", "mount", text(&image), text(bench.guard.path()), "--foreground"]);
+    let mut daemon = mount.stdin(Stdio::null()).stderr(unheard).spawn().unwrap();
     let began = Instant::now();
     while !tacita(&["status", text(bench.guard.path())]).status.success() {
         assert!(began.elapsed() < PATIENCE, "it never mounts");
         std::thread::sleep(Duration::from_millis(10));
     }
+    // From the beginning it would not mount.
+    let limit = Rlimit { current: Some(100 << 10), maximum: Some(100 << 10) };
+    prlimit(Some(Pid::from_child(&daemon)), Resource::Fsize, limit).unwrap();
     let file = bench.guard.join("file");
     let written = fs::write(&file, vec![7; 4 << 20]);
     let synced = expect(4, &["sync", text(bench.guard.path())]);
