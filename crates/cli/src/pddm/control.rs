@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tacita_block::{BlockDevice, Kind};
@@ -28,15 +28,58 @@ struct Asked {
     is_dropping: bool,
     /// How it has ended, and what was dropped.
     told: Option<(Option<Failure>, Value)>,
+    /// It has begun: sweeps stop.
+    is_begun: bool,
+    /// How many sweep for somebody who is to be answered.
+    sweeping: usize,
 }
 
 /// The end of a session, and who has asked for it.
 #[derive(Debug, Default)]
-pub(super) struct Ending(Mutex<Asked>);
+pub(super) struct Ending {
+    asked: Mutex<Asked>,
+    /// A sweep is answered.
+    swept: Condvar,
+}
+
+/// Somebody sweeps, until this is dropped.
+struct Sweeping<'a>(&'a Ending);
+
+impl Drop for Sweeping<'_> {
+    fn drop(&mut self) {
+        self.0.lock().sweeping -= 1;
+        self.0.swept.notify_all();
+    }
+}
 
 impl Ending {
     fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody sweeps from now on, unless the end has begun.
+    fn begin_sweep(&self) -> Outcome<Sweeping<'_>> {
+        let mut asked = self.lock();
+        if asked.is_begun {
+            return Err(closed_meanwhile());
+        }
+        asked.sweeping += 1;
+        Ok(Sweeping(self))
+    }
+
+    fn is_begun(&self) -> bool {
+        self.lock().is_begun
+    }
+
+    /// The end begins.
+    pub(super) fn begin(&self) {
+        self.lock().is_begun = true;
+    }
+
+    /// Waits until all who sweep are answered.
+    pub(super) fn await_sweeps(&self) {
+        let swept = self.swept.wait_while(self.lock(), |asked| asked.sweeping > 0);
+        drop(swept.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Somebody asks for it, and waits. Where two do, what one of them wants to keep is kept, unless it comes
@@ -111,10 +154,13 @@ impl Service for Opened {
                 reply.answer(public.flush().map(|()| Value::Null).map_err(failed));
             }
             "hidden" => reply.answer(Ok(hidden_facts(&self.session))),
-            "sweep" => {
-                let swept = sweep_telling(&self.session, request, &mut reply);
-                reply.answer(swept.map(|()| Value::Null));
-            }
+            "sweep" => match self.ending.begin_sweep() {
+                Ok(_sweeping) => {
+                    let swept = sweep_telling(self, request, &mut reply);
+                    reply.answer(swept.map(|()| Value::Null));
+                }
+                Err(closed) => reply.answer(Err(closed)),
+            },
             "stop" => {
                 self.ending.ask(request.text("rest") == Some("sweep"), reply);
                 // Where nobody listens it ends already, and tells whoever waits.
@@ -125,8 +171,15 @@ impl Service for Opened {
     }
 }
 
-/// Sweeps as long as the client listens, who hears how far it has come.
-fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Outcome<()> {
+/// Why a sweep is not done, or not to its end.
+fn closed_meanwhile() -> Failure {
+    Failure::new(exit::BUSY, "it was closed before the sweep was done")
+        .with_remedy("open it, and sweep again")
+}
+
+/// Sweeps as long as the client listens, who hears how far it has come, and nobody closes.
+fn sweep_telling(opened: &Opened, request: &Request, reply: &mut Reply) -> Outcome<()> {
+    let Opened { session, ending, .. } = opened;
     only_if_wanted(session, request.is_set("public_only"))?;
     let unit_len = u64::from(session.geometry().unit_blocks()) * 4096;
     let (limit, mut first) = (RateLimit::new(request.number("rate"), Arc::new(System)), None);
@@ -134,8 +187,11 @@ fn sweep_telling(session: &Session, request: &Request, reply: &mut Reply) -> Out
         // Somebody else may begin anew meanwhile.
         let bytes = done.saturating_sub(*first.get_or_insert(done)) * unit_len;
         let progress = json!({ "done": done * unit_len, "of": units * unit_len });
-        limit.keep(bytes, &mut || reply.progress(&progress))
+        limit.keep(bytes, &mut || !ending.is_begun() && reply.progress(&progress))
     });
+    if ending.is_begun() && !matches!(whole, Ok(true)) {
+        return Err(closed_meanwhile());
+    }
     whole.map_err(|e| of_session(&(&e).into()))?;
     verdict(session.volume(Level::PUBLIC).expect("it is always open").lost_blocks())
 }

@@ -135,6 +135,7 @@ impl Open {
             let Some(why) = serving.hindrance(&endpoint) else { break };
             ending.refuse(&why);
         }
+        ending.begin();
         // Hidden clients go first, then the heartbeat, then all others.
         session.close_hidden();
         drop(heartbeat);
@@ -150,6 +151,7 @@ impl Open {
             served.and(swept).and(session.close().map_err(failed))
         });
         drop(control);
+        ending.await_sweeps();
         ending.tell(&ended, &left);
         ended
     }

@@ -429,6 +429,28 @@ fn a_slow_sweep_can_be_ended() {
     assert!(said.contains("interrupted; nothing is lost"), "{said}");
 }
 
+/// Who sweeps an open device hears that it was closed, and not that its daemon has ended.
+#[test]
+fn a_sweep_that_a_close_ends_is_told() {
+    let bench = Bench::new("a_sweep_that_a_close_ends_is_told");
+    bench.init("8M", &[], &["--heartbeat", "0"]);
+    let [device, public, socket] = ["device", "public", "socket"].map(|name| bench.path(name));
+    let open = ["pddm", "open", &device, "--nbd", &socket, "--password-file", &public];
+    expect(0, &tacita(&open));
+    let before = fs::read(&device).unwrap();
+    let sweep = Command::new(env!("CARGO_BIN_EXE_tacita"))
+        .args(["pddm", "sweep", &socket, "--public-only", "--rate", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while fs::read(&device).unwrap() == before {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    let said = expect(5, &sweep.wait_with_output().unwrap());
+    assert!(said.contains("closed before the sweep was done"), "{said}");
+}
+
 /// What is overwritten by force may be bad sectors: nothing of it is read.
 #[test]
 fn init_by_force_reads_nothing() {
