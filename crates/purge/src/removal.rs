@@ -150,9 +150,11 @@ impl Removal {
             return;
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(CWD, parent, flags, Mode::empty()) {
+        let opened = openat(CWD, parent, flags, Mode::empty()).during("opening it");
+        let opened = opened.and_then(|dir| check_outside_of_spools(parent).map(|()| dir));
+        match opened {
             Ok(dir) => self.walk(&Rc::new(dir), name, path),
-            Err(errno) => self.keep(path, None, &Error::of_kernel(errno, "opening it")),
+            Err(error) => self.keep(path, None, &error),
         }
     }
 
@@ -549,6 +551,19 @@ fn check_unserved(folder: &OwnedFd, name: &OsStr) -> Result<()> {
         // Where nothing can be locked nobody has locked it.
         _ => Ok(()),
     }
+}
+
+/// The same of what is in such a spool.
+fn check_outside_of_spools(folder: &Path) -> Result<()> {
+    let Ok(real) = folder.canonicalize() else { return Ok(()) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for above in real.ancestors() {
+        let Some(name) = above.file_name().filter(|name| *name == SPOOL_NAME) else { continue };
+        if let Ok(spool) = openat(CWD, above, flags, Mode::empty()) {
+            check_unserved(&spool, name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses if a name does not stand for that file any more.

@@ -483,6 +483,11 @@ fn the_spool_of_a_mount_that_is_served_stays() {
     let recursive = || RemovalOptions { recursive: true, ..plain() };
     let (verdicts, failure) = purge(&[&spool], recursive());
     assert_eq!((failure, verdicts.len(), held(&spool)), (Some(Kind::InUse), 1, before));
+    let within: Vec<_> = fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for path in &within {
+        assert_eq!(purge(&[path], recursive()).1, Some(Kind::InUse), "{}", path.display());
+    }
+    assert_eq!((within.is_empty(), held(&spool)), (false, before));
     drop(overlay);
     fs::create_dir(&spool).unwrap();
     let (verdicts, failure) = purge(&[&spool], recursive());
