@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{UnmountFlags, unmount};
-
+use crate::mount_guard::try_unmount;
 use crate::system;
 
 /// ext4 on a loop device on a file; both are taken away when it is dropped.
@@ -48,7 +47,7 @@ impl LoopDisk {
 
     /// Unmounts it.
     pub fn unmount(&self) {
-        while unmount(&self.at, UnmountFlags::empty()).is_ok() {}
+        while try_unmount(&self.at).is_ok() {}
     }
 
     /// Where it is mounted.
