@@ -2,6 +2,7 @@
 
 mod finish;
 mod several;
+mod spools;
 mod walk;
 
 use std::cell::Cell;
@@ -16,8 +17,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Statx,
-    StatxFlags, accessat, flock, openat, renameat_with, statx,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags, accessat,
+    openat, renameat_with, statx,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -29,7 +30,6 @@ use crate::ext4::folder::{Left, Wanted};
 use crate::faults::{Fault, Step, planted, step};
 use crate::lower_fs::LowerFs;
 use crate::method::Method;
-use crate::spool::SPOOL_NAME;
 use crate::verdict::{Content, Part, Verdict};
 use crate::witness;
 use crate::xattrs::{Overwritten, Owner, Shared};
@@ -151,7 +151,7 @@ impl Removal {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(CWD, parent, flags, Mode::empty()).during("opening it");
-        let opened = opened.and_then(|dir| check_outside_of_spools(parent).map(|()| dir));
+        let opened = opened.and_then(|dir| spools::check_outside(parent).map(|()| dir));
         match opened {
             Ok(dir) => self.walk(&Rc::new(dir), name, path),
             Err(error) => self.keep(path, None, &error),
@@ -252,7 +252,7 @@ impl Removal {
         }
         self.check_suited(&lower)?;
         if kind == FileType::Directory {
-            return check_unserved(entry, name).map(|()| true);
+            return spools::check_unserved(entry, name).map(|()| true);
         }
         if kind == FileType::RegularFile && stat.stx_nlink > 1 {
             return self.gather(dir, name, path, stat).map(|()| false);
@@ -532,36 +532,6 @@ fn check_removable(dir: &OwnedFd, stat: &Statx) -> Result<()> {
     {
         let text = "in a sticky folder only the owners of file and folder may remove it";
         return Err(Error::new(Kind::NotPermitted, text));
-    }
-    Ok(())
-}
-
-/// Refuses the spool of a mount that is served: what lies there is purged by that one.
-fn check_unserved(folder: &OwnedFd, name: &OsStr) -> Result<()> {
-    if name != SPOOL_NAME {
-        return Ok(());
-    }
-    let spool = names::reopen_folder(folder).during("opening a folder")?;
-    match flock(&spool, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => {
-            let text =
-                "what a mount has not purged yet lies there: it is purged when that is unmounted";
-            Err(Error::new(Kind::InUse, text))
-        }
-        // Where nothing can be locked nobody has locked it.
-        _ => Ok(()),
-    }
-}
-
-/// The same of what is in such a spool.
-fn check_outside_of_spools(folder: &Path) -> Result<()> {
-    let Ok(real) = folder.canonicalize() else { return Ok(()) };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for above in real.ancestors() {
-        let Some(name) = above.file_name().filter(|name| *name == SPOOL_NAME) else { continue };
-        if let Ok(spool) = openat(CWD, above, flags, Mode::empty()) {
-            check_unserved(&spool, name)?;
-        }
     }
     Ok(())
 }
