@@ -1,5 +1,6 @@
 //! `tacita pddm open`.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -19,7 +20,8 @@ use crate::exit::Outcome;
 use crate::keys::warn_of_swap;
 use crate::output;
 
-/// Said whenever no hidden volume is opened, and there may be one or not.
+/// Said to whoever is at a terminal whenever no hidden volume is opened, and there may be one or not.
+/// Nobody's log may have it: it would be missing there whenever one was open.
 const PUBLIC_ONLY: &str = "tacita: only the public volume is open: writing to it destroys what \
                            hidden volumes hold, if there are any";
 
@@ -103,7 +105,7 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
         source: path.canonicalize().ok(),
     };
     let control = Control::start(identity, Arc::new(opened))?;
-    if is_public_alone && !read_only {
+    if is_public_alone && !read_only && std::io::stderr().is_terminal() {
         output::say_when_serving(PUBLIC_ONLY);
     }
     let heartbeat = if *read_only {

@@ -556,6 +556,32 @@ fn a_terminal_is_asked() {
     }
 }
 
+/// Whoever opens only the public volume on a terminal is warned, whatever there is.
+#[test]
+fn a_terminal_is_warned() {
+    let test = "a_terminal_is_warned";
+    if skip_without(test, &["script"]) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    let (socket, device) = (bench.path("socket"), bench.path("device"));
+    for (more, password, is_warned) in [
+        ("", "public", true),
+        (" --public-only", "hidden", true),
+        (" --read-only", "public", false),
+        ("", "hidden", false),
+    ] {
+        let (tacita_at, password) = (env!("CARGO_BIN_EXE_tacita"), bench.path(password));
+        let with = format!("--nbd {socket} --password-file {password}{more}");
+        let (ended, said) = Terminal::run(&format!("{tacita_at} pddm open {device} {with}")).end();
+        assert!(ended.success(), "{said}");
+        let warned = said.contains("destroys what hidden volumes hold, if there are any");
+        assert_eq!(warned, is_warned, "{with}: {said}");
+        expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    }
+}
+
 /// What is planned for a device is what it has room for.
 #[test]
 fn a_device_has_the_room_that_was_planned() {

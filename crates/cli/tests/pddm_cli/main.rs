@@ -109,12 +109,8 @@ fn nothing_that_is_said_tells() {
         let bench = Bench::new("nothing_that_is_said_tells");
         bench.init("64M", hidden, &[]);
         let socket = bench.path("socket");
-        let opened = expect(0, &bench.open(password, &["--nbd", &socket]));
-        if password == "public" {
-            assert!(opened.contains("destroys what hidden volumes hold, if there are any"));
-        } else {
-            assert_eq!(opened, "");
-        }
+        // A warning that is missing in a log whenever a hidden volume was open would tell.
+        assert_eq!(expect(0, &bench.open(password, &["--nbd", &socket])), "");
         let status = expect(0, &tacita(&["pddm", "status", &socket, "--json"]));
         let processes = run("sh", &["-c", "cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' '"]);
         assert!(!processes.contains("the hidden password"));

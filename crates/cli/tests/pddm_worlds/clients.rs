@@ -21,6 +21,12 @@ impl World {
 
     /// Public traffic, and at the same time hidden traffic where there is any.
     pub(crate) fn traffic(&self, open: &mut Open, seed: u64) {
+        self.secret_traffic(open, seed);
+        self.public_traffic(seed);
+    }
+
+    /// Begins hidden traffic where there is any.
+    pub(crate) fn secret_traffic(&self, open: &mut Open, seed: u64) {
         for export in self.hidden.busy() {
             let mut rng = Rng::new(seed ^ 0x5eed);
             let write = |rng: &mut Rng| {
@@ -33,6 +39,10 @@ impl World {
             commands.push("flush".to_owned());
             open.clients.push(self.client(export, &commands).spawn().unwrap());
         }
+    }
+
+    /// Public traffic, all of it flushed.
+    pub(crate) fn public_traffic(&self, seed: u64) {
         let mut rng = Rng::new(seed);
         let mut commands = Vec::new();
         for _ in 0..8 {

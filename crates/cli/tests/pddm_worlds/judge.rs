@@ -7,8 +7,8 @@ use crate::world::{World, by_hand};
 const READER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../pddm/tests/second_reader/read_device.py");
 
-/// Whether two copies are the same to whoever has the public password; says what is not. Of so many
-/// MACs one is computed.
+/// Whether two copies are the same to whoever has this password; says what is not. Of so many MACs
+/// one is computed.
 pub(crate) fn compare(a: &str, b: &str, password: &str, macs: &str) -> Result<(), String> {
     let output = Command::new("/usr/bin/python3")
         .env("TACITA_MACS", macs)
@@ -19,8 +19,13 @@ pub(crate) fn compare(a: &str, b: &str, password: &str, macs: &str) -> Result<()
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) }
 }
 
-/// All worlds have said and written the same.
+/// All worlds have said and written the same to whoever has the public password.
 pub(crate) fn alike(worlds: &[World], seed: u64) {
+    alike_to("public", worlds, seed);
+}
+
+/// The same to whoever has another password.
+pub(crate) fn alike_to(password: &str, worlds: &[World], seed: u64) {
     let macs = if by_hand() { "4" } else { "32" };
     let (first, others) = worlds.split_first().unwrap();
     for other in others {
@@ -28,8 +33,9 @@ pub(crate) fn alike(worlds: &[World], seed: u64) {
             assert_eq!(a, b, "seed {seed}: {:?}", other.hidden);
         }
         assert_eq!(first.said.len(), other.said.len());
+        assert_eq!(first.log(), other.log(), "seed {seed}: {:?}", other.hidden);
         for (n, (a, b)) in first.copies.iter().zip(&other.copies).enumerate() {
-            let found = compare(a, b, &first.path("public"), macs);
+            let found = compare(a, b, &first.path(password), macs);
             assert_eq!(found, Ok(()), "seed {seed}: {:?}, copy {n}", other.hidden);
         }
         assert_eq!(first.copies.len(), other.copies.len());

@@ -14,6 +14,7 @@ mod folder;
 mod full;
 mod interrupted;
 mod judge;
+mod levels;
 mod processes;
 mod traced;
 mod world;

@@ -21,6 +21,8 @@ pub(crate) enum Hidden {
     Idle(usize),
     /// So many, written and flushed at the same time as the public one.
     Busy(usize),
+    /// Two, of which all know the first: the second is written and flushed beside it.
+    Above,
 }
 
 impl Hidden {
@@ -28,13 +30,15 @@ impl Hidden {
         match self {
             Self::Nothing => 0,
             Self::Idle(count) | Self::Busy(count) => count,
+            Self::Above => 2,
         }
     }
 
-    /// The names of the volumes that somebody uses.
+    /// The names of the volumes that somebody uses in secret.
     pub(crate) fn busy(self) -> &'static [&'static str] {
         match self {
             Self::Busy(count) => &["hidden", "hidden2"][..count],
+            Self::Above => &["hidden2"],
             _ => &[],
         }
     }
@@ -111,11 +115,7 @@ impl World {
 
     /// Something said in public.
     pub(crate) fn heard(&mut self, what: &str, output: &Output) {
-        let (folder, endpoint) = (self.path(""), self.endpoint());
-        let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).replace(&endpoint, "ENDPOINT");
-            text.replace(folder.trim_end_matches('/'), "FOLDER")
-        };
+        let text = |bytes: &[u8]| self.anywhere(&String::from_utf8_lossy(bytes));
         let (code, out, err) = (output.status.code(), text(&output.stdout), text(&output.stderr));
         self.said.push(format!("{what} {code:?}\n{out}{err}"));
     }
@@ -136,6 +136,17 @@ impl World {
         self.public(&arguments);
     }
 
+    /// What all its daemons have said, as a log of the machine keeps it.
+    pub(crate) fn log(&self) -> String {
+        self.anywhere(&fs::read_to_string(self.path("log")).unwrap_or_default())
+    }
+
+    /// What is said, wherever the world lies.
+    fn anywhere(&self, text: &str) -> String {
+        let text = text.replace(&self.endpoint(), "ENDPOINT");
+        text.replace(self.path("").trim_end_matches('/'), "FOLDER")
+    }
+
     /// Opens the device of the folder.
     pub(crate) fn open(&self, password: &str, more: &[&str]) -> Open {
         self.open_under(&[], &self.path("device"), password, more)
@@ -150,21 +161,22 @@ impl World {
     ) -> Open {
         let endpoint = self.endpoint();
         let by = if self.endpoint == Endpoint::Nbd { "--nbd" } else { "--fuse" };
+        let log = fs::File::options().append(true).create(true).open(self.path("log")).unwrap();
         let mut daemon = command(tracer)
             .args(["open", device, by, &endpoint, "--foreground", "--password-file", password])
             .args(more)
             .stdout(Stdio::null())
-            .stderr(fs::File::create(self.path("log")).unwrap())
+            .stderr(log)
             // Whatever becomes of the test, it must not outlive it by much.
             .process_group(0)
             .spawn()
             .unwrap();
         while Self::run(&["status", &endpoint]).status.code() != Some(0) {
-            let said = fs::read_to_string(self.path("log")).unwrap();
             assert!(
                 daemon.try_wait().unwrap().is_none(),
-                "{:?} does not open: {said}",
-                self.hidden
+                "{:?} does not open: {}",
+                self.hidden,
+                self.log()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -220,17 +232,6 @@ pub(crate) fn by_hand() -> bool {
     std::env::var_os("TACITA_WORLDS").is_some()
 }
 
-/// The worlds that are compared, and with how many seeds.
-fn kinds() -> (&'static [Hidden], u64) {
-    match std::env::var("TACITA_WORLDS").ok().and_then(|n| n.parse().ok()) {
-        None => (&[Hidden::Nothing, Hidden::Busy(1)], 1),
-        Some(seeds) => (
-            &[Hidden::Nothing, Hidden::Idle(1), Hidden::Busy(1), Hidden::Idle(2), Hidden::Busy(2)],
-            seeds,
-        ),
-    }
-}
-
 /// The same story in all worlds, side by side.
 pub(crate) fn play(
     test: &str,
@@ -238,7 +239,22 @@ pub(crate) fn play(
     story: impl Fn(&mut World, u64) + Sync,
     judge: impl Fn(&[World], u64),
 ) {
-    let (kinds, seeds) = kinds();
+    let all = [Hidden::Nothing, Hidden::Busy(1), Hidden::Idle(1), Hidden::Idle(2), Hidden::Busy(2)];
+    play_in(&all, test, endpoint, story, judge);
+}
+
+/// The same in these worlds, of which the first two differ most.
+pub(crate) fn play_in(
+    kinds: &[Hidden],
+    test: &str,
+    endpoint: Endpoint,
+    story: impl Fn(&mut World, u64) + Sync,
+    judge: impl Fn(&[World], u64),
+) {
+    let (kinds, seeds) = match std::env::var("TACITA_WORLDS").ok().and_then(|n| n.parse().ok()) {
+        None => (&kinds[..2], 1),
+        Some(seeds) => (kinds, seeds),
+    };
     for seed in 0..seeds {
         let _watchdog = Watchdog::start(test, time_max());
         let live = |kind: Hidden| {

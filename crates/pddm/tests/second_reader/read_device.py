@@ -3,7 +3,7 @@
 
     read_device.py show DEVICE PASSWORD_FILE             what the password shows of all units, as JSON
     read_device.py read DEVICE PASSWORD_FILE CLASS       a volume to standard output; class 0 is the public one
-    read_device.py compare DEVICE DEVICE PASSWORD_FILE   exit 1 if the public password tells them apart
+    read_device.py compare DEVICE DEVICE PASSWORD_FILE   exit 1 if the password tells them apart
 
 With TACITA_MACS=N only one of N MACs is computed, which takes time here. Needs python3-argon2 and
 python3-cryptography.
@@ -232,7 +232,7 @@ class Device:
         return (self.next - 1 - unit) // self.units * self.units + unit
 
     def show(self, macs):
-        """All that the public password shows, but for what is random; of so many MACs one is computed."""
+        """All that the password shows, but for what is random; of so many MACs one is computed."""
         log = range(self.unit_blocks, (self.units + 1) * self.unit_blocks)
         outside = [n for n in range(1, self.blocks - 1) if n not in log and any(self.block(n))]
 
@@ -244,6 +244,18 @@ class Device:
                 "sweep_until": unit.sweep_until, "ids": unit.ids, "ids_before": unit.ids_before,
                 "contents": [content and sha256(content).hexdigest() for content in unit.contents],
                 "rest": any(unit.rest), "mac": unit.number % macs or self.mac_is_right(unit),
+                "hidden": [hidden(unit, level) for level in self.masters if level],
+            }
+
+        def hidden(unit, level):
+            ids, tags = self.told(unit, level) or ([], [])
+            cell = self.open_cell(unit.header, level, self.masters[level])
+            contents = zip(ids, self.contents(unit, level, ids, tags))
+            return {
+                "level": level, "cell": cell and cell[2:], "ids": ids,
+                # What is in a slot that nobody has filled is noise.
+                "contents": [id != NO_ID and content and sha256(content).hexdigest()
+                             for id, content in contents],
             }
         written = [n for n in range(self.units) if any(self.header(n))]
         return {
