@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -624,14 +625,43 @@ fn words_that_nobody_hears_end_nothing() {
     expect(0, &["hifs", "check", text(&image)]);
     assert_eq!(unheard(&["hifs", "info", "/nowhere", "--json"]), Some(4));
     assert_eq!(unheard(&["umount", text(bench.files.path())]), Some(2));
-    // It warns that only the public volume is open.
-    let (device, password) = (bench.files.path().join("device"), bench.files.path().join("pw"));
-    fs::write(&password, "open").unwrap();
-    let with = ["--password-file", text(&password)];
-    expect(0, &[&["pddm", "init", text(&device), "--size", "12M"][..], &with].concat());
-    let open = ["pddm", "open", text(&device), "--fuse", text(bench.guard.path())];
-    assert_eq!(unheard(&[&open[..], &with].concat()), Some(0));
-    expect(0, &["pddm", "close", text(bench.guard.path()), "--drop"]);
+    // It tells where it serves.
+    let [store, key, socket] = ["store", "key", "s"].map(|name| bench.files.path().join(name));
+    expect(0, &["oram", "init", text(&store), "--key", text(&key), "--blocks", "4096"]);
+    let at = format!("unix:{}", text(&socket));
+    assert_eq!(unheard(&["oram", "serve", text(&store), "--listen", &at]), Some(0));
+    expect(0, &["oram", "close", text(&store)]);
+}
+
+/// A service manager that waits until a daemon serves is told when it does (`Type=notify`).
+#[test]
+fn who_starts_it_in_the_foreground_is_told_when_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let _watchdog = Watchdog::start("who_starts_it_in_the_foreground", TIME_MAX);
+    let [store, key, socket, told] =
+        ["store", "key", "socket", "told"].map(|name| folder.path().join(name));
+    expect(0, &["oram", "init", text(&store), "--key", text(&key), "--blocks", "4096"]);
+    let listens = UnixDatagram::bind(&told).unwrap();
+    listens.set_read_timeout(Some(PATIENCE)).unwrap();
+    let serve = |store: &Path| {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_tacita"));
+        let at = format!("unix:{}", text(&socket));
+        serve.args(["oram", "serve", text(store), "--foreground", "--listen", &at]);
+        serve.env("NOTIFY_SOCKET", &told).stdin(Stdio::null()).stderr(Stdio::null());
+        serve.spawn().unwrap()
+    };
+    let mut server = serve(&store);
+    let mut heard = [0; 64];
+    let len = listens.recv(&mut heard).unwrap();
+    assert_eq!(&heard[..len], b"READY=1");
+    let status = ["oram", "status", &format!("unix:{}", text(&socket)), "--key", text(&key)];
+    expect(0, &status);
+    // Of what does not come to serve nothing is heard.
+    assert_eq!(serve(&store).wait().unwrap().code(), Some(5));
+    listens.set_nonblocking(true).unwrap();
+    listens.recv(&mut heard).unwrap_err();
+    expect(0, &["oram", "close", text(&store)]);
+    assert!(server.wait().unwrap().success());
 }
 
 /// The limit on the length of files ends no daemon, and what cannot be written is told.

@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use serde_json::{Value, json};
 
-use crate::{Error, Failure, Kind, Result, exit, heap, voice};
+use crate::{Error, Failure, Kind, Result, exit, heap, service_manager, voice};
 
 /// What the child sends when it serves: an object with this, the lines to be said then.
 const SERVING: &str = "serving";
@@ -72,7 +72,8 @@ impl Reporter {
 }
 
 /// Starts something and serves it to its end, in the background unless `foreground`: then this
-/// returns in the process that was started when the other one serves, or could not.
+/// returns in the process that was started when the other one serves, or could not. Whoever waits for one in
+/// the foreground is told when it serves (`sd_notify(3)`).
 ///
 /// # Errors
 /// Those of `start` and of `run`; in the background the latter are for the other process alone.
@@ -87,6 +88,7 @@ pub fn serve<S>(
         for line in voice::what_serves() {
             voice::say(&line);
         }
+        service_manager::tell_ready();
         return run(started);
     }
     let mut reporter = match daemonise()? {

@@ -18,6 +18,7 @@ mod interrupts;
 mod kernel_table;
 mod process_state;
 mod runtime_folder;
+mod service_manager;
 mod serving_lock;
 pub mod voice;
 

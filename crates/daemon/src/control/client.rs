@@ -162,13 +162,10 @@ impl Client {
         self.exchange(PATIENCE, &Request::plain("status"), &mut |_| (), &late)?.result()
     }
 
-    /// The last that it has said, if it has said it since `then` (seconds since 1970): what it waits for, where it
-    /// could tell.
+    /// The last that it has said, if it has said it since `then` (seconds since 1970), and not when it began: what
+    /// it waits for, where it could tell.
     pub fn said_since(self, then: u64) -> Option<String> {
-        let status = self.status().ok()?;
-        let last = status["messages"].as_array()?.last()?;
-        let is_new = last["at"].as_u64().is_some_and(|at| at >= then);
-        last["text"].as_str().filter(|_| is_new).map(shown_name)
+        last_said(&self.status().ok()?, then).map(shown_name)
     }
 
     /// The same daemon, for who has kept it waiting: it hears nobody who says nothing for two seconds. If it takes
@@ -344,6 +341,13 @@ impl Answer {
     }
 }
 
+/// The last message of a status, if it was said since `then` and not when the daemon began.
+fn last_said(status: &Value, then: u64) -> Option<&str> {
+    let last = status["messages"].as_array()?.last()?;
+    let (at, begun) = (last["at"].as_u64()?, status["since"].as_u64()?);
+    last["text"].as_str().filter(|_| at >= then && at > begun)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
@@ -351,6 +355,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use rustix::process::Signal;
+    use serde_json::json;
 
     use super::*;
     use crate::ServingLock;
@@ -507,5 +512,16 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(stopped.expect("it is waited for"), Some(has_been_stopped(pid)));
+    }
+
+    #[test]
+    fn what_was_said_when_it_began_is_not_what_it_waits_for() {
+        let status = |said| json!({ "since": 100, "messages": [{ "at": said, "text": "x" }] });
+        for (said, then, is_told) in
+            [(99, 50, false), (100, 50, false), (101, 50, true), (101, 102, false)]
+        {
+            assert_eq!(last_said(&status(said), then).is_some(), is_told, "{said} {then}");
+        }
+        assert_eq!(last_said(&json!({ "since": 100, "messages": [] }), 0), None);
     }
 }
