@@ -1,5 +1,6 @@
 //! Files into an image and out of it without a mount.
 
+mod access_list;
 mod folders;
 mod unpack;
 
@@ -15,7 +16,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_block::AlignedBuf;
-use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode};
+use tacita_vfs::{
+    ACCESS_LIST, Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode,
+};
 
 use crate::hifs::Hifs;
 use crate::record::{INLINE_LEN_MAX, is_xattr_name};
@@ -370,9 +373,13 @@ impl Packer<'_> {
             Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => 0,
             listed => listed.at(path)?,
         };
+        let mut mode = meta.permissions().mode();
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             if !is_carried(name) {
                 self.carried.attributes_left_out += 1;
+                if name == ACCESS_LIST.as_bytes() {
+                    mode = access_list::mode_without(place, mode).at(path)?;
+                }
                 continue;
             }
             let name = OsStr::from_bytes(name);
@@ -390,7 +397,7 @@ impl Packer<'_> {
             self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
         }
         let change = Change {
-            perm: u16::try_from(meta.permissions().mode() & 0o7777).ok(),
+            perm: u16::try_from(mode & 0o7777).ok(),
             uid: Some(meta.uid()),
             gid: Some(meta.gid()),
             mtime: Some(mtime(meta)),

@@ -4,6 +4,7 @@
 //! file, by the kernel itself where it can (passthrough); whatever takes content or a name away
 //! passes through here.
 
+mod access_lists;
 mod attribute_calls;
 mod content;
 mod conversions;
@@ -93,6 +94,8 @@ pub struct Overlay {
     purger: Arc<Purger>,
     policy: Policy,
     passthrough: bool,
+    /// Whether there are access control lists below.
+    keeps_lists: bool,
     /// Shared by those who look again for a name, exclusive while a name stands for nothing.
     gap: RwLock<()>,
     /// User and group of what this process makes.
@@ -161,8 +164,11 @@ impl Overlay {
             start(&purger, "tacita-purge", Purger::work)?,
             start(&purger, "tacita-judge", Purger::conclude_all)?,
         ];
+        let keeps_lists =
+            table.root.fd().map(access_lists::are_kept).during("opening the lower folder")?;
         Ok(Self {
             table,
+            keeps_lists,
             purger,
             policy: options.policy,
             passthrough: options.passthrough,

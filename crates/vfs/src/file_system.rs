@@ -81,7 +81,7 @@ pub struct Attr {
 pub struct NewNode {
     /// What it is.
     pub kind: FileType,
-    /// Permission bits, the umask already applied.
+    /// Permission bits, the umask already applied, unless the directory has a list in its place.
     pub perm: u16,
     /// Owner.
     pub uid: u32,
@@ -520,6 +520,20 @@ pub trait FileSystem: Send + Sync + 'static {
     /// # Errors
     /// [`crate::Kind::NoAttribute`].
     fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()>;
+
+    /// Whether access control lists of POSIX are kept, as attributes of their names: the kernel obeys them.
+    fn keeps_access_lists(&self) -> bool {
+        false
+    }
+
+    /// Whether a directory has a list for what is made in it. It stands in the place of the umask, and
+    /// [`FileSystem::create`] obeys it.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Io`].
+    fn has_default_list(&self, _dir: NodeId) -> Result<bool> {
+        Ok(false)
+    }
 
     /// The inode flags of a file or directory, as `chattr` sets them, in the numbers of
     /// `FS_IOC_GETFLAGS`.

@@ -16,4 +16,4 @@ pub use file_system::{
     Attr, Change, Cookie, Demand, Entry, Exchange, FileSystem, FileType, FsStats, Link, NewNode,
     NodeId, Opened, Reserve, Seek, Stamps, Target, Timestamp, Wait, XattrMode, check_noted_flags,
 };
-pub use posix::Posix;
+pub use posix::{ACCESS_LIST, DEFAULT_LIST, Posix};

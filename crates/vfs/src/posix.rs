@@ -50,7 +50,7 @@ pub use listing::ListedEntry;
 pub use names::NAME_LEN_MAX;
 pub use namespace::Unlinked;
 pub use rename::{RenameMode, Renamed};
-pub use xattr::{XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
+pub use xattr::{ACCESS_LIST, DEFAULT_LIST, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 
 use activity::Activity;
 use handles::Handles;

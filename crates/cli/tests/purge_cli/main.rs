@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "other processes live in the time of the machine")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod access_lists;
 mod commands;
 mod image;
 mod lower;

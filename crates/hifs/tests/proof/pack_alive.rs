@@ -1,13 +1,16 @@
 //! A folder that lives on while it is packed: what goes is left out, and what is written to is told.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use tacita_hifs::Hifs;
 use tacita_hifs::geometry::{Layout, Parameters};
 use tacita_hifs::pack::{Carried, PackError, pack, unpack};
 use tacita_testkit::history::{Tree, tree};
+use tacita_vfs::ACCESS_LIST;
 
 use crate::images::{fresh, open, parameters};
 
@@ -224,4 +227,47 @@ fn a_folder_that_is_moved_away_from_far_above_is_told() {
     });
     let error = carried.unwrap_err();
     assert!(error.source.to_string().contains("moved elsewhere"), "{error}");
+}
+
+/// Where a file has an access control list the bits of its group are the most that anybody may do whom that names.
+#[test]
+fn a_list_that_is_left_out_gives_nobody_more() {
+    let outside = tempfile::tempdir().unwrap();
+    let [folder, out] = ["folder", "out"].map(|name| outside.path().join(name));
+    fs::create_dir(&folder).unwrap();
+    let entry = |tag: u16, bits: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    // Its owner and a user may write, its group may read.
+    let entries = [
+        (1, 6, u32::MAX),
+        (2, 6, 61500),
+        (4, 4, u32::MAX),
+        (0x10, 6, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ];
+    let entries = entries.map(|(tag, bits, id)| entry(tag, bits, id)).concat();
+    let list = [2_u32.to_le_bytes().to_vec(), entries].concat();
+    for name in ["in a folder", "listed"] {
+        let path = folder.join(name);
+        match name {
+            "listed" => fs::write(&path, "x"),
+            _ => fs::create_dir(&path),
+        }
+        .unwrap();
+        match rustix::fs::setxattr(&path, ACCESS_LIST, &list, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => {
+                eprintln!("SKIPPED: a_list_that_is_left_out_gives_nobody_more: no lists in /tmp");
+                return;
+            }
+            set => set.unwrap(),
+        }
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o660);
+    }
+    let (hifs, carried) = packed(&folder, || ());
+    assert_eq!(carried.attributes_left_out, 2);
+    unpack(&hifs, &out, &mut |_| {}).unwrap();
+    for name in ["in a folder", "listed"] {
+        assert_eq!(fs::metadata(out.join(name)).unwrap().mode() & 0o777, 0o640, "{name}");
+    }
 }

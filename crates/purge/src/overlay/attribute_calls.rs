@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, openat};
 use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
-use tacita_vfs::{FileType, Kind, NodeId, Result, XattrMode};
+use tacita_vfs::{ACCESS_LIST, DEFAULT_LIST, FileType, Kind, NodeId, Result, XattrMode};
 
 use super::Overlay;
 use super::conversions::refused;
@@ -20,7 +20,7 @@ use crate::xattrs;
 use crate::xattrs::{Overwritten, Owner};
 
 /// Name spaces that are shown: what the rules above would refuse is not listed either.
-const SHOWN: [&str; 3] = ["user.", "trusted.", "security."];
+const SHOWN: [&str; 5] = ["user.", "trusted.", "security.", ACCESS_LIST, DEFAULT_LIST];
 
 impl Overlay {
     pub(super) fn attribute(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {

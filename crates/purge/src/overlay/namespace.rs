@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tacita_vfs::credentials::act_for_oneself;
 use tacita_vfs::{Attr, Exchange, FileType, Kind, Link, NewNode, NodeId, Result, Target};
 
+use super::access_lists::Bits;
 use super::conversions::{device, file_type, lower_type, refused};
 use super::table::Node;
 use super::{Overlay, opaque};
@@ -38,8 +39,11 @@ impl Overlay {
         let dir = self.folder_for(dir, name)?;
         let fd = dir.fd().map_err(refused)?;
         let lower = &self.purger.lower;
+        let bits = self.bits_in(&dir, new).map_err(refused)?;
         match new.kind {
-            FileType::Directory => mkdirat(fd, name, Mode::RWXU).map_err(refused)?,
+            FileType::Directory => {
+                mkdirat(fd, name, bits.made_with(Mode::RWXU)).map_err(refused)?;
+            }
             FileType::Symlink
                 if self.table.has_opaque && opaque::leaves(lower, new.target.len()) =>
             {
@@ -49,11 +53,12 @@ impl Overlay {
                 symlinkat(new.target.as_os_str(), fd, name).map_err(refused)?;
             }
             kind => {
-                mknodat(fd, name, lower_type(kind), PRIVATE, device(new.rdev)).map_err(refused)?;
+                let mode = bits.made_with(PRIVATE);
+                mknodat(fd, name, lower_type(kind), mode, device(new.rdev)).map_err(refused)?;
             }
         }
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
-            let stat = dress(&node, &xattrs::path_of(&node.fd()?), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&node.fd()?), stat, (new, bits))?;
             if new.kind == FileType::Directory {
                 hand_down(&dir, &node);
             }
@@ -71,8 +76,10 @@ impl Overlay {
     ) -> Result<(Arc<Node>, Attr, File)> {
         let dir = self.folder_for(dir, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let bits = self.bits_in(&dir, new).map_err(refused)?;
         let ours = (new.uid, new.gid) == self.ids;
-        let mode = if ours { Mode::from_raw_mode(new.perm.into()) } else { PRIVATE };
+        let private = if ours { Mode::from_raw_mode(new.perm.into()) } else { PRIVATE };
+        let mode = bits.made_with(private);
         let opened = dir.fd().and_then(|dir| openat(dir, name, flags, mode));
         let file = opened.map(File::from).map_err(refused)?;
         let dressed = self.table.find(&dir, name).and_then(|(node, stat)| {
@@ -80,7 +87,7 @@ impl Overlay {
                 // Somebody else works in the lower folder.
                 return Err(Errno::STALE);
             }
-            let stat = dress(&node, &xattrs::path_of(&file), stat, new)?;
+            let stat = dress(&node, &xattrs::path_of(&file), stat, (new, bits))?;
             node.has_no_policy();
             let attr = self.shown(&node, &stat);
             Ok((node, attr))
@@ -434,14 +441,20 @@ fn unmake(dir: &Node, name: &OsStr, kind: FileType, errno: Errno) -> tacita_vfs:
 }
 
 /// Gives a new node its owner and permissions. `path` is the kernel's own name for it.
-fn dress(node: &Node, path: &CStr, stat: Statx, new: &NewNode) -> rustix::io::Result<Statx> {
+fn dress(
+    node: &Node,
+    path: &CStr,
+    stat: Statx,
+    (new, bits): (&NewNode, Bits),
+) -> rustix::io::Result<Statx> {
+    let perm = bits.wanted(&stat);
     let owned = (stat.stx_uid, stat.stx_gid) == (new.uid, new.gid);
     if !owned {
         let (uid, gid) = (Uid::from_raw(new.uid), Gid::from_raw(new.gid));
         chownat(node.fd()?, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
-    if new.kind != FileType::Symlink && (!owned || stat.stx_mode & 0o7777 != new.perm) {
-        chmodat(CWD, path, Mode::from_raw_mode(new.perm.into()), AtFlags::empty())?;
+    if new.kind != FileType::Symlink && (!owned || stat.stx_mode & 0o7777 != perm) {
+        chmodat(CWD, path, Mode::from_raw_mode(perm.into()), AtFlags::empty())?;
     } else if owned {
         return Ok(stat);
     }

@@ -232,6 +232,14 @@ impl FileSystem for Overlay {
         self.remove_attribute(node, name)
     }
 
+    fn keeps_access_lists(&self) -> bool {
+        self.keeps_lists
+    }
+
+    fn has_default_list(&self, dir: NodeId) -> Result<bool> {
+        self.has_default(dir)
+    }
+
     fn inode_flags(&self, node: NodeId) -> Result<u32> {
         self.flags_of(node)
     }

@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) purging: bool,
     /// What latecomers have open in its place.
     pub(super) stand_in: Option<Arc<Node>>,
+    /// Whether it has a list for what is about to be made in it, which has just been asked for.
+    pub(super) gives_list: Option<bool>,
 }
 
 impl State {

@@ -105,7 +105,11 @@ impl<F: FileSystem> Adapter<F> {
         if self.behaviour.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
-        // Whatever the kernel lacks it does without: each of these only saves it questions.
+        // Bits that are shown instead of a file's own are obeyed alone.
+        if self.posix.keeps_access_lists() && self.behaviour.shown.umask.is_none() {
+            wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        }
+        // Whatever the kernel lacks it does without: it has lists (Linux 4.9), and all else only saves questions.
         let _ = config.add_capabilities(wanted & config.capabilities());
         if self.behaviour.passthrough
             && !self.behaviour.writeback_cache

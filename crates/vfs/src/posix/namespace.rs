@@ -364,7 +364,8 @@ impl<F: FileSystem> Posix<F> {
         if self.find(dir, name)?.is_some() {
             return Err(Kind::Exists.into());
         }
-        let perm = u16::try_from(mode & PERM_MASK & !caller.umask).unwrap_or(0);
+        let umask = if self.fs.has_default_list(dir)? { 0 } else { caller.umask };
+        let perm = u16::try_from(mode & PERM_MASK & !umask).unwrap_or(0);
         let inherits = parent.perm & SET_GID != 0;
         Ok(NewNode {
             kind,

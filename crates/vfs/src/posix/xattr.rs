@@ -12,8 +12,14 @@ pub const XATTR_NAME_LEN_MAX: usize = 255;
 /// Largest value of an extended attribute in bytes: `XATTR_SIZE_MAX` of Linux.
 pub const XATTR_VALUE_LEN_MAX: usize = 65536;
 
-/// Name spaces that are stored. `system.` is not: access control lists would be stored but never
-/// obeyed, which is worse than not having them.
+/// The access control list of a node.
+pub const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// That of a directory for what is made in it.
+pub const DEFAULT_LIST: &str = "system.posix_acl_default";
+
+/// Name spaces that are stored. `system.` is not, but for lists where they are kept: elsewhere they would
+/// be stored but never obeyed, which is worse than not having them.
 const NAME_SPACES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
 
 /// What only root may read and write.
@@ -26,7 +32,7 @@ impl<F: FileSystem> Posix<F> {
     /// [`Kind::NoAttribute`]; [`Kind::Unsupported`] for a name space that is not stored;
     /// [`Kind::Invalid`] for one alone, without a name.
     pub fn xattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
-        check_xattr_name(name)?;
+        self.check_xattr_name(name)?;
         self.fs.xattr(node, name)
     }
 
@@ -60,7 +66,7 @@ impl<F: FileSystem> Posix<F> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        check_xattr_name(name)?;
+        self.check_xattr_name(name)?;
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Kind::TooLarge.into());
         }
@@ -75,20 +81,30 @@ impl<F: FileSystem> Posix<F> {
     /// # Errors
     /// [`Kind::NoAttribute`]; [`Kind::Unsupported`].
     pub fn remove_xattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
-        check_xattr_name(name)?;
+        self.check_xattr_name(name)?;
         self.fs.remove_xattr(node, name)?;
         self.stamp_attributes(node)
     }
+
+    /// Whether there are access control lists, which the kernel is to obey.
+    pub(crate) fn keeps_access_lists(&self) -> bool {
+        self.fs.keeps_access_lists()
+    }
+
+    fn check_xattr_name(&self, name: &OsStr) -> Result<()> {
+        let bytes = name.as_bytes();
+        if bytes.len() > XATTR_NAME_LEN_MAX {
+            return Err(Kind::Range.into());
+        }
+        match NAME_SPACES.iter().find(|space| bytes.starts_with(space)) {
+            None if is_list(name) && self.fs.keeps_access_lists() => Ok(()),
+            None => Err(Kind::Unsupported.into()),
+            Some(space) if space.len() == bytes.len() => Err(Kind::Invalid.into()),
+            Some(_) => Ok(()),
+        }
+    }
 }
 
-fn check_xattr_name(name: &OsStr) -> Result<()> {
-    let bytes = name.as_bytes();
-    if bytes.len() > XATTR_NAME_LEN_MAX {
-        return Err(Kind::Range.into());
-    }
-    match NAME_SPACES.iter().find(|space| bytes.starts_with(space)) {
-        None => Err(Kind::Unsupported.into()),
-        Some(space) if space.len() == bytes.len() => Err(Kind::Invalid.into()),
-        Some(_) => Ok(()),
-    }
+fn is_list(name: &OsStr) -> bool {
+    name == ACCESS_LIST || name == DEFAULT_LIST
 }

@@ -1,0 +1,121 @@
+//! Access control lists: whoever may do something in LOWER may do it in the mount, and nobody else.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+
+use crate::image::{Image, code, said};
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A user whom a list names, a group that a file has, and a user of neither.
+const NAMED: (u32, u32) = (61500, 61500);
+const MEMBER: (u32, u32) = (61600, 61234);
+const OTHER: (u32, u32) = (61700, 61700);
+
+/// A list by which the user that is named may do this, the group that, and others nothing.
+fn list(named: u16, group: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries = [
+        (1_u16, 6_u16, NOBODY),
+        (2, named, NAMED.0),
+        (4, group, NOBODY),
+        (0x10, named | group, NOBODY),
+        (0x20, 0, NOBODY),
+    ];
+    let entry = |(tag, bits, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat()
+}
+
+fn value(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 256];
+    let len = getxattr(path, name, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+/// Whether a user can do that by a shell.
+fn can((uid, gid): (u32, u32), what: &str, path: &Path) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("umask 027; {what} \"$0\""), path.to_str().unwrap()]);
+    shell.uid(uid).gid(gid).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.status().unwrap().success()
+}
+
+#[test]
+fn the_mount_obeys_the_lists_of_lower() {
+    let test = "the_mount_obeys_the_lists_of_lower";
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: needs root");
+        return;
+    }
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    for dir in [image.folder.path(), &lower] {
+        fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    }
+    // Its bits show 6 for the group, which may only read.
+    fs::write(lower.join("file"), "x").unwrap();
+    chown(lower.join("file"), None, Some(MEMBER.1)).unwrap();
+    setxattr(&lower.join("file"), ACCESS, &list(6, 4), XattrFlags::empty()).unwrap();
+    fs::create_dir(lower.join("folder")).unwrap();
+    chown(lower.join("folder"), None, Some(MEMBER.1)).unwrap();
+    for name in [ACCESS, DEFAULT] {
+        setxattr(&lower.join("folder"), name, &list(7, 7), XattrFlags::empty()).unwrap();
+    }
+    let mounted = image.purge_mount(&["-o", "allow_other"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    for user in [NAMED, MEMBER, OTHER] {
+        for what in ["cat", "echo y >>", "test -x"] {
+            let allowed = [&lower, &upper].map(|dir| can(user, what, &dir.join("file")));
+            assert_eq!(allowed[0], allowed[1], "{user:?}: {what}");
+        }
+    }
+    assert!(can(NAMED, "echo y >>", &upper.join("file")));
+    // What is made is as if it had been made below: with the folder's list, not the umask.
+    for (make, name) in
+        [("touch", "new"), ("mkdir", "dir"), ("mkfifo", "pipe"), ("ln -s x", "link")]
+    {
+        let made = [&lower, &upper].map(|dir| {
+            let path = dir.join("folder").join(name);
+            assert!(can(NAMED, make, &path), "{make} {}", path.display());
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let lists = [ACCESS, DEFAULT].map(|list| (name != "link").then(|| value(&path, list)));
+            let seen = (meta.mode(), meta.uid(), meta.gid(), lists);
+            assert!(can(NAMED, "rm -r", &path));
+            seen
+        });
+        assert_eq!(made[0], made[1], "{make}");
+        assert!(name == "link" || made[0].3[0] != Some(None), "{make}: {made:?}");
+    }
+    // Beside such a folder the umask counts.
+    let path = upper.join("plain");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    assert!(can(OTHER, "touch", &path.join("new")));
+    assert_eq!(fs::metadata(path.join("new")).unwrap().mode() & 0o777, 0o640);
+    // A list that is set, changed and removed in the mount is so below.
+    let (path, below) = (upper.join("file"), lower.join("file"));
+    setxattr(&path, ACCESS, &list(0, 6), XattrFlags::empty()).unwrap();
+    assert_eq!((value(&path, ACCESS), value(&below, ACCESS)), (Some(list(0, 6)), Some(list(0, 6))));
+    assert!(!can(NAMED, "cat", &path) && can(MEMBER, "echo y >>", &path));
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    assert!(!can(MEMBER, "echo y >>", &path) && can(MEMBER, "cat", &path));
+    removexattr(&path, ACCESS).unwrap();
+    assert_eq!((value(&path, ACCESS), value(&below, ACCESS)), (None, None));
+    assert_eq!(code(&image.umount()), 0);
+    // Bits that are shown in place of a file's own are all that counts.
+    setxattr(&below, ACCESS, &list(6, 6), XattrFlags::empty()).unwrap();
+    let mounted = image.purge_mount(&["-o", "allow_other,gid=61234,umask=027"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    assert!(!can(NAMED, "cat", &path) && can(MEMBER, "cat", &path));
+    assert!(!can(MEMBER, "echo y >>", &path));
+    assert_eq!(code(&image.umount()), 0);
+}
