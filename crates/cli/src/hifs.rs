@@ -119,19 +119,27 @@ fn unpack(image: &Path, folder: &Path, salvage: bool, json: bool) -> Outcome<()>
     };
     let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
         .map_err(|e| failed(&to_be(e)))?;
-    let unread: Vec<_> = carried
-        .unread
-        .iter()
-        .map(|(path, bytes)| (path.strip_prefix(new.path()).unwrap_or(path).to_owned(), *bytes))
-        .collect();
+    let within = |path: &Path| path.strip_prefix(new.path()).unwrap_or(path).to_owned();
+    let unread: Vec<_> =
+        carried.unread.iter().map(|(path, bytes)| (within(path), *bytes)).collect();
+    let devices: Vec<_> = carried.devices_left_out.iter().map(|path| within(path)).collect();
     new.publish().map_err(at)?;
     bar.finish_and_clear();
-    let lost = &hifs.losses().lost;
-    if unread.is_empty() && lost.is_empty() {
-        let what = format!("unpacked into {}", shown_name(folder));
-        return create::report_carried(json, &carried, &what);
+    for path in &devices {
+        let path = shown_name(folder.join(path));
+        output::say(&format!("{path}: a device, which this user may not make, is left out"));
     }
-    Err(tell_losses(image, folder, &unread, lost))
+    let lost = &hifs.losses().lost;
+    if !unread.is_empty() || !lost.is_empty() {
+        return Err(tell_losses(image, folder, &unread, lost));
+    }
+    if !devices.is_empty() {
+        let text = format!("{}: {} devices are left out", shown_name(folder), devices.len());
+        let remedy = "all others are there; for these, too, run it as root, and in no container";
+        return Err(Failure::new(exit::NOT_HERE, text).with_remedy(remedy));
+    }
+    let what = format!("unpacked into {}", shown_name(folder));
+    create::report_carried(json, &carried, &what)
 }
 
 /// Tells what of an image could not be read, and what stands for it.

@@ -600,6 +600,82 @@ fn who_is_shown_as_the_owner_may_do_what_owners_may() {
     expect(0, &["umount", text(dir)]);
 }
 
+/// What has been done when its daemon is killed, right behind the last of it.
+fn killed_after(mounting: &[&str], dir: &Path) -> Vec<String> {
+    expect(0, mounting);
+    fs::create_dir(dir.join("folder")).unwrap();
+    fs::write(dir.join("removed"), "").unwrap();
+    fs::write(dir.join("first"), "").unwrap();
+    std::os::unix::fs::symlink("first", dir.join("link")).unwrap();
+    fs::rename(dir.join("first"), dir.join("folder/moved")).unwrap();
+    fs::remove_file(dir.join("removed")).unwrap();
+    fs::hard_link(dir.join("folder/moved"), dir.join("another")).unwrap();
+    fs::set_permissions(dir.join("another"), fs::Permissions::from_mode(0o600)).unwrap();
+    let pid = json(&expect(0, &["status", text(dir), "--json"]).0)["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    expect(4, &["umount", text(dir)]);
+    expect(0, mounting);
+    let mut names: Vec<_> = [dir.to_owned(), dir.join("folder")]
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let mode = fs::metadata(dir.join("another")).map_or(0, |meta| meta.permissions().mode());
+    names.push(format!("{:o}", mode & 0o777));
+    expect(0, &["umount", text(dir)]);
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_mounted_to_do_so_puts_names_on_the_medium_at_once() {
+    let test = "what_is_mounted_to_do_so_puts_names_on_the_medium_at_once";
+    if skip_without_fuse(test) {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let (guard, folder) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+    let (dir, image) = (guard.path(), folder.path().join("image"));
+    let names = ["another", "folder", "link", "moved"];
+    for system in ["hifs", "dnefs"] {
+        for options in ["dirsync", "sync"] {
+            expect(0, &[system, "format", text(&image), "--size", "16M", "--force"]);
+            let every = if system == "hifs" { "--commit-every=0" } else { "--purge-every=0" };
+            let mounting = [system, "mount", text(&image), text(dir), "-o", options, every];
+            let found = killed_after(&mounting, dir);
+            assert_eq!(found[1..], names, "{system} {options}");
+            assert!(options == "dirsync" || found[0] == "600", "{system}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_synced_by_itself_changes_where_all_is_put_on_the_medium() {
+    let test = "what_cannot_be_synced_by_itself_changes_where_all_is_put_on_the_medium";
+    if skip_without_fuse(test) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let (guard, folder) = (MountGuard::new().unwrap(), tempfile::tempdir().unwrap());
+    let dir = guard.path();
+    let mounting = ["purge", "mount", text(folder.path()), text(dir), "--anyway", "-o", "sync"];
+    if tacita(&mounting).status.code() != Some(0) {
+        eprintln!("SKIPPED: {test}: nothing is purged in the folder for temporary files");
+        return;
+    }
+    let (pipe, link) = (dir.join("pipe"), dir.join("link"));
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    std::os::unix::fs::symlink("pipe", &link).unwrap();
+    fs::set_permissions(&pipe, fs::Permissions::from_mode(0o640)).unwrap();
+    for path in [&pipe, &link] {
+        std::os::unix::fs::lchown(path, Some(1234), None).unwrap();
+    }
+    expect(0, &["umount", text(dir)]);
+}
+
 /// A browser with a narrow window opens a page: all its pictures are drawn, so many, as large as their
 /// letters need, and nothing else is wider than the window.
 fn opened(page: &str, pictures: usize) {

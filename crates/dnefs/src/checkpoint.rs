@@ -6,26 +6,57 @@
 use tacita_dnefs_format::checkpoint::{IndexChunk, Location, NodeRef, Orphans, Root, Table};
 use tacita_dnefs_format::node::{self, Class, Header, Record, Standing};
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind};
-use tacita_dnefs_format::{Compression, Parameters};
+use tacita_dnefs_format::{Compression, Layout, Parameters};
 use tacita_flash::{Leb, Volume};
 use tacita_secret::{FreshKey, Traces};
 
 use crate::error::{Error, Kind, Result};
 use crate::faults::{Fault, planted};
-use crate::index::Chunk;
+use crate::index::{CHUNK_LEN_MAX, Chunk};
 use crate::keys::{KeyId, KeyLeb, State};
 use crate::log::Head;
 use crate::store::Core;
 
-/// References in a table.
+/// References in a table, at most.
 const TABLE_LEN: usize = 512;
+/// What a reference takes, and an inode number in a list of orphans, in bytes.
+const REFERENCE_LEN: usize = 20;
+const ORPHAN_LEN: usize = 8;
 /// Nodes that a checkpoint may need besides those that are counted: tables that are not full, orphans,
 /// its root.
 const FIXED_NODES: usize = 8;
-/// Length of a chunk of the index as a node in bytes, at most.
-const CHUNK_NODE_LEN: u64 = 512 * 24 + 128;
-/// Orphans in a list.
+/// What an entry of a chunk of the index takes, in bytes.
+const ENTRY_LEN: usize = 24;
+/// Orphans in a list, at most.
 const ORPHANS_LEN: usize = 1024;
+
+/// How many entries of `len` bytes a node may hold: so many as `most`, or as fit into an erase block.
+pub(crate) fn fitting(layout: &Layout, most: usize, len: usize) -> usize {
+    let room = (layout.leb_len_bytes - layout.page_len_bytes) as usize;
+    most.min(room.saturating_sub(node::OVERHEAD + COUNTS_LEN) / len).max(1)
+}
+
+/// What may stand before entries, or between them, in bytes.
+const COUNTS_LEN: usize = 32;
+
+/// How many entries a chunk of the index may have.
+pub(crate) fn chunk_len_max(layout: &Layout) -> usize {
+    fitting(layout, CHUNK_LEN_MAX, ENTRY_LEN)
+}
+
+/// Most bytes that a node of a checkpoint holds. Where erase blocks are short, chunks were as long as elsewhere once,
+/// and compressed they may have found room.
+pub(crate) fn payload_len_max(layout: &Layout) -> usize {
+    (layout.leb_len_bytes as usize).max(CHUNK_LEN_MAX * ENTRY_LEN + COUNTS_LEN)
+}
+
+fn table_len(layout: &Layout) -> usize {
+    fitting(layout, TABLE_LEN, REFERENCE_LEN)
+}
+
+fn orphans_len(layout: &Layout) -> usize {
+    fitting(layout, ORPHANS_LEN, ORPHAN_LEN)
+}
 
 impl Core {
     /// Writes a checkpoint. Nobody is writing nodes meanwhile.
@@ -61,7 +92,10 @@ impl Core {
 
     fn keys_for(&self, changed_chunks: usize, changed_maps: usize) -> u32 {
         let (chunks, maps) = (self.index.chunk_count(), self.keys.lebs().len());
-        let tables = chunks / TABLE_LEN + maps / TABLE_LEN + self.orphans.len() / ORPHANS_LEN;
+        let layout = self.log.layout();
+        let table_len = table_len(layout);
+        let lists = self.orphans.len() / orphans_len(layout);
+        let tables = chunks / table_len + maps / table_len + lists;
         let nodes = changed_chunks + changed_maps + tables + FIXED_NODES;
         u32::try_from(nodes).unwrap_or(u32::MAX)
     }
@@ -86,7 +120,8 @@ impl Core {
     fn lebs_for(&self, chunks: usize, maps: usize) -> u32 {
         let layout = self.log.layout();
         let tables = (self.index.chunk_count() + self.keys.lebs().len()) as u64 * 24;
-        let len = chunks as u64 * CHUNK_NODE_LEN
+        let chunk_len = chunk_len_max(layout) * ENTRY_LEN + node::OVERHEAD + COUNTS_LEN;
+        let len = (chunks * chunk_len) as u64
             + maps as u64 * u64::from(layout.keys_per_leb) * 16
             + tables
             + self.orphans.len() as u64 * 8;
@@ -202,13 +237,15 @@ impl Writer<'_> {
     }
 
     fn write_tables(&self, core: &mut Core, nodes: &[NodeRef]) -> Result<Vec<NodeRef>> {
-        let tables = nodes.chunks(TABLE_LEN).map(|part| Table(part.to_vec()).encode());
+        let len = table_len(core.log.layout());
+        let tables = nodes.chunks(len).map(|part| Table(part.to_vec()).encode());
         tables.map(|payload| self.write(core, RecordKind::Table, &payload)).collect()
     }
 
     fn write_orphans(&self, core: &mut Core) -> Result<Vec<NodeRef>> {
         let all: Vec<_> = core.orphans.iter().copied().collect();
-        let lists = all.chunks(ORPHANS_LEN).map(|part| Orphans(part.to_vec()).encode());
+        let len = orphans_len(core.log.layout());
+        let lists = all.chunks(len).map(|part| Orphans(part.to_vec()).encode());
         lists.map(|payload| self.write(core, RecordKind::Orphans, &payload)).collect()
     }
 

@@ -6,14 +6,16 @@ use std::ops::Range;
 use tacita_dnefs_format::node;
 use tacita_dnefs_format::record::{IndexKey, Kind as RecordKind, Removal, encode_truncation};
 
+use crate::checkpoint::fitting;
 use crate::error::Result;
 use crate::inodes::Node;
 use crate::store::{Store, Write, block_of};
 
 /// Nodes that are sealed in one go: they wait in memory until they are appended.
 const WRITE_NODES: usize = 64;
-/// Nodes that one removal names.
+/// Nodes that one removal names, at most, and what each takes in it, in bytes.
 const REMOVED_MAX: usize = 256;
+const REMOVED_LEN: usize = 16;
 
 impl Store {
     fn node_len(&self) -> u64 {
@@ -167,8 +169,9 @@ impl Store {
             }
         }
         let end = IndexKey::data(node.ino, whole.end);
+        let most = fitting(&self.layout, REMOVED_MAX, REMOVED_LEN);
         loop {
-            let removed = self.list(IndexKey::data(node.ino, whole.start)..end, REMOVED_MAX);
+            let removed = self.list(IndexKey::data(node.ino, whole.start)..end, most);
             if whole.is_empty() || removed.is_empty() {
                 return Ok(());
             }

@@ -12,6 +12,7 @@ use tacita_dnefs_format::{
 use tacita_flash::{EraseReport, Geometry, Leb, Volume};
 use tacita_secret::{Key, Password};
 
+use crate::checkpoint::chunk_len_max;
 use crate::error::{Error, Kind, Result};
 use crate::index::Index;
 use crate::keys::{Keys, fresh_block, new_uuid, no_randomness};
@@ -111,7 +112,7 @@ pub fn format(
     let mut keys = Keys::new(layout, parameters.cipher, master);
     keys.loaded(true);
     let core = Core {
-        index: Index::default(),
+        index: Index::new(chunk_len_max(&layout)),
         keys,
         log: Log::new(layout),
         roots: Roots::new(layout),

@@ -12,10 +12,10 @@ use tacita_dnefs_format::record::IndexKey;
 use crate::keys::KeyId;
 
 /// Most entries of a chunk: a chunk is a node, and moving half of one on each insertion must cost
-/// less than encrypting what is inserted.
-const CHUNK_LEN_MAX: usize = 512;
-/// Fewest entries of a chunk that has neighbours, roughly: below that it is merged.
-const CHUNK_LEN_MIN: usize = CHUNK_LEN_MAX / 8;
+/// less than encrypting what is inserted. Where erase blocks are short it has fewer.
+pub(crate) const CHUNK_LEN_MAX: usize = 512;
+/// A chunk that has neighbours is merged with one below about this share of that.
+const CHUNK_SHARE_MIN: usize = 8;
 
 /// What an entry takes in memory, in bytes.
 pub(crate) const ENTRY_LEN: u64 = (size_of::<IndexKey>() + size_of::<KeyId>()) as u64;
@@ -45,8 +45,10 @@ impl Chunk {
 }
 
 /// Which key each node has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Index {
+    /// Most entries of a chunk.
+    chunk_len_max: usize,
     /// By where they begin, which is the beginning for the first.
     chunks: BTreeMap<IndexKey, Chunk>,
     /// Where chunks lie that are no more, for the next checkpoint to free.
@@ -57,6 +59,11 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    /// An index without an entry, in chunks of so many at most.
+    pub(crate) const fn new(chunk_len_max: usize) -> Self {
+        Self { chunk_len_max, chunks: BTreeMap::new(), dropped: Vec::new(), len: 0, stored: 0 }
+    }
+
     /// How many nodes there are.
     pub(crate) const fn len(&self) -> usize {
         self.len
@@ -94,15 +101,16 @@ impl Index {
             self.len += 1;
             return None;
         };
+        let len_max = self.chunk_len_max;
         let chunk = self.change(first);
         match chunk.at.binary_search(&at) {
             Ok(place) => Some(std::mem::replace(&mut chunk.keys[place], key)),
             Err(place) => {
                 chunk.at.insert(place, at);
                 chunk.keys.insert(place, key);
-                if chunk.at.len() > CHUNK_LEN_MAX {
+                if chunk.at.len() > len_max {
                     // What grows at its end leaves full chunks behind.
-                    let cut = if place + 1 == chunk.at.len() { place } else { CHUNK_LEN_MAX / 2 };
+                    let cut = if place + 1 == chunk.at.len() { place } else { len_max / 2 };
                     let half = Chunk {
                         at: chunk.at.split_off(cut),
                         keys: chunk.keys.split_off(cut),
@@ -150,13 +158,13 @@ impl Index {
     /// Drops a chunk that is empty, and joins a small one with the one before it.
     fn tidy(&mut self, first: IndexKey) {
         let len = self.chunks[&first].at.len();
-        if len >= CHUNK_LEN_MIN {
+        if len >= self.chunk_len_max / CHUNK_SHARE_MIN {
             return;
         }
         let before =
             self.chunks.range(..first).next_back().map(|(first, chunk)| (*first, chunk.at.len()));
         match before {
-            Some((before, room)) if len > 0 && room + len <= CHUNK_LEN_MAX / 2 => {
+            Some((before, room)) if len > 0 && room + len <= self.chunk_len_max / 2 => {
                 let small = self.chunks.remove(&first).expect("it was just found");
                 let chunk = self.change(before);
                 chunk.at.extend(small.at);
@@ -247,17 +255,25 @@ impl Index {
     }
 
     /// Adds a chunk of a checkpoint, which comes after all that are there. Returns whether it does.
-    pub(crate) fn push_chunk(&mut self, entries: Vec<(IndexKey, KeyId)>, stored: NodeRef) -> bool {
+    pub(crate) fn push_chunk(&mut self, entries: &[(IndexKey, KeyId)], stored: NodeRef) -> bool {
         let Some((first, _)) = entries.first().copied() else { return true };
         let last = self.chunks.last_key_value().and_then(|(_, chunk)| chunk.at.last());
         if last.is_some_and(|last| *last >= first) {
             return false;
         }
         self.len += entries.len();
-        self.stored += 1;
-        let (at, keys) = entries.into_iter().unzip();
-        let first = if self.chunks.is_empty() { BEGINNING } else { first };
-        self.chunks.insert(first, Chunk { at, keys, stored: Some(stored) });
+        // One that is longer than chunks have become is written anew, in parts.
+        let is_kept = entries.len() <= self.chunk_len_max;
+        for part in entries.chunks(self.chunk_len_max) {
+            let (at, keys): (Vec<_>, Vec<_>) = part.iter().copied().unzip();
+            let first = if self.chunks.is_empty() { BEGINNING } else { at[0] };
+            self.chunks.insert(first, Chunk { at, keys, stored: Some(stored).filter(|_| is_kept) });
+        }
+        if is_kept {
+            self.stored += 1;
+        } else {
+            self.dropped.push(stored);
+        }
         true
     }
 }
@@ -265,6 +281,9 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use tacita_dnefs_format::checkpoint::Location;
+    use tacita_dnefs_format::{KeyPos, MainLeb};
 
     use super::*;
 
@@ -278,7 +297,7 @@ mod tests {
     fn does_what_a_sorted_map_does() {
         for seed in 0..20 {
             let mut state = seed;
-            let mut index = Index::default();
+            let mut index = Index::new(CHUNK_LEN_MAX);
             let mut model = BTreeMap::new();
             for step in 0..6000 {
                 let at = IndexKey::data(next(&mut state) % 3, next(&mut state) % 3000);
@@ -310,8 +329,25 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_that_is_too_long_is_written_anew_in_parts() {
+        let mut index = Index::new(100);
+        let entries = |range: Range<u64>| -> Vec<_> {
+            range.map(|block| (IndexKey::data(1, block), KeyId(0))).collect()
+        };
+        let location = Location { leb: MainLeb(0), offset: 0, len_bytes: 0 };
+        let node = |slot: u32| NodeRef { key: KeyPos { leb: 0, slot }, location };
+        assert!(index.push_chunk(&entries(0..100), node(1)));
+        assert!(index.push_chunk(&entries(100..350), node(2)));
+        assert!(!index.push_chunk(&entries(349..360), node(3)));
+        assert!(index.entries().eq(entries(0..350)));
+        assert_eq!((index.len(), index.chunk_count(), index.changed()), (350, 4, 3));
+        assert!(index.chunks().all(|chunk| chunk.at.len() <= 100));
+        assert_eq!(index.take_dropped(), [node(2)]);
+    }
+
+    #[test]
     fn what_grows_at_its_end_leaves_full_chunks() {
-        let mut index = Index::default();
+        let mut index = Index::new(CHUNK_LEN_MAX);
         for block in 0..10 * CHUNK_LEN_MAX as u64 {
             index.insert(IndexKey::data(1, block), KeyId(0));
         }

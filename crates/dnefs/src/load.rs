@@ -13,6 +13,7 @@ use tacita_dnefs_format::{Layout, MainLeb, Malformed, NODE_ALIGN, Parameters, Un
 use tacita_flash::{Leb, Volume};
 use tacita_secret::Traces;
 
+use crate::checkpoint::{chunk_len_max, payload_len_max};
 use crate::collection;
 use crate::error::{Error, Kind, Result, damaged};
 use crate::faults::{Fault, planted};
@@ -57,7 +58,7 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, unlocked: Unlocked) -> Result<Loade
     let is_clean = !survey.is_torn && marked == survey.unmounted && marked >= root.next_sqnum;
     let root_key = keys.id(found.header.key).map_err(damaged("the root"))?;
     let mut core = Core {
-        index: Index::default(),
+        index: Index::new(chunk_len_max(&layout)),
         keys,
         log: Log::new(layout),
         roots: survey.next,
@@ -160,7 +161,7 @@ impl Loader<'_> {
         if opened.kind != kind {
             return Err(Error::new(Kind::Damaged, format!("{}: it is something else", what())));
         }
-        opened.payload(self.layout.leb_len_bytes as usize).map_err(damaged(what()))
+        opened.payload(payload_len_max(&self.layout)).map_err(damaged(what()))
     }
 
     /// A node of the checkpoint, which its parent names.
@@ -239,7 +240,7 @@ impl Loader<'_> {
         for (at, position) in chunk.0 {
             entries.push((at, core.keys.id(position).map_err(what())?));
         }
-        if core.index.push_chunk(entries, node) {
+        if core.index.push_chunk(&entries, node) {
             Ok(())
         } else {
             Err(what()(Malformed("chunks are not in order")))

@@ -329,6 +329,12 @@ impl Geometry {
     }
 }
 
+/// The least length of an image of which one commit may change so many blocks, in bytes; of one that may change the
+/// most of all, if that is fewer.
+pub(crate) fn len_for_commit(blocks: u64) -> u64 {
+    (blocks.min(COMMIT_BLOCKS.1) * COMMIT_SHARE) << 12
+}
+
 fn commit_blocks(image_blocks: u64, bucket_blocks: u32) -> u64 {
     let (min, max) = COMMIT_BLOCKS;
     let min = min.max(COMMIT_BUCKETS_MIN * u64::from(bucket_blocks));

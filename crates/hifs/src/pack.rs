@@ -4,7 +4,7 @@ mod access_list;
 mod folders;
 mod unpack;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,11 +17,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tacita_block::AlignedBuf;
 use tacita_vfs::{
-    ACCESS_LIST, Change, FileSystem, FileType, NewNode, NodeId, Stamps, Timestamp, XattrMode,
+    ACCESS_LIST, Change, FileSystem, FileType, Kind, NewNode, NodeId, Stamps, Timestamp, XattrMode,
 };
 
+use crate::geometry::{BLOCK_LEN, len_for_commit};
 use crate::hifs::Hifs;
-use crate::record::{INLINE_LEN_MAX, is_xattr_name};
+use crate::record::{INLINE_LEN_MAX, XATTRS_LEN_MAX, is_xattr_name, xattr_len};
+use crate::tree::commit_blocks_for;
 use folders::{Descent, Folder};
 pub use unpack::unpack;
 
@@ -81,6 +83,8 @@ pub struct Carried {
     pub unread: Vec<(PathBuf, u64)>,
     /// Files that others wrote to while they were read: what came along is of several moments.
     pub changed: Vec<PathBuf>,
+    /// Devices that this caller may not make, and that are left out.
+    pub devices_left_out: Vec<PathBuf>,
 }
 
 /// How much there is to pack.
@@ -94,6 +98,17 @@ pub struct Measured {
     pub buckets: u64,
     /// Room in the inode table, in names: a folder takes that of eight, unless it has more or none.
     pub names: u64,
+    /// Room that extended attributes take there besides, in bytes.
+    pub attributes: u64,
+    /// Most names that one file has.
+    pub names_of_one: u64,
+}
+
+impl Measured {
+    /// The least length of an image in which a file can have as many names as one has here, in bytes.
+    pub fn len_for_names_of_one(&self) -> u64 {
+        len_for_commit(commit_blocks_for(self.names_of_one))
+    }
 }
 
 /// What is below a folder, and how many buckets of `bucket_len_bytes` it takes. What goes meanwhile does not
@@ -103,7 +118,7 @@ pub struct Measured {
 /// If the folder cannot be read.
 pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
     let mut sum = Measured::default();
-    let mut linked = HashSet::new();
+    let mut linked = HashMap::new();
     let top = Folder::at(folder).at(folder)?;
     let listed = (0, names(&top).at(folder)?);
     let mut descent = Descent::from(folder, top, listed).at(folder)?;
@@ -119,11 +134,19 @@ pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
             Err(error) if is_gone(&error) => continue,
             meta => meta.and_then(|meta| {
                 (*seen, sum.nodes) = (*seen + 1, sum.nodes + 1);
+                if !meta.is_dir() && meta.nlink() > 1 {
+                    let names: &mut u64 = linked.entry((meta.dev(), meta.ino())).or_default();
+                    *names += 1;
+                    sum.names_of_one = sum.names_of_one.max(*names);
+                    if *names > 1 {
+                        return Ok(None);
+                    }
+                }
+                sum.attributes += room_of_attributes(&place)?;
                 if meta.is_dir() {
                     return below(folder, &name);
                 }
-                if meta.is_file() && (meta.nlink() == 1 || linked.insert((meta.dev(), meta.ino())))
-                {
+                if meta.is_file() {
                     sum.bytes += meta.len();
                     sum.buckets += buckets_of(&place, &meta, bucket_len_bytes)?;
                 }
@@ -136,6 +159,29 @@ pub fn measure(folder: &Path, bucket_len_bytes: u64) -> Outcome<Measured> {
         }
     }
     Ok(sum)
+}
+
+/// Room in the inode table that the attributes of a file take: a page, at most, and less where others fit beside.
+fn room_of_attributes(place: &Path) -> io::Result<u64> {
+    let mut len = 0;
+    for name in attributes_of(place)? {
+        // What is not there any more, or nobody can read, is not carried.
+        let value = rustix::fs::lgetxattr_query(place, &name).unwrap_or(0);
+        len += if is_carried(name.as_bytes()) { name.len() + value } else { 0 };
+    }
+    Ok((2 * len as u64).min(BLOCK_LEN as u64))
+}
+
+/// The names of the attributes of a file, those that are not carried, too.
+fn attributes_of(place: &Path) -> io::Result<Vec<OsString>> {
+    let mut names = vec![0; 64 << 10];
+    let len = match rustix::fs::llistxattr(place, &mut names[..]) {
+        // A file system without attributes has none to carry, and what has gone meanwhile none any more.
+        Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => 0,
+        listed => listed?,
+    };
+    let names = names[..len].split(|&b| b == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
 }
 
 /// Buckets that the content of a file takes.
@@ -367,24 +413,17 @@ impl Packer<'_> {
         meta: &fs::Metadata,
         node: NodeId,
     ) -> Outcome<()> {
-        let mut names = vec![0; 64 << 10];
-        let len = match rustix::fs::llistxattr(place, &mut names[..]) {
-            // A file system without attributes has none to carry, and what has gone meanwhile none any more.
-            Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => 0,
-            listed => listed.at(path)?,
-        };
-        let mut mode = meta.permissions().mode();
-        for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
-            if !is_carried(name) {
+        let (mut mode, mut together) = (meta.permissions().mode(), 0);
+        for name in attributes_of(place).at(path)? {
+            if !is_carried(name.as_bytes()) {
                 self.carried.attributes_left_out += 1;
-                if name == ACCESS_LIST.as_bytes() {
+                if name == ACCESS_LIST {
                     mode = access_list::mode_without(place, mode).at(path)?;
                 }
                 continue;
             }
-            let name = OsStr::from_bytes(name);
             let mut value = vec![0; 64 << 10];
-            let len = match rustix::fs::lgetxattr(place, name, &mut value[..]) {
+            let len = match rustix::fs::lgetxattr(place, &name, &mut value[..]) {
                 // The kernel reads what is no list of capabilities out to nobody: an empty one, say.
                 Err(Errno::INVAL) => {
                     self.carried.attributes_left_out += 1;
@@ -394,7 +433,14 @@ impl Packer<'_> {
                 Err(Errno::NODATA | Errno::NOENT | Errno::NOTDIR) => continue,
                 read => read.at(path)?,
             };
-            self.hifs.set_xattr(node, name, &value[..len], XattrMode::Any).at(path)?;
+            together += xattr_len(name.as_bytes(), &value[..len]);
+            if together > XATTRS_LEN_MAX {
+                let text = format!(
+                    "no image holds more than {XATTRS_LEN_MAX} bytes of extended attributes of a file"
+                );
+                return Err(tacita_vfs::Error::new(Kind::TooLarge, text)).at(path);
+            }
+            self.hifs.set_xattr(node, &name, &value[..len], XattrMode::Any).at(path)?;
         }
         let change = Change {
             perm: u16::try_from(mode & 0o7777).ok(),

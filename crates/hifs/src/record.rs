@@ -63,9 +63,14 @@ pub(crate) struct Inode {
     pub xattrs: Xattrs,
 }
 
+/// Bytes that an extended attribute takes in an inode.
+pub(crate) const fn xattr_len(name: &[u8], value: &[u8]) -> usize {
+    3 + name.len() + value.len()
+}
+
 /// Bytes that extended attributes take in an inode.
 pub(crate) fn xattrs_len(xattrs: &Xattrs) -> usize {
-    xattrs.iter().map(|(name, value)| 3 + name.len() + value.len()).sum()
+    xattrs.iter().map(|(name, value)| xattr_len(name, value)).sum()
 }
 
 /// Bytes of an inode's entry.

@@ -39,8 +39,14 @@ const CHANGE_PAGES: u64 = 24;
 const CONTENT_PER_RECORDS: u64 = 64;
 /// Most blocks of content that wait in memory: 64 MiB.
 const HELD_BLOCKS_MAX: u64 = 16384;
-/// Most names of a file in any image: as on ext4.
-const LINKS_MAX: u32 = 65_000;
+/// Blocks of a commit that are kept from the names of one file: those of two changes, but for the pages of its
+/// inode.
+const KEPT_FROM_NAMES: u64 = 2 * CHANGE_PAGES - 8;
+
+/// Blocks that a commit changes, at least, where a file can have so many names.
+pub(crate) const fn commit_blocks_for(names: u64) -> u64 {
+    names.saturating_add(KEPT_FROM_NAMES)
+}
 
 /// A source of random ids.
 pub(crate) type RandomId = Box<dyn FnMut() -> FileId + Send + Sync>;
@@ -230,8 +236,8 @@ impl State {
 
     /// Most names of a file: a change of its id writes all of them again, in one commit.
     pub(crate) fn links_max(&self) -> u32 {
-        let room = self.superblock.geometry.commit_blocks() - 2 * CHANGE_PAGES + 8;
-        u32::try_from(room).unwrap_or(LINKS_MAX).min(LINKS_MAX)
+        let room = self.superblock.geometry.commit_blocks() - KEPT_FROM_NAMES;
+        u32::try_from(room).unwrap_or(u32::MAX)
     }
 }
 

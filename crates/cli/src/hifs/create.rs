@@ -24,6 +24,9 @@ use crate::output::{self, shown_name};
 /// a sixteenth of an image, at most, holds them.
 const NODE_LEN: u64 = 18 << 10;
 
+/// Bytes of an image for each byte of its inode table.
+const TABLE_SHARE: u64 = 36;
+
 /// How much of an existing file is looked at before it is taken for empty.
 const PROBE_LEN: usize = 64 << 10;
 
@@ -130,13 +133,15 @@ fn measure(folder: &Path, shape: &Shape) -> Result<(Measured, u64), PackError> {
     Ok((content, roomy_size(content, larger)))
 }
 
-/// Room for content and names, and as much again.
+/// Room for content, names and attributes, and as much again; and for a file to have so many names.
 fn roomy_size(content: Measured, bucket_len: u64) -> u64 {
     let needed = content
         .buckets
         .saturating_mul(bucket_len)
-        .saturating_add(content.names.saturating_mul(NODE_LEN));
-    needed.saturating_mul(2).max(16 * IMAGE_LEN_MIN).next_multiple_of(1 << 20)
+        .saturating_add(content.names.saturating_mul(NODE_LEN))
+        .saturating_add(content.attributes.saturating_mul(TABLE_SHARE));
+    let least = content.len_for_names_of_one().max(16 * IMAGE_LEN_MIN);
+    needed.saturating_mul(2).max(least).next_multiple_of(1 << 20)
 }
 
 pub(super) fn report_carried(json: bool, carried: &Carried, what: &str) -> Outcome<()> {
@@ -163,6 +168,10 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
     let in_image = error.source.downcast_ref::<tacita_vfs::Error>().map(tacita_vfs::Error::kind);
     let outside = error.source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     let is_full = matches!(in_image, Some(tacita_vfs::Kind::NoSpace | tacita_vfs::Kind::Quota));
+    let too_large = in_image.and_then(remedy_for_too_large);
+    if let Some(remedy) = too_large {
+        return Failure::new(exit::NO_SPACE, text).with_remedy(remedy);
+    }
     match outside {
         _ if is_full => {}
         Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {}
@@ -178,6 +187,23 @@ pub(super) fn of_pack(error: &PackError) -> Failure {
         }
     }
     Failure::new(exit::NO_SPACE, text).with_remedy("choose a larger --size, or make room")
+}
+
+/// What can be done where something has no place in an image, though there is room.
+fn remedy_for_too_large(kind: tacita_vfs::Kind) -> Option<&'static str> {
+    match kind {
+        tacita_vfs::Kind::TooManyLinks => Some(
+            "choose a larger --size: a file has up to 16,344 names in an image of 2 GiB and more, and fewer in \
+             smaller ones",
+        ),
+        tacita_vfs::Kind::FileTooBig => Some(
+            "choose a larger --bucket: a file is as long as 2^32 buckets at most, 64 TiB with 16K",
+        ),
+        tacita_vfs::Kind::TooLarge => {
+            Some("take some away (`setfattr -x NAME FILE`), or leave the file out")
+        }
+        _ => None,
+    }
 }
 
 /// Makes an empty image, which has no name yet if it is a file.
@@ -328,6 +354,19 @@ mod tests {
         let failure = of_pack(&PackError { path: "files".into(), source: source.into() });
         assert_eq!(failure.code, exit::DEVICE);
         assert_eq!(failure.cause, "files: cannot flush image: Input/output error (os error 5)");
+    }
+
+    #[test]
+    fn what_is_too_large_for_an_image_is_not_its_medium() {
+        for (kind, remedy) in [
+            (tacita_vfs::Kind::FileTooBig, "a larger --bucket"),
+            (tacita_vfs::Kind::TooManyLinks, "a larger --size"),
+        ] {
+            let source: tacita_vfs::Error = kind.into();
+            let failure = of_pack(&PackError { path: "file".into(), source: source.into() });
+            assert_eq!(failure.code, exit::NO_SPACE);
+            assert!(failure.remedy.unwrap().contains(remedy), "{remedy}");
+        }
     }
 
     #[test]

@@ -199,3 +199,67 @@ fn what_is_unpacked_is_on_the_medium_or_is_not_there() {
         assert_eq!(fs::read(out.join("file")).unwrap(), b"content");
     }
 }
+
+/// A folder of so many files with a long attribute each.
+fn with_attributes(place: &Place, count: usize, len: usize) -> PathBuf {
+    let folder = place.folder("attributes", 0o755);
+    for number in 0..count {
+        let file = folder.join(format!("file {number}"));
+        fs::write(&file, "content").unwrap();
+        setxattr(&file, "user.long", &vec![b'a'; len], XattrFlags::empty()).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn an_image_without_a_size_has_room_for_attributes_and_for_the_names_of_a_file() {
+    let place = Place::new();
+    let image = place.dir.path().join("i.img");
+    let attributes = with_attributes(&place, 200, 3000);
+    expect(0, &hifs(&["pack", path(&attributes), path(&image)]));
+    let names = place.folder("names", 0o755);
+    fs::write(names.join("first"), "content").unwrap();
+    for number in 0..150 {
+        fs::hard_link(names.join("first"), names.join(number.to_string())).unwrap();
+    }
+    expect(0, &hifs(&["pack", path(&names), path(&image), "--force"]));
+    let said = expect(6, &hifs(&["pack", path(&names), path(&image), "--force", "--size", "16M"]));
+    assert!(said.contains("Too many links") && said.contains("choose a larger --size"), "{said}");
+}
+
+#[test]
+fn attributes_that_no_image_holds_are_told() {
+    let place = Place::new();
+    let image = place.dir.path().join("i.img");
+    let folder = with_attributes(&place, 1, 3770);
+    let said = expect(6, &hifs(&["pack", path(&folder), path(&image)]));
+    let why = "no image holds more than 3764 bytes of extended attributes of a file";
+    assert!(said.contains(why) && said.contains("setfattr -x"), "{said}");
+    assert!(!image.exists());
+}
+
+#[test]
+fn devices_that_may_not_be_made_are_told_and_keep_nothing_else_back() {
+    if !is_root("devices_that_may_not_be_made_are_told_and_keep_nothing_else_back") {
+        return;
+    }
+    let place = Place::new();
+    let (folder, image) = (place.folder("files", 0o755), place.dir.path().join("i.img"));
+    let device = folder.join("device");
+    let (kind, mode) = (rustix::fs::FileType::BlockDevice, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &device, kind, mode, rustix::fs::makedev(250, 7)).unwrap();
+    fs::hard_link(&device, folder.join("its other name")).unwrap();
+    fs::write(folder.join("file"), "content").unwrap();
+    expect(0, &hifs(&["pack", path(&folder), path(&image), "--size", "16M"]));
+    allow(&image, 0o644);
+    let out = place.folder("all", 0o777).join("out");
+    let unpacked = place.unpack_as_nobody(&image, &out).output().unwrap();
+    let said = String::from_utf8_lossy(&unpacked.stderr).into_owned();
+    assert_eq!(unpacked.status.code(), Some(7), "{said}");
+    for name in ["device", "its other name"] {
+        assert!(said.contains(&format!("out/{name}: a device")), "{said}");
+    }
+    assert!(said.contains("2 devices are left out") && said.contains("run it as root"), "{said}");
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"content");
+    assert_eq!(names(&out), 1);
+}

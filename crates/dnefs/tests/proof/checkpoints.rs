@@ -5,9 +5,53 @@ use std::sync::Arc;
 
 use tacita_dnefs::{Compression, FormatOptions, PurgeScope, check, format};
 use tacita_flash::{Emulator, EmulatorOptions};
-use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Timestamp, XattrMode};
+use tacita_vfs::{
+    Change, FileSystem, FileType, NewNode, NodeId, Reserve, Stamps, Timestamp, XattrMode,
+};
 
 use crate::volumes::{chip, open, options, volume};
+
+/// Erase blocks of the fewest pages that give a volume, of 512 bytes each: shorter than an index is long.
+#[test]
+fn what_a_checkpoint_holds_fits_into_short_erase_blocks() {
+    for pages_per_block in [6, 8, 16] {
+        let shape = EmulatorOptions { pages_per_block, ..chip(1600) };
+        let chip = Arc::new(Emulator::in_memory(&shape).unwrap());
+        let node_len_bytes = 512;
+        let made = FormatOptions { node_len_bytes, compression: Compression::None, ..options(0) };
+        format(&volume(&chip), &made, None).unwrap();
+        let fs = open(&chip);
+        let content = [7; 2000];
+        let files: Vec<NodeId> = (0..120)
+            .map(|number: usize| {
+                let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+                let name = OsString::from(number.to_string());
+                let (node, _) = fs.create(fs.root(), &name, &new).unwrap();
+                fs.write(node, 0, &content, Stamps::NONE).unwrap();
+                node
+            })
+            .collect();
+        fs.purge(PurgeScope::Deleted).unwrap();
+        // Every other node goes, so that none of the index lies in a row, and then all of a file.
+        for node in &files {
+            for block in [0, 2] {
+                fs.reserve(*node, block * 512..(block + 1) * 512, Reserve::Punch).unwrap();
+            }
+        }
+        fs.purge(PurgeScope::All).unwrap();
+        let long = vec![7; 512 * 300];
+        fs.write(files[0], 0, &long, Stamps::NONE).unwrap();
+        fs.reserve(files[0], 0..long.len() as u64, Reserve::Punch).unwrap();
+        fs.close().unwrap();
+        drop(fs);
+        let found = check(&volume(&chip), None, &mut |_, _| {}).unwrap();
+        assert_eq!(found.wrong, [""; 0], "{pages_per_block} pages");
+        let fs = open(&chip);
+        let mut kept = [0; 512];
+        assert_eq!(fs.read(files[1], 512, &mut kept).unwrap(), 512);
+        assert_eq!(kept, [7; 512], "{pages_per_block} pages");
+    }
+}
 
 /// Physical blocks, more than all that needs, and erase blocks of keys, little more than it needs.
 const BLOCKS: u32 = 1900;

@@ -28,11 +28,22 @@ fn user_rdev(rdev: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
+/// What a pipe, a socket or a device is made as.
+const fn special_kind(kind: FileType) -> rustix::fs::FileType {
+    match kind {
+        FileType::Socket => rustix::fs::FileType::Socket,
+        FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
+        FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
+        _ => rustix::fs::FileType::Fifo,
+    }
+}
+
 /// Copies all that an image holds into a folder that is empty or does not exist, and is no link to one. Owners are set
 /// only for root; for others a set-user-id bit stays only where the owner is the same, and a set-group-id
 /// bit where the group is.
 ///
-/// What of a file cannot be read does not keep the rest of it, and others, from being copied.
+/// What of a file cannot be read does not keep the rest of it, and others, from being copied, nor does a device that
+/// the caller may not make.
 ///
 /// # Errors
 /// What failed, with the path; what came before it is in the folder.
@@ -166,8 +177,9 @@ impl Unpacker<'_> {
         let special = |kind| {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
             let rdev = user_rdev(attr.rdev);
-            rustix::fs::mknodat(rustix::fs::CWD, place, kind, mode, rdev).at(path)
+            rustix::fs::mknodat(rustix::fs::CWD, place, kind, mode, rdev)
         };
+        let is_device = matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice);
         match attr.kind {
             FileType::Directory => unreachable!("made by the caller"),
             FileType::File => self.content(path, place, node, attr.size)?,
@@ -182,10 +194,15 @@ impl Unpacker<'_> {
                     return Ok(());
                 }
             },
-            FileType::Fifo => special(rustix::fs::FileType::Fifo)?,
-            FileType::Socket => special(rustix::fs::FileType::Socket)?,
-            FileType::CharDevice => special(rustix::fs::FileType::CharacterDevice)?,
-            FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice)?,
+            _ => match special(special_kind(attr.kind)) {
+                // What all others have need not be missed for it.
+                Err(Errno::PERM) if is_device => {
+                    self.links.remove(&node);
+                    self.carried.devices_left_out.push(path.to_owned());
+                    return Ok(());
+                }
+                made => made.at(path)?,
+            },
         }
         self.carried.nodes += 1;
         self.attributes(path, place, node, attr)

@@ -282,6 +282,10 @@ impl FileSystem for Overlay {
             }
             return Ok(names::flush_folder(node.fd().map_err(refused)?)?);
         }
+        // Nothing else can be synced by itself.
+        if node.kind != FileType::File {
+            return Ok(());
+        }
         let file = Self::file_of(&node, false)?;
         rustix::fs::fsync(&*file).map_err(refused)
     }

@@ -10,7 +10,7 @@ use tacita_daemon::Leaving;
 use super::backing::Backings;
 use super::hands::Hands;
 use super::invalidator::Invalidator;
-use super::mount_options::Shown;
+use super::mount_options::{AtOnce, Shown};
 use super::node_table::NodeTable;
 use crate::credentials::{Acting, act_for};
 use crate::posix::HandOver;
@@ -35,6 +35,7 @@ pub(super) struct Behaviour {
     pub(super) callers_room: bool,
     pub(super) background_max: u16,
     pub(super) shown: Shown,
+    pub(super) at_once: AtOnce,
 }
 
 /// What outlives the session: how its last sync went.

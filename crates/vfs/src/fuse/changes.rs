@@ -9,9 +9,10 @@ use fuser::{INodeNo, ReplyEmpty, ReplyWrite};
 use super::adapter::Adapter;
 use super::answers::reply_empty;
 use super::convert::fail;
+use super::mount_options::AtOnce;
 use crate::credentials::{NOBODY, act_for};
 use crate::posix::{Caller, HandleId, Unlinked, WriteMode};
-use crate::{Demand, FileSystem, Kind, Posix, Reserve, Result, Wait};
+use crate::{Attr, Demand, FileSystem, Kind, NodeId, Posix, Reserve, Result, Wait};
 
 impl<F: FileSystem> Adapter<F> {
     /// Does something for a node where it is in nobody's way.
@@ -34,22 +35,66 @@ impl<F: FileSystem> Adapter<F> {
         node.map_or(Wait::No, |node| self.posix.file_system().wait(node, demand))
     }
 
-    /// Does what the loss of a name leaves to do where it is in nobody's way, and then answers.
+    /// Puts what has been changed of nodes on the medium, if the mount is to do so at once.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]: it has been changed, and is perhaps not on the medium.
+    pub(super) fn put_down(&self, what: AtOnce, numbers: &[INodeNo]) -> Result<()> {
+        if self.behaviour.at_once < what {
+            return Ok(());
+        }
+        // Where no other thread is free to serve, this one is kept from it all the same.
+        let _staying = self.hands.stay(Wait::Device);
+        self.posix.sync_nodes(&self.nodes_at(numbers))
+    }
+
+    fn nodes_at(&self, numbers: &[INodeNo]) -> Vec<NodeId> {
+        numbers.iter().filter_map(|number| self.node(*number).ok()).collect()
+    }
+
+    /// The same of a directory in which a node was made, or got a name: what has failed leaves no reference to it.
+    pub(super) fn put_down_made(
+        &self,
+        dir: INodeNo,
+        made: Result<(NodeId, Attr)>,
+    ) -> Result<(NodeId, Attr)> {
+        let (node, attr) = made?;
+        match self.put_down(AtOnce::Names, &[dir]) {
+            Ok(()) => Ok((node, attr)),
+            Err(e) => {
+                self.posix.forget(node, 1);
+                Err(e)
+            }
+        }
+    }
+
+    /// Does what the loss of a name in directories leaves to do where it is in nobody's way, and then answers.
     pub(super) fn settle_then(
         &self,
         unlinked: Unlinked,
+        dirs: &[INodeNo],
         answer: impl FnOnce(Result<()>) + Send + 'static,
     ) {
+        let at_once = self.behaviour.at_once >= AtOnce::Names;
+        let dirs = if at_once { self.nodes_at(dirs) } else { Vec::new() };
+        let settle = move |posix: &Posix<F>, unlinked: Unlinked| {
+            posix.settle(unlinked)?;
+            if at_once { posix.sync_nodes(&dirs) } else { Ok(()) }
+        };
         let Unlinked { node, lives_on } = unlinked;
         if !lives_on {
             self.drop_pages_in_use(node);
         }
         let wait = || self.posix.file_system().wait(node, Demand::Unlinked);
-        if let Some(_staying) = self.hands.stay(if lives_on { Wait::No } else { wait() }) {
-            answer(self.posix.settle(unlinked));
+        let wait = match if lives_on { Wait::No } else { wait() } {
+            Wait::No if at_once => Wait::Device,
+            wait => wait,
+        };
+        if let Some(_staying) = self.hands.stay(wait) {
+            answer(settle(&self.posix, unlinked));
         } else {
             let posix = Arc::clone(&self.posix);
-            self.hands.take(move || answer(posix.settle(unlinked)));
+            self.hands.take(move || answer(settle(&posix, unlinked)));
         }
     }
 
@@ -65,7 +110,7 @@ impl<F: FileSystem> Adapter<F> {
         match unlinked {
             Ok(unlinked) => {
                 let (invalidator, name) = (Arc::clone(&self.invalidator), name.to_owned());
-                self.settle_then(unlinked, move |done| {
+                self.settle_then(unlinked, &[dir], move |done| {
                     let failed = done.is_err();
                     reply_empty(operation, done, reply);
                     if failed {
@@ -128,11 +173,13 @@ impl<F: FileSystem> Adapter<F> {
         reply: ReplyEmpty,
     ) {
         let user = self.account(caller.uid);
+        let at_once = self.behaviour.at_once;
         self.serve(number, Demand::Resize, move |posix| {
             let done = reserve_of_mode(mode).and_then(|how| {
                 let _acting = act_for(user)?;
                 let end = offset.checked_add(length).ok_or(Kind::FileTooBig)?;
-                posix.reserve(caller, handle, offset..end, how)
+                posix.reserve(caller, handle, offset..end, how)?;
+                if at_once == AtOnce::All { posix.fsync(handle) } else { Ok(()) }
             });
             reply_empty("fallocate", done, reply);
         });

@@ -73,6 +73,7 @@ pub fn mount<F: FileSystem>(
             callers_room: options.callers_room,
             background_max: options.background_max,
             shown: options.shown()?,
+            at_once: options.at_once(),
         },
         threads,
         lock.leaving()?,

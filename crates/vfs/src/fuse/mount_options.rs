@@ -127,6 +127,18 @@ impl MountOptions {
         Ok(shown)
     }
 
+    /// What is put on the medium before it is answered.
+    pub(super) fn at_once(&self) -> AtOnce {
+        let flags = flags(&self.extra.join(","));
+        if flags.contains(MountFlags::SYNCHRONOUS) {
+            AtOnce::All
+        } else if flags.contains(MountFlags::DIRSYNC) {
+            AtOnce::Names
+        } else {
+            AtOnce::Nothing
+        }
+    }
+
     /// How the mount is to be, if that has what mounting itself cannot say, as root then does anew.
     pub(super) fn afterwards(&self) -> Option<MountFlags> {
         let mut all = flags(&format!("nosuid,nodev,{}", self.extra.join(",")));
@@ -168,6 +180,17 @@ pub(super) fn refused(what: &str, cause: &str, remedy: &str) -> Error {
 /// Whether the library and the mount table can take a name.
 fn is_fit(name: &str) -> bool {
     !name.is_empty() && !name.contains([',', '\\', '\0', '\n'])
+}
+
+/// What is put on the medium before it is answered, which the kernel leaves to file systems, but for what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AtOnce {
+    /// Nothing that nobody asks for.
+    Nothing,
+    /// Names that come, go and move: `dirsync`.
+    Names,
+    /// Attributes and room, too: `sync`.
+    All,
 }
 
 /// What is shown of every file instead of its own.
@@ -337,6 +360,17 @@ mod tests {
             assert!(config.mount_options.contains(&wanted), "{wanted:?}");
         }
         assert_eq!(of("uid=0,gid=4294967294,umask=0777").unwrap().gid, Some(u32::MAX - 1));
+    }
+
+    #[test]
+    fn what_is_put_on_the_medium_at_once_is_what_the_last_option_says() {
+        let of = |extra: &str| {
+            MountOptions { extra: vec![extra.to_owned()], ..MountOptions::default() }.at_once()
+        };
+        assert_eq!(of("noexec,async"), AtOnce::Nothing);
+        assert_eq!(of("noexec,dirsync"), AtOnce::Names);
+        assert_eq!(of("dirsync,sync"), AtOnce::All);
+        assert_eq!(of("sync,async"), AtOnce::Nothing);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::answers::{reply_attr, reply_empty, reply_value};
 use super::convert;
 use super::convert::{caller, fail, from_request_time, kind_of_mode, set_time};
 use super::entries::GENERATION;
+use super::mount_options::AtOnce;
 use crate::posix::{HandleId, OpenMode, SetAttr, WriteMode};
 use crate::{Demand, FileSystem, Kind, NodeId, Result, Seek, XattrMode};
 
@@ -110,13 +111,18 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             } else {
                 self.posix.change(caller, node, &set)
             };
+            let changed =
+                changed.and_then(|attr| self.put_down(AtOnce::All, &[ino]).map(|()| attr));
             return reply_attr("setattr", (ttl, &behaviour), changed, reply);
         };
         let invalidator = Arc::clone(&self.invalidator);
         self.serve(ino.0, Demand::Resize, move |posix| {
-            let changed = posix.change(caller, node, &set);
+            let mut changed = posix.change(caller, node, &set);
             if changed.is_ok() {
                 invalidator.pages(ino.0, size);
+            }
+            if behaviour.at_once == AtOnce::All {
+                changed = changed.and_then(|attr| posix.sync_nodes(&[node]).map(|()| attr));
             }
             reply_attr("setattr", (ttl, &behaviour), changed, reply);
         });
@@ -144,7 +150,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let _acting = self.acting_for(req)?;
             self.posix.mknod(caller(req, umask), dir, name, (kind, mode), rdev)
         });
-        self.reply_entry("mknod", entry, reply);
+        self.reply_entry("mknod", self.put_down_made(parent, entry), reply);
     }
 
     fn mkdir(
@@ -160,7 +166,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let _acting = self.acting_for(req)?;
             self.posix.mkdir(caller(req, umask), dir, name, mode)
         });
-        self.reply_entry("mkdir", entry, reply);
+        self.reply_entry("mkdir", self.put_down_made(parent, entry), reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -187,7 +193,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let _acting = self.acting_for(req)?;
             self.posix.symlink(caller(req, 0), dir, link_name, target.as_os_str())
         });
-        self.reply_entry("symlink", entry, reply);
+        self.reply_entry("symlink", self.put_down_made(parent, entry), reply);
     }
 
     fn rename(
@@ -219,8 +225,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             }
         };
         match unlinked {
-            Some(unlinked) => self.settle_then(unlinked, answer),
-            None => answer(Ok(())),
+            Some(unlinked) => self.settle_then(unlinked, &[parent, newparent], answer),
+            None => answer(self.put_down(AtOnce::Names, &[parent, newparent])),
         }
     }
 
@@ -237,7 +243,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             let _acting = self.acting_for(req)?;
             Ok((node, self.posix.link(node, dir, newname)?))
         });
-        self.reply_entry("link", linked, reply);
+        self.reply_entry("link", self.put_down_made(newparent, linked), reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -429,7 +435,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         };
         let done = self.node(ino).and_then(|node| {
             let _acting = self.acting_for(req)?;
-            self.posix.set_xattr(node, name, value, mode)
+            self.posix.set_xattr(node, name, value, mode)?;
+            self.put_down(AtOnce::All, &[ino])
         });
         reply_empty("setxattr", done, reply);
     }
@@ -453,7 +460,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.node(ino).and_then(|node| self.posix.remove_xattr(node, name));
+        let done = self.node(ino).and_then(|node| {
+            self.posix.remove_xattr(node, name)?;
+            self.put_down(AtOnce::All, &[ino])
+        });
         reply_empty("removexattr", done, reply);
     }
 
@@ -472,6 +482,11 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let created = self.node(parent).and_then(|dir| {
             let _acting = self.acting_for(req)?;
             self.posix.create(caller(req, umask), dir, name, mode, open, exclusive)
+        });
+        let created = created.and_then(|(node, attr, handle, opened)| {
+            let down = self.put_down_made(parent, Ok((node, attr)));
+            let (node, attr) = down.inspect_err(|_| drop(self.posix.release(handle)))?;
+            Ok((node, attr, handle, opened))
         });
         let (node, attr, handle, opened) = match created {
             Ok(created) => created,
@@ -553,7 +568,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         _: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
-        _: INodeNo,
+        ino_out: INodeNo,
         fh_out: FileHandle,
         offset_out: u64,
         len: u64,
@@ -565,6 +580,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let acting = self.acting_for(req);
         let copied =
             acting.and_then(|_acting| self.posix.copy_range(caller(req, 0), from, to, len));
+        let copied =
+            copied.and_then(|copied| self.put_down(AtOnce::All, &[ino_out]).map(|()| copied));
         match copied {
             // One call copies at most 16 MiB.
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),

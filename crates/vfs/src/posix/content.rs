@@ -178,6 +178,15 @@ impl<F: FileSystem> Posix<F> {
         self.fs.sync_node(node)
     }
 
+    /// Puts nodes on the medium, directories most of all, as `fsync` of each does.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn sync_nodes(&self, nodes: &[NodeId]) -> Result<()> {
+        self.let_go_of_closed();
+        nodes.iter().try_for_each(|node| self.fs.sync_node(*node))
+    }
+
     /// Puts the content of a file on the medium, and what is needed to read it back.
     ///
     /// # Errors
