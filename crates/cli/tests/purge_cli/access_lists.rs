@@ -64,11 +64,11 @@ fn the_mount_obeys_the_lists_of_lower() {
     // Its bits show 6 for the group, which may only read.
     fs::write(lower.join("file"), "x").unwrap();
     chown(lower.join("file"), None, Some(MEMBER.1)).unwrap();
-    setxattr(&lower.join("file"), ACCESS, &list(6, 4), XattrFlags::empty()).unwrap();
+    setxattr(lower.join("file"), ACCESS, &list(6, 4), XattrFlags::empty()).unwrap();
     fs::create_dir(lower.join("folder")).unwrap();
     chown(lower.join("folder"), None, Some(MEMBER.1)).unwrap();
     for name in [ACCESS, DEFAULT] {
-        setxattr(&lower.join("folder"), name, &list(7, 7), XattrFlags::empty()).unwrap();
+        setxattr(lower.join("folder"), name, &list(7, 7), XattrFlags::empty()).unwrap();
     }
     let mounted = image.purge_mount(&["-o", "allow_other"]);
     assert_eq!(code(&mounted), 0, "{}", said(&mounted));
