@@ -493,6 +493,8 @@ fn a_mount_that_is_bound_elsewhere_is_told() {
     let told = format!("it is mounted on {}, too; everything written", text(other.path()));
     assert!(refused.contains(&told), "{refused}");
     assert_eq!(fs::read(other.join("file")).unwrap(), b"kept");
+    let again = expect(5, &["umount", folder]);
+    assert!(again.contains(&format!("it is mounted on {} now", text(other.path()))), "{again}");
     expect(0, &["umount", text(other.path())]);
 }
 
@@ -509,6 +511,11 @@ fn a_mount_in_a_renamed_folder_ends_in_order() {
         expect(0, &["hifs", "mount", text(&image), text(&before.join("mount"))]);
         fs::rename(&before, &after).unwrap();
         fs::write(mounted.join("file"), vec![7; 24 << 20]).unwrap();
+        // Where it was another folder may be.
+        fs::create_dir_all(before.join("mount")).unwrap();
+        let elsewhere = expect(5, &["umount", text(&before.join("mount"))]);
+        assert!(elsewhere.contains(&format!("mounted on {} now", text(&mounted))), "{elsewhere}");
+        fs::remove_dir_all(&before).unwrap();
         if by_signal {
             let pid = status(&mounted)["pid"].to_string();
             assert!(Command::new("kill").arg(&pid).status().unwrap().success());

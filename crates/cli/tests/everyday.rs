@@ -515,6 +515,13 @@ const BY_FSTAB: &str = r#"
     exec 3<&-
     while "$4" status "$5" > /dev/null; do sleep 0.1; done
     "$4" hifs check "$5" > /dev/null
+    sed s/user,// "$2" > "$2.of-root"
+    mount -T "$2.of-root" "$3"
+    for again in ro rw; do mount -T "$2.of-root" "$3" -o remount,$again; done
+    grep " $3 rw,nosuid,nodev,noatime " /proc/self/mountinfo > /dev/null
+    "$4" remount -o suid,nodev "$3"
+    grep " $3 rw,nodev,noatime " /proc/self/mountinfo > /dev/null
+    umount "$3"
     for asked in user user,exec user,suid,dev,exec owner user=joe; do
         mount -t fuse.tacita-hifs "$5" "$3" -o "$asked"
         echo "$asked: $(grep " $3 " /proc/self/mountinfo | cut -d " " -f 6)"

@@ -151,6 +151,42 @@ fn device(major: u32) -> (String, FuseDevice, PipeReader) {
     (number.clone(), FuseDevice::new(number, channel.into()), kernel)
 }
 
+/// Whoever has lost the place where it was served, and lives on, is neither forgotten nor in the way.
+#[test]
+fn who_has_lost_its_place_is_found_behind_whoever_has_it() {
+    let bench = Bench::new();
+    let socket = bench.socket();
+    let beside = || -> Vec<PathBuf> {
+        let stem = socket.file_stem().unwrap().to_str().unwrap();
+        let entries = fs::read_dir(socket.parent().unwrap()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(stem)).map(PathBuf::from).collect()
+    };
+    let another = |system| {
+        let identity = Identity { system, at: bench.at(), device: None, source: None };
+        Control::start(identity, Arc::new(Echo::default())).unwrap()
+    };
+    let who = || Client::find(&bench.at()).ok()?.status().ok().map(|said| said["system"].clone());
+    let all = || {
+        let said = Client::all().filter_map(|client| client.status().ok());
+        let own = said.filter(|said| said["at"] == json!(bench.at().to_str().unwrap()));
+        own.map(|said| said["system"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let second = another("second");
+    let third = another("third");
+    let mut found = all();
+    found.sort_unstable();
+    assert_eq!(found, ["echo", "second", "third"]);
+    assert_eq!(who(), Some(json!("third")));
+    drop(second);
+    assert_eq!(who(), Some(json!("third")));
+    assert_eq!(beside().len(), 2);
+    drop(third);
+    assert_eq!(who(), Some(json!("echo")));
+    drop(bench.control);
+    assert_eq!(beside(), Vec::<PathBuf>::new());
+}
+
 /// Who is slow is neither passed over nor taken for something else.
 #[test]
 fn who_does_not_say_what_it_serves_is_there() {

@@ -72,13 +72,17 @@ impl UbiVolume {
 
     fn open_for(path: &Path, access: Access) -> Result<Self> {
         let path = path.to_owned();
-        let is_device = path.metadata().map(|metadata| metadata.file_type().is_char_device());
-        if matches!(is_device, Ok(false)) {
-            let text = format!("{} is no volume of UBI", path.display());
-            return Err(Error::new(Kind::Unavailable, text));
+        if let Ok(there) = path.metadata() {
+            if !there.file_type().is_char_device() {
+                let text = format!("{} is no volume of UBI", path.display());
+                return Err(Error::new(Kind::Unavailable, text));
+            }
+            // To open another device may do something: rewind a tape, begin to watch the machine.
+            Folder::of(&there)?;
         }
         let file = access::open(&path, access, false)?;
-        let folder = Folder::of(&file)?;
+        let unseen = |e| Error::from_io(format!("cannot look at {}", path.display()), e);
+        let folder = Folder::of(&file.metadata().map_err(unseen)?)?;
         // Linux lets readers in beside a writer.
         access::lock(&file, &path.display(), access)?;
         let whole = folder.geometry()?;

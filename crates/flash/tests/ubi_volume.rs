@@ -9,6 +9,8 @@ fn other_files_are_refused() {
         (file.path().to_str().unwrap(), "no volume of UBI"),
         ("/", "no volume of UBI"),
         ("/dev/null", "no volume of UBI"),
+        // Without a terminal it cannot be opened: nothing is, that is something else.
+        ("/dev/tty", "no volume of UBI"),
         ("/dev/nowhere", "cannot open /dev/nowhere"),
     ] {
         let error = UbiVolume::open(path).unwrap_err();

@@ -8,6 +8,7 @@ mod address;
 mod connection;
 mod delay;
 pub(crate) mod frames;
+mod socket_file;
 mod tls;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,6 +17,7 @@ pub(crate) use address::cannot_listen;
 pub use address::{Address, Incoming, Listener, Remote};
 pub use connection::{Connection, Event, Options, Pending, Welcome};
 pub use delay::Delay;
+pub use socket_file::SocketFile;
 pub use tls::{Identity, Trust};
 
 /// A stream of bytes in both directions.

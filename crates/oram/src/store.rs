@@ -4,7 +4,7 @@ mod making;
 mod way;
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::engine::{Engine, User};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
 use crate::keys::Id;
-use crate::link::{Address, Remote};
+use crate::link::{Address, Remote, SocketFile};
 use crate::log_view::Outcome;
 use crate::record::{Operation, digest_of};
 use crate::server::Place;
@@ -164,7 +164,7 @@ impl Store {
         }
         let listener = self.runtime.block_on(address.listen(None))?;
         let address = listener.address()?;
-        let socket = address.socket_file();
+        let socket = SocketFile::of(&address);
         let engine = Engine::new(client, key.clone());
         let task = self.runtime.spawn(async move { engine.listen(listener).await });
         Ok(Hosted { address, socket, task: task.abort_handle() })
@@ -373,7 +373,7 @@ impl Asking {
 #[derive(Debug)]
 pub struct Hosted {
     address: Address,
-    socket: Option<PathBuf>,
+    socket: Option<SocketFile>,
     task: AbortHandle,
 }
 
@@ -385,16 +385,14 @@ impl Hosted {
 
     /// Its socket, by a path without links.
     pub fn socket(&self) -> Option<&Path> {
-        self.socket.as_deref()
+        self.socket.as_ref().map(SocketFile::path)
     }
 }
 
 impl Drop for Hosted {
     fn drop(&mut self) {
         // While others are kept from the store: the next engine may have a socket of the same name.
-        if let Some(socket) = &self.socket {
-            let _ = std::fs::remove_file(socket);
-        }
+        drop(self.socket.take());
         self.task.abort();
     }
 }

@@ -9,7 +9,7 @@ use tacita_vfs::{FileType, Kind};
 use crate::cache::{Class, NotHere};
 use crate::faults::{Fault, planted};
 use crate::ids::{BLOCK_LEN, Id, MountId};
-use crate::inode::{BODY_LEN, Form, Inode, Ranges};
+use crate::inode::{BODY_LEN, Form, Inode, Range, Ranges};
 use crate::tree::{self, Fresh};
 use crate::view::{Step, Stop, View};
 
@@ -106,18 +106,28 @@ fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("buffers are in memory")
 }
 
-/// Writes; the inode is changed, and not put yet. `reads_first`: all blocks that are written are read,
-/// whatever becomes of them, so that the commit knows what it writes over.
+/// How something is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing {
+    /// Blocks that the store holds.
+    pub(crate) capacity: u64,
+    /// All blocks that are written are read, whatever becomes of them, so that the commit knows what it
+    /// writes over.
+    pub(crate) reads_first: bool,
+    /// The content was begun in this turn: nobody who has ended has left blocks of it that no range covers.
+    pub(crate) is_new: bool,
+}
+
+/// Writes, or goes a step towards it: whether it is done. The inode is changed, and not put yet.
 pub(crate) fn write(
     view: &mut View<'_>,
     inode: &mut Inode,
     (offset, data): (u64, &[u8]),
-    capacity: u64,
-    reads_first: bool,
-) -> Step<()> {
+    how: Writing,
+) -> Step<bool> {
     let end = offset + data.len() as u64;
     if data.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     if inode.form == Form::Inline {
         if end <= BODY_LEN as u64 {
@@ -125,16 +135,29 @@ pub(crate) fn write(
             inode.body.resize(len, 0);
             inode.body[place(offset)..place(end)].copy_from_slice(data);
             inode.size = len as u64;
-            return Ok(());
+            return Ok(true);
         }
-        if reads_first {
+        if how.reads_first {
             let first = view.ids.content(&inode.content, 0);
             view.block(&first)?;
         }
         to_blocks(view, inode);
     }
     let (first, last) = (offset / LEN, (end - 1) / LEN);
-    if reads_first {
+    let mut ranges = inode.ranges.clone();
+    let closed = ranges.add(first, last + 1);
+    if ranges.count() > how.capacity.saturating_mul(COVER_MAX).saturating_add(STEP_BLOCKS) {
+        return Err(Kind::FileTooBig.into());
+    }
+    if let Some(gap) = closed.filter(|_| !how.is_new) {
+        if gap.end - gap.start > STEP_BLOCKS {
+            let part = inode.ranges.close_a_part(gap, STEP_BLOCKS);
+            let_be_none(view, inode, part);
+            return Ok(false);
+        }
+        let_be_none(view, inode, gap);
+    }
+    if how.reads_first {
         let ids = (first..=last).map(|index| view.ids.content(&inode.content, index));
         let ids: Vec<Id> = ids.collect();
         let missing: Vec<Id> = ids.into_iter().filter(|id| view.peek(id).is_err()).collect();
@@ -169,12 +192,20 @@ pub(crate) fn write(
         };
         view.put(id, Some(block), Class::Content);
     }
-    inode.ranges.add(first, last + 1);
-    if inode.ranges.count() > capacity.saturating_mul(COVER_MAX).saturating_add(STEP_BLOCKS) {
-        return Err(Kind::FileTooBig.into());
-    }
+    inode.ranges = ranges;
     inode.size = inode.size.max(end);
-    Ok(())
+    Ok(true)
+}
+
+/// These blocks were not covered and are from now on, though nothing was written there: a mount that has ended in
+/// a commit may have left some that was never told of.
+fn let_be_none(view: &mut View<'_>, inode: &Inode, gap: Range) {
+    if planted(Fault::LeftUncovered) {
+        return;
+    }
+    for index in gap.start..gap.end {
+        view.put(view.ids.content(&inode.content, index), None, Class::Content);
+    }
 }
 
 /// Moves what is in the inode into a block.
@@ -289,7 +320,10 @@ pub(crate) fn punch(view: &mut View<'_>, inode: &mut Inode, from: u64, to: u64) 
     for index in gone {
         view.put(view.ids.content(&inode.content, index), None, Class::Content);
     }
-    inode.ranges.remove(first, next.unwrap_or(last));
+    // It is not longer than what is punched here: that is within one range, or there are no more than before.
+    if let Some(gap) = inode.ranges.remove(first, next.unwrap_or(last)) {
+        let_be_none(view, inode, gap);
+    }
     if let Some(next) = next {
         return Ok(next * LEN);
     }

@@ -11,6 +11,8 @@ tacita_faults::plantable! {
         HitUnpadded,
         /// Where operations are padded, what is written over is not read before.
         OverwritesUnread,
+        /// What a mount that has ended has left in a hole stays when the hole is covered.
+        LeftUncovered,
         /// Only blocks that are there are freed.
         FreesTheLiving,
         /// A commit does not look whose turn it is.

@@ -10,7 +10,7 @@ use tacita_vfs::{
     check_noted_flags,
 };
 
-use crate::content;
+use crate::content::{self, Writing};
 use crate::faults::{Fault, planted};
 use crate::ids::{BLOCK_LEN, Id};
 use crate::inode::Inode;
@@ -80,17 +80,21 @@ impl PrivateFs {
         let id = self.id(node)?;
         loop {
             let fresh = fresh()?;
-            let (is_done, is_cut, attr) = self.core.operate(Need::Room, Pad::Meta, |view| {
+            let (is_done, cut, attr) = self.core.operate(Need::Room, Pad::Meta, |view| {
                 let mut inode = view.inode(&id)?;
                 let before = inode.content;
                 let is_long = !inode.ranges.all().is_empty();
                 let is_done = content::resize(view, &self.core.mount(), &mut inode, size, fresh)?;
                 apply(&mut inode, change);
                 view.put_inode(&inode);
-                Ok((is_done, is_long && inode.content != before, attr(&inode)))
+                let cut = (inode.content != before).then_some((is_long, view.epoch));
+                Ok((is_done, cut, attr(&inode)))
             })?;
-            if is_cut {
-                self.core.add_grave(&self.core.mount(), fresh.inode);
+            if let Some((is_long, epoch)) = cut {
+                self.core.lock().nodes.begin_content(node, (fresh.content, epoch));
+                if is_long {
+                    self.core.add_grave(&self.core.mount(), fresh.inode);
+                }
             }
             if is_done {
                 return Ok(attr);
@@ -162,10 +166,14 @@ impl FileSystem for PrivateFs {
     fn create(&self, dir: NodeId, name: &OsStr, new: &NewNode) -> Result<(NodeId, Attr)> {
         let dir = self.id(dir)?;
         let fresh = fresh()?;
-        let made = self.core.operate(Need::Room, Pad::Meta, |view| {
-            tree::create(view, &dir, name.as_bytes(), new, fresh)
+        let (made, epoch) = self.core.operate(Need::Room, Pad::Meta, |view| {
+            Ok((tree::create(view, &dir, name.as_bytes(), new, fresh)?, view.epoch))
         })?;
-        Ok((self.number(&made.id), attr(&made)))
+        let mut state = self.core.lock();
+        let node = state.nodes.number(&made.id);
+        state.nodes.begin_content(node, (made.content, epoch));
+        drop(state);
+        Ok((node, attr(&made)))
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &OsStr, now: Timestamp) -> Result<Attr> {
@@ -284,15 +292,26 @@ impl FileSystem for PrivateFs {
             return Err(Kind::FileTooBig.into());
         }
         let blocks = (offset % LEN + data.len() as u64).div_ceil(LEN);
-        let capacity = self.core.lock().usage.room.capacity;
+        let (capacity, begun) = {
+            let state = self.core.lock();
+            (state.usage.room.capacity, state.nodes.begun(node))
+        };
         let reads_first = self.core.options.pad && !planted(Fault::OverwritesUnread);
-        self.alter(node, Pad::Content(blocks), |view, inode| {
-            content::write(view, inode, (offset, data), capacity, reads_first)?;
-            if let Some(change) = stamps.change() {
-                apply(inode, &change);
+        loop {
+            let is_done = self.alter(node, Pad::Content(blocks), |view, inode| {
+                let is_new = begun == Some((inode.content, view.epoch));
+                let how = Writing { capacity, reads_first, is_new };
+                let is_done = content::write(view, inode, (offset, data), how)?;
+                if let Some(change) = stamps.change().filter(|_| is_done) {
+                    apply(inode, &change);
+                }
+                Ok(is_done)
+            })?;
+            if is_done {
+                return Ok(());
             }
-            Ok(())
-        })
+            self.core.flush()?;
+        }
     }
 
     fn reserve(&self, node: NodeId, range: Range<u64>, how: Reserve) -> Result<()> {

@@ -13,7 +13,11 @@ struct Node {
     id: Id,
     /// The turn in which its content was opened last.
     opened: u64,
+    begun: Option<Begun>,
 }
+
+/// A content, and the turn in which it was begun.
+pub(crate) type Begun = (Id, u64);
 
 /// Nodes in memory.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ impl Nodes {
         while self.by_node.contains_key(&node) {
             node.0 += 1;
         }
-        self.by_node.insert(node, Node { id: *id, opened: 0 });
+        self.by_node.insert(node, Node { id: *id, opened: 0, begun: None });
         self.by_id.insert(*id, node);
         node
     }
@@ -49,6 +53,18 @@ impl Nodes {
     /// The inode of a number.
     pub(crate) fn id(&self, node: NodeId) -> tacita_vfs::Result<Id> {
         self.by_node.get(&node).map(|node| node.id).ok_or_else(|| Kind::Stale.into())
+    }
+
+    /// The content of a node was begun.
+    pub(crate) fn begin_content(&mut self, node: NodeId, begun: Begun) {
+        if let Some(node) = self.by_node.get_mut(&node) {
+            node.begun = Some(begun);
+        }
+    }
+
+    /// The content of a node that was begun last, as far as is known here.
+    pub(crate) fn begun(&self, node: NodeId) -> Option<Begun> {
+        self.by_node.get(&node)?.begun
     }
 
     /// Nobody refers to a number any more.

@@ -374,7 +374,7 @@ impl Core {
             let mut guard = self.enter()?;
             let state = &mut *guard;
             state.worked = self.clock.monotonic();
-            let mut view = View::new(&self.ids, &mut state.cache);
+            let mut view = View::new(&self.ids, state.epoch, &mut state.cache);
             let missing = match step(&mut view) {
                 Ok(value) => {
                     let added = view.added();

@@ -43,6 +43,8 @@ pub(crate) type Step<T> = Result<T, Stop>;
 /// Blocks, and changes of them.
 pub(crate) struct View<'a> {
     pub(crate) ids: &'a Ids,
+    /// The turn that it is seen in.
+    pub(crate) epoch: u64,
     cache: &'a mut Cache,
     changes: HashMap<Id, (Option<Bytes>, Class)>,
     /// Blocks that the operation adds to the store.
@@ -50,8 +52,8 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(ids: &'a Ids, cache: &'a mut Cache) -> Self {
-        Self { ids, cache, changes: HashMap::new(), added: 0 }
+    pub(crate) fn new(ids: &'a Ids, epoch: u64, cache: &'a mut Cache) -> Self {
+        Self { ids, epoch, cache, changes: HashMap::new(), added: 0 }
     }
 
     /// A block; `None` if there is none.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, geteuid};
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::server::socket_name;
+use super::server::{all_aside, socket_name};
 use crate::process_state::{fuse_devices, has_opened};
 use crate::runtime_folder::{folders_below, folders_of_all, users};
 use crate::voice::shown_name;
@@ -61,8 +61,10 @@ impl Client {
 
     fn by_name(full: &Path, owner: Option<u32>) -> Option<Self> {
         let name = socket_name(full);
-        let mut sockets =
-            folders_of_all(owner.as_slice()).into_iter().map(|folder| folder.join(&name));
+        let folders = folders_of_all(owner.as_slice()).into_iter();
+        let sockets: Vec<PathBuf> = folders.map(|folder| folder.join(&name)).collect();
+        let aside = sockets.iter().flat_map(|socket| all_aside(socket));
+        let mut sockets = sockets.iter().cloned().chain(aside);
         sockets.find_map(|socket| Self::connect(&socket).ok())
     }
 

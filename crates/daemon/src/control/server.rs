@@ -1,6 +1,6 @@
 //! The daemon's end.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, DirEntry, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,6 +13,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tacita_clock::{Clock, System};
 
+use super::client::Client;
 use super::paths::path_to_json;
 use super::peer::Peer;
 use super::protocol::{REQUEST_LEN_MAX_BYTES, Request, VERSION};
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the name of a socket ends with, behind that of the record.
 const SOCKET_END: &str = ".control";
+
+/// What is between the name and a number where a socket has been put aside.
+const ASIDE: &str = "-";
 
 /// Who is answered at the same time: a sweep takes long, and its owner may look at the status.
 const CLIENTS_MAX: usize = 16;
@@ -97,18 +101,16 @@ pub struct Control {
 impl Control {
     /// Answers from now on.
     ///
-    /// Whoever serves `identity.at` holds the one lock on that: a socket that is left here is of the
-    /// dead, or of one who has let go of that and does the rest, and taken over.
+    /// Whoever serves `identity.at` holds the one lock on that: a socket that is left here is of the dead, and
+    /// taken over, or of one who has lost that. It may live on: the folder of its socket was renamed, or the socket
+    /// removed. Then it is found behind this one.
     ///
     /// # Errors
     /// [`crate::Kind::NoPlace`]; [`crate::Kind::Io`].
     pub fn start(identity: Identity, service: Arc<dyn Service>) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::of_private("cannot open the control channel", e);
         let path = private_folder().map_err(cannot)?.join(socket_name(&identity.at));
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(cannot(e)),
-            _ => {}
-        }
+        make_way(&path).map_err(cannot)?;
         let listener = UnixListener::bind(&path).map_err(cannot)?;
         let control = Self { socket: number_of(&path), path };
         fs::set_permissions(&control.path, Permissions::from_mode(0o600)).map_err(cannot)?;
@@ -133,13 +135,47 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if number_of(&self.path) != self.socket {
-            return;
-        }
-        if let Err(e) = fs::remove_file(&self.path) {
-            log::debug!("the control channel stays: {e}");
+        let aside = self.socket.map(|number| aside(&self.path, number));
+        let own = [Some(self.path.clone()), aside].into_iter().flatten();
+        for path in own.filter(|path| number_of(path) == self.socket) {
+            if let Err(e) = fs::remove_file(&path) {
+                log::debug!("the control channel stays: {e}");
+            }
         }
     }
+}
+
+/// Lets the name of a socket be free: what somebody still answers at goes aside.
+fn make_way(path: &Path) -> std::io::Result<()> {
+    for socket in all_aside(path) {
+        if Client::connect(&socket).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
+            let _ = fs::remove_file(socket);
+        }
+    }
+    let there = number_of(path).filter(|_| Client::connect(path).is_ok());
+    let done = match there {
+        Some(number) => fs::rename(path, aside(path, number)),
+        None => fs::remove_file(path),
+    };
+    done.or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+/// Where the socket of this number is when it has been put aside.
+fn aside(path: &Path, [_, inode]: [u64; 2]) -> PathBuf {
+    let name = path.file_stem().unwrap_or_default();
+    path.with_file_name(format!("{}{ASIDE}{inode}{SOCKET_END}", name.display()))
+}
+
+/// Sockets that were put aside, of whoever has lost what this one is of.
+pub(super) fn all_aside(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_stem().unwrap_or_default();
+    let beginning = format!("{}{ASIDE}", name.display());
+    let entries = path.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let is_one = |entry: &DirEntry| {
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning))
+    };
+    let found = entries.into_iter().flatten().flatten().filter(is_one);
+    found.map(|entry| entry.path()).collect()
 }
 
 /// What a file is known by, whatever its name: its device, and its inode there.

@@ -14,13 +14,13 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Of the volume behind an open file.
+    /// Of the volume behind a file.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if that is no volume of UBI whose blocks can be written.
-    pub(super) fn of(file: &fs::File) -> Result<Self> {
+    pub(super) fn of(file: &fs::Metadata) -> Result<Self> {
         let no_volume = || Error::new(Kind::Unavailable, "this is no volume of UBI");
-        let device = file.metadata().map_err(|_| no_volume())?.st_rdev();
+        let device = file.st_rdev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let path = PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
         let folder = Self { path };

@@ -1,14 +1,13 @@
 //! Where a server is.
 
 use std::fmt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::{Identity, Stream, Trust};
+use super::{Identity, Stream, Trust, socket_file};
 use crate::error::{Error, Kind, Result};
 
 /// Where a server is: `HOST:PORT`, `tls:HOST:PORT`, or `unix:PATH`.
@@ -83,21 +82,11 @@ impl Address {
                 Ok(Listener::Tls(bound(place).await?, identity))
             }
             Self::Unix(path) => {
-                // Nobody listens on a file that is no socket, either.
-                let there = std::fs::symlink_metadata(path).map(|there| there.file_type());
-                if there.is_ok_and(|kind| !kind.is_socket()) {
+                let listener = socket_file::listen(path).await.map_err(cannot)?;
+                listener.map(Listener::Unix).ok_or_else(|| {
                     let what = format!("{self}: what is there is no socket, and stays");
-                    return Err(Error::new(Kind::Parameters, what));
-                }
-                match UnixStream::connect(path).await {
-                    // Left over.
-                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-                        std::fs::remove_file(path).map_err(cannot)?;
-                    }
-                    Err(e) if is_of_this_machine(&e) => return Err(cannot(e)),
-                    _ => {}
-                }
-                Ok(Listener::Unix(UnixListener::bind(path).map_err(cannot)?))
+                    Error::new(Kind::Parameters, what)
+                })
             }
         }
     }
@@ -123,7 +112,7 @@ impl Address {
 }
 
 /// Whether this machine cannot even ask, or listen, whatever the address is.
-fn is_of_this_machine(error: &std::io::Error) -> bool {
+pub(super) fn is_of_this_machine(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
 }

@@ -300,3 +300,28 @@ async fn sockets_carry_bytes() {
         }
     }
 }
+
+/// Nobody takes away the socket of who was a moment faster.
+#[test]
+fn of_many_who_take_over_what_was_left_one_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..100 {
+        let path = folder.path().join(round.to_string());
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let begin = Arc::new(std::sync::Barrier::new(4));
+        let threads = [(); 4].map(|()| {
+            let (address, begin) = (Address::Unix(path.clone()), begin.clone());
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.unwrap();
+                begin.wait();
+                let listening = runtime.block_on(address.listen(None));
+                // Nobody ends before the others know.
+                begin.wait();
+                listening.is_ok()
+            })
+        });
+        let listening = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(listening.iter().filter(|listens| **listens).count(), 1, "round {round}");
+    }
+}

@@ -22,7 +22,7 @@ use crate::blob::{
     S3Store,
 };
 use crate::error::{Error, Kind, Result};
-use crate::link::{Address, Identity, cannot_listen};
+use crate::link::{Address, Identity, SocketFile, cannot_listen};
 use crate::threads;
 
 /// How long operations of the store that are under way have when the server stops.
@@ -67,7 +67,7 @@ impl Listening {
 #[derive(Debug)]
 pub struct Running {
     // Before what keeps others from the store: the next server may have sockets of the same names.
-    _sockets: Sockets,
+    _sockets: Vec<SocketFile>,
     background: Background,
     server: Server,
     listening: Vec<Address>,
@@ -79,10 +79,6 @@ pub struct Running {
 /// The folder that a server has made for a store; it goes with this, unless a store is in it.
 #[derive(Debug)]
 struct Made(Mutex<Option<Beginning>>);
-
-/// Sockets that go with their server.
-#[derive(Debug, Default)]
-struct Sockets(Vec<PathBuf>);
 
 /// What runs beside the callers, and with which right.
 #[derive(Debug)]
@@ -130,7 +126,7 @@ impl Running {
         let tasks = JoinSet::new();
         let mut background = Background { tasks, alone, runtime: Some(runtime) };
         let begun = &mut background.tasks;
-        let mut sockets = Sockets::default();
+        let mut sockets = Vec::new();
         let (server, listening, metrics_at) = handle.block_on(async {
             let server = Server::open(store, limits).await?;
             server.tell_storage_failures(|complaint| ::log::error!("{complaint}"));
@@ -138,7 +134,7 @@ impl Running {
             for address in addresses {
                 let listener = address.listen(identity).await?;
                 let address = listener.address()?;
-                sockets.0.extend(address.socket_file());
+                sockets.extend(SocketFile::of(&address));
                 listening.push(address);
                 let serving = server.clone();
                 begun.spawn(async move { serving.listen(listener).await });
@@ -209,15 +205,6 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         self.taken().as_ref().map(Beginning::take_back);
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        for socket in &self.0 {
-            // Whoever takes the address next replaces it if it stays.
-            let _ = std::fs::remove_file(socket);
-        }
     }
 }
 
@@ -423,6 +410,22 @@ mod tests {
             drop(running);
             assert!(!socket.exists());
         }
+    }
+
+    /// Whose socket was removed, and another one has come there since.
+    #[test]
+    fn one_that_has_lost_its_socket_leaves_that_of_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listening = Listening::at(Address::Unix(socket.clone()));
+        let start = || Running::start(&Place::Memory, &listening, Limits::default()).unwrap();
+        let first = start();
+        std::fs::remove_file(&socket).unwrap();
+        let next = start();
+        drop(first);
+        std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        drop(next);
+        assert!(!socket.exists());
     }
 
     #[test]

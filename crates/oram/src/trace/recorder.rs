@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Decoder, Event, Frame, Side};
 use crate::error::{Error, Kind, Result};
 use crate::geometry::Geometry;
-use crate::link::{Address, Listener, Stream};
+use crate::link::{Address, Listener, SocketFile, Stream};
 use crate::threads;
 
 /// Bytes that are handed on at once.
@@ -27,6 +27,7 @@ const STOPPING: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Recorder {
     listening: Address,
+    socket: Option<SocketFile>,
     runtime: Option<Runtime>,
 }
 
@@ -76,7 +77,8 @@ impl Recorder {
             tokio::spawn(Arc::new(shared).take_all(listener));
             Ok::<_, Error>(listening)
         })?;
-        Ok(Self { listening, runtime: Some(runtime) })
+        let socket = SocketFile::of(&listening);
+        Ok(Self { listening, socket, runtime: Some(runtime) })
     }
 
     /// Where it listens, with the port that was chosen.
@@ -87,12 +89,9 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
+        drop(self.socket.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOPPING);
-        }
-        if let Address::Unix(path) = &self.listening {
-            // Whoever takes the address next replaces it if it stays.
-            let _ = std::fs::remove_file(path);
         }
     }
 }

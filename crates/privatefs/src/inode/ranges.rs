@@ -46,10 +46,10 @@ impl Ranges {
         self.0.iter().any(|range| (range.start..range.end).contains(&index))
     }
 
-    /// These blocks are covered from now on.
-    pub fn add(&mut self, start: u64, end: u64) {
+    /// These blocks are covered from now on, and a gap that is closed for it, which is returned.
+    pub fn add(&mut self, start: u64, end: u64) -> Option<Range> {
         if start >= end {
-            return;
+            return None;
         }
         self.0.push(Range { start, end });
         self.0.sort_unstable_by_key(|range| range.start);
@@ -61,31 +61,45 @@ impl Ranges {
             }
         }
         self.0 = merged;
-        self.limit();
+        self.limit()
     }
 
-    /// These blocks are gone. Where that makes too many ranges some of them stay covered.
-    pub fn remove(&mut self, start: u64, end: u64) {
+    /// These blocks are gone. Where that makes too many ranges a gap is closed, perhaps this one; it is returned.
+    pub fn remove(&mut self, start: u64, end: u64) -> Option<Range> {
         let parts = |range: Range| {
             let before = Range { end: range.end.min(start), ..range };
             let behind = Range { start: range.start.max(end), ..range };
             [before, behind].into_iter().filter(|part| part.start < part.end)
         };
-        if start < end {
-            self.0 = self.0.drain(..).flat_map(parts).collect();
-            self.limit();
+        if start >= end {
+            return None;
         }
+        self.0 = self.0.drain(..).flat_map(parts).collect();
+        self.limit()
     }
 
-    /// Closes the gaps that cover least until there are few enough.
-    fn limit(&mut self) {
+    /// Closes the gap that covers least if there is a range too many, as there is one at most.
+    fn limit(&mut self) -> Option<Range> {
         let ranges = &mut self.0;
-        while ranges.len() > RANGES {
-            let gap = |at: &usize| ranges[at + 1].start - ranges[*at].end;
-            let at = (0..ranges.len() - 1).min_by_key(gap).unwrap_or(0);
-            ranges[at].end = ranges[at + 1].end;
-            ranges.remove(at + 1);
+        if ranges.len() <= RANGES {
+            return None;
         }
+        let gap = |at: &usize| ranges[at + 1].start - ranges[*at].end;
+        let at = (0..ranges.len() - 1).min_by_key(gap).unwrap_or(0);
+        let closed = Range { start: ranges[at].end, end: ranges[at + 1].start };
+        ranges[at].end = ranges[at + 1].end;
+        ranges.remove(at + 1);
+        Some(closed)
+    }
+
+    /// As much of the gap as so many blocks, next to what is covered already: these are covered from now on.
+    pub fn close_a_part(&mut self, gap: Range, blocks: u64) -> Range {
+        let part = match gap.start.checked_sub(1) {
+            Some(before) if self.has(before) => Range { end: gap.start + blocks, ..gap },
+            _ => Range { start: gap.end - blocks, ..gap },
+        };
+        self.add(part.start, part.end);
+        part
     }
 
     /// There are no blocks from `end` on.
@@ -144,7 +158,9 @@ mod tests {
         let mut ranges = of(&[(0, 10_000)]);
         for n in 1..=RANGES as u64 {
             // The twentieth is the shortest.
-            ranges.remove(n * 100, n * 100 + if n == 20 { 2 } else { 3 });
+            let closed = ranges.remove(n * 100, n * 100 + if n == 20 { 2 } else { 3 });
+            let shortest = Range { start: 2000, end: 2002 };
+            assert_eq!(closed, (n == RANGES as u64).then_some(shortest));
         }
         assert_eq!(ranges.all().len(), RANGES);
         assert!(ranges.has(2000) && ranges.has(2001) && !ranges.has(1900) && !ranges.has(2100));

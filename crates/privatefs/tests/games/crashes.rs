@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tacita_privatefs::PrivateFs;
+use tacita_privatefs::blocks::Way;
 use tacita_testkit::history::{Rng, Seen, Tree, step, tree};
 use tacita_testkit::{MemoryFs, env_number};
-use tacita_vfs::FileSystem;
+use tacita_vfs::{Change, FileSystem, FileType, NewNode, NodeId, Reserve, Stamps, Timestamp};
 
 use crate::world::{LIMITS, World};
 
@@ -138,4 +139,110 @@ fn a_store_that_is_away_for_a_while_loses_nothing() {
         fs.close().unwrap();
         world.check(&format!("seed {seed}"));
     }
+}
+
+const BLOCK_LEN: usize = 4096;
+const BLOCK: u64 = BLOCK_LEN as u64;
+
+fn write_block(fs: &PrivateFs, node: NodeId, block: u64) {
+    fs.write(node, block * BLOCK, &[7; BLOCK_LEN], Stamps::NONE).unwrap();
+}
+
+fn is_zero(fs: &PrivateFs, node: NodeId, block: u64) -> bool {
+    let mut content = [1; BLOCK_LEN];
+    fs.read(node, block * BLOCK, &mut content).unwrap();
+    content == [0; BLOCK_LEN]
+}
+
+/// A file is made, and a mount ends at every query while it writes a block into a hole of it. Where the block is not
+/// in the file then, `more` is done: it is not there afterwards, either.
+fn a_hole_stays_one(
+    block: u64,
+    make: impl Fn(&PrivateFs, NodeId),
+    more: impl Fn(&PrivateFs, NodeId),
+) {
+    let sparse = |fs: &PrivateFs| fs.lookup(fs.root(), "sparse".as_ref()).unwrap().0;
+    let mut left = 0;
+    for cut in 1..12 {
+        let world = World::new();
+        let (fs, _) = world.mount(cut);
+        let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+        let (node, _) = fs.create(fs.root(), "sparse".as_ref(), &new).unwrap();
+        fs.change(node, &Change { size: Some(1 << 30), ..Change::default() }).unwrap();
+        make(&fs, node);
+        fs.close().unwrap();
+        let before = world.store.count();
+        let (fs, way) = world.mount(cut);
+        write_block(&fs, sparse(&fs), block);
+        way.cut_at(way.asked() + cut);
+        let _ = fs.sync();
+        let (fs, _) = world.mount(cut);
+        let node = sparse(&fs);
+        if !is_zero(&fs, node, block) {
+            continue;
+        }
+        left += u32::from(world.store.count() > before);
+        more(&fs, node);
+        assert!(is_zero(&fs, node, block), "cut at {cut}");
+        fs.close().unwrap();
+        let (fs, _) = world.mount(cut);
+        assert!(is_zero(&fs, sparse(&fs), block), "cut at {cut}, after the next mount");
+        fs.close().unwrap();
+        world.check(&format!("cut at {cut}"));
+    }
+    assert!(left > 0, "nothing was cut");
+}
+
+fn write_pieces(fs: &PrivateFs, node: NodeId, apart: u64) {
+    (0..40).for_each(|n| write_block(fs, node, n * apart));
+}
+
+/// What the store has of that block is nobody's, also when the file has so many pieces that some of its holes are no
+/// longer told apart from them.
+pub(crate) fn holes_stay_holes() {
+    for apart in [2, 3000] {
+        let pieces = |fs: &PrivateFs, node| write_pieces(fs, node, apart);
+        a_hole_stays_one(apart / 2, |_, _| (), pieces);
+    }
+    let solid = |fs: &PrivateFs, node| {
+        (0..200).filter(|block| *block != 1).for_each(|block| write_block(fs, node, block));
+    };
+    let punched = |fs: &PrivateFs, node| {
+        for n in 1..40 {
+            let from = 4 * n * BLOCK;
+            fs.reserve(node, from..from + 2 * BLOCK, Reserve::Punch).unwrap();
+        }
+    };
+    a_hole_stays_one(1, solid, punched);
+}
+
+#[test]
+fn what_a_mount_that_ended_has_written_into_a_hole_never_comes_up() {
+    holes_stay_holes();
+}
+
+/// Nobody can have left anything in them.
+#[test]
+fn holes_of_a_new_content_need_not_be_cleared() {
+    let world = World::new();
+    let (fs, way) = world.mount(1);
+    let new = NewNode::new(FileType::File, 0o600, Timestamp::default());
+    let (node, _) = fs.create(fs.root(), "sparse".as_ref(), &new).unwrap();
+    let asked_to_write = |fs: &PrivateFs, way: &Way, node| {
+        let before = way.asked();
+        write_pieces(fs, node, 300);
+        fs.sync().unwrap();
+        way.asked() - before
+    };
+    let cut_off = Change { size: Some(0), ..Change::default() };
+    for _ in 0..2 {
+        assert!(asked_to_write(&fs, &way, node) < 200);
+        fs.change(node, &cut_off).unwrap();
+        fs.sync().unwrap();
+    }
+    fs.close().unwrap();
+    let (fs, way) = world.mount(2);
+    let (node, _) = fs.lookup(fs.root(), "sparse".as_ref()).unwrap();
+    assert!(asked_to_write(&fs, &way, node) > 300);
+    fs.close().unwrap();
 }

@@ -6,7 +6,7 @@ use tacita_privatefs::faults::{Fault, plant};
 use tacita_privatefs::{Kind, Options};
 
 use crate::counts::{are_equal, of_one_class, of_one_kind, padded};
-use crate::crashes::cut_everywhere;
+use crate::crashes::{cut_everywhere, holes_stay_holes};
 use crate::turns::{NOTHING, fight, join_killed, join_living, stand_still};
 use crate::world::World;
 
@@ -58,6 +58,12 @@ fn content_that_comes_after_its_commit_is_lost_in_a_crash() {
 fn a_journal_that_nobody_replays_leaves_half_a_commit() {
     let _planted = plant(Fault::ReplaySkipped);
     assert!(catch_unwind(|| cut_everywhere(0..4, 3)).is_err());
+}
+
+#[test]
+fn what_is_left_in_a_hole_that_is_covered_comes_up() {
+    let _planted = plant(Fault::LeftUncovered);
+    assert!(catch_unwind(holes_stay_holes).is_err());
 }
 
 #[test]

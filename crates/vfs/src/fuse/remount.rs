@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
+use tacita_daemon::Mount;
 use tacita_daemon::voice::shown_name;
 
 use super::mount_options::{each, is_known, refused};
@@ -15,7 +16,8 @@ use crate::{Error, Kind, Result};
 const OF_TABLE: [&str; 3] = ["user_id=", "group_id=", "remount"];
 
 /// Gives the file system mounted on `dir` the generic options of the list, as after `-o`; others of it
-/// stay as they are. When it has become read-only, everything is on the medium.
+/// stay as they are: what takes rights away goes only by its opposite. When it has become read-only, everything
+/// is on the medium.
 ///
 /// # Errors
 /// [`Kind::NotFound`] if nothing of ours is mounted there; [`Kind::Busy`] if something that is open for
@@ -30,7 +32,7 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
     for option in each(options).filter(|option| !is_of_table(option)) {
         is_known(option)?;
     }
-    let flags = flags(options);
+    let flags = flags(&format!("{},{options}", kept(&mount)));
     if !flags.contains(MountFlags::RDONLY) && is_served_read_only(&mount.device)? {
         let remedy = "unmount it, and mount it without ro";
         let place = dir.display().to_string();
@@ -52,6 +54,13 @@ pub fn remount(dir: impl AsRef<Path>, options: &str) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// What stays unless the list says otherwise: mounts are `nosuid,nodev` where nobody asks for anything else, and what
+/// mount(8) has from a line of /etc/fstab need not say so.
+fn kept(mount: &Mount) -> String {
+    let kept = mount.options.split(',').filter(|option| ["nosuid", "nodev"].contains(option));
+    kept.collect::<Vec<_>>().join(",")
 }
 
 /// What the kernel calls the options of a list; of opposites the last counts. Access times are never

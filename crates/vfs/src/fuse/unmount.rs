@@ -34,9 +34,9 @@ const LATELY_SECS: u64 = 60;
 /// is lost.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use, something else is mounted over it, or it is held by a process in another mount
-/// namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there; [`Kind::Io`] if the final sync
-/// failed or what comes after it, with the [`Failure`] that the server has told as its source, or would fail because
+/// [`Kind::Busy`] if it is in use, something else is mounted over it, it is mounted elsewhere by now, or held by a
+/// process in another mount namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there;
+/// [`Kind::Io`] if the final sync failed or what comes after it, with the [`Failure`] that the server has told as its source, or would fail because
 /// of files that can be deleted, when it stays mounted;
 /// [`Kind::Stale`] if the server had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
@@ -77,6 +77,7 @@ fn unmount_until(dir: &Path, deadline: Option<Duration>, tell: &mut dyn FnMut(&s
     let mounted = is_mounted(&dir)?;
     let watch = match Watch::open(&dir, owner_of_mount(&dir))? {
         None if mounted => watch_of_moved(&dir)?,
+        Some(watch) if !mounted => Some(not_elsewhere(&dir, watch)?),
         watch => watch,
     };
     let device = device_of_mount(&dir).filter(|_| mounted);
@@ -163,6 +164,24 @@ fn watch_of_moved(dir: &Path) -> Result<Option<Watch>> {
         Some(at) => Ok(Watch::open(&at, owner_of_mount(dir))?),
         None => Ok(None),
     }
+}
+
+/// Refuses to wait for the end of what was mounted on `dir` and goes on at another place: a folder above it has got
+/// another name, or it was bound there and unmounted here by others.
+fn not_elsewhere(dir: &Path, watch: Watch) -> Result<Watch> {
+    let device = || {
+        let status = Client::of_watched(&watch)?.status().ok()?;
+        status["device"].as_str().map(str::to_owned)
+    };
+    let Some(number) = device() else { return Ok(watch) };
+    let Some(place) = place_of(&number)? else { return Ok(watch) };
+    if device() != Some(number) {
+        // The kernel has let go of it meanwhile, and the number may be another's.
+        return Ok(watch);
+    }
+    let place = shown_name(&place);
+    let text = format!("{}: nothing is mounted here: it is mounted on {place} now", dir.display());
+    Err(busy(text, "unmount that, if it is to end"))
 }
 
 /// Refuses what would take away something else.
