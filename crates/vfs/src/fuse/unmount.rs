@@ -36,9 +36,9 @@ const LATELY_SECS: u64 = 60;
 /// # Errors
 /// [`Kind::Busy`] if it is in use, something else is mounted over it, it is mounted elsewhere by now, or held by a
 /// process in another mount namespace, which the message names; [`Kind::NotFound`] if nothing is mounted there;
-/// [`Kind::Io`] if the final sync failed or what comes after it, with the [`Failure`] that the server has told as its source, or would fail because
-/// of files that can be deleted, when it stays mounted;
-/// [`Kind::Stale`] if the server had died, when the mount is cleared.
+/// [`Kind::Io`] if the final sync failed or what comes after it, with the [`Failure`] that the server has told as its
+/// source, or would fail because of files that can be deleted, when it stays mounted; [`Kind::Stale`] if the server
+/// had died, when the mount is cleared.
 pub fn unmount(dir: impl AsRef<Path>) -> Result<()> {
     unmount_telling(dir, &mut |_| {})
 }
