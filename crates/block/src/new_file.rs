@@ -40,9 +40,10 @@ impl NewFile {
     /// # Errors
     /// If the folder is not there or cannot be written; if nothing can have the name, as where it is too
     /// long; [`io::ErrorKind::InvalidInput`] if what has it is no regular file: a device would be gone, and
-    /// nobody would hear of what it was to get.
+    /// nobody would hear of what it was to get; [`io::ErrorKind::PermissionDenied`] for a link that somebody else has
+    /// put into a folder where anybody may, such as `/tmp`.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = followed(path.as_ref());
+        let path = followed(path.as_ref())?;
         match fs::metadata(&path) {
             Ok(there) if !there.is_file() => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -191,7 +192,7 @@ fn lock(file: &File) {
 /// Removes what [`NewFile`]s for this name have left whose processes were killed: files of this user's
 /// with such hidden names, that nobody has locked, of processes that are no more.
 pub fn remove_left(path: impl AsRef<Path>) {
-    let path = followed(path.as_ref());
+    let Ok(path) = followed(path.as_ref()) else { return };
     let (Some(beginning), Ok(there)) = (beginning_beside(&path), fs::read_dir(folder_of(&path)))
     else {
         return;
@@ -253,16 +254,31 @@ pub fn rename_to_free_name(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Where symbolic links lead, as far as there are some.
-fn followed(path: &Path) -> PathBuf {
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] where that is for others to say.
+fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
-        if let Ok(there) = path.canonicalize() {
-            return there;
-        }
         let Ok(target) = fs::read_link(&path) else { break };
+        if is_planted(&path) {
+            let text = "a link that another user has put there";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
         path = folder_of(&path).join(target);
     }
-    path
+    Ok(path.canonicalize().unwrap_or(path))
+}
+
+/// Whether a link is another user's, in a folder where anybody may put one: the kernel follows none of those
+/// (`fs.protected_symlinks`), and who reads where it leads is not asked.
+fn is_planted(link: &Path) -> bool {
+    const ANYBODYS: u32 = 0o1002;
+    let (Ok(link), Ok(folder)) = (fs::symlink_metadata(link), fs::metadata(folder_of(link))) else {
+        return false;
+    };
+    let trusted = [rustix::process::geteuid().as_raw(), folder.uid()];
+    folder.mode() & ANYBODYS == ANYBODYS && !trusted.contains(&link.uid())
 }
 
 fn is_not_offered(error: &io::Error) -> bool {
@@ -483,6 +499,37 @@ mod tests {
             new.publish().unwrap();
             assert!(link.is_symlink());
             assert_eq!(fs::read(&file).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn what_others_have_put_where_anybody_may_leads_nowhere() {
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!(
+                "SKIPPED: what_others_have_put_where_anybody_may_leads_nowhere: only root makes what is others'"
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (link, aim) = (folder.path().join("link"), folder.path().join("aim"));
+        symlink("aim", &link).unwrap();
+        for (mode, owner, is_followed) in
+            [(0o1777, 65534, false), (0o1777, 0, true), (0o777, 65534, true), (0o1755, 65534, true)]
+        {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            lchown(&link, Some(owner), None).unwrap();
+            for is_there in [false, true] {
+                if is_there {
+                    fs::write(&aim, "").unwrap();
+                }
+                let made = NewFile::create(&link).map(|new| new.path().to_owned());
+                match made {
+                    Ok(path) if is_followed => assert_eq!(path.file_name(), aim.file_name()),
+                    Err(e) if !is_followed => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied),
+                    made => panic!("{mode:o} {owner} {is_there}: {made:?}"),
+                }
+            }
+            fs::remove_file(&aim).unwrap();
         }
     }
 }

@@ -109,17 +109,18 @@ fn unpack(image: &Path, folder: &Path, salvage: bool, json: bool) -> Outcome<()>
     let at = |source: std::io::Error| {
         failed(&PackError { path: folder.to_owned(), source: source.into() })
     };
-    let new = NewFolder::prepare(folder).map_err(at)?;
+    let new = NewFolder::prepare_closed(folder).map_err(at)?;
+    let filled = new.path();
     let mut progress = |bytes| bar.set_position(bytes);
     // Of what has failed its name is told as it was to be: what was begun is gone.
-    let to_be = |e: PackError| match e.path.strip_prefix(new.path()) {
+    let to_be = |e: PackError| match e.path.strip_prefix(&filled) {
         Ok(rest) if rest.as_os_str().is_empty() => PackError { path: folder.to_owned(), ..e },
         Ok(rest) => PackError { path: folder.join(rest), ..e },
         Err(_) => e,
     };
-    let carried = tacita_hifs::pack::unpack(&hifs, new.path(), &mut progress)
-        .map_err(|e| failed(&to_be(e)))?;
-    let within = |path: &Path| path.strip_prefix(new.path()).unwrap_or(path).to_owned();
+    let carried =
+        tacita_hifs::pack::unpack(&hifs, &filled, &mut progress).map_err(|e| failed(&to_be(e)))?;
+    let within = |path: &Path| path.strip_prefix(&filled).unwrap_or(path).to_owned();
     let unread: Vec<_> =
         carried.unread.iter().map(|(path, bytes)| (within(path), *bytes)).collect();
     let devices: Vec<_> = carried.devices_left_out.iter().map(|path| within(path)).collect();

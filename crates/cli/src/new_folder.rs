@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use tacita_block::{name_beside, rename_to_free_name};
 use tacita_daemon::Interrupts;
@@ -28,13 +29,16 @@ const ATTRIBUTE_LEN_MAX: usize = 64 << 10;
 
 /// A hidden folder, which [`NewFolder::publish`] gives its name, and makes durable. It goes when this is dropped, and
 /// with a signal that ends the process; only a kill leaves it, under its hidden name.
+///
+/// What it is in may be somebody else's, who can give names there to anything: so it is reached by no name.
 #[derive(Debug)]
 pub(crate) struct NewFolder {
     hidden: PathBuf,
     folder: PathBuf,
     /// Whether the folder was there, and it is within.
     is_within: bool,
-    /// What it is in, by which all is made durable.
+    /// The hidden folder, and what it is in, by which all is made durable.
+    made: fs::File,
     above: fs::File,
     /// Held by whoever makes it, gives it its name, or takes it away for good.
     fate: Arc<Mutex<()>>,
@@ -47,6 +51,18 @@ impl NewFolder {
     /// [`ErrorKind::DirectoryNotEmpty`] if it is not empty; if what is above it is not there or
     /// cannot be written; if it is there and its permissions are not this user's to set.
     pub(crate) fn prepare(folder: &Path) -> io::Result<Self> {
+        Self::begin(folder, 0o777)
+    }
+
+    /// The same, which nobody else looks into before it has got its permissions from whoever fills it.
+    ///
+    /// # Errors
+    /// As [`NewFolder::prepare`].
+    pub(crate) fn prepare_closed(folder: &Path) -> io::Result<Self> {
+        Self::begin(folder, OWN)
+    }
+
+    fn begin(folder: &Path, bits: u32) -> io::Result<Self> {
         let (hidden, is_within) = match fs::read_dir(folder) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
@@ -62,21 +78,21 @@ impl NewFolder {
         };
         let parent = hidden.parent().filter(|parent| *parent != Path::new(""));
         let above = fs::File::open(parent.unwrap_or(Path::new(".")))?;
-        let folder = folder.to_owned();
-        let this = Self { hidden, folder, is_within, above, fate: Arc::default() };
-        this.watch_for_signals()?;
-        {
+        let fate = Arc::default();
+        watch_for_signals(&hidden, &fate)?;
+        let made = {
             // A signal that has come before ends the process with the lock held.
-            let _fate = this.fate.lock();
-            fs::create_dir(&this.hidden)?;
-        }
+            let _fate = fate.lock();
+            make(&above, name_of(&hidden), bits)?
+        };
+        let this = Self { hidden, folder: folder.to_owned(), is_within, made, above, fate };
         this.refuse_company()?;
         Ok(this)
     }
 
     /// Where it is filled: it is empty yet.
-    pub(crate) fn path(&self) -> &Path {
-        &self.hidden
+    pub(crate) fn path(&self) -> PathBuf {
+        place(&self.made)
     }
 
     /// Makes what is in it durable, then its name.
@@ -87,35 +103,45 @@ impl NewFolder {
     pub(crate) fn publish(self) -> io::Result<()> {
         rustix::fs::syncfs(&self.above)?;
         let fate = self.fate.lock();
+        let above = place(&self.above);
         if self.is_within {
-            self.take_out_all()?;
+            self.take_out_all(&above)?;
         } else {
-            rename_to_free_name(&self.hidden, &self.folder).map_err(not_alone)?;
+            let [hidden, name] = [&self.hidden, &self.folder].map(|path| above.join(name_of(path)));
+            rename_to_free_name(&hidden, &name).map_err(not_alone)?;
         }
         drop(fate);
         self.above.sync_all()
     }
 
-    /// Takes what was made out into the folder that was there.
-    fn take_out_all(&self) -> io::Result<()> {
+    /// Takes what was made out into the folder that was there, which nobody else looks into meanwhile.
+    fn take_out_all(&self, folder: &Path) -> io::Result<()> {
         self.refuse_company()?;
         // What goes out of a folder, or into it, changes its times.
-        let meta = fs::metadata(&self.hidden)?;
-        take_attributes(&self.hidden, &self.folder)?;
-        fs::set_permissions(&self.hidden, fs::Permissions::from_mode(OWN))?;
-        for entry in fs::read_dir(&self.hidden)? {
-            let entry = entry?;
-            take_out(&entry.path(), &self.folder.join(entry.file_name())).map_err(not_alone)?;
+        let (meta, before) = (self.made.metadata()?, self.above.metadata()?.permissions());
+        for folder in [&self.made, &self.above] {
+            folder.set_permissions(fs::Permissions::from_mode(OWN))?;
         }
-        fs::remove_dir(&self.hidden)?;
-        take_times_and_owner(&meta, &self.folder)?;
-        fs::set_permissions(&self.folder, meta.permissions())
+        let made = self.path();
+        let taken = take_attributes(&made, folder).and_then(|()| {
+            fs::read_dir(&made)?.try_for_each(|entry| {
+                let entry = entry?;
+                take_out(&entry.path(), &folder.join(entry.file_name())).map_err(not_alone)
+            })
+        });
+        if let Err(error) = taken {
+            self.above.set_permissions(before)?;
+            return Err(error);
+        }
+        rustix::fs::unlinkat(&self.above, name_of(&self.hidden), AtFlags::REMOVEDIR)?;
+        take_times_and_owner(&meta, folder)?;
+        self.above.set_permissions(meta.permissions())
     }
 
     /// Two that have found the same folder empty do not mix what they bring.
     fn refuse_company(&self) -> io::Result<()> {
         if self.is_within {
-            for entry in fs::read_dir(&self.folder)? {
+            for entry in fs::read_dir(place(&self.above))? {
                 if Some(&*entry?.file_name()) != self.hidden.file_name() {
                     return Err(ErrorKind::DirectoryNotEmpty.into());
                 }
@@ -123,21 +149,50 @@ impl NewFolder {
         }
         Ok(())
     }
+}
 
-    fn watch_for_signals(&self) -> io::Result<()> {
-        let mut interrupts = Interrupts::watch().map_err(|e| {
-            let refusal = tacita_daemon::refusal_of(&e).and_then(io::Error::raw_os_error);
-            refusal.map_or_else(|| io::Error::other(e), io::Error::from_raw_os_error)
-        })?;
-        let (hidden, fate) = (self.hidden.clone(), self.fate.clone());
-        std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
-            let signal = interrupts.wait_for_number().unwrap_or_default();
-            let _fate = fate.lock();
-            take_away_for_good(&hidden);
-            std::process::exit(exit::of_signal(signal).into());
-        })?;
-        Ok(())
-    }
+/// A path that leads to a folder wherever it is by now, and to no other.
+fn place(folder: &fs::File) -> PathBuf {
+    // The point is for calls that follow no link.
+    PathBuf::from(format!("/proc/self/fd/{}/.", folder.as_raw_fd()))
+}
+
+fn name_of(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+/// Makes a folder, and opens it.
+fn make(above: &fs::File, name: &OsStr, bits: u32) -> io::Result<fs::File> {
+    rustix::fs::mkdirat(above, name, Mode::from_raw_mode(bits))?;
+    let opened = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = fs::File::from(rustix::fs::openat(above, name, flags, Mode::empty())?);
+        // Whoever owns what it is in may have put his own in its place.
+        if made.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        if !place(&made).exists() {
+            let text = "/proc/self/fd does not show what is open: mount /proc";
+            return Err(io::Error::new(ErrorKind::Unsupported, text));
+        }
+        Ok(made)
+    };
+    opened().inspect_err(|_| _ = rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR))
+}
+
+fn watch_for_signals(hidden: &Path, fate: &Arc<Mutex<()>>) -> io::Result<()> {
+    let mut interrupts = Interrupts::watch().map_err(|e| {
+        let refusal = tacita_daemon::refusal_of(&e).and_then(io::Error::raw_os_error);
+        refusal.map_or_else(|| io::Error::other(e), io::Error::from_raw_os_error)
+    })?;
+    let (hidden, fate) = (hidden.to_owned(), Arc::clone(fate));
+    std::thread::Builder::new().name("tacita-signals".to_owned()).spawn(move || {
+        let signal = interrupts.wait_for_number().unwrap_or_default();
+        let _fate = fate.lock();
+        take_away_for_good(&hidden);
+        std::process::exit(exit::of_signal(signal).into());
+    })?;
+    Ok(())
 }
 
 impl Drop for NewFolder {
@@ -244,7 +299,6 @@ fn take_attributes(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn take_times_and_owner(meta: &fs::Metadata, folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(folder, Some(meta.uid()), Some(meta.gid()))?;
     }
@@ -260,8 +314,9 @@ mod tests {
     fn it_is_made_before_anybody_fills_it_and_goes_with_its_owner() {
         let above = tempfile::tempdir().unwrap();
         let new = NewFolder::prepare(&above.path().join("out")).unwrap();
-        let hidden = new.path().to_owned();
+        let hidden = new.hidden.clone();
         assert!(hidden.is_dir(), "whoever filled it could make it after a signal");
+        assert_eq!(fs::metadata(&hidden).unwrap().ino(), fs::metadata(new.path()).unwrap().ino());
         drop(new);
         assert!(!hidden.exists());
     }
@@ -299,7 +354,7 @@ mod tests {
                 allow(&folder.join("within"), 0o500);
             };
             let new = NewFolder::prepare(&above.join("out")).unwrap();
-            let hidden = new.path().to_owned();
+            let hidden = new.hidden.clone();
             fill(&hidden);
             drop(new);
             assert!(!hidden.exists());
@@ -332,7 +387,7 @@ mod tests {
             }
             let new = NewFolder::prepare(&out).unwrap();
             fs::write(new.path().join("file"), "ours").unwrap();
-            let hidden = new.path().to_owned();
+            let hidden = new.hidden.clone();
             // As another process does in between.
             fs::create_dir_all(&out).unwrap();
             fs::write(out.join("file"), "theirs").unwrap();
@@ -341,5 +396,29 @@ mod tests {
             assert_eq!(fs::read(out.join("file")).unwrap(), b"theirs");
             assert!(!hidden.exists());
         }
+    }
+
+    #[test]
+    fn who_can_give_names_to_others_things_gets_none_of_them() {
+        let above = tempfile::tempdir().unwrap();
+        let (out, others) = (above.path().join("out"), above.path().join("others"));
+        for folder in [&out, &others] {
+            fs::create_dir(folder).unwrap();
+        }
+        allow(&others, 0o750);
+        fs::write(others.join("secret"), "").unwrap();
+        let new = NewFolder::prepare_closed(&out).unwrap();
+        assert_eq!(new.made.metadata().unwrap().mode() & 0o777, OWN);
+        fs::write(new.path().join("file"), "ours").unwrap();
+        allow(&new.path(), 0o711);
+        // As the owner of what it is in does meanwhile.
+        fs::rename(&out, above.path().join("moved")).unwrap();
+        fs::create_dir(&out).unwrap();
+        std::os::unix::fs::symlink(&others, out.join(new.hidden.file_name().unwrap())).unwrap();
+        new.publish().unwrap();
+        assert_eq!(fs::read(above.path().join("moved/file")).unwrap(), b"ours");
+        assert!(others.join("secret").exists() && !out.join("secret").exists());
+        let modes = [&others, &above.path().join("moved")].map(|f| fs::metadata(f).unwrap().mode());
+        assert_eq!(modes.map(|mode| mode & 0o777), [0o750, 0o711]);
     }
 }

@@ -187,7 +187,10 @@ impl Watch {
     /// # Errors
     /// [`Kind::Io`].
     pub(crate) fn of(path: PathBuf) -> Result<Option<Self>> {
-        match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path) {
+        // For root it is any user's, who may put a pipe there, which would be waited for, or a link.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+            Ok(file) if !file.metadata().is_ok_and(|meta| meta.is_file()) => Ok(None),
             Ok(file) => {
                 let mut watch = Self { file, path, process: None };
                 watch.process = watch.find_process();
@@ -195,6 +198,9 @@ impl Watch {
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            Err(e) if [Some(libc::ELOOP), Some(libc::ENXIO)].contains(&e.raw_os_error()) => {
+                Ok(None)
+            }
             Err(e) => Err(Error::from_io(path.display().to_string(), e)),
         }
     }
@@ -330,6 +336,20 @@ mod tests {
         drop(lock);
         drop(ServingLock::take(&dir).unwrap());
         assert!(Watch::open(&dir, None).unwrap().is_none(), "no record is left");
+    }
+
+    #[test]
+    fn what_is_no_record_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+        std::os::unix::fs::symlink(at("pipe"), at("link")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        for name in ["pipe", "link", "socket", "folder", "nothing"] {
+            assert!(Watch::of(at(name)).unwrap().is_none(), "{name}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod node_table;
 mod remount;
 mod requests;
 mod session_threads;
+mod set_id;
 mod sync_timer;
 mod unmount;
 

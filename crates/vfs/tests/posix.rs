@@ -269,6 +269,30 @@ fn bits_after_chown_to_nobody(fs: &Fs, caller: Caller, perm: u16) -> Result<u16>
     fs.change(caller, f, &SetAttr::default()).map(|attr| attr.perm)
 }
 
+/// The kernel decides by what it is shown, which may be another owner and another group.
+#[test]
+fn set_id_bits_are_given_by_whose_they_are() {
+    let fs = new_fs();
+    let root = fs.root();
+    let f = file(&fs, USER, root, "f", 0o755);
+    let given = |caller, perm| fs.perm_to_give(caller, f, perm).unwrap();
+    let (member, outside) = (Caller { gid: USER.gid, ..OTHER }, Caller { gid: OTHER.gid, ..USER });
+    for (caller, left) in
+        [(ROOT_USER, 0o6755), (USER, 0o6755), (member, 0o2755), (outside, 0o4755), (OTHER, 0o755)]
+    {
+        assert_eq!(given(caller, 0o6755), left, "{caller:?}");
+        assert_eq!(given(caller, 0o1755), 0o1755);
+    }
+    let (dir, _) = fs.mkdir(USER, root, name("d"), 0o777).unwrap();
+    let made = |caller, mode| fs.mode_to_give(caller, dir, mode).unwrap();
+    assert_eq!(made(OTHER, 0o6755), 0o6755, "it gets the caller's own group");
+    fs.change(USER, dir, &SetAttr { perm: Some(0o2777), ..SetAttr::default() }).unwrap();
+    for (caller, left) in [(ROOT_USER, 0o6755), (USER, 0o6755), (member, 0o6755), (OTHER, 0o4755)] {
+        assert_eq!(made(caller, 0o6755), left, "{caller:?}");
+        assert_eq!(made(caller, 0o2745), 0o2745, "without group execution it is no set-gid");
+    }
+}
+
 /// As on ext4 of kernel 6.18.
 #[test]
 fn a_chown_to_nobody_drops_set_id_bits_of_ones_own_files_alone() {

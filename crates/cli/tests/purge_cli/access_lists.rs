@@ -1,7 +1,7 @@
 //! Access control lists: whoever may do something in LOWER may do it in the mount, and nobody else.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -118,4 +118,72 @@ fn the_mount_obeys_the_lists_of_lower() {
     assert!(!can(NAMED, "cat", &path) && can(MEMBER, "cat", &path));
     assert!(!can(MEMBER, "echo y >>", &path));
     assert_eq!(code(&image.umount()), 0);
+}
+
+/// A command of the other user in a folder.
+fn by_other(dir: &Path, what: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", what]).current_dir(dir).uid(OTHER.0).gid(OTHER.1).stdin(Stdio::null());
+    assert!(shell.status().unwrap().success(), "{what}");
+}
+
+/// A file that the other user makes with all set-id bits.
+fn make_by_other(path: &Path) {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let make = || {
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(None::<Gid>, Some(Gid::from_raw(OTHER.1)), None::<Gid>).unwrap();
+        set_thread_res_uid(None::<Uid>, Some(Uid::from_raw(OTHER.0)), None::<Uid>).unwrap();
+        File::options().write(true).create_new(true).mode(0o6755).open(path).unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(make).join().unwrap());
+}
+
+/// Set-id bits that are given in the mount count below, where owner and group are others than are shown.
+#[test]
+fn who_is_shown_as_the_owner_lends_nobody_s_rights() {
+    let test = "who_is_shown_as_the_owner_lends_nobody_s_rights";
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: needs root");
+        return;
+    }
+    let Some(image) = Image::new(test) else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    for dir in [image.folder.path(), &lower] {
+        fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    }
+    let handing = lower.join("handing");
+    fs::create_dir(&handing).unwrap();
+    fs::set_permissions(&handing, Permissions::from_mode(0o3777)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let (root_s, own) = (lower.join("root-s"), lower.join("own"));
+    let (uid, gid) = (format!("uid={}", OTHER.0), format!("gid={}", OTHER.1));
+    let all = [
+        uid.clone(),
+        gid.clone(),
+        "umask=000".to_owned(),
+        format!("{gid},umask=000"),
+        String::new(),
+    ];
+    for options in all {
+        for (path, owner) in [(&root_s, 0), (&own, OTHER.0)] {
+            fs::write(path, "").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+            chown(path, Some(owner), Some(0)).unwrap();
+        }
+        let mounted = image.purge_mount(&["-o", &format!("allow_other,{options}")]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        if options == uid {
+            by_other(&upper, "echo x > root-s && chmod 6755 root-s");
+        }
+        by_other(&upper, "chmod 6755 own");
+        make_by_other(&upper.join("handing/new"));
+        assert_eq!(code(&image.umount()), 0);
+        let new = handing.join("new");
+        assert_eq!(fs::metadata(&new).unwrap().gid(), 0, "{options}");
+        let modes = [&root_s, &own, &new].map(|path| format!("{:o}", mode(path)));
+        assert_eq!(modes, ["755", "4755", "4755"], "{options}");
+        fs::remove_file(new).unwrap();
+    }
 }

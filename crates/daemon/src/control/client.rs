@@ -159,7 +159,8 @@ impl Client {
             return Err(silent);
         }
         let late = || Some(silent.clone());
-        self.exchange(PATIENCE, &Request::plain("status"), &mut |_| (), &late)?.result()
+        let end = Some(System.monotonic() + PATIENCE);
+        self.exchange((PATIENCE, end), &Request::plain("status"), &mut |_| (), &late)?.result()
     }
 
     /// The last that it has said, if it has said it since `then` (seconds since 1970), and not when it began: what
@@ -192,7 +193,7 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         self.be_taken()?;
         let pid = self.pid;
-        Ok(self.exchange(LOOK_EVERY, request, progress, &|| cannot_answer(pid))?)
+        Ok(self.exchange((LOOK_EVERY, None), request, progress, &|| cannot_answer(pid))?)
     }
 
     /// Has it put everything on the medium. One that ends meanwhile does so at its end, and what it says of that
@@ -218,7 +219,7 @@ impl Client {
     ) -> std::result::Result<Answer, Unanswered> {
         self.be_taken()?;
         let (pid, record) = (self.pid, Watch::of(record_of(&self.socket)));
-        let asked = self.exchange(LOOK_EVERY, request, &mut |_| (), &|| cannot_answer(pid));
+        let asked = self.exchange((LOOK_EVERY, None), request, &mut |_| (), &|| cannot_answer(pid));
         let (Err(NoAnswer::Ended(_)), Ok(record)) = (&asked, record) else {
             return Ok(asked?);
         };
@@ -256,10 +257,11 @@ impl Client {
         Ok(answer)
     }
 
-    /// `late` decides, whenever nothing has come for so long, whether that is why there is no answer.
+    /// `late` decides, whenever nothing has come for so long, or the end is there, whether that is why there is no
+    /// answer.
     fn exchange(
         mut self,
-        patience: Duration,
+        (patience, end): (Duration, Option<Duration>),
         request: &Request,
         progress: &mut dyn FnMut(&Value),
         late: &dyn Fn() -> Option<Failure>,
@@ -270,7 +272,7 @@ impl Client {
             Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
             written => written?,
         }
-        let mut reader = BufReader::new(self.stream).take(0);
+        let mut reader = BufReader::new(Until { stream: self.stream, end }).take(0);
         loop {
             let mut line = Vec::new();
             reader.set_limit(ANSWER_LEN_MAX_BYTES);
@@ -293,6 +295,25 @@ impl Client {
             };
             progress(facts);
         }
+    }
+}
+
+/// What comes until the end: who says a little now and then would else be heard for ever.
+struct Until {
+    stream: UnixStream,
+    end: Option<Duration>,
+}
+
+impl Read for Until {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(end) = self.end {
+            let left = end.saturating_sub(System.monotonic());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+        }
+        self.stream.read(buf)
     }
 }
 
@@ -473,6 +494,30 @@ mod tests {
         let next = Client::connect(&socket).unwrap();
         assert_eq!(next.process(), Some(std::process::id().cast_signed()));
         assert_eq!(next.status().unwrap_err().code, exit::BUSY);
+    }
+
+    /// Any user can have root wait who looks for all daemons.
+    #[test]
+    fn who_says_a_little_now_and_then_is_not_heard_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        for said in ["{\"progress\":0}\n", " "] {
+            let client = Client::connect(&socket).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let daemon = std::thread::spawn(move || {
+                BufReader::new(&stream).read_until(b'\n', &mut Vec::new()).unwrap();
+                // Ten times as long as it is heard, at most.
+                let mut rest = 10 * PATIENCE.as_millis() / END_STEP.as_millis();
+                while rest > 0 && stream.write_all(said.as_bytes()).is_ok() {
+                    System.wait(END_STEP);
+                    rest -= 1;
+                }
+                rest
+            });
+            assert_eq!(client.status().unwrap_err().code, exit::BUSY);
+            assert_ne!(daemon.join().unwrap(), 0);
+        }
     }
 
     /// Ctrl-Z, and on again.

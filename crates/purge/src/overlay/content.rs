@@ -53,7 +53,8 @@ impl Overlay {
             let direct = match &state.file {
                 // One file is either read by the kernel or through us, never both at a time.
                 Some((_, _, direct)) => *direct,
-                None => self.passthrough && stat.stx_mode & SET_ID == 0,
+                // A mapping would change what may only be appended to.
+                None => self.passthrough && stat.stx_mode & SET_ID == 0 && !append_only,
             };
             let file = Arc::new(reopen(node, write)?);
             state.file = Some((file, write, direct));
@@ -220,8 +221,13 @@ impl Overlay {
             Reserve::Collapse => (FallocateFlags::COLLAPSE_RANGE, planted(Fault::CollapseUnhooked)),
             Reserve::Insert => (FallocateFlags::INSERT_RANGE, true),
         };
-        let size = node.stat().map_err(refused)?.stx_size;
-        let end = range.end.min(size);
+        let stat = node.stat().map_err(refused)?;
+        // Said before anything is written, which would be appended.
+        let only_grows = stat.stx_attributes.contains(StatxAttributes::APPEND);
+        if only_grows && !matches!(how, Reserve::Allocate { .. }) {
+            return Err(Kind::NotPermitted.into());
+        }
+        let end = range.end.min(stat.stx_size);
         if !unhooked && range.start < end {
             self.purge_range(&node, &file, range.start..end)?;
         }

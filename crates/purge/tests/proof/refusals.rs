@@ -7,7 +7,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{IFlags, OFlags, XattrFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{
+    FallocateFlags, IFlags, OFlags, XattrFlags, fallocate, ioctl_getflags, ioctl_setflags,
+};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use tacita_purge::{
     Content, Kind, OnFailure, Overlay, OverlayOptions, Policy, Removal, RemovalOptions, parse_rules,
 };
@@ -466,7 +470,21 @@ fn what_may_only_grow_only_grows() {
         let flags = rustix::fs::fcntl_getfl(&log).unwrap();
         rustix::fs::fcntl_setfl(&log, flags - OFlags::APPEND).unwrap();
         log.write_all_at(b"three", 0).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three", "{passthrough}");
+        // Nor is it changed by a mapping, of which only the kernel would know.
+        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // JUSTIFICATION: there is no safe mapping of a file.
+        // SAFETY: the kernel chooses where, and nothing is read or written there.
+        #[allow(unsafe_code)]
+        let mapped = unsafe { mmap(std::ptr::null_mut(), 4096, access, kind, &log, 0) };
+        assert_eq!(mapped.unwrap_err(), Errno::NODEV, "{passthrough}");
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for flags in [hole, FallocateFlags::ZERO_RANGE] {
+            assert_eq!(fallocate(&log, flags, 0, 4), Err(Errno::PERM), "{passthrough}");
+        }
+        let below = image.dir().join(path.file_name().unwrap());
+        for path in [&path, &below] {
+            assert_eq!(fs::read_to_string(path).unwrap(), "one two three", "{passthrough}");
+        }
         drop(log);
         assert!(fs::remove_file(&path).is_err());
         mark(false);

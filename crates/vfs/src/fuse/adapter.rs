@@ -164,7 +164,8 @@ impl<F: FileSystem> Adapter<F> {
     /// Flags of an open regular file.
     pub(super) fn open_flags(&self, opened: &Opened) -> FopenFlags {
         let mut flags = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        if opened.stands_in {
+        // What may only be appended to is not mapped to be written: the kernel does not know that it is that.
+        if opened.stands_in || opened.append_only {
             flags |= FopenFlags::FOPEN_DIRECT_IO;
         } else if !opened.drop_cache {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;

@@ -99,11 +99,13 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             mtime: mtime.map(set_time),
             ctime: ctime.map(from_request_time),
         };
-        let node = match self.node(ino) {
-            Ok(node) => node,
+        let caller = caller(req, 0);
+        let found = self.node(ino).and_then(|node| Ok((node, self.to_set(caller, node, set)?)));
+        let (node, set) = match found {
+            Ok(found) => found,
             Err(e) => return reply.error(fail("setattr", &e)),
         };
-        let (caller, behaviour, ttl) = (caller(req, 0), self.behaviour, self.own_attr_ttl(node));
+        let (behaviour, ttl) = (self.behaviour, self.own_attr_ttl(node));
         let Some(size) = size else {
             // The kernel has let whoever is shown as the owner do what owners may.
             let changed = if behaviour.shown.uid == Some(caller.uid) {
@@ -147,8 +149,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let entry = self.node(parent).and_then(|dir| {
             let kind = kind_of_mode(mode).ok_or(Kind::Invalid)?;
+            let caller = caller(req, umask);
+            let mode = self.to_make(caller, dir, mode)?;
             let _acting = self.acting_for(req)?;
-            self.posix.mknod(caller(req, umask), dir, name, (kind, mode), rdev)
+            self.posix.mknod(caller, dir, name, (kind, mode), rdev)
         });
         self.reply_entry("mknod", self.put_down_made(parent, entry), reply);
     }
@@ -480,8 +484,10 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         let open = self.open_mode(flags);
         let exclusive = flags & libc::O_EXCL != 0;
         let created = self.node(parent).and_then(|dir| {
+            let caller = caller(req, umask);
+            let mode = self.to_make(caller, dir, mode)?;
             let _acting = self.acting_for(req)?;
-            self.posix.create(caller(req, umask), dir, name, mode, open, exclusive)
+            self.posix.create(caller, dir, name, mode, open, exclusive)
         });
         let created = created.and_then(|(node, attr, handle, opened)| {
             let down = self.put_down_made(parent, Ok((node, attr)));

@@ -5,13 +5,13 @@ use crate::posix::Caller;
 use crate::{Attr, Change, FileSystem, FileType, Kind, NodeId, Result, Timestamp};
 
 /// Set-user-id.
-const SET_UID: u16 = 0o4000;
+pub(super) const SET_UID: u16 = 0o4000;
 
 /// Set-group-id.
-const SET_GID: u16 = 0o2000;
+pub(super) const SET_GID: u16 = 0o2000;
 
 /// Execution by the group: without it set-gid means something else, and stays within the group.
-const GROUP_EXECUTE: u16 = 0o0010;
+pub(super) const GROUP_EXECUTE: u16 = 0o0010;
 
 /// Permission and set-id bits.
 const PERM_MASK: u16 = 0o7777;
