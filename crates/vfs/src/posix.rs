@@ -6,8 +6,8 @@
 //! Permission bits are left to the kernel: mounts always carry `default_permissions`. What the
 //! kernel cannot leave to chance across several names (sticky directories) is checked here again.
 //! The group-membership rule of `chmod` (set-gid falls when the caller is not in the group) is the
-//! kernel's, but where that is shown other owners or groups (`set_id`). When set-gid without execution falls by anything else, it does not tell who is in the
-//! group, and it is looked up.
+//! kernel's, but where that is shown other owners or groups (`set_id`). When set-gid without
+//! execution falls by anything else, it does not tell who is in the group, and it is looked up.
 //!
 //! Times: creation stamps the node and its directory; `link`, `unlink` and `rename` stamp the
 //! directories' mtime and ctime and the node's ctime (all through the seam's `now`); writing,
