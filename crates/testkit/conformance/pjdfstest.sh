@@ -31,9 +31,19 @@ trap 'rm -rf "$work" "$other"' EXIT
 # nothing of remounting; -i asks the kernel itself. Newer versions then use a call that refuses
 # options which do not change, so the older one is forced.
 mkdir "$work/bin"
+# While a file that was deleted is being released, which servers do behind the call, nothing becomes read-only.
 cat > "$work/bin/mount" <<EOF
 #!/bin/sh
-LIBMOUNT_FORCE_MOUNT2=always exec $(command -v mount) -i "\$@"
+export LIBMOUNT_FORCE_MOUNT2=always
+for wait in 0.1 0.1 0.3 0.5 1 2 4 8; do
+    said=\$($(command -v mount) -i "\$@" 2>&1) && exit
+    case \$said in
+        *busy*) sleep \$wait ;;
+        *) break ;;
+    esac
+done
+echo "\$said" >&2
+exit 1
 EOF
 chmod 755 "$work/bin/mount"
 
