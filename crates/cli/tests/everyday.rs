@@ -188,6 +188,39 @@ fn a_limit_of_the_length_of_files_is_an_error() {
     expect(0, &[&["dnefs", "check", text(&volume)][..], &password].concat());
 }
 
+/// A link that another user has put where anybody may leads nowhere, and what is said tells what to do.
+#[test]
+fn a_link_that_others_have_put_there_is_told() {
+    use std::os::unix::fs::lchown;
+    let test = "a_link_that_others_have_put_there_is_told";
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: {test}: not root");
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = made();
+    let at = |name: &str| text(&folder.path().join(name)).to_owned();
+    for dir in ["anybody's", "files"] {
+        fs::create_dir(at(dir)).unwrap();
+    }
+    fs::set_permissions(at("anybody's"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let link = at("anybody's/link");
+    symlink(at("aim"), &link).unwrap();
+    lchown(&link, Some(65534), None).unwrap();
+    for command in [
+        &["hifs", "format", &link, "--size", "8M"][..],
+        &["hifs", "pack", &at("files"), &link],
+        &["hifs", "map", &at("hifs"), "--svg", &link],
+        &["dnefs", "format", &link, "--size", "16M"],
+        &["dnefs", "dump", &at("dnefs"), &link],
+        &["tour", "hifs", "--html", &link],
+    ] {
+        let (_, said) = expect(4, command);
+        assert!(said.contains("a link that another user has put there"), "{command:?}: {said}");
+        assert!(said.contains("remove what is there, or name another file"), "{said}");
+    }
+    fs::symlink_metadata(at("aim")).unwrap_err();
+}
+
 /// What is said names what was to be written, and why it was not.
 #[test]
 fn what_cannot_be_written_is_named() {

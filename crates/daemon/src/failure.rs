@@ -85,6 +85,10 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
             "check the path"
         }
         io::ErrorKind::IsADirectory => "name a file, not a folder",
+        // It is not the system that refuses: what is there may be a trap that somebody has set.
+        io::ErrorKind::PermissionDenied if refusal.raw_os_error().is_none() => {
+            "remove what is there, or name another file"
+        }
         io::ErrorKind::PermissionDenied => remedy_where_refused(),
         io::ErrorKind::ReadOnlyFilesystem => "`mount -o remount,rw` makes it writable",
         io::ErrorKind::StorageFull => "make room there",
