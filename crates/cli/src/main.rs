@@ -129,6 +129,10 @@ fn refused(error: &clap::Error, json: bool) -> u8 {
 }
 
 fn run(arguments: Arguments) -> Outcome<()> {
+    // That one tells what others would leave.
+    if !matches!(arguments.command, Command::Doctor { .. }) {
+        tacita_daemon::leave_no_core_dumps();
+    }
     match arguments.command {
         Command::Tour(tour) => tour::run(&tour),
         Command::Umount { lazy: true, dir } => {

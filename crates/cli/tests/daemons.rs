@@ -671,6 +671,61 @@ fn who_starts_it_in_the_foreground_is_told_when_it_serves() {
     assert!(server.wait().unwrap().success());
 }
 
+/// What a program that is ended by a fault leaves behind in its folder, where nothing forbids core dumps.
+fn left_by_fault(folder: &Path, program: &[&str]) -> usize {
+    use rustix::process::{Pid, Signal, kill_process};
+    let (input, _kept) = std::io::pipe().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -c unlimited; exec \"$0\" \"$@\""]).args(program);
+    command.current_dir(folder).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut faulty = command.spawn().unwrap();
+    let pid = Pid::from_child(&faulty);
+    // Both sleep when they have begun and wait.
+    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let begun = Instant::now();
+    let is_asleep = || {
+        let stat = fs::read_to_string(&stat).unwrap();
+        !stat.contains("(sh)") && stat.contains(") S ")
+    };
+    while !is_asleep() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(pid, Signal::ABORT).unwrap();
+    faulty.wait().unwrap();
+    fs::read_dir(folder).unwrap().count()
+}
+
+/// What is in memory goes to no core dump, from a daemon or a question for a password.
+#[test]
+fn a_fault_leaves_no_memory_behind() {
+    let test = "a_fault_leaves_no_memory_behind";
+    let Some(bench) = Bench::new(test) else { return };
+    let folders = ["control", "asking", "serving"].map(|name| bench.files.path().join(name));
+    for folder in &folders {
+        fs::create_dir(folder).unwrap();
+    }
+    let [control, asking, serving] = &folders;
+    let program = env!("CARGO_BIN_EXE_tacita");
+    let image = bench.mounted_hifs();
+    let pid = status(bench.guard.path())["pid"].clone();
+    let of_daemon = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+    let (limits, filter) = (of_daemon("limits"), of_daemon("coredump_filter"));
+    expect(0, &["umount", text(bench.guard.path())]);
+    let limit = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let words: Vec<&str> = limit.split_whitespace().collect();
+    // Where it was 0 for good it cannot be more.
+    assert!(words[4..6] == ["1", "1"] || filter == "00000000\n", "{limit}");
+    if left_by_fault(control, &["sleep", "600"]) == 0 {
+        return eprintln!("SKIPPED: {test}: core dumps go elsewhere on this machine, or nowhere");
+    }
+    let new = bench.files.path().join("new");
+    let ask = ["pddm", "init", text(&new), "--size", "64M", "--password-fd", "0"];
+    assert_eq!(left_by_fault(asking, &[&[program][..], &ask].concat()), 0);
+    let serve = ["hifs", "mount", "--foreground", text(&image), text(bench.guard.path())];
+    assert_eq!(left_by_fault(serving, &[&[program][..], &serve].concat()), 0);
+}
+
 /// The limit on the length of files ends no daemon, and what cannot be written is told.
 #[test]
 fn a_limit_on_files_is_an_error_and_no_end() {

@@ -25,7 +25,7 @@ pub fn outlive_file_size_limit() -> Result<()> {
 /// Signals by which people, programs, timers and limits of the system end others or call them, and that would end
 /// this process at once. SIGXCPU (`ulimit -t`) and SIGALRM (a timer outlives `exec`) come to whoever was started so.
 /// Not among them: what the system sends for faults of the program itself (SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV,
-/// SIGSYS, SIGTRAP), of which a core dump is wanted, and SIGPIPE and SIGXFSZ, which are errors of the write.
+/// SIGSYS, SIGTRAP), of which the system's log is to tell, and SIGPIPE and SIGXFSZ, which are errors of the write.
 const NAMED: [i32; 13] = [
     libc::SIGALRM,
     libc::SIGHUP,

@@ -9,6 +9,7 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod control;
+mod core_dumps;
 mod error;
 mod failure;
 mod fork;
@@ -22,6 +23,7 @@ mod service_manager;
 mod serving_lock;
 pub mod voice;
 
+pub use core_dumps::leave_no_core_dumps;
 pub use error::{Error, Kind, Result};
 pub use failure::{
     Failure, code_for, exit, refusal_of, remedy_for, remedy_where_refused, with_causes,

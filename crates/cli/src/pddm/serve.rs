@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::{Value, json};
 use tacita_block::Access;
 use tacita_daemon::Interrupts;
@@ -60,7 +61,8 @@ fn start(command: &Command, password: &Password) -> Outcome<Open> {
     else {
         unreachable!("called for open");
     };
-    keep_memory_private();
+    // No looking from other processes of the same user. Where the system refuses, it is as it was.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let mut interrupts = Interrupts::watch()?;
     let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = open_device_or(path, access, "open it for reading: `--read-only`")?;
@@ -166,12 +168,4 @@ fn dropped(session: &Session) -> Value {
     let waiting = waiting.filter(|(_, blocks)| *blocks > 0);
     let waiting = waiting.map(|(name, blocks)| json!({ "name": name, "blocks": blocks }));
     waiting.collect()
-}
-
-/// No core dumps, and no looking from other processes of the same user.
-fn keep_memory_private() {
-    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-    // Where the system refuses, it is as it was.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
 }
