@@ -413,7 +413,7 @@ fn attributes_stamp_their_times() {
     stamps(&fs, f, "ac", "", || apply(&fs, f, &set));
     stamps(&fs, f, "c", "", || {
         let key = name("user.a");
-        fs.set_xattr(f, key, b"v", XattrMode::Any).unwrap();
+        fs.set_xattr(USER, f, key, b"v", XattrMode::Any).unwrap();
     });
     let time = Timestamp { secs: -5, nanos: 1 };
     let set = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
@@ -521,7 +521,7 @@ fn listing_goes_on_where_it_stopped() {
 fn extended_attributes_have_limits() {
     let fs = new_fs();
     let f = file(&fs, USER, fs.root(), "f", 0o644);
-    let set = |key: &str, value: &[u8], mode| fs.set_xattr(f, name(key), value, mode);
+    let set = |key: &str, value: &[u8], mode| fs.set_xattr(USER, f, name(key), value, mode);
     for space in ["user.", "trusted.", "security."] {
         fails(set(space, b"", XattrMode::Any), Kind::Invalid);
         fails(fs.xattr(f, name(space)), Kind::Invalid);
@@ -543,7 +543,7 @@ fn users_are_not_told_the_names_of_trusted_attributes() {
     let fs = new_fs();
     let f = file(&fs, USER, fs.root(), "f", 0o644);
     for key in ["security.a", "trusted.a", "user.a"] {
-        fs.set_xattr(f, name(key), b"1", XattrMode::Any).unwrap();
+        fs.set_xattr(USER, f, name(key), b"1", XattrMode::Any).unwrap();
     }
     let told = |caller| fs.xattrs_for(caller, f).unwrap();
     assert_eq!(told(ROOT_USER), ["security.a", "trusted.a", "user.a"]);

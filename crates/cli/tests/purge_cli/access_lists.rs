@@ -49,18 +49,23 @@ fn can((uid, gid): (u32, u32), what: &str, path: &Path) -> bool {
     shell.status().unwrap().success()
 }
 
-#[test]
-fn the_mount_obeys_the_lists_of_lower() {
-    let test = "the_mount_obeys_the_lists_of_lower";
+/// An image whose folders every user reaches: only root can be several.
+fn seen_by_all(test: &str) -> Option<Image> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: {test}: needs root");
-        return;
+        return None;
     }
-    let Some(image) = Image::new(test) else { return };
-    let (lower, upper) = (image.lower(), image.upper());
-    for dir in [image.folder.path(), &lower] {
+    let image = Image::new(test)?;
+    for dir in [image.folder.path(), &image.lower()] {
         fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     }
+    Some(image)
+}
+
+#[test]
+fn the_mount_obeys_the_lists_of_lower() {
+    let Some(image) = seen_by_all("the_mount_obeys_the_lists_of_lower") else { return };
+    let (lower, upper) = (image.lower(), image.upper());
     // Its bits show 6 for the group, which may only read.
     fs::write(lower.join("file"), "x").unwrap();
     chown(lower.join("file"), None, Some(MEMBER.1)).unwrap();
@@ -127,32 +132,26 @@ fn by_other(dir: &Path, what: &str) {
     assert!(shell.status().unwrap().success(), "{what}");
 }
 
-/// A file that the other user makes with all set-id bits.
-fn make_by_other(path: &Path) {
+/// Something that the other user does.
+fn as_other(act: impl FnOnce() + Send) {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-    let make = || {
+    let act = || {
         set_thread_groups(&[]).unwrap();
         set_thread_res_gid(None::<Gid>, Some(Gid::from_raw(OTHER.1)), None::<Gid>).unwrap();
         set_thread_res_uid(None::<Uid>, Some(Uid::from_raw(OTHER.0)), None::<Uid>).unwrap();
-        File::options().write(true).create_new(true).mode(0o6755).open(path).unwrap();
+        act();
     };
-    std::thread::scope(|scope| scope.spawn(make).join().unwrap());
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap());
 }
 
 /// Set-id bits that are given in the mount count below, where owner and group are others than are shown.
 #[test]
 fn who_is_shown_as_the_owner_lends_nobody_s_rights() {
-    let test = "who_is_shown_as_the_owner_lends_nobody_s_rights";
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {test}: needs root");
+    let Some(image) = seen_by_all("who_is_shown_as_the_owner_lends_nobody_s_rights") else {
         return;
-    }
-    let Some(image) = Image::new(test) else { return };
+    };
     let (lower, upper) = (image.lower(), image.upper());
-    for dir in [image.folder.path(), &lower] {
-        fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
-    }
     let handing = lower.join("handing");
     fs::create_dir(&handing).unwrap();
     fs::set_permissions(&handing, Permissions::from_mode(0o3777)).unwrap();
@@ -178,7 +177,10 @@ fn who_is_shown_as_the_owner_lends_nobody_s_rights() {
             by_other(&upper, "echo x > root-s && chmod 6755 root-s");
         }
         by_other(&upper, "chmod 6755 own");
-        make_by_other(&upper.join("handing/new"));
+        as_other(|| {
+            let mut file = File::options();
+            file.write(true).create_new(true).mode(0o6755).open(upper.join("handing/new")).unwrap();
+        });
         assert_eq!(code(&image.umount()), 0);
         let new = handing.join("new");
         assert_eq!(fs::metadata(&new).unwrap().gid(), 0, "{options}");
@@ -186,4 +188,37 @@ fn who_is_shown_as_the_owner_lends_nobody_s_rights() {
         assert_eq!(modes, ["755", "4755", "4755"], "{options}");
         fs::remove_file(new).unwrap();
     }
+}
+
+/// An owner who is not in the group takes set-group-id away by setting a list, as below.
+#[test]
+fn who_sets_a_list_lends_no_group_s_rights() {
+    let Some(image) = seen_by_all("who_sets_a_list_lends_no_group_s_rights") else { return };
+    let (lower, upper) = (image.lower(), image.upper());
+    let mounted = image.purge_mount(&["-o", "allow_other"]);
+    assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+    for (group, is_dir) in [(MEMBER.1, false), (OTHER.1, false), (MEMBER.1, true)] {
+        let modes = ["below", "in the mount"].map(|name| {
+            let dir = if name == "below" { &lower } else { &upper };
+            let name = format!("{name} {group} {is_dir}");
+            let path = lower.join(&name);
+            if is_dir {
+                fs::create_dir(&path).unwrap()
+            } else {
+                fs::write(&path, "").unwrap()
+            }
+            chown(&path, Some(OTHER.0), Some(group)).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o2750)).unwrap();
+            // The kernel may know the file already.
+            let seen = dir.join(&name);
+            assert_eq!(fs::metadata(&seen).unwrap().mode() & 0o7777, 0o2750);
+            as_other(|| setxattr(&seen, ACCESS, &list(4, 5), XattrFlags::empty()).unwrap());
+            let modes = [&path, &seen].map(|path| fs::metadata(path).unwrap().mode() & 0o7777);
+            assert_eq!(modes[0], modes[1], "{name}");
+            modes[0]
+        });
+        assert_eq!(modes[0], modes[1], "{group} {is_dir}: {modes:?}");
+        assert_eq!(modes[0] & 0o2000 != 0, group == OTHER.1);
+    }
+    assert_eq!(code(&image.umount()), 0);
 }

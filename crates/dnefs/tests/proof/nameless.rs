@@ -25,7 +25,8 @@ type Asking = fn(&Posix<Dnefs>);
 const WAYS: [(&str, Asking); 2] = [
     ("the attribute", |posix| {
         let root = posix.root();
-        posix.set_xattr(root, name("user.dnefs.purge"), b"deleted", XattrMode::Any).unwrap();
+        let (caller, purge) = (Caller::default(), name("user.dnefs.purge"));
+        posix.set_xattr(caller, root, purge, b"deleted", XattrMode::Any).unwrap();
     }),
     ("the command", |posix| {
         posix.sync().unwrap();
@@ -41,7 +42,7 @@ fn file_and_link(posix: &Posix<Dnefs>) -> [NodeId; 2] {
         posix.create(caller, root, name("file"), 0o600, writing, true).unwrap();
     posix.write(handle, 0, &[7; 12_000], WriteMode::Privileged).unwrap();
     posix.release(handle).unwrap();
-    posix.set_xattr(file, name("user.secret"), b"a secret value", XattrMode::Any).unwrap();
+    posix.set_xattr(caller, file, name("user.secret"), b"a secret value", XattrMode::Any).unwrap();
     let (link, _) = posix.symlink(caller, root, name("link"), name("a secret target")).unwrap();
     [file, link]
 }

@@ -439,7 +439,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
         };
         let done = self.node(ino).and_then(|node| {
             let _acting = self.acting_for(req)?;
-            self.posix.set_xattr(node, name, value, mode)?;
+            self.posix.set_xattr(caller(req, 0), node, name, value, mode)?;
             self.put_down(AtOnce::All, &[ino])
         });
         reply_empty("setxattr", done, reply);

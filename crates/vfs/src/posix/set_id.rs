@@ -3,7 +3,7 @@
 
 use super::attributes::{GROUP_EXECUTE, SET_GID, SET_UID};
 use super::{Caller, Posix};
-use crate::{FileSystem, NodeId, Result};
+use crate::{Change, FileSystem, NodeId, Result};
 
 impl<F: FileSystem> Posix<F> {
     /// What of the bits that somebody gives a node is his to give: set-user-id for the stored owner alone,
@@ -26,7 +26,19 @@ impl<F: FileSystem> Posix<F> {
         Ok(perm)
     }
 
-    /// The same of the mode of what is to be made in a directory, and is none itself: it may take the group of that.
+    /// Takes set-group-id from a node whose group the caller is not in.
+    pub(super) fn take_set_gid(&self, caller: Caller, node: NodeId) -> Result<()> {
+        let _guard = self.lock_attributes(node);
+        let attr = self.fs.attr(node)?;
+        if attr.perm & SET_GID == 0 || caller.is_in(attr.gid) {
+            return Ok(());
+        }
+        let perm = Some(attr.perm & !SET_GID);
+        self.fs.change(node, &Change { perm, ..Change::default() }).map(drop)
+    }
+
+    /// What of the mode is his to give of what he makes in a directory, and is none itself: it may take the group of
+    /// that.
     ///
     /// # Errors
     /// [`crate::Kind::Stale`] if there is no such directory.

@@ -54,13 +54,15 @@ impl<F: FileSystem> Posix<F> {
         Ok(names)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute. Who sets an access control list, and is not in the group, takes set-group-id
+    /// from it, as by a change of the mode.
     ///
     /// # Errors
     /// [`Kind::TooLarge`]; [`Kind::Range`] for the name; [`Kind::Exists`] and
     /// [`Kind::NoAttribute`] by `mode`; [`Kind::Unsupported`]; [`Kind::NoSpace`].
     pub fn set_xattr(
         &self,
+        caller: Caller,
         node: NodeId,
         name: &OsStr,
         value: &[u8],
@@ -73,6 +75,9 @@ impl<F: FileSystem> Posix<F> {
         // A system may be asked by one to make sure that what was deleted is gone.
         self.let_go_of_closed();
         self.fs.set_xattr(node, name, value, mode)?;
+        if name == ACCESS_LIST {
+            self.take_set_gid(caller, node)?;
+        }
         self.stamp_attributes(node)
     }
 
