@@ -1,6 +1,7 @@
 //! Access control lists: whoever may do something in LOWER may do it in the mount, and nobody else.
 
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -132,17 +133,17 @@ fn by_other(dir: &Path, what: &str) {
     assert!(shell.status().unwrap().success(), "{what}");
 }
 
-/// Something that the other user does.
-fn as_other(act: impl FnOnce() + Send) {
+/// Something that a user does.
+fn as_user<T: Send>((uid, gid): (u32, u32), act: impl FnOnce() -> T + Send) -> T {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     let act = || {
         set_thread_groups(&[]).unwrap();
-        set_thread_res_gid(None::<Gid>, Some(Gid::from_raw(OTHER.1)), None::<Gid>).unwrap();
-        set_thread_res_uid(None::<Uid>, Some(Uid::from_raw(OTHER.0)), None::<Uid>).unwrap();
-        act();
+        set_thread_res_gid(None::<Gid>, Some(Gid::from_raw(gid)), None::<Gid>).unwrap();
+        set_thread_res_uid(None::<Uid>, Some(Uid::from_raw(uid)), None::<Uid>).unwrap();
+        act()
     };
-    std::thread::scope(|scope| scope.spawn(act).join().unwrap());
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
 
 /// Set-id bits that are given in the mount count below, where owner and group are others than are shown.
@@ -177,7 +178,7 @@ fn who_is_shown_as_the_owner_lends_nobody_s_rights() {
             by_other(&upper, "echo x > root-s && chmod 6755 root-s");
         }
         by_other(&upper, "chmod 6755 own");
-        as_other(|| {
+        as_user(OTHER, || {
             let mut file = File::options();
             file.write(true).create_new(true).mode(0o6755).open(upper.join("handing/new")).unwrap();
         });
@@ -212,7 +213,7 @@ fn who_sets_a_list_lends_no_group_s_rights() {
             // The kernel may know the file already.
             let seen = dir.join(&name);
             assert_eq!(fs::metadata(&seen).unwrap().mode() & 0o7777, 0o2750);
-            as_other(|| setxattr(&seen, ACCESS, &list(4, 5), XattrFlags::empty()).unwrap());
+            as_user(OTHER, || setxattr(&seen, ACCESS, &list(4, 5), XattrFlags::empty()).unwrap());
             let modes = [&path, &seen].map(|path| fs::metadata(path).unwrap().mode() & 0o7777);
             assert_eq!(modes[0], modes[1], "{name}");
             modes[0]
@@ -221,4 +222,28 @@ fn who_sets_a_list_lends_no_group_s_rights() {
         assert_eq!(modes[0] & 0o2000 != 0, group == OTHER.1);
     }
     assert_eq!(code(&image.umount()), 0);
+}
+
+/// Who writes to a file that its owner has made set-user-id meanwhile takes that away, whatever bits are shown.
+#[test]
+fn who_had_it_open_lends_nobody_s_rights() {
+    let Some(image) = seen_by_all("who_had_it_open_lends_nobody_s_rights") else { return };
+    let (below, upper) = (image.lower().join("file"), image.upper());
+    fs::write(&below, "").unwrap();
+    chown(&below, Some(OTHER.0), Some(OTHER.1)).unwrap();
+    for options in ["allow_other", "allow_other,umask=000"] {
+        fs::set_permissions(&below, Permissions::from_mode(0o777)).unwrap();
+        let mounted = image.purge_mount(&["-o", options]);
+        assert_eq!(code(&mounted), 0, "{}", said(&mounted));
+        let open = || File::options().append(true).open(upper.join("file")).unwrap();
+        let mut file = as_user(NAMED, open);
+        as_user(OTHER, || {
+            fs::set_permissions(upper.join("file"), Permissions::from_mode(0o4777)).unwrap();
+        });
+        assert_eq!(fs::metadata(&below).unwrap().mode() & 0o7777, 0o4777, "{options}");
+        as_user(NAMED, || file.write_all(b"x").unwrap());
+        assert_eq!(fs::metadata(&below).unwrap().mode() & 0o7777, 0o777, "{options}");
+        drop(file);
+        assert_eq!(code(&image.umount()), 0);
+    }
 }

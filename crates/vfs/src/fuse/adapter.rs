@@ -112,8 +112,10 @@ impl<F: FileSystem> Adapter<F> {
         }
         // Whatever the kernel lacks it does without: it has lists (Linux 4.9), and all else only saves questions.
         let _ = config.add_capabilities(wanted & config.capabilities());
+        // Set-id bits fall where the kernel writes by itself only if it is shown them.
         if self.behaviour.passthrough
             && !self.behaviour.writeback_cache
+            && self.behaviour.shown.umask.is_none()
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(STACK_DEPTH_MAX).is_ok()
         {
