@@ -31,7 +31,7 @@ pub enum InoScheme {
     /// The number of the node: never changes.
     #[default]
     Node,
-    /// A hash of the node's first path: changes when the node or a directory above it is renamed.
+    /// A hash of the node's first path, by directory and name: changes when the node or one above it is renamed.
     Path,
 }
 
@@ -176,7 +176,7 @@ impl State {
         let mut at = id;
         loop {
             let node = self.node(at)?;
-            match node.names.first() {
+            match node.names.iter().min() {
                 Some((dir, name)) => {
                     name.hash(&mut hasher);
                     at = *dir;

@@ -18,6 +18,7 @@ mod hands;
 mod holders;
 mod inode_flags;
 mod invalidator;
+mod lingering;
 mod mount;
 mod mount_options;
 mod mount_table;

@@ -9,11 +9,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use tacita_clock::{Clock, System};
+use tacita_clock::{Clock, Simulated, System};
 use tacita_testkit::{InoScheme, MemoryFs, MountGuard, Watchdog, skip_without_fuse};
 use tacita_vfs::fuse::{Mount, MountOptions, mount};
 use tacita_vfs::posix::Caller;
@@ -33,12 +33,21 @@ struct Mounted {
 
 impl Mounted {
     fn new(test: &str, fs: MemoryFs, options: &MountOptions) -> Option<Self> {
+        Self::at_times_of(Arc::new(System), test, fs, options)
+    }
+
+    fn at_times_of(
+        clock: Arc<dyn Clock>,
+        test: &str,
+        fs: MemoryFs,
+        options: &MountOptions,
+    ) -> Option<Self> {
         if skip_without_fuse(test) {
             return None;
         }
         let watchdog = Watchdog::start(test, TIME_MAX);
         let guard = MountGuard::new().unwrap();
-        let posix = Arc::new(Posix::new(fs, Arc::new(System)));
+        let posix = Arc::new(Posix::new(fs, clock));
         let mount = mount(Arc::clone(&posix), guard.path(), options).unwrap();
         Some(Self { mount, guard, posix, _watchdog: watchdog })
     }
@@ -258,6 +267,97 @@ fn numbers_follow_names() {
         fs::remove_file(at(name)).unwrap();
     }
     m.await_node_count(1);
+}
+
+/// Numbers follow the first of several names. Who makes one that is the first finds the number that it knew for a
+/// moment; whatever loses its first name has another one at once, for what is made there next is due to have it.
+#[test]
+fn numbers_follow_the_first_of_several_names() {
+    let test = "numbers_follow_the_first_of_several_names";
+    let clock = Arc::new(Simulated::at(SystemTime::UNIX_EPOCH));
+    let fs = MemoryFs::new(InoScheme::Path, None);
+    let Some(m) = Mounted::at_times_of(clock.clone(), test, fs, &MountOptions::default()) else {
+        return;
+    };
+    let at = |path: &str| m.guard.join(path);
+    // Who asks for numbers alone, as `ls -i` does, is told what the kernel has kept, whatever times it has not.
+    let alone = |path: &str| {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+        statx(CWD, at(path), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO).unwrap().stx_ino
+    };
+    let differ = |paths: [&str; 2]| {
+        for numbers in [paths.map(alone), paths.map(|path| ino(&at(path)))] {
+            assert_ne!(numbers[0], numbers[1], "{paths:?}");
+        }
+    };
+    fs::write(at("m"), b"").unwrap();
+    let known = ino(&at("m"));
+    for (source, name) in [("m", "k"), ("k", "i"), ("m", "n")] {
+        fs::hard_link(at(source), at(name)).unwrap();
+        for path in ["m", name] {
+            assert_eq!(ino(&at(path)), known, "{path}");
+        }
+    }
+    // Where a name is lost, by whatever way, nothing lingers.
+    fs::remove_file(at("m")).unwrap();
+    assert_ne!(ino(&at("k")), known);
+    fs::write(at("m"), b"").unwrap();
+    assert_eq!(ino(&at("m")), known);
+    let first = ino(&at("i"));
+    fs::remove_file(at("i")).unwrap();
+    fs::write(at("i"), b"").unwrap();
+    assert_eq!(ino(&at("i")), first);
+    differ(["i", "k"]);
+    fs::write(at("other"), b"").unwrap();
+    let first = ino(&at("k"));
+    fs::rename(at("other"), at("k")).unwrap();
+    assert_eq!(ino(&at("k")), first);
+    differ(["k", "n"]);
+    fs::hard_link(at("n"), at("a")).unwrap();
+    let first = ino(&at("n"));
+    fs::rename(at("n"), at("o")).unwrap();
+    fs::write(at("n"), b"").unwrap();
+    assert_eq!(ino(&at("n")), first);
+    differ(["n", "o"]);
+    // The kernel hears of it where it knew the number as the file's own.
+    for (first, second) in [("u", "v"), ("x", "y")] {
+        fs::write(at(first), b"").unwrap();
+        fs::hard_link(at(first), at(second)).unwrap();
+        assert_eq!(ino(&at(first)), ino(&at(second)));
+        if first == "u" {
+            fs::remove_file(at(first)).unwrap();
+        }
+        fs::write(at("other"), b"").unwrap();
+        fs::rename(at("other"), at(first)).unwrap();
+        differ([first, second]);
+    }
+    for name in ["B", "p"] {
+        fs::write(at(name), b"").unwrap();
+    }
+    fs::hard_link(at("B"), at("w")).unwrap();
+    fs::hard_link(at("p"), at("q")).unwrap();
+    fs::rename(at("w"), at("p")).unwrap();
+    fs::remove_file(at("p")).unwrap();
+    fs::write(at("p"), b"").unwrap();
+    differ(["p", "q"]);
+    // Nor where a folder moves.
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/m"), b"").unwrap();
+    let known = ino(&at("d/m"));
+    fs::hard_link(at("d/m"), at("d/l")).unwrap();
+    assert_eq!(ino(&at("d/l")), known);
+    fs::rename(at("d"), at("e")).unwrap();
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/m"), b"").unwrap();
+    assert_eq!(ino(&at("d/m")), known);
+    differ(["d/m", "e/m"]);
+    // After that moment all is as it would be anywhere else.
+    fs::hard_link(at("o"), at("0")).unwrap();
+    let lingering = ino(&at("o"));
+    clock.advance(Duration::from_secs(6));
+    assert_ne!(ino(&at("o")), lingering);
+    assert_eq!(ino(&at("0")), ino(&at("o")));
+    check_numbers(m.guard.path());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tacita_daemon::Leaving;
 use super::backing::Backings;
 use super::hands::Hands;
 use super::invalidator::Invalidator;
+use super::lingering::Lingering;
 use super::mount_options::{AtOnce, Shown};
 use super::node_table::NodeTable;
 use crate::credentials::{Acting, act_for};
@@ -61,6 +62,7 @@ pub(super) struct Adapter<F> {
     pub(super) behaviour: Behaviour,
     pub(super) nodes: Arc<NodeTable>,
     pub(super) invalidator: Arc<Invalidator>,
+    pub(super) lingering: Lingering,
     pub(super) backings: Arc<Backings>,
     /// Whether the kernel agreed to passthrough.
     pub(super) passes_through: OnceLock<()>,
@@ -81,6 +83,7 @@ impl<F: FileSystem> Adapter<F> {
             posix,
             behaviour,
             invalidator: Arc::new(Invalidator::new()),
+            lingering: Lingering::default(),
             backings: Arc::default(),
             passes_through: OnceLock::new(),
             outcome: Arc::default(),
@@ -149,13 +152,19 @@ impl<F: FileSystem> Adapter<F> {
 
     /// How long the kernel may keep attributes shown under `number`.
     pub(super) fn attr_ttl(&self, node: NodeId, number: u64, ino: u64) -> Duration {
-        if number == ino { self.own_attr_ttl(node) } else { Duration::ZERO }
+        let is_own = number == ino && self.lingering_number(node).is_none();
+        if is_own { self.own_attr_ttl(node) } else { Duration::ZERO }
     }
 
     /// How long the kernel may keep attributes. Not at all while it writes past the file system: what
     /// is written by a mapping changes times, and nobody hears of it.
     pub(super) fn own_attr_ttl(&self, node: NodeId) -> Duration {
         if self.is_written_past(node) { Duration::ZERO } else { self.behaviour.ttl }
+    }
+
+    /// The number that a node is still shown under in place of its own.
+    pub(super) fn lingering_number(&self, node: NodeId) -> Option<u64> {
+        self.lingering.of(node, || self.posix.clock().monotonic())
     }
 
     /// Whether the kernel may write to the lower file of a node by itself.

@@ -63,31 +63,35 @@ impl<F: FileSystem> Adapter<F> {
         let Some((renamed, unlinked)) = renamed else {
             return Ok((Vec::new(), None));
         };
+        let stale = unlinked.as_ref().and_then(|unlinked| self.renumbered_by(unlinked));
+        let moved = || [Some(renamed.node), renamed.other].into_iter().flatten();
+        self.lingering.end(moved());
         if !renamed.renumbered {
-            return Ok((Vec::new(), unlinked));
+            return Ok((Vec::from_iter(stale), unlinked));
         }
         if renamed.directory {
+            self.lingering.end_all();
             // Numbers beneath a directory may have changed too, and which nodes lie beneath it is
             // not known here: whatever the kernel remembers it has to ask for again.
             return Ok((self.nodes.numbers(), unlinked));
         }
-        let moved = [Some(renamed.node), renamed.other];
-        let numbers = moved.into_iter().flatten();
-        Ok((numbers.filter_map(|n| self.nodes.number(n)).collect(), unlinked))
+        let numbers = moved().filter_map(|n| self.nodes.number(n));
+        Ok((numbers.collect(), unlinked))
     }
 }
 
 pub(super) fn reply_attr(
     operation: &str,
-    (ttl, behaviour): (Duration, &Behaviour),
+    (ttl, behaviour, lingering): (Duration, &Behaviour, Option<u64>),
     attr: Result<Attr>,
     reply: ReplyAttr,
 ) {
     match attr {
         // This reply alone may carry another number than the kernel's own: it is what stat shows.
-        // Kept it may be as well; a rename that changes it says so.
+        // Kept it may be as well, unless it is shown for a moment only; a rename that changes it says so.
         Ok(attr) => {
-            let shown = convert::attr(&attr, attr.ino, behaviour.shown);
+            let ttl = if lingering.is_some() { Duration::ZERO } else { ttl };
+            let shown = convert::attr(&attr, lingering.unwrap_or(attr.ino), behaviour.shown);
             reply.attr(&ttl, &shown);
         }
         Err(e) => reply.error(fail(operation, &e)),

@@ -81,7 +81,7 @@ impl<F: FileSystem> Adapter<F> {
             posix.settle(unlinked)?;
             if at_once { posix.sync_nodes(&dirs) } else { Ok(()) }
         };
-        let Unlinked { node, lives_on } = unlinked;
+        let Unlinked { node, lives_on, .. } = unlinked;
         if !lives_on {
             self.drop_pages_in_use(node);
         }
@@ -110,9 +110,14 @@ impl<F: FileSystem> Adapter<F> {
         match unlinked {
             Ok(unlinked) => {
                 let (invalidator, name) = (Arc::clone(&self.invalidator), name.to_owned());
+                let stale = self.renumbered_by(&unlinked);
                 self.settle_then(unlinked, &[dir], move |done| {
                     let failed = done.is_err();
-                    reply_empty(operation, done, reply);
+                    let answer = move || reply_empty(operation, done, reply);
+                    match stale {
+                        Some(number) => invalidator.attributes_then(vec![number], answer),
+                        None => answer(),
+                    }
                     if failed {
                         invalidator.name(dir, &name);
                     }
@@ -120,6 +125,14 @@ impl<F: FileSystem> Adapter<F> {
             }
             Err(e) => reply.error(fail(operation, &e)),
         }
+    }
+
+    /// The number by which the kernel knows what is shown under another one, for it has lost a name.
+    pub(super) fn renumbered_by(&self, unlinked: &Unlinked) -> Option<u64> {
+        if unlinked.lives_on {
+            self.lingering.end([unlinked.node]);
+        }
+        unlinked.renumbered.then(|| self.nodes.number(unlinked.node)).flatten()
     }
 
     pub(super) fn write_content(

@@ -68,8 +68,9 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Ok(node) => node,
             Err(e) => return reply.error(fail("getattr", &e)),
         };
-        let ttl = self.own_attr_ttl(node);
-        reply_attr("getattr", (ttl, &self.behaviour), self.posix.attr(node), reply);
+        let (ttl, lingering) = (self.own_attr_ttl(node), self.lingering_number(node));
+        let attr = self.posix.attr(node);
+        reply_attr("getattr", (ttl, &self.behaviour, lingering), attr, reply);
     }
 
     fn setattr(
@@ -106,6 +107,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             Err(e) => return reply.error(fail("setattr", &e)),
         };
         let (behaviour, ttl) = (self.behaviour, self.own_attr_ttl(node));
+        let lingering = self.lingering_number(node);
         let Some(size) = size else {
             // The kernel has let whoever is shown as the owner do what owners may.
             let changed = if behaviour.shown.uid == Some(caller.uid) {
@@ -115,7 +117,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             };
             let changed =
                 changed.and_then(|attr| self.put_down(AtOnce::All, &[ino]).map(|()| attr));
-            return reply_attr("setattr", (ttl, &behaviour), changed, reply);
+            return reply_attr("setattr", (ttl, &behaviour, lingering), changed, reply);
         };
         let invalidator = Arc::clone(&self.invalidator);
         self.serve(ino.0, Demand::Resize, move |posix| {
@@ -126,7 +128,7 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
             if behaviour.at_once == AtOnce::All {
                 changed = changed.and_then(|attr| posix.sync_nodes(&[node]).map(|()| attr));
             }
-            reply_attr("setattr", (ttl, &behaviour), changed, reply);
+            reply_attr("setattr", (ttl, &behaviour, lingering), changed, reply);
         });
     }
 
@@ -244,8 +246,15 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let linked = self.node(ino).and_then(|node| {
             let dir = self.node(newparent)?;
+            let before = self
+                .lingering_number(node)
+                .map_or_else(|| self.posix.attr(node).map(|attr| attr.ino), Ok)?;
             let _acting = self.acting_for(req)?;
-            Ok((node, self.posix.link(node, dir, newname)?))
+            let attr = self.posix.link(node, dir, newname)?;
+            if attr.ino != before {
+                self.lingering.stay(node, before, self.posix.clock().monotonic());
+            }
+            Ok((node, attr))
         });
         self.reply_entry("link", self.put_down_made(newparent, linked), reply);
     }

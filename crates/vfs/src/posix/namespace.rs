@@ -22,6 +22,8 @@ pub struct Unlinked {
     pub node: NodeId,
     /// Whether it has other names.
     pub lives_on: bool,
+    /// Whether it has another number by that.
+    pub renumbered: bool,
 }
 
 /// A node that is referred to while something is done with it.
@@ -34,13 +36,14 @@ pub(super) struct Held<'a, F: FileSystem> {
 impl<F: FileSystem> Held<'_, F> {
     /// It has just lost a name, and so many are left; its names and those of the directory are locked.
     pub(super) fn has_lost_name(self, left: u32) -> Unlinked {
-        let node = self.node;
+        let (node, before) = (self.node, self.attr.ino);
         if left == 0 {
             self.posix.references.orphan(node);
         }
+        let renumbered = left > 0 && self.posix.has_other_number(node, before);
         // The reference goes on to what is left to do.
         std::mem::forget(self);
-        Unlinked { node, lives_on: left > 0 }
+        Unlinked { node, lives_on: left > 0, renumbered }
     }
 }
 
@@ -253,6 +256,11 @@ impl<F: FileSystem> Posix<F> {
         Ok(done)
     }
 
+    /// Whether a node is shown under another number than before. It is there; at worst the kernel asks once more.
+    pub(super) fn has_other_number(&self, node: NodeId, before: u64) -> bool {
+        self.fs.attr(node).map_or(true, |attr| attr.ino != before)
+    }
+
     /// Takes away a name that is no directory's.
     ///
     /// # Errors
@@ -277,7 +285,7 @@ impl<F: FileSystem> Posix<F> {
     /// As the system has them; the name stays gone.
     #[expect(clippy::needless_pass_by_value, reason = "it is settled once")]
     pub fn settle(&self, unlinked: Unlinked) -> Result<()> {
-        let Unlinked { node, lives_on } = unlinked;
+        let Unlinked { node, lives_on, .. } = unlinked;
         let is_open = || self.handles.any_on(node);
         let settled = if lives_on { Ok(()) } else { self.fs.unlinked(node, &is_open) };
         self.forget(node, 1);

@@ -135,10 +135,7 @@ impl<F: FileSystem> Posix<F> {
             (target, _) => traded = target,
         }
         let moved = || std::iter::once(&source).chain(&traded);
-        let is_renumbered = |held: &Held<'_, F>| {
-            // What has moved is there; at worst the kernel asks once more.
-            self.fs.attr(held.node).map_or(true, |attr| attr.ino != held.attr.ino)
-        };
+        let is_renumbered = |held: &Held<'_, F>| self.has_other_number(held.node, held.attr.ino);
         let renamed = Renamed {
             node: source.node,
             other,
