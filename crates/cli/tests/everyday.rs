@@ -485,6 +485,11 @@ const BY_FSTAB: &str = r#"
     findmnt -n -o SOURCE,FSTYPE "$3"
     stat -c "%u %g %a" "$3/file"
     mount -a -T "$2"
+    sed "s|^[^ ]* [^ ]*|$3.none $3|" "$2" > "$2.absent"
+    mount -a -T "$2.absent"
+    mount -T "$2.absent" "$3"
+    sed s/nofail,// "$2.absent" > "$2.fails"
+    if mount -T "$2.fails" "$3"; then echo "absent, and no failure"; fi
     exec 3> "$3/open"
     if mount -T "$2" "$3" -o remount,ro; then echo "read-only, and open for writing"; fi
     exec 3>&-
