@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
-use scratch::Scratch;
+use scratch::{Scratch, new_folder};
 
 /// What a system shows.
 struct Stop {
@@ -189,6 +189,7 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
 
 /// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.
 fn played(stop: &Stop, folder: &Path) -> Outcome<Chapter> {
+    new_folder(folder)?;
     let moving = output::spinner(&format!("{} at work", stop.system));
     let chapter = (stop.play)(folder);
     moving.finish_and_clear();

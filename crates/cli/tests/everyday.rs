@@ -386,27 +386,46 @@ fn an_interrupted_tour_leaves_nothing() {
         let table = fs::read("/proc/self/mountinfo").unwrap();
         tacita_daemon::mounts(&table).any(|mount| mount.place.starts_with(&here))
     };
-    for signal in ["-INT", "-TERM"] {
+    let begun = || fs::read_dir(&here).unwrap().next().is_some();
+    // Also those that do not serve yet, or no longer.
+    let running = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let words = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let words = words.map(|words| String::from_utf8_lossy(&words).replace('\0', " "));
+        words.filter(|words| words.contains(text(&here))).collect::<Vec<_>>()
+    };
+    let mounting = || running().iter().any(|words| words.contains("privatefs mount"));
+    let moments: [(&str, &dyn Fn() -> bool); 3] =
+        [("begun", &begun), ("mounting", &mounting), ("mounted", &mounted)];
+    for (moment, is_there) in moments.into_iter().cycle().take(12) {
         let mut tour = Command::new(TACITA)
             .args(["tour", "privatefs"])
             .env("TMPDIR", &here)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while !mounted() {
-            assert!(tour.try_wait().unwrap().is_none(), "it has mounted something");
-            System.wait(Duration::from_millis(1));
+        while !is_there() {
+            assert!(tour.try_wait().unwrap().is_none(), "it has {moment} something");
+            System.wait(Duration::from_micros(100));
         }
-        assert!(
-            Command::new("kill").args([signal, &tour.id().to_string()]).status().unwrap().success()
-        );
+        let signal = rustix::process::Signal::TERM;
+        let process = rustix::process::Pid::from_child(&tour);
+        rustix::process::kill_process(process, signal).unwrap();
+        let then = System.monotonic();
         let ended = tour.wait().unwrap();
-        assert!(ended.code().is_none(), "{ended}: it ends by the signal");
-        assert!(!mounted(), "{signal}");
+        assert!(ended.code().is_none(), "{moment}: {ended}: it ends by the signal");
+        let passed = System.elapsed(then);
+        assert!(passed < Duration::from_secs(4), "{moment}: it has taken {passed:?}");
+        assert!(!mounted(), "{moment}");
         let left: Vec<_> = fs::read_dir(&here).unwrap().collect();
-        assert!(left.is_empty(), "{signal}: {left:?}");
-        let served = tacita(&["status"]).stdout;
-        assert!(!String::from_utf8_lossy(&served).contains(text(&here)), "a daemon is left");
+        assert!(left.is_empty(), "{moment}: {left:?}");
+        // What was killed is gone a moment later.
+        for _ in 0..50 {
+            if !running().is_empty() {
+                System.wait(Duration::from_millis(20));
+            }
+        }
+        assert_eq!(running(), Vec::<String>::new(), "{moment}");
     }
 }
 
