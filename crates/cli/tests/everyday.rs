@@ -755,6 +755,15 @@ fn a_tour_of_one_system_and_its_page() {
     let chapters = facts["chapters"].as_array().unwrap();
     assert_eq!((chapters.len(), &chapters[0]["system"]), (1, &"fist".into()));
     expect(2, &["tour", "nonsense"]);
+    // What one tour has kept is in no other's way, and is told before anything is done.
+    let again = |system: &str| tacita(&["tour", system, "--keep", text(&kept)]);
+    assert_eq!(again("fist").status.code(), Some(0));
+    let output = again("dnefs");
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("kept/dnefs: it exists already"));
+    let file = text(&folder.path().join("page.html")).to_owned();
+    let (_, said) = expect(2, &["tour", "fist", "--keep", &file]);
+    assert!(said.contains("page.html: not a folder"), "{said}");
 }
 
 #[test]
