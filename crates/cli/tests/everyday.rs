@@ -232,6 +232,14 @@ fn json_has_a_version_also_where_it_fails() {
         assert_eq!((&error["schema"], &error["error"]["code"]), (&1.into(), &code.into()));
         assert!(!error["error"]["cause"].as_str().unwrap().is_empty(), "{said}");
     }
+    // A warning comes before it.
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    let (_, said) = expect(2, &["hifs", "unpack", text(&image), text(folder.path()), "--json"]);
+    let (warning, failure) = said.split_once("\n{\n").expect("both");
+    assert!(warning.starts_with("tacita: ") && warning.contains("damaged"), "{said}");
+    assert_eq!(json(&format!("{{{failure}"))["error"]["code"], 2, "{said}");
     // Behind "--" it is a name.
     let (_, said) = expect(4, &["hifs", "info", "--", "--json"]);
     assert!(said.starts_with("tacita: "), "{said}");
