@@ -75,6 +75,16 @@ pub(crate) fn of_mounted(error: &tacita_vfs::Error) -> Failure {
     }
 }
 
+/// A failure of giving a mount other options, which the kernel lets root alone do: who has mounted it may
+/// not.
+pub(crate) fn of_remount(error: &tacita_vfs::Error) -> Failure {
+    match error.kind() {
+        tacita_vfs::Kind::NotPermitted => of_mount(error)
+            .with_remedy("root alone may do this: unmount it, and mount it with other options"),
+        _ => of_mounted(error),
+    }
+}
+
 /// A failure of serving a mount to its end.
 pub(crate) fn of_serving(error: &tacita_vfs::Error) -> Failure {
     use tacita_vfs::Kind;
@@ -333,5 +343,13 @@ mod tests {
         }
         let opening = std::io::Error::other("cannot open i: not there");
         assert_eq!(naming(std::path::Path::new("i"), &opening), "cannot open i: not there");
+    }
+
+    #[test]
+    fn who_has_mounted_something_is_not_sent_to_do_what_root_alone_may() {
+        let refused = tacita_vfs::Error::new(tacita_vfs::Kind::NotPermitted, "/mnt: not permitted");
+        let (remedy, unmount) = (of_remount(&refused).remedy, of_mounted(&refused).remedy);
+        assert!(remedy.is_some_and(|remedy| remedy.starts_with("root alone may do this")));
+        assert!(unmount.is_some_and(|remedy| remedy.starts_with("the user who has mounted it")));
     }
 }

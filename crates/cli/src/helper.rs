@@ -3,6 +3,7 @@
 //! script that calls it with this name in front of the other words.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -11,6 +12,8 @@ pub(crate) const MOUNT: &str = "mount.fuse.tacita-";
 pub(crate) const UNMOUNT: &str = "umount.fuse.tacita-";
 /// What options begin with that are the command's own: `tacita.key=FILE` is `--key=FILE`.
 const OWN: &[u8] = b"tacita.";
+/// Systems whose source is a file, a device or a folder.
+const ON_PATHS: [&str; 3] = ["hifs", "purge", "dnefs"];
 
 /// The words of a command line as this program understands them, none if nothing is to be done. Other
 /// words than a helper's are handed on as they are.
@@ -31,6 +34,9 @@ pub(crate) fn words(words: Vec<OsString>) -> Option<Vec<OsString>> {
             made.push("--".into());
             made.extend(places.into_iter().skip(1));
             return Some(made);
+        }
+        if ON_PATHS.contains(&system) && may_be_absent(&options) && is_absent(places.first()) {
+            return None;
         }
         let mut made = ["tacita", system, "mount"].map(OsString::from).to_vec();
         made.extend(own(&options));
@@ -79,6 +85,17 @@ fn taken_apart(words: &[OsString]) -> Given {
         }
     }
     given
+}
+
+/// Whether it is no failure that what is to be mounted is not there: mount(8) leaves this to its helpers.
+fn may_be_absent(options: &[Vec<u8>]) -> bool {
+    let said = options.iter().rev().find(|option| matches!(&option[..], b"nofail" | b"fail"));
+    said.is_some_and(|option| option == b"nofail")
+}
+
+fn is_absent(source: Option<&OsString>) -> bool {
+    let seen = source.map(|source| Path::new(source).metadata());
+    seen.is_some_and(|seen| seen.is_err_and(|e| e.kind() == ErrorKind::NotFound))
 }
 
 /// Options of the command itself.
@@ -131,6 +148,21 @@ mod tests {
             assert_eq!(of(other), other);
         }
         assert_eq!(words(Vec::new()), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_may_be_absent_and_is_fails_not() {
+        let is_done = |line: &str| words(line.split(' ').map(OsString::from).collect()).is_some();
+        for system in ON_PATHS {
+            let absent = format!("mount.fuse.tacita-{system} /no/such /mnt -o rw");
+            assert!(is_done(&absent), "{system}");
+            assert!(!is_done(&format!("{absent},nofail,noexec")), "{system}");
+            assert!(is_done(&format!("{absent},nofail,fail")), "{system}");
+            assert!(is_done(&format!("{absent},nofail,remount")), "{system}");
+        }
+        assert!(is_done("mount.fuse.tacita-hifs / /mnt -o nofail"));
+        assert!(is_done("mount.fuse.tacita-hifs /dev/null/x /mnt -o nofail"));
+        assert!(is_done("mount.fuse.tacita-privatefs host:7 /mnt -o nofail"));
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
                 .map_err(|e| exit::of_mounted(&e))?)
         }
         Command::Remount { options, dir } => {
-            Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_mounted(&e))?)
+            Ok(tacita_vfs::fuse::remount(&dir, &options).map_err(|e| exit::of_remount(&e))?)
         }
         Command::Sync { target } => status::sync(&target),
         Command::Status { target: Some(target), log, json } => status::run(&target, log, json),

@@ -44,8 +44,10 @@ fn write_all(dir: &Path) -> Outcome<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut shown, "tacita", &mut text);
-        if shell == Shell::Fish {
-            text.extend(words_for_fish(&shown).into_bytes());
+        match shell {
+            Shell::Fish => text = for_fish(text, &shown),
+            Shell::Bash => text = for_bash(text),
+            _ => {}
         }
         write_text(&dir.join(shell.file_name("tacita")), text)?;
     }
@@ -82,6 +84,42 @@ fn page(mut command: Command) -> std::io::Result<Vec<u8>> {
     }
     text.extend(end.into_bytes());
     Ok(text)
+}
+
+/// Bash has its own way with names of files, which knows spaces: it is taken where nothing else is offered. So
+/// options are offered to whoever types a dash, and no list of files that ends at every space; and the `=` of
+/// `--sync=durable` is no word before the value.
+fn for_bash(text: Vec<u8>) -> Vec<u8> {
+    const OFFERED: &str = r#"_tacita_offered() {
+    local word
+    for word in ${opts}; do
+        [[ ${cur} == -* || ${word} != -* ]] && echo "${word}"
+    done
+}
+
+"#;
+    const CHANGED: [(&str, &str); 3] = [
+        (r#"compgen -W "${opts}""#, r#"compgen -W "$(_tacita_offered)""#),
+        (r#"COMPREPLY=($(compgen -f "${cur}"))"#, "COMPREPLY=()"),
+        (
+            "    prev=\"$3\"\n",
+            "    prev=\"$3\"\n    [[ ${prev} == \"=\" ]] && prev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n",
+        ),
+    ];
+    let text = String::from_utf8(text).expect("it is generated as text");
+    let text = CHANGED.iter().fold(text, |text, (old, new)| text.replace(old, new));
+    (OFFERED.to_owned() + &text).into_bytes()
+}
+
+/// The generator has `help` among the words behind `help` after which no other is offered.
+fn for_fish(text: Vec<u8>, command: &Command) -> Vec<u8> {
+    const BEHIND_HELP: &str = "-n \"__fish_tacita_using_subcommand help; and not ";
+    let text = String::from_utf8(text).expect("it is generated as text");
+    let lines = text.lines().map(|line| match line.split_once(BEHIND_HELP) {
+        Some(_) => line.replacen(" help\" -f ", "\" -f ", 1) + "\n",
+        None => line.to_owned() + "\n",
+    });
+    (lines.collect::<String>() + &words_for_fish(command)).into_bytes()
 }
 
 /// Words that can stand at a place of a command: the generator leaves them out for this shell, which offers files
@@ -222,5 +260,53 @@ mod tests {
         let fish = read("tacita.fish");
         let latency = || fish.lines().filter(|line| line.contains("-l latency"));
         assert!(latency().count() > 0 && latency().all(|line| line.contains("bench")), "{fish}");
+    }
+
+    /// Lines, of which the last word is to be completed.
+    const ASK: &str = r#"
+        source "$1"
+        complete -p tacita | grep -q -e "-o default" || exit 1
+        at() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _tacita tacita "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+            echo "${COMPREPLY[*]}"
+        }
+        at tacita hifs check ""
+        at tacita hifs check --j
+        at tacita hifs check image --j
+        at tacita pddm open device --password-file ""
+        at tacita hifs mount --sync = s
+        at tacita hifs mount --sync s
+        at tacita purge f
+        at tacita tour pri
+    "#;
+
+    /// What bash is told at the end of a line; where that is nothing, it offers files as it always does.
+    #[test]
+    fn bash_offers_files_where_they_are_named_and_options_behind_a_dash() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let words = ["--norc", "-c", ASK, "bash"];
+        let asked = std::process::Command::new("bash")
+            .args(words)
+            .arg(folder.path().join("tacita.bash"))
+            .output();
+        // Without a bash nobody is offered anything.
+        let Ok(output) = asked else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let wanted = "\n--json\n--json\n\nstrict\nstrict\nfile\nprivatefs\n";
+        assert_eq!(String::from_utf8_lossy(&output.stdout), wanted, "{said}");
+    }
+
+    #[test]
+    fn fish_offers_commands_behind_help() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let fish = fs::read_to_string(folder.path().join("tacita.fish")).unwrap();
+        let behind = fish.lines().filter(|line| line.contains("_subcommand help; and not "));
+        let until: Vec<&str> = behind.filter_map(|line| line.split(" -f ").next()).collect();
+        assert!(until.len() > 5, "{fish}");
+        assert!(until.iter().all(|line| line.ends_with(" privatefs fist\"")), "{until:?}");
     }
 }

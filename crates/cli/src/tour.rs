@@ -14,14 +14,14 @@ mod scratch;
 mod ward;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
-use scratch::Scratch;
+use scratch::{Scratch, new_folder};
 
 /// What a system shows.
 struct Stop {
@@ -150,15 +150,15 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
         Some(path) => Some((path, output::beginning(path, None)?)),
         None => None,
     };
+    let wanted = |stop: &&Stop| arguments.system.is_none_or(|system| system == stop.system);
     if let Some(keep) = &arguments.keep {
-        fs::create_dir_all(keep).map_err(|e| output::of_file(keep, e))?;
+        may_keep(keep, STOPS.iter().filter(wanted))?;
     }
     let scratch = Scratch::new(arguments.keep.as_deref())?;
     let folder = scratch.chapters();
     let tell = |text: &str| if arguments.json { Ok(()) } else { output::print(text) };
     let width = textwrap::termwidth().clamp(40, 100);
     tell("Tacita: storage that keeps silent\n\n")?;
-    let wanted = |stop: &&Stop| arguments.system.is_none_or(|system| system == stop.system);
     let mut chapters = Vec::new();
     for (number, stop) in (1..).zip(STOPS.iter().filter(wanted)) {
         let indent = textwrap::Options::new(width).subsequent_indent("   ");
@@ -187,8 +187,28 @@ pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
     ))
 }
 
+/// Sees to a folder in which chapters are to be kept, and that nothing of another tour is where they go.
+fn may_keep<'a>(keep: &Path, stops: impl Iterator<Item = &'a Stop>) -> Outcome<()> {
+    if keep.exists() && !keep.is_dir() {
+        return Err(Failure::usage(format!("{}: not a folder", shown_name(keep)))
+            .with_remedy("name a folder, or a new one"));
+    }
+    fs::create_dir_all(keep).map_err(|e| output::of_file(keep, e))?;
+    let is_used = |place: &PathBuf| match fs::read_dir(place) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => place.symlink_metadata().is_ok(),
+    };
+    let mut places = stops.map(|stop| keep.join(stop.system.to_string()));
+    match places.find(is_used) {
+        Some(place) => Err(Failure::usage(format!("{}: it exists already", shown_name(&place)))
+            .with_remedy("name another folder, or remove what is there")),
+        None => Ok(()),
+    }
+}
+
 /// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.
 fn played(stop: &Stop, folder: &Path) -> Outcome<Chapter> {
+    new_folder(folder).map_err(|e| output::of_file(folder, e))?;
     let moving = output::spinner(&format!("{} at work", stop.system));
     let chapter = (stop.play)(folder);
     moving.finish_and_clear();

@@ -265,6 +265,14 @@ fn json_has_a_version_also_where_it_fails() {
         assert_eq!((&error["schema"], &error["error"]["code"]), (&1.into(), &code.into()));
         assert!(!error["error"]["cause"].as_str().unwrap().is_empty(), "{said}");
     }
+    // A warning comes before it.
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    let (_, said) = expect(2, &["hifs", "unpack", text(&image), text(folder.path()), "--json"]);
+    let (warning, failure) = said.split_once("\n{\n").expect("both");
+    assert!(warning.starts_with("tacita: ") && warning.contains("damaged"), "{said}");
+    assert_eq!(json(&format!("{{{failure}"))["error"]["code"], 2, "{said}");
     // Behind "--" it is a name.
     let (_, said) = expect(4, &["hifs", "info", "--", "--json"]);
     assert!(said.starts_with("tacita: "), "{said}");
@@ -419,27 +427,46 @@ fn an_interrupted_tour_leaves_nothing() {
         let table = fs::read("/proc/self/mountinfo").unwrap();
         tacita_daemon::mounts(&table).any(|mount| mount.place.starts_with(&here))
     };
-    for signal in ["-INT", "-TERM"] {
+    let begun = || fs::read_dir(&here).unwrap().next().is_some();
+    // Also those that do not serve yet, or no longer.
+    let running = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let words = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let words = words.map(|words| String::from_utf8_lossy(&words).replace('\0', " "));
+        words.filter(|words| words.contains(text(&here))).collect::<Vec<_>>()
+    };
+    let mounting = || running().iter().any(|words| words.contains("privatefs mount"));
+    let moments: [(&str, &dyn Fn() -> bool); 3] =
+        [("begun", &begun), ("mounting", &mounting), ("mounted", &mounted)];
+    for (moment, is_there) in moments.into_iter().cycle().take(12) {
         let mut tour = Command::new(TACITA)
             .args(["tour", "privatefs"])
             .env("TMPDIR", &here)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while !mounted() {
-            assert!(tour.try_wait().unwrap().is_none(), "it has mounted something");
-            System.wait(Duration::from_millis(1));
+        while !is_there() {
+            assert!(tour.try_wait().unwrap().is_none(), "it has {moment} something");
+            System.wait(Duration::from_micros(100));
         }
-        assert!(
-            Command::new("kill").args([signal, &tour.id().to_string()]).status().unwrap().success()
-        );
+        let signal = rustix::process::Signal::TERM;
+        let process = rustix::process::Pid::from_child(&tour);
+        rustix::process::kill_process(process, signal).unwrap();
+        let then = System.monotonic();
         let ended = tour.wait().unwrap();
-        assert!(ended.code().is_none(), "{ended}: it ends by the signal");
-        assert!(!mounted(), "{signal}");
+        assert!(ended.code().is_none(), "{moment}: {ended}: it ends by the signal");
+        let passed = System.elapsed(then);
+        assert!(passed < Duration::from_secs(4), "{moment}: it has taken {passed:?}");
+        assert!(!mounted(), "{moment}");
         let left: Vec<_> = fs::read_dir(&here).unwrap().collect();
-        assert!(left.is_empty(), "{signal}: {left:?}");
-        let served = tacita(&["status"]).stdout;
-        assert!(!String::from_utf8_lossy(&served).contains(text(&here)), "a daemon is left");
+        assert!(left.is_empty(), "{moment}: {left:?}");
+        // What was killed is gone a moment later.
+        for _ in 0..50 {
+            if !running().is_empty() {
+                System.wait(Duration::from_millis(20));
+            }
+        }
+        assert_eq!(running(), Vec::<String>::new(), "{moment}");
     }
 }
 
@@ -518,6 +545,11 @@ const BY_FSTAB: &str = r#"
     findmnt -n -o SOURCE,FSTYPE "$3"
     stat -c "%u %g %a" "$3/file"
     mount -a -T "$2"
+    sed "s|^[^ ]* [^ ]*|$3.none $3|" "$2" > "$2.absent"
+    mount -a -T "$2.absent"
+    mount -T "$2.absent" "$3"
+    sed s/nofail,// "$2.absent" > "$2.fails"
+    if mount -T "$2.fails" "$3"; then echo "absent, and no failure"; fi
     exec 3> "$3/open"
     if mount -T "$2" "$3" -o remount,ro; then echo "read-only, and open for writing"; fi
     exec 3>&-
@@ -764,6 +796,15 @@ fn a_tour_of_one_system_and_its_page() {
     let chapters = facts["chapters"].as_array().unwrap();
     assert_eq!((chapters.len(), &chapters[0]["system"]), (1, &"fist".into()));
     expect(2, &["tour", "nonsense"]);
+    // What one tour has kept is in no other's way, and is told before anything is done.
+    let again = |system: &str| tacita(&["tour", system, "--keep", text(&kept)]);
+    assert_eq!(again("fist").status.code(), Some(0));
+    let output = again("dnefs");
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("kept/dnefs: it exists already"));
+    let file = text(&folder.path().join("page.html")).to_owned();
+    let (_, said) = expect(2, &["tour", "fist", "--keep", &file]);
+    assert!(said.contains("page.html: not a folder"), "{said}");
 }
 
 #[test]

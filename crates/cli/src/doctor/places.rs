@@ -60,16 +60,23 @@ pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The file system that a path is in: the longest place that is above it, the last of them.
+/// The file system that keeps what a path names, below what purge shows of a folder in its own place.
 fn around(machine: &Machine, path: &Path) -> Option<Mount> {
+    let shows_itself =
+        |it: &Mount| it.kind == "fuse.tacita-purge" && Path::new(&it.source) == it.place;
+    nearest(machine, path, |mounted| !shows_itself(mounted))
+}
+
+/// The longest place that is above a path, the last of them, of those mounts that count.
+fn nearest(machine: &Machine, path: &Path, counts: impl Fn(&Mount) -> bool) -> Option<Mount> {
     let table = fs::read(machine.path("/proc/self/mountinfo")).ok()?;
     let above = mounts(&table).filter(|mounted| path.starts_with(&mounted.place));
-    above.max_by_key(|mounted| mounted.place.as_os_str().len())
+    above.filter(counts).max_by_key(|mounted| mounted.place.as_os_str().len())
 }
 
 /// Where the file system is mounted that a path is in.
 pub(super) fn mount_point(machine: &Machine, path: &Path) -> Option<PathBuf> {
-    Some(around(machine, path)?.place)
+    Some(nearest(machine, path, |_| true)?.place)
 }
 
 /// Those of the mount, and those of the file system.
@@ -222,6 +229,20 @@ mod tests {
         assert_eq!(mount_point(&machine, medium), Some(place.into()));
         let found = findings(&machine, medium);
         assert_eq!([1, 4].map(|at| leaks(&found[at])), [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn what_is_below_a_folder_that_purge_shows_in_its_place_is_looked_at() {
+        let own = "35 31 0:44 / /srv rw,noatime - fuse.tacita-purge /srv rw\n\
+            36 31 0:45 / /shown rw,noatime - fuse.tacita-purge /srv/lower rw\n";
+        let table = TABLE.to_owned() + own;
+        let (_root, found) = machine(&[("/proc/self/mountinfo", &table[..])]);
+        let of = |path: &str| around(&found, Path::new(path)).unwrap().source;
+        assert_eq!([of("/srv"), of("/srv/lower/a")], ["/dev/sdb1", "/dev/sdb1"]);
+        let access_times = findings(&found, Path::new("/srv/lower")).swap_remove(4);
+        assert_eq!(leaks(&access_times), Some(true));
+        assert_eq!(mount_point(&found, Path::new("/srv/a")), Some("/srv".into()));
+        assert_eq!(mount_point(&found, Path::new("/shown/a")), Some("/shown".into()));
     }
 
     #[test]

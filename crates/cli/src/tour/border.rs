@@ -43,7 +43,6 @@ fn hidden_password() -> Password {
 }
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    fs::create_dir_all(folder)?;
     let mut worlds = Vec::new();
     for (name, has_hidden) in [("plain.dev", false), ("secret.dev", true)] {
         worlds.push(travel(&folder.join(name), name, has_hidden)?);

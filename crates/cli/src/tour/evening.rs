@@ -48,7 +48,6 @@ const EVENINGS: [(&str, &str, Evening); 2] = [
 ];
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    fs::create_dir_all(folder)?;
     let geometry = Geometry::new(BLOCK_LEN, PERIOD, 2, CAPACITY)
         .and_then(|geometry| geometry.with_buckets(BUCKET_SLOTS))
         .map_err(|e| failure(&e))?;

@@ -25,7 +25,6 @@ const SECRET: &str = "LEDGER OF NOBODY, ";
 const NAME: &str = "ledger-of-nobody";
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    fs::create_dir_all(folder)?;
     let path = folder.join("volume.nand");
     let of = |e: tacita_dnefs::Error| exit::of_dnefs(&path, &e);
     let chip = EmulatorOptions::default().len_bytes(CHIP_LEN);

@@ -15,6 +15,7 @@ use tacita_oram::trace::{Comparison, Event, Recorder, compare};
 use tacita_oram::{Store, key_file};
 
 use super::evening::{POLL, SETTLING, control, drawn, in_clear, shapes};
+use super::scratch::new_folder;
 use super::{Chapter, Evidence};
 use crate::exit::{self, Failure, Outcome};
 use crate::oram::failure;
@@ -49,7 +50,6 @@ const EVENINGS: [(&str, &str, Evening); 2] = [
 ];
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    fs::create_dir_all(folder)?;
     let mut chapter = Chapter {
         done: format!(
             "A folder on a server gets {LETTERS} letters from a source and as many recipes. Then two \
@@ -117,7 +117,7 @@ struct Mounted(PathBuf);
 impl Mounted {
     /// Mounts; why not, where the machine cannot.
     fn new(dir: PathBuf, server: &Address, key: &Path) -> Outcome<Result<Self, String>> {
-        fs::create_dir_all(&dir)?;
+        new_folder(&dir)?;
         let (server, key) = (server.to_string(), text(key)?);
         let arguments =
             ["privatefs", "mount", &server, text(&dir)?, "--key", key, "--sync-every", "0"];

@@ -14,6 +14,7 @@ use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, RootOwner};
 
 use super::blocks::{self, Device};
+use super::scratch::new_folder;
 use super::{Chapter, Evidence, ext4};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -87,7 +88,6 @@ pub(super) fn play(events: &[Event], root: &Path) -> Outcome<()> {
 }
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    fs::create_dir_all(folder)?;
     let (a, b) = (folder.join("story-a.img"), folder.join("story-b.img"));
     let mounted = tell_both(folder, &a, &b)?;
     let way = if mounted {
@@ -253,7 +253,7 @@ fn tacita(arguments: &[&OsStr]) -> Outcome<std::process::Output> {
 /// Returns `false` where mounting is not possible.
 fn tell_mounted(folder: &Path, image: &Path, events: &[Event]) -> Outcome<bool> {
     let dir: PathBuf = folder.join("mount");
-    fs::create_dir_all(&dir)?;
+    new_folder(&dir)?;
     let (hifs, mount) = (OsStr::new("hifs"), OsStr::new("mount"));
     let done = tacita(&[hifs, mount, image.as_os_str(), dir.as_os_str()])?;
     if done.status.code() == Some(exit::NOT_HERE.into()) {
