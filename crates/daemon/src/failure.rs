@@ -86,7 +86,7 @@ fn remedy_of(refusal: &io::Error) -> Option<&'static str> {
         }
         io::ErrorKind::IsADirectory => "name a file, not a folder",
         // It is not the system that refuses: what is there may be a trap that somebody has set.
-        io::ErrorKind::PermissionDenied if refusal.raw_os_error().is_none() => {
+        io::ErrorKind::PermissionDenied if refusal.get_ref().is_some() => {
             "remove what is there, or name another file"
         }
         io::ErrorKind::PermissionDenied => remedy_where_refused(),
