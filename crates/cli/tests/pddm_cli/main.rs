@@ -9,6 +9,7 @@ mod commands;
 mod failing;
 mod protected;
 mod times;
+mod typed;
 
 use std::ffi::OsString;
 use std::fs;
