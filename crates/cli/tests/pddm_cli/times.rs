@@ -40,3 +40,24 @@ fn reading_leaves_no_time_of_access() {
         eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no accesses");
     }
 }
+
+/// A new device's file is born when all passwords have taken their time: how old it is when it is finished, or has got
+/// its name, tells nobody how many there are.
+#[test]
+fn a_new_device_does_not_tell_how_many_passwords_it_took() {
+    let test = "a_new_device_does_not_tell_how_many_passwords_it_took";
+    let bench = Bench::new(test);
+    let begin = SystemTime::now();
+    bench.init("16M", &["hidden", "second", "wrong"], &["--classes", "3", "--heartbeat", "0"]);
+    let (device, folder) = (bench.path("device"), bench.folder.path());
+    let found = fs::metadata(device).unwrap();
+    let Ok(born) = found.created() else {
+        eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no births");
+        return;
+    };
+    let took = born.duration_since(begin).unwrap();
+    for end in [found.modified(), fs::metadata(folder).unwrap().modified()] {
+        let age = end.unwrap().duration_since(born).unwrap();
+        assert!(age < took / 2, "{age:?} of it, after {took:?}");
+    }
+}
