@@ -167,6 +167,10 @@ pub trait BlockDevice: Send + Sync {
         let _ = range;
     }
 
+    /// Nobody will read soon, and which blocks were read or written is to be seen from no cache: a hint. What
+    /// is not flushed stays.
+    fn forget_cached(&self) {}
+
     /// These blocks have been written and will be flushed soon: a hint to begin with it.
     fn will_flush(&self, range: BlockRange) {
         let _ = range;
@@ -273,6 +277,10 @@ macro_rules! forward {
 
             fn will_read(&self, range: BlockRange) {
                 (**self).will_read(range);
+            }
+
+            fn forget_cached(&self) {
+                (**self).forget_cached();
             }
 
             fn will_flush(&self, range: BlockRange) {

@@ -118,14 +118,16 @@ fn first_line_of(file: std::io::Result<File>, name: &str) -> Outcome<Password> {
     if line.ends_with(b"\n") {
         line.pop();
     }
-    let is_too_long = line.len() as u64 > LEN_MAX;
-    let password = Password::new(line);
-    if is_too_long {
-        // Whatever begins like it would do as well.
-        let text = format!("{name}: a first line of more than {LEN_MAX} bytes");
-        return Err(Failure::usage(text).with_remedy("give a password that is shorter"));
+    whole(Password::new(line), name, "a first line of ")
+}
+
+/// The same password; one that is too long is refused, for of a file whatever begins like it would do as well.
+fn whole(password: Password, whose: &str, what: &str) -> Outcome<Password> {
+    if password.len() as u64 <= LEN_MAX {
+        return Ok(password);
     }
-    Ok(password)
+    let text = format!("{whose}: {what}more than {LEN_MAX} bytes");
+    Err(Failure::usage(text).with_remedy("give a password that is shorter"))
 }
 
 /// Asks on the terminal.
@@ -133,13 +135,29 @@ pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
     let restoring = restore_terminal()?;
     let asked = rpassword::prompt_password(format!("{prompt}: "));
     drop(restoring);
-    asked.map(|text| Password::new(text.into_bytes())).map_err(|e| {
-        if e.kind() == ErrorKind::Interrupted {
-            return Failure::new(exit::of_signal(Signal::INT.as_raw()), "interrupted");
+    let text = asked.map_err(|e| match e.kind() {
+        ErrorKind::Interrupted => {
+            Failure::new(exit::of_signal(Signal::INT.as_raw()), "interrupted")
         }
-        Failure::usage(format!("cannot ask for the password: no terminal ({e})"))
-            .with_remedy("use --password-file or --password-fd")
-    })
+        // Ctrl-D.
+        ErrorKind::UnexpectedEof => Failure::usage("no password was typed")
+            .with_remedy("begin again, and end it with Enter: nothing has changed"),
+        _ => Failure::usage(format!("cannot ask for the password: no terminal ({e})"))
+            .with_remedy("use --password-file or --password-fd"),
+    })?;
+    typed(text)
+}
+
+/// What was typed. Whatever is no UTF-8 has become one and the same character, and may have taken others
+/// with it: other passwords would open what this one does, and the same bytes in a file would not.
+fn typed(text: String) -> Outcome<Password> {
+    let is_understood = !text.contains(char::REPLACEMENT_CHARACTER);
+    let password = whole(Password::new(text.into_bytes()), "what was typed", "")?;
+    if is_understood {
+        return Ok(password);
+    }
+    let failure = Failure::usage("what was typed is not UTF-8: it would be another password");
+    Err(failure.with_remedy("use a terminal that sends UTF-8, or --password-file"))
 }
 
 /// A signal that ends the program while it asks leaves the terminal as it is now: what is typed is shown, and

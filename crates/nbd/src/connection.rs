@@ -35,8 +35,7 @@ pub(crate) fn serve(
     limits: &Limits,
     stopping: &Cancellation,
 ) -> io::Result<()> {
-    let begin = socket.clock().monotonic();
-    let mut input = Input::new(socket, Timeout::Until(begin + limits.negotiation));
+    let mut input = Input::new(socket, Timeout::Until(socket.time() + limits.negotiation));
     let negotiated = negotiate(socket, &mut input, registered, exports, stopping)?;
     let Some((index, terms)) = negotiated else {
         return Ok(());

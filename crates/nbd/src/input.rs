@@ -27,7 +27,7 @@ const LINGER_CREDIT: u32 = 8;
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Timeout {
-    /// Until then, by the monotonic clock, with everything.
+    /// Until then, by its own time, with everything.
     Until(Duration),
     /// So long for each part once it has begun, and for ever between parts.
     Each(Duration),
@@ -187,16 +187,14 @@ impl<'s> Input<'s> {
     fn deadline(&self, has_begun: bool) -> Option<Duration> {
         match self.timeout {
             Timeout::Until(deadline) => Some(deadline),
-            Timeout::Each(limit) if has_begun => Some(self.clock().monotonic() + limit),
+            Timeout::Each(limit) if has_begun => Some(self.socket.time() + limit),
             Timeout::Each(_) => None,
         }
     }
 
     fn check(&self, deadline: Option<Duration>) -> io::Result<()> {
         match deadline {
-            Some(deadline) if self.clock().monotonic() > deadline => {
-                Err(io::ErrorKind::TimedOut.into())
-            }
+            Some(deadline) if self.socket.time() > deadline => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(()),
         }
     }

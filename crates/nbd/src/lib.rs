@@ -18,6 +18,7 @@ mod limits;
 mod listener;
 mod memory;
 pub mod negotiation;
+mod patience;
 pub mod protocol;
 pub mod reply;
 pub mod request;

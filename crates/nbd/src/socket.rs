@@ -13,6 +13,8 @@ use rustix::net::{
 };
 use tacita_clock::Clock;
 
+use crate::patience::Patience;
+
 /// How long the kernel waits for a client before it is looked whether its time is over: the kernel
 /// knows no clock but its own.
 const LOOK: Duration = Duration::from_millis(500);
@@ -37,7 +39,7 @@ pub(crate) struct Socket {
     fd: OwnedFd,
     /// How long a client may take to make room for a part of an answer.
     send_max: Duration,
-    clock: Arc<dyn Clock>,
+    patience: Patience,
 }
 
 impl Socket {
@@ -49,12 +51,17 @@ impl Socket {
         if getsockname(&fd)?.address_family() == AddressFamily::UNIX {
             set_socket_send_buffer_size(&fd, LOCAL_SEND_LEN_BYTES)?;
         }
-        Ok(Self { fd, send_max, clock })
+        Ok(Self { fd, send_max, patience: Patience::new(clock) })
     }
 
-    /// The clock by which its client has time.
+    /// The clock of the machine.
     pub(crate) const fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
+        self.patience.clock()
+    }
+
+    /// The time of its client: what passes while somebody waits for it.
+    pub(crate) fn time(&self) -> Duration {
+        self.patience.time()
     }
 
     /// Waits a moment for bytes.
@@ -85,17 +92,17 @@ impl Socket {
         let mut parts = [IoSlice::new(head), IoSlice::new(data)];
         let mut rest = &mut parts[..];
         IoSlice::advance_slices(&mut rest, 0);
-        let mut begin = self.clock.monotonic();
+        let mut begin = self.time();
         while !rest.is_empty() {
             let mut nothing = SendAncillaryBuffer::default();
             // Not a signal: who hung up is told by the error.
             match rustix::net::sendmsg(&self.fd, rest, &mut nothing, SendFlags::NOSIGNAL) {
                 Ok(len) => {
                     IoSlice::advance_slices(&mut rest, len);
-                    begin = self.clock.monotonic();
+                    begin = self.time();
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.clock.elapsed(begin) < self.send_max => {}
+                Err(Errno::AGAIN) if self.time().saturating_sub(begin) < self.send_max => {}
                 Err(e) => return Err(e.into()),
             }
         }

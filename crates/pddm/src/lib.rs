@@ -65,7 +65,7 @@ pub use geometry::{
     BLOCK_LEN, CLASSES_MAX, DEVICE_LEN_MAX_BYTES, Geometry, Level, Parameters, Seq,
 };
 pub use heartbeat::Heartbeat;
-pub use init::init;
+pub use init::{Making, init};
 pub use password::{change_password, check_new_password};
 pub use session::{Options, Session, Unread};
 pub use unlock::Unlock;

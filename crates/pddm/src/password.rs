@@ -40,6 +40,18 @@ pub fn change_password(
     with: Unlock<'_>,
     volume: Option<Level>,
     new: Unlock<'_>,
+    entropy: Entropy,
+) -> Result<()> {
+    let done = change(device, with, volume, new, entropy);
+    device.forget_cached();
+    done
+}
+
+fn change(
+    device: &Arc<dyn BlockDevice>,
+    with: Unlock<'_>,
+    volume: Option<Level>,
+    new: Unlock<'_>,
     mut entropy: Entropy,
 ) -> Result<()> {
     if let Unlock::Password(password) = new {

@@ -85,6 +85,12 @@ pub struct Session {
     _closed: Vec<OpenLevel>,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.log().device.forget_cached();
+    }
+}
+
 impl Session {
     /// Opens a device: the volume of the password and all below it.
     ///
@@ -92,6 +98,10 @@ impl Session {
     /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`], [`Kind::Unread`],
     /// [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
+        Self::open_it(device, with, options).inspect_err(|_| device.forget_cached())
+    }
+
+    fn open_it(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         let wanted = Wanted { public_only: options.public_only, search: options.search };
         let Opened { log, end, superblock, keys } = unlock(device, with, wanted)?;
         let read_only = options.read_only;
@@ -208,15 +218,18 @@ impl Session {
     }
 
     /// Makes all public data durable and writes one more unit that says so: the same is done whatever
-    /// is open. A session that has written nothing writes nothing.
+    /// is open. A session that has written nothing writes nothing. The system's cache of the device is given
+    /// up: what is in it was read for one volume or another.
     ///
     /// # Errors
     /// [`Kind::Device`].
     pub fn close(&self) -> Result<()> {
-        match self.engine.close() {
+        let done = match self.engine.close() {
             Err(error) if error.kind() == Kind::ReadOnly => Ok(()),
             done => done,
-        }
+        };
+        self.log().device.forget_cached();
+        done
     }
 
     /// Number of the unit to be written next: it grows with every unit. After a failed write, that of

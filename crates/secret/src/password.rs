@@ -42,6 +42,11 @@ impl Password {
         Self(Zeroizing::new(bytes))
     }
 
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

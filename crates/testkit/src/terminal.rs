@@ -45,8 +45,8 @@ impl Terminal {
     }
 
     /// Types something; `false` if the program has ended.
-    pub fn type_in(&mut self, keys: &str) -> bool {
-        self.typed.write_all(keys.as_bytes()).is_ok()
+    pub fn type_in(&mut self, keys: impl AsRef<[u8]>) -> bool {
+        self.typed.write_all(keys.as_ref()).is_ok()
     }
 
     /// Waits for the end of the program; how it ended, and all that was shown.

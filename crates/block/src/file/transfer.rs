@@ -152,6 +152,11 @@ impl BlockDevice for FileDevice {
         let _ = rustix::fs::fadvise(&self.file, bytes.start, len, Advice::WillNeed);
     }
 
+    fn forget_cached(&self) {
+        // A hint: what refuses it keeps what it has.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+
     fn will_flush(&self, range: BlockRange) {
         let Ok(bytes) = self.geometry.byte_range_of(range) else { return };
         if bytes.is_empty() {

@@ -63,20 +63,23 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
     if whole {
         return Ok(());
     }
-    let (path, superblocks) = (shown_name(path), superblocks.len());
-    if damaged.is_empty() && lost.is_empty() {
-        let text = format!("{path}: {superblocks} damaged superblocks");
-        let remedy = "another copy is whole, and no content is lost; `--repair` or a sweep writes \
-                      them again";
-        return Err(Failure::new(exit::WRONG, text).with_remedy(remedy));
-    }
-    let text = match superblocks {
-        0 => format!("{path}: {} damaged units", damaged.len()),
-        _ => format!("{path}: {} damaged units, {superblocks} damaged superblocks", damaged.len()),
-    };
-    let remedy = "blocks that are lost, or in damaged units, cannot be read until they are written \
-                  again; all others can";
-    Err(Failure::new(exit::WRONG, text).with_remedy(remedy))
+    let lost = lost.iter().map(|(_, count)| *count as usize).sum();
+    Err(verdict(path, damaged.len(), superblocks.len(), lost))
+}
+
+/// That not all is intact, and how much of what is not.
+fn verdict(path: &Path, units: usize, superblocks: usize, lost: usize) -> Failure {
+    let counts =
+        [(units, "damaged units"), (superblocks, "damaged superblocks"), (lost, "lost blocks")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let text = format!("{}: {}", shown_name(path), counts.join(", "));
+    Failure::new(exit::WRONG, text).with_remedy(if units == 0 && lost == 0 {
+        "another copy is whole, and no content is lost; `--repair` or a sweep writes them again"
+    } else {
+        "blocks that are lost, or in damaged units, cannot be read until they are written again; \
+         all others can"
+    })
 }
 
 /// Volumes that have lost blocks, of those that the password opens.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tacita_block::{Access, BlockDevice, BlockNo, FileDevice, FileOptions, is_zero, size};
-use tacita_pddm::{DEVICE_LEN_MAX_BYTES, Entropy, Geometry, Parameters, Unlock, init};
+use tacita_pddm::{DEVICE_LEN_MAX_BYTES, Entropy, Geometry, Making, Parameters, Unlock};
 use tacita_secret::Password;
 
 use super::{failure, name_of, shape};
@@ -47,13 +47,21 @@ pub(super) fn run(command: &Command) -> Outcome<()> {
         Geometry::new(parameters, size / 4096).map_err(|e| failure(path, &e))?;
     }
     let (public, hidden) = passwords(&parameters, password, hidden_password_file)?;
-    let device = device(path, *size, *force)?;
-    let blocks = device.geometry().blocks;
+    let there = if is_new { None } else { Some(existing(path, *size, *force)?) };
+    let new_len = size.unwrap_or_default();
+    let blocks = there.as_ref().map_or(new_len / 4096, |device| device.geometry().blocks);
     let geometry = Geometry::new(parameters, blocks).map_err(|e| failure(path, &e))?;
     let unlocks: Vec<Unlock<'_>> = hidden.iter().map(Unlock::Password).collect();
+    let public = Unlock::Password(&public);
+    let making = Making::new(&parameters, blocks, public, &unlocks, Entropy::default());
+    let making = making.map_err(|e| failure(path, &e))?;
+    // Not before: how long it is from the birth of a file to its name would tell how many passwords it has.
+    let device = match there {
+        Some(device) => device,
+        None => new_file(path, new_len)?,
+    };
     let blocks: Arc<dyn BlockDevice> = device.clone();
-    let made = init(&blocks, &parameters, Unlock::Password(&public), &unlocks, Entropy::default());
-    made.map_err(|e| failure(path, &e))?;
+    making.write(&blocks).map_err(|e| failure(path, &e))?;
     device.publish(&mut |_, _| {}).map_err(|e| exit::of_device(path, &e))?;
     report(path, &geometry, *json)
 }
@@ -126,14 +134,15 @@ fn passwords(
     Ok((first, others))
 }
 
-/// What becomes the device: a new file has no name until it is finished.
-fn device(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice>> {
+/// A new file, which has no name until it is finished.
+fn new_file(path: &Path, size: u64) -> Outcome<Arc<FileDevice>> {
+    let made = FileOptions::new(4096).create_unpublished(path, size);
+    Ok(Arc::new(made.map_err(|e| exit::of_new_file(path, &e))?))
+}
+
+/// What is there, and becomes the device.
+fn existing(path: &Path, size: Option<u64>, force: bool) -> Outcome<Arc<FileDevice>> {
     let failed = |e: tacita_block::Error| exit::of_device(path, &e);
-    if !path.exists() {
-        let size = size.unwrap_or_default();
-        let made = FileOptions::new(4096).create_unpublished(path, size);
-        return Ok(Arc::new(made.map_err(|e| exit::of_new_file(path, &e))?));
-    }
     let device = FileDevice::open(path, Access::ReadWrite, 4096).map_err(failed)?;
     let whole_blocks = device.geometry().len_bytes();
     if let Some(size) = size

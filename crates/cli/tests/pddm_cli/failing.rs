@@ -97,3 +97,29 @@ fn a_folder_whose_end_fails_is_told_who_ends_it() {
     });
     assert_eq!(seen[0], seen[1]);
 }
+
+/// When all units are whole again, what they had held is lost, and that is what is told.
+#[test]
+fn what_is_lost_is_counted() {
+    let test = "what_is_lost_is_counted";
+    if skip_without(test, &["qemu-io"]) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &[], &["--heartbeat", "0"]);
+    let (device, socket, public) =
+        (bench.path("device"), bench.path("socket"), bench.path("public"));
+    expect(0, &bench.open("public", &["--nbd", &socket]));
+    assert!(served(&socket, "public", "write -P 7 0 4M"));
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    let file = File::options().write(true).open(&device).unwrap();
+    file.write_all_at(&vec![0x55; 1 << 20], 2 << 20).unwrap();
+    let check = ["pddm", "check", &device, "--password-file", &public];
+    let said = expect(1, &tacita(&check));
+    assert!(said.contains(": 8 damaged units"), "{said}");
+    let sweep = ["pddm", "sweep", &device, "--public-only", "--password-file", &public];
+    expect(1, &tacita(&sweep));
+    let said = expect(1, &tacita(&check));
+    assert!(said.contains(" lost blocks"), "{said}");
+    assert!(!said.contains("damaged units\n"), "{said}");
+}

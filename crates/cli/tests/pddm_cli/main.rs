@@ -9,6 +9,7 @@ mod commands;
 mod failing;
 mod protected;
 mod times;
+mod typed;
 
 use std::ffi::OsString;
 use std::fs;
@@ -97,6 +98,29 @@ fn endpoints_by_any_path() {
     with(&["pddm", "open", &device, "--password-file", &public, "--nbd"], b"");
     assert!(with(&["status"], b"unix:").contains("pddm"));
     with(&["pddm", "close", "--drop"], b"unix:");
+}
+
+/// The socket is gone with its folder, or that has got another name: the path that `status` shows still finds
+/// who serves there.
+#[test]
+fn a_socket_whose_folder_is_gone_is_found() {
+    let bench = Bench::new("a_socket_whose_folder_is_gone_is_found");
+    bench.init("12M", &[], &["--heartbeat", "0"]);
+    let (folder, socket) = (bench.path("folder"), bench.path("folder/s"));
+    for is_renamed in [false, true] {
+        fs::create_dir(&folder).unwrap();
+        expect(0, &bench.open("public", &["--nbd", &socket]));
+        if is_renamed {
+            fs::rename(&folder, bench.path("elsewhere")).unwrap();
+        } else {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        for words in [&["status"][..], &["pddm", "status"], &["pddm", "close", "--drop"]] {
+            expect(0, &tacita(&[words, &[&socket]].concat()));
+        }
+        let said = expect(2, &tacita(&["pddm", "close", "--drop", &socket]));
+        assert!(said.contains("not served"), "{said}");
+    }
 }
 
 /// What is said and shown while a hidden volume is open, and while none is, or none is there.

@@ -1,11 +1,11 @@
-//! Times that the file of a device has.
+//! What is left of a session on the machine: times of the device's file, and what the system's cache holds of it.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use tacita_testkit::{MountGuard, skip_without_fuse};
+use tacita_testkit::{MountGuard, skip_without, skip_without_fuse};
 
-use crate::bench::{Bench, expect, tacita};
+use crate::bench::{Bench, expect, run, tacita};
 
 /// Whoever looks at the file afterwards does not see when it was looked into.
 #[test]
@@ -39,4 +39,67 @@ fn reading_leaves_no_time_of_access() {
     if fs::metadata(&device).unwrap().accessed().unwrap() == long_ago {
         eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no accesses");
     }
+}
+
+/// A new device's file is born when all passwords have taken their time: how old it is when it is finished, or has got
+/// its name, tells nobody how many there are.
+#[test]
+fn a_new_device_does_not_tell_how_many_passwords_it_took() {
+    let test = "a_new_device_does_not_tell_how_many_passwords_it_took";
+    let bench = Bench::new(test);
+    let begin = SystemTime::now();
+    bench.init("16M", &["hidden", "second", "wrong"], &["--classes", "3", "--heartbeat", "0"]);
+    let (device, folder) = (bench.path("device"), bench.folder.path());
+    let found = fs::metadata(device).unwrap();
+    let Ok(born) = found.created() else {
+        eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no births");
+        return;
+    };
+    let took = born.duration_since(begin).unwrap();
+    for end in [found.modified(), fs::metadata(folder).unwrap().modified()] {
+        let age = end.unwrap().duration_since(born).unwrap();
+        assert!(age < took / 2, "{age:?} of it, after {took:?}");
+    }
+}
+
+/// Which blocks of the device are in the cache would tell which were read, and so that a hidden volume was open.
+#[test]
+fn a_session_leaves_nothing_in_the_cache() {
+    let test = "a_session_leaves_nothing_in_the_cache";
+    if skip_without(test, &["qemu-io", "fincore", "dd"]) {
+        return;
+    }
+    let bench = Bench::new(test);
+    bench.init("16M", &["hidden"], &["--heartbeat", "0"]);
+    let (device, socket) = (bench.path("device"), bench.path("socket"));
+    let (hidden, public) = (bench.path("hidden"), bench.path("public"));
+    let cached = || run("fincore", &["--noheadings", "--output", "PAGES", &device]);
+    let uri = |name: &str| format!("nbd+unix:///{name}?socket={socket}");
+    let io = |name: &str, command: &str| run("qemu-io", &["-f", "raw", "-c", command, &uri(name)]);
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    io("hidden", "write -P 7 0 1M");
+    io("public", "write -P 8 0 4M");
+    io("public", "flush");
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    let after = cached();
+    run("dd", &[&format!("if={device}"), "iflag=nocache", "count=0", "status=none"]);
+    if cached().trim() != "0" {
+        eprintln!("SKIPPED: {test}: the temporary folder lies in the cache alone");
+        return;
+    }
+    assert_eq!(after.trim(), "0", "after writing");
+    expect(0, &bench.open("hidden", &["--nbd", &socket]));
+    io("hidden", "read -P 7 0 1M");
+    assert_ne!(cached().trim(), "0", "it is read by the cache");
+    expect(0, &tacita(&["pddm", "close", "--drop", &socket]));
+    assert_eq!(cached().trim(), "0", "after reading");
+    let check = ["pddm", "check", &device, "--password-file"];
+    for (code, password) in [(0, &hidden), (0, &public), (3, &socket)] {
+        std::fs::write(&socket, "another password\n").unwrap();
+        expect(code, &tacita(&[&check[..], &[password]].concat()));
+        assert_eq!(cached().trim(), "0", "after a check");
+    }
+    let passwd = ["pddm", "passwd", &device, "--password-file", &hidden, "--new-password-file"];
+    expect(2, &tacita(&[&passwd[..], &[&public]].concat()));
+    assert_eq!(cached().trim(), "0", "after a change that is refused");
 }

@@ -188,13 +188,16 @@ impl Wanted {
     }
 }
 
-/// The canonical path of something of which at least the folder is there: a socket may be gone, and
-/// a mount whose daemon is dead has no attributes.
+/// The canonical path of something, as far as it is there: a socket may be gone, with its folder, too, which leaves
+/// the path by which its daemon is shown; and a mount whose daemon is dead has no attributes.
 fn full_path(target: &Path) -> std::io::Result<PathBuf> {
     match (target.canonicalize(), target.parent(), target.file_name()) {
         (Err(_), Some(folder), Some(name)) => {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            Ok(folder.canonicalize()?.join(name))
+            match folder.canonicalize() {
+                Err(e) if e.kind() == ErrorKind::NotFound => std::path::absolute(target),
+                folder => Ok(folder?.join(name)),
+            }
         }
         (full, ..) => full,
     }

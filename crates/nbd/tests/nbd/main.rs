@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod asleep;
 mod client;
 mod devices;
 mod hostile;
