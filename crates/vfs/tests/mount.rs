@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -269,6 +269,18 @@ fn numbers_follow_names() {
     m.await_node_count(1);
 }
 
+/// Checks that two files have different numbers. Who asks for numbers alone, as `ls -i` does, is told what the kernel
+/// has kept, whatever times it has not.
+fn check_differ(paths: &[PathBuf; 2]) {
+    let alone = |path: &Path| {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+        statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO).unwrap().stx_ino
+    };
+    for ask in [&alone as &dyn Fn(&Path) -> u64, &ino] {
+        assert_ne!(ask(&paths[0]), ask(&paths[1]), "{paths:?}");
+    }
+}
+
 /// Numbers follow the first of several names. Who makes one that is the first finds the number that it knew for a
 /// moment; whatever loses its first name has another one at once, for what is made there next is due to have it.
 #[test]
@@ -280,16 +292,7 @@ fn numbers_follow_the_first_of_several_names() {
         return;
     };
     let at = |path: &str| m.guard.join(path);
-    // Who asks for numbers alone, as `ls -i` does, is told what the kernel has kept, whatever times it has not.
-    let alone = |path: &str| {
-        use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-        statx(CWD, at(path), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO).unwrap().stx_ino
-    };
-    let differ = |paths: [&str; 2]| {
-        for numbers in [paths.map(alone), paths.map(|path| ino(&at(path)))] {
-            assert_ne!(numbers[0], numbers[1], "{paths:?}");
-        }
-    };
+    let differ = |paths: [&str; 2]| check_differ(&paths.map(at));
     fs::write(at("m"), b"").unwrap();
     let known = ino(&at("m"));
     for (source, name) in [("m", "k"), ("k", "i"), ("m", "n")] {
@@ -319,27 +322,6 @@ fn numbers_follow_the_first_of_several_names() {
     fs::write(at("n"), b"").unwrap();
     assert_eq!(ino(&at("n")), first);
     differ(["n", "o"]);
-    // The kernel hears of it where it knew the number as the file's own.
-    for (first, second) in [("u", "v"), ("x", "y")] {
-        fs::write(at(first), b"").unwrap();
-        fs::hard_link(at(first), at(second)).unwrap();
-        assert_eq!(ino(&at(first)), ino(&at(second)));
-        if first == "u" {
-            fs::remove_file(at(first)).unwrap();
-        }
-        fs::write(at("other"), b"").unwrap();
-        fs::rename(at("other"), at(first)).unwrap();
-        differ([first, second]);
-    }
-    for name in ["B", "p"] {
-        fs::write(at(name), b"").unwrap();
-    }
-    fs::hard_link(at("B"), at("w")).unwrap();
-    fs::hard_link(at("p"), at("q")).unwrap();
-    fs::rename(at("w"), at("p")).unwrap();
-    fs::remove_file(at("p")).unwrap();
-    fs::write(at("p"), b"").unwrap();
-    differ(["p", "q"]);
     // Nor where a folder moves.
     fs::create_dir(at("d")).unwrap();
     fs::write(at("d/m"), b"").unwrap();
@@ -358,6 +340,35 @@ fn numbers_follow_the_first_of_several_names() {
     assert_ne!(ino(&at("o")), lingering);
     assert_eq!(ino(&at("0")), ino(&at("o")));
     check_numbers(m.guard.path());
+}
+
+/// The kernel hears of it where it knew the number as the file's own.
+#[test]
+fn who_loses_the_first_name_is_known_by_the_next() {
+    let Some(m) = Mounted::renumbering("who_loses_the_first_name_is_known_by_the_next") else {
+        return;
+    };
+    let at = |path: &str| m.guard.join(path);
+    for (first, second) in [("u", "v"), ("x", "y")] {
+        fs::write(at(first), b"").unwrap();
+        fs::hard_link(at(first), at(second)).unwrap();
+        assert_eq!(ino(&at(first)), ino(&at(second)));
+        if first == "u" {
+            fs::remove_file(at(first)).unwrap();
+        }
+        fs::write(at("other"), b"").unwrap();
+        fs::rename(at("other"), at(first)).unwrap();
+        check_differ(&[first, second].map(at));
+    }
+    for name in ["B", "p"] {
+        fs::write(at(name), b"").unwrap();
+    }
+    fs::hard_link(at("B"), at("w")).unwrap();
+    fs::hard_link(at("p"), at("q")).unwrap();
+    fs::rename(at("w"), at("p")).unwrap();
+    fs::remove_file(at("p")).unwrap();
+    fs::write(at("p"), b"").unwrap();
+    check_differ(&["p", "q"].map(at));
 }
 
 #[test]

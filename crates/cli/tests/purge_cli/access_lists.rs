@@ -204,9 +204,9 @@ fn who_sets_a_list_lends_no_group_s_rights() {
             let name = format!("{name} {group} {is_dir}");
             let path = lower.join(&name);
             if is_dir {
-                fs::create_dir(&path).unwrap()
+                fs::create_dir(&path).unwrap();
             } else {
-                fs::write(&path, "").unwrap()
+                fs::write(&path, "").unwrap();
             }
             chown(&path, Some(OTHER.0), Some(group)).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o2750)).unwrap();
