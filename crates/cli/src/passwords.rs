@@ -8,7 +8,7 @@ use clap::Args;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, pidfd_getfd, pidfd_open};
 use rustix::stdio::stdin;
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tacita_daemon::BeforeEnd;
 use tacita_secret::Password;
 
@@ -132,9 +132,9 @@ fn whole(password: Password, whose: &str, what: &str) -> Outcome<Password> {
 
 /// Asks on the terminal.
 pub(crate) fn ask(prompt: &str) -> Outcome<Password> {
-    let restoring = restore_terminal()?;
+    let quiet = Quiet::terminal()?;
     let asked = rpassword::prompt_password(format!("{prompt}: "));
-    drop(restoring);
+    drop(quiet);
     let text = asked.map_err(|e| match e.kind() {
         ErrorKind::Interrupted => {
             Failure::new(exit::of_signal(Signal::INT.as_raw()), "interrupted")
@@ -160,13 +160,35 @@ fn typed(text: String) -> Outcome<Password> {
     Err(failure.with_remedy("use a terminal that sends UTF-8, or --password-file"))
 }
 
-/// A signal that ends the program while it asks leaves the terminal as it is now: what is typed is shown, and
-/// Ctrl-C is a signal. `None` if there is no terminal.
-fn restore_terminal() -> Outcome<Option<BeforeEnd>> {
-    let Ok(terminal) = File::open("/dev/tty") else { return Ok(None) };
-    let Ok(modes) = tcgetattr(&terminal) else { return Ok(None) };
-    let restore = move || _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
-    Ok(Some(BeforeEnd::new(restore)?))
+/// A terminal that does not show what is typed. Whoever sees the question may answer at once, so it is so before:
+/// else the first keys would be shown, and of a long password the terminal, which takes lines of 4095 bytes, would drop
+/// the rest.
+struct Quiet {
+    terminal: File,
+    before: Termios,
+    _before_end: BeforeEnd,
+}
+
+impl Quiet {
+    /// A signal that ends the program while it asks leaves the terminal as it is now: what is typed is shown, and
+    /// Ctrl-C is a signal. `None` if there is no terminal.
+    fn terminal() -> Outcome<Option<Self>> {
+        let Ok(terminal) = File::open("/dev/tty") else { return Ok(None) };
+        let Ok(before) = tcgetattr(&terminal) else { return Ok(None) };
+        let (also, modes) = (terminal.try_clone()?, before.clone());
+        let restore = move || _ = tcsetattr(&also, OptionalActions::Now, &modes);
+        let before_end = BeforeEnd::new(restore)?;
+        let mut quiet = before.clone();
+        quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+        let _ = tcsetattr(&terminal, OptionalActions::Now, &quiet);
+        Ok(Some(Self { terminal, before, _before_end: before_end }))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+    }
 }
 
 /// Asks twice, so that a slip of the finger is noticed.

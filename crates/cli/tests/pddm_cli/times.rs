@@ -46,20 +46,23 @@ fn reading_leaves_no_time_of_access() {
 #[test]
 fn a_new_device_does_not_tell_how_many_passwords_it_took() {
     let test = "a_new_device_does_not_tell_how_many_passwords_it_took";
-    let bench = Bench::new(test);
-    let begin = SystemTime::now();
-    bench.init("16M", &["hidden", "second", "wrong"], &["--classes", "3", "--heartbeat", "0"]);
-    let (device, folder) = (bench.path("device"), bench.folder.path());
-    let found = fs::metadata(device).unwrap();
-    let Ok(born) = found.created() else {
-        eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no births");
-        return;
-    };
-    let took = born.duration_since(begin).unwrap();
-    for end in [found.modified(), fs::metadata(folder).unwrap().modified()] {
-        let age = end.unwrap().duration_since(born).unwrap();
-        assert!(age < took / 2, "{age:?} of it, after {took:?}");
-    }
+    // A medium may be busy with something else for once; passwords would take their time each time.
+    let is_young = (0..5).any(|_| {
+        let bench = Bench::new(test);
+        let begin = SystemTime::now();
+        let parameters = ["--classes", "3", "--heartbeat", "0"];
+        bench.init("16M", &["hidden", "second", "wrong"], &parameters);
+        let (device, folder) = (bench.path("device"), bench.folder.path());
+        let found = fs::metadata(device).unwrap();
+        let Ok(born) = found.created() else {
+            eprintln!("SKIPPED: {test}: the file system of the temporary folder notes no births");
+            return true;
+        };
+        let took = born.duration_since(begin).unwrap();
+        let ends = [found.modified(), fs::metadata(folder).unwrap().modified()];
+        ends.into_iter().all(|end| end.unwrap().duration_since(born).unwrap() < took / 2)
+    });
+    assert!(is_young, "it is as old as its passwords took");
 }
 
 /// Which blocks of the device are in the cache would tell which were read, and so that a hidden volume was open.
