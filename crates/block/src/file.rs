@@ -1,5 +1,6 @@
 //! A regular file or a raw device of the machine.
 
+mod cache;
 mod locked;
 mod naming;
 mod opening;

@@ -282,3 +282,28 @@ fn a_program_that_runs_is_in_use() {
     assert_eq!(error.kind(), Kind::Busy, "{error}");
     assert!(error.to_string().contains("in use"), "{error}");
 }
+
+/// What is asked for ahead is on its way for a while, and not to be given up until it is there.
+#[test]
+fn what_is_read_ahead_is_forgotten_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let len = 64 << 20;
+    let device = FileDevice::create(folder.path().join("device"), len, 4096).unwrap();
+    let file = device.file.try_clone().unwrap();
+    file.write_all_at(&vec![7; 64 << 20], 0).unwrap();
+    device.flush().unwrap();
+    device.forget_cached();
+    let cached = || super::cache::cached_pages(&file, &(0..len));
+    if cached() != Some(0) {
+        return eprintln!(
+            "SKIPPED: what_is_read_ahead_is_forgotten_too: the system does not tell, or has it in memory alone"
+        );
+    }
+    for _ in 0..20 {
+        for block in (0..device.geometry().blocks).step_by(3) {
+            device.will_read(BlockRange { start: BlockNo(block), count: 1 });
+        }
+        device.forget_cached();
+        assert_eq!(cached(), Some(0));
+    }
+}

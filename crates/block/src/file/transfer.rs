@@ -153,8 +153,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn forget_cached(&self) {
-        // A hint: what refuses it keeps what it has.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        super::cache::forget(&self.file, self.geometry.len_bytes());
     }
 
     fn will_flush(&self, range: BlockRange) {
