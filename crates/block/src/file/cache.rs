@@ -48,30 +48,33 @@ pub(super) fn cached_pages(file: &File, part: &Range<u64>) -> Option<u64> {
 /// Has the system give up what it has of the first `len` bytes of a file, as far as it does. What is being read just
 /// then, for it was asked for ahead, it keeps: that is waited for, where the system tells what it has.
 pub(super) fn forget(file: &File, len: u64) {
-    let mut before = u64::MAX;
+    let mut last = None;
     loop {
         // A hint: what refuses it keeps what it has.
         let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
-        match cached_pages(file, &(0..len)) {
-            None | Some(0) => return,
-            // Somebody else uses it, or it is nowhere else.
-            Some(left) if left >= before => return,
-            Some(left) => before = left,
+        let first = first_cached(file, len);
+        // What stays when it is there is used by somebody else, or is nowhere else.
+        if first <= last {
+            return;
         }
-        await_reads(file, 0..len);
+        if let Some(page) = first {
+            let _ = file.read_at(&mut [0], page);
+        }
+        last = first;
     }
 }
 
-/// Reads a byte of each page that is in the cache: it is there then.
-fn await_reads(file: &File, part: Range<u64>) {
-    if part.is_empty() || cached_pages(file, &part).is_none_or(|pages| pages == 0) {
-        return;
+/// Where the first page of a file begins that is in the cache.
+fn first_cached(file: &File, len: u64) -> Option<u64> {
+    let holds = |part: &Range<u64>| Some(!part.is_empty() && cached_pages(file, part)? > 0);
+    let mut part = 0..len;
+    if !holds(&part)? {
+        return None;
     }
-    if part.end - part.start <= PAGE_LEN_BYTES {
-        let _ = file.read_at(&mut [0], part.start);
-        return;
+    while part.end - part.start > PAGE_LEN_BYTES {
+        let half = ((part.end - part.start) / 2).next_multiple_of(PAGE_LEN_BYTES);
+        let (first, second) = (part.start..part.start + half, part.start + half..part.end);
+        part = if holds(&first)? { first } else { second };
     }
-    let middle = part.start + ((part.end - part.start) / 2).next_multiple_of(PAGE_LEN_BYTES);
-    await_reads(file, part.start..middle.min(part.end));
-    await_reads(file, middle.min(part.end)..part.end);
+    Some(part.start)
 }

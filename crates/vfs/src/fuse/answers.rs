@@ -41,6 +41,18 @@ impl<F: FileSystem> Adapter<F> {
         self.backings.take(opening, writes, opened.backing.as_ref()?, register)
     }
 
+    /// Gives a node another name; the number that it was shown under stays for a moment.
+    pub(super) fn link_node(&self, node: NodeId, dir: NodeId, name: &OsStr) -> Result<Attr> {
+        let before = self
+            .lingering_number(node)
+            .map_or_else(|| self.posix.attr(node).map(|attr| attr.ino), Ok)?;
+        let attr = self.posix.link(node, dir, name)?;
+        if attr.ino != before {
+            self.lingering.stay(node, before, self.posix.clock().monotonic());
+        }
+        Ok(attr)
+    }
+
     /// Moves a name; returns the numbers whose attributes the kernel has to ask for again, and what is
     /// left to do.
     pub(super) fn rename_nodes(

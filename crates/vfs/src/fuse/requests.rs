@@ -246,15 +246,8 @@ impl<F: FileSystem> Filesystem for Adapter<F> {
     ) {
         let linked = self.node(ino).and_then(|node| {
             let dir = self.node(newparent)?;
-            let before = self
-                .lingering_number(node)
-                .map_or_else(|| self.posix.attr(node).map(|attr| attr.ino), Ok)?;
             let _acting = self.acting_for(req)?;
-            let attr = self.posix.link(node, dir, newname)?;
-            if attr.ino != before {
-                self.lingering.stay(node, before, self.posix.clock().monotonic());
-            }
-            Ok((node, attr))
+            Ok((node, self.link_node(node, dir, newname)?))
         });
         self.reply_entry("link", self.put_down_made(newparent, linked), reply);
     }
