@@ -164,6 +164,9 @@ pub(crate) struct Tour {
     /// Print the evidence as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Where what goes is made: another process removes it
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) within: Option<PathBuf>,
 }
 
 /// The systems.

@@ -13,15 +13,19 @@ mod progress;
 mod scratch;
 mod ward;
 
+use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::arguments::{SystemName, Tour};
 use crate::exit::{self, Failure, Outcome};
 use crate::output::{self, shown_name};
-use scratch::{Scratch, new_folder};
+use scratch::Scratch;
 
 /// What a system shows.
 struct Stop {
@@ -145,22 +149,63 @@ fn wrapped(text: &str, indent: &str, width: usize) -> String {
 }
 
 pub(crate) fn run(arguments: &Tour) -> Outcome<()> {
+    match &arguments.within {
+        None => guided(arguments),
+        Some(within) => tour(arguments, within),
+    }
+}
+
+fn wanted(arguments: &Tour) -> impl Iterator<Item = &'static Stop> {
+    let system = arguments.system;
+    STOPS.iter().filter(move |stop| system.is_none_or(|system| system == stop.system))
+}
+
+/// The tour is another process of this program, and what it makes is removed once that one is gone, however it ends:
+/// what is removed beside something at work may come back.
+fn guided(arguments: &Tour) -> Outcome<()> {
+    let Tour { system, keep, html, json, within: _ } = arguments;
+    if let Some(keep) = keep {
+        may_keep(keep, wanted(arguments))?;
+    }
+    let scratch = Scratch::new(keep.as_deref())?;
+    let mut guest = Command::new(std::env::current_exe()?);
+    // For folders of sockets, too.
+    guest.arg("tour").env("TMPDIR", scratch.folder());
+    let folder = Some(scratch.folder());
+    let named = [("--within=", folder), ("--keep=", keep.as_deref()), ("--html=", html.as_deref())];
+    for (name, path) in named {
+        guest.args(path.map(|path| OsString::from_iter([name.as_ref(), path.as_os_str()])));
+    }
+    guest.args(json.then_some("--json")).args(system.map(|system| system.to_string()));
+    let ended = scratch.run(&mut guest)?;
+    drop(scratch);
+    if let Some(signal) = ended.signal().and_then(rustix::process::Signal::from_named_raw) {
+        // As it would be if this process were the tour.
+        rustix::process::kill_process(rustix::process::getpid(), signal)
+            .map_err(io::Error::from)?;
+    }
+    match ended.code() {
+        Some(0) => Ok(()),
+        // It has said why.
+        code => std::process::exit(code.unwrap_or(exit::DEVICE.into())),
+    }
+}
+
+fn tour(arguments: &Tour, within: &Path) -> Outcome<()> {
+    // It does not outlive who removes what it makes.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(io::Error::from)?;
     // Nobody is to wait for all of it to hear that it cannot be written.
     let page = match arguments.html.as_deref() {
         Some(path) => Some((path, output::beginning(path, None)?)),
         None => None,
     };
-    let wanted = |stop: &&Stop| arguments.system.is_none_or(|system| system == stop.system);
-    if let Some(keep) = &arguments.keep {
-        may_keep(keep, STOPS.iter().filter(wanted))?;
-    }
-    let scratch = Scratch::new(arguments.keep.as_deref())?;
-    let folder = scratch.chapters();
+    let folder = arguments.keep.as_deref().unwrap_or(within).canonicalize()?;
     let tell = |text: &str| if arguments.json { Ok(()) } else { output::print(text) };
     let width = textwrap::termwidth().clamp(40, 100);
     tell("Tacita: storage that keeps silent\n\n")?;
     let mut chapters = Vec::new();
-    for (number, stop) in (1..).zip(STOPS.iter().filter(wanted)) {
+    for (number, stop) in (1..).zip(wanted(arguments)) {
         let indent = textwrap::Options::new(width).subsequent_indent("   ");
         tell(&(textwrap::fill(&format!("{number}. {}", stop.title), indent) + "\n\n"))?;
         let chapter = played(stop, &folder.join(stop.system.to_string()))?;
@@ -208,7 +253,7 @@ fn may_keep<'a>(keep: &Path, stops: impl Iterator<Item = &'a Stop>) -> Outcome<(
 
 /// A chapter, and its pictures in its folder. On a terminal something moves meanwhile.
 fn played(stop: &Stop, folder: &Path) -> Outcome<Chapter> {
-    new_folder(folder).map_err(|e| output::of_file(folder, e))?;
+    fs::create_dir_all(folder).map_err(|e| output::of_file(folder, e))?;
     let moving = output::spinner(&format!("{} at work", stop.system));
     let chapter = (stop.play)(folder);
     moving.finish_and_clear();

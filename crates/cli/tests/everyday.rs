@@ -6,10 +6,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tacita_clock::{Clock, System};
 use tacita_testkit::{MountGuard, Terminal, Watchdog, skip_without, skip_without_fuse};
@@ -435,13 +437,22 @@ fn an_interrupted_tour_leaves_nothing() {
         let words = words.map(|words| String::from_utf8_lossy(&words).replace('\0', " "));
         words.filter(|words| words.contains(text(&here))).collect::<Vec<_>>()
     };
+    // A folder of sockets: the store is made, and its server begins.
+    let serving = || {
+        let scratch = fs::read_dir(&here).unwrap().flatten().map(|entry| entry.path());
+        scratch.flat_map(fs::read_dir).any(|entries| entries.count() > 1)
+    };
     let mounting = || running().iter().any(|words| words.contains("privatefs mount"));
-    let moments: [(&str, &dyn Fn() -> bool); 3] =
-        [("begun", &begun), ("mounting", &mounting), ("mounted", &mounted)];
-    for (moment, is_there) in moments.into_iter().cycle().take(12) {
+    let moments: [(&str, &dyn Fn() -> bool); 4] =
+        [("begun", &begun), ("served", &serving), ("mounting", &mounting), ("mounted", &mounted)];
+    let signals = [Signal::TERM, Signal::TERM, Signal::TERM, Signal::TERM, Signal::INT];
+    for ((moment, is_there), signal) in
+        moments.into_iter().cycle().zip(signals.into_iter().cycle()).take(20)
+    {
         let mut tour = Command::new(TACITA)
             .args(["tour", "privatefs"])
             .env("TMPDIR", &here)
+            .process_group(0)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -449,12 +460,13 @@ fn an_interrupted_tour_leaves_nothing() {
             assert!(tour.try_wait().unwrap().is_none(), "it has {moment} something");
             System.wait(Duration::from_micros(100));
         }
-        let signal = rustix::process::Signal::TERM;
-        let process = rustix::process::Pid::from_child(&tour);
-        rustix::process::kill_process(process, signal).unwrap();
+        let process = Pid::from_child(&tour);
+        // A terminal sends its signals to all that are at work there.
+        let send = if signal == Signal::INT { kill_process_group } else { kill_process };
+        send(process, signal).unwrap();
         let then = System.monotonic();
         let ended = tour.wait().unwrap();
-        assert!(ended.code().is_none(), "{moment}: {ended}: it ends by the signal");
+        assert_eq!(ended.signal(), Some(signal.as_raw()), "{moment}: {ended}");
         let passed = System.elapsed(then);
         assert!(passed < Duration::from_secs(4), "{moment}: it has taken {passed:?}");
         assert!(!mounted(), "{moment}");
@@ -684,8 +696,8 @@ fn killed_after(mounting: &[&str], dir: &Path) -> Vec<String> {
     fs::hard_link(dir.join("folder/moved"), dir.join("another")).unwrap();
     fs::set_permissions(dir.join("another"), fs::Permissions::from_mode(0o600)).unwrap();
     let pid = json(&expect(0, &["status", text(dir), "--json"]).0)["pid"].as_i64().unwrap();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
     expect(4, &["umount", text(dir)]);
     expect(0, mounting);
     let mut names: Vec<_> = [dir.to_owned(), dir.join("folder")]

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::blocks::{self, Class, Device};
-use super::scratch::new_folder;
 use super::{Chapter, Evidence};
 use crate::exit::Outcome;
 
@@ -89,8 +88,8 @@ fn is_overwritten(sector: &[u8]) -> bool {
 /// Makes an image, fills it, and has it deleted from; why not, where the machine cannot.
 fn tell(folder: &Path, image: &Path, under_purge: bool) -> Outcome<Option<String>> {
     let (lower, upper) = (folder.join("lower"), folder.join("upper"));
-    new_folder(&lower)?;
-    new_folder(&upper)?;
+    fs::create_dir_all(&lower)?;
+    fs::create_dir_all(&upper)?;
     fs::File::create(image)?.set_len(IMAGE_LEN)?;
     let (image_name, lower_name) = (image.to_string_lossy(), lower.to_string_lossy());
     if !super::ext4::quiet("mkfs.ext4", &["-q", "-F", "-b", "4096", &image_name])? {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Evidence;
-use super::scratch::new_folder;
 use super::ward::{Event, count, marker, play, record, search};
 use crate::exit::Outcome;
 
@@ -71,7 +70,7 @@ fn make(image: &Path) -> Outcome<bool> {
 /// Returns by which way the story was told.
 fn tell(folder: &Path, image: &Path, events: &[Event]) -> Outcome<Option<&'static str>> {
     let dir: PathBuf = folder.join("mount-ext4");
-    new_folder(&dir)?;
+    fs::create_dir_all(&dir)?;
     let (image_name, dir_name) = (image.to_string_lossy(), dir.to_string_lossy());
     if quiet("mount", &["-o", "loop", &image_name, &dir_name])? {
         let played = play(events, &dir);

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use tacita_fist::{EXAMPLE, difference};
 
-use super::scratch::new_folder;
 use super::{Chapter, Evidence};
 use crate::exit::Outcome;
 use crate::fist::make;
@@ -20,8 +19,7 @@ const SHOWN: usize = 48;
 const HIDING: &str = "#define MUST(x) do { if (!(x)) return -EINVAL; } while (0)\n";
 
 pub(super) fn chapter(folder: &Path) -> Outcome<Chapter> {
-    new_folder(&folder.join("include"))?;
-    new_folder(&folder.join("include/linux"))?;
+    fs::create_dir_all(folder.join("include/linux"))?;
     fs::write(folder.join("include/linux/fs.h"), EXAMPLE.1)?;
     let sample = folder.join("sample.c");
     fs::write(&sample, EXAMPLE.0)?;

@@ -15,7 +15,6 @@ use tacita_oram::trace::{Comparison, Event, Recorder, compare};
 use tacita_oram::{Store, key_file};
 
 use super::evening::{POLL, SETTLING, control, drawn, in_clear, shapes};
-use super::scratch::new_folder;
 use super::{Chapter, Evidence};
 use crate::exit::{self, Failure, Outcome};
 use crate::oram::failure;
@@ -117,7 +116,7 @@ struct Mounted(PathBuf);
 impl Mounted {
     /// Mounts; why not, where the machine cannot.
     fn new(dir: PathBuf, server: &Address, key: &Path) -> Outcome<Result<Self, String>> {
-        new_folder(&dir)?;
+        fs::create_dir_all(&dir)?;
         let (server, key) = (server.to_string(), text(key)?);
         let arguments =
             ["privatefs", "mount", &server, text(&dir)?, "--key", key, "--sync-every", "0"];

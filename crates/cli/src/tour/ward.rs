@@ -14,7 +14,6 @@ use tacita_hifs::geometry::{Ids, Layout, Parameters, Times};
 use tacita_hifs::{Hifs, Kind, OpenOptions, RootOwner};
 
 use super::blocks::{self, Device};
-use super::scratch::new_folder;
 use super::{Chapter, Evidence, ext4};
 use crate::exit::{self, Failure, Outcome};
 use crate::output;
@@ -253,7 +252,7 @@ fn tacita(arguments: &[&OsStr]) -> Outcome<std::process::Output> {
 /// Returns `false` where mounting is not possible.
 fn tell_mounted(folder: &Path, image: &Path, events: &[Event]) -> Outcome<bool> {
     let dir: PathBuf = folder.join("mount");
-    new_folder(&dir)?;
+    fs::create_dir_all(&dir)?;
     let (hifs, mount) = (OsStr::new("hifs"), OsStr::new("mount"));
     let done = tacita(&[hifs, mount, image.as_os_str(), dir.as_os_str()])?;
     if done.status.code() == Some(exit::NOT_HERE.into()) {
