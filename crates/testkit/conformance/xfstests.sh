@@ -44,15 +44,18 @@ for name in hifs purge dnefs privatefs; do
     ln -s "$tacita" "$work/sbin/umount.fuse.tacita-$name"
 done
 mount --bind "$work/sbin" "$(readlink -f /sbin)"
-cp /etc/passwd /etc/group "$work/"
+cp -p /etc/passwd /etc/group /etc/shadow "$work/"
 id=61000
 for name in fsgqa fsgqa2 123456-fsgqa; do
     id=$((id + 1))
     grep -q "^$name:" "$work/passwd" || echo "$name:x:$id:$id::$work:/bin/bash" >> "$work/passwd"
     grep -q "^$name:" "$work/group" || echo "$name:x:$id:" >> "$work/group"
+    # su(1) lets nobody in who is not there.
+    grep -q "^$name:" "$work/shadow" || echo "$name:*:20000:0:99999:7:::" >> "$work/shadow"
 done
-mount --bind "$work/passwd" /etc/passwd
-mount --bind "$work/group" /etc/group
+for name in passwd group shadow; do
+    mount --bind "$work/$name" "/etc/$name"
+done
 
 cat > "$work/bin/sync" <<EOF
 #!/bin/sh
