@@ -835,6 +835,40 @@ fn the_doctor_looks_around() {
     expect(2, &["doctor", text(&folder.path().join("none"))]);
     let told = String::from_utf8(tacita(&["doctor", text(&image)]).stdout).unwrap();
     assert!(told.contains("swap: ") && told.contains(" that could not be looked at"), "{told}");
+    assert!(told.contains("[ok  ] holes: "), "{told}");
+    // A copy with holes gets its room as it is written, so that the file system around it tells of the past.
+    let copy = folder.path().join("c");
+    let copied = Command::new("cp").arg("--sparse=always").args([&image, &copy]).status().unwrap();
+    assert!(copied.success());
+    let told = String::from_utf8(tacita(&["doctor", text(&copy)]).stdout).unwrap();
+    assert!(told.contains("[LEAK] holes: "), "{told}");
+}
+
+#[test]
+fn the_doctor_looks_below_a_loop_device() {
+    let test = "the_doctor_looks_below_a_loop_device";
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can make a loop device");
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("i");
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let said = |args: &[&str]| {
+        let output = Command::new("losetup").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let device = said(&["--find", "--show", text(&image)]);
+    let told = tacita(&["doctor", &device]);
+    said(&["--detach", &device]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for what in ["file system", "discards", "journal", "access times", "holes"] {
+        let below = format!("] {what}: below {device}: ");
+        let is_told = told.contains(&below) || what == "holes" && told.contains("] holes: ");
+        assert!(is_told, "{what}: {told}");
+    }
 }
 
 #[test]
