@@ -844,6 +844,32 @@ fn the_doctor_looks_around() {
     assert!(told.contains("[LEAK] holes: "), "{told}");
 }
 
+/// Whoever has one of them has data in it: to make a new volume or store is the last thing to be told.
+#[test]
+fn what_is_cut_short_or_newer_is_not_to_be_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let volume = path("volume");
+    expect(0, &["dnefs", "format", &volume, "--size", "16M"]);
+    let file = fs::File::options().write(true).open(&volume).unwrap();
+    let told = || expect(4, &["dnefs", "check", &volume]).1;
+    file.set_len(8 << 20).unwrap();
+    let short = told();
+    // The number of its format.
+    file.write_all_at(&[9], 8).unwrap();
+    for said in [short, told()] {
+        assert!(!said.contains("tacita dnefs format"), "{said}");
+        assert!(said.contains("whole length, and that tacita is as new"), "{said}");
+    }
+    let (store, key) = (path("store"), path("key"));
+    expect(0, &["oram", "init", &store, "--key", &key, "--blocks", "16"]);
+    let root = fs::File::options().write(true).open(path("store/root")).unwrap();
+    root.write_all_at(&[9], 8).unwrap();
+    let socket = format!("unix:{}", path("socket"));
+    let (_, said) = expect(4, &["oram", "serve", &store, "--listen", &socket]);
+    assert!(said.contains("tacita is as new as the store"), "{said}");
+}
+
 #[test]
 fn the_doctor_looks_below_a_loop_device() {
     let test = "the_doctor_looks_below_a_loop_device";
