@@ -38,6 +38,13 @@ done
 version=$(dpkg-query -f '${Version}' -W tacita)
 zgrep -q "^tacita ($version)" /usr/share/doc/tacita/changelog.Debian.gz || echo "no changelog"
 zgrep -q '^# Changelog' /usr/share/doc/tacita/changelog.gz || echo "no changes of the program"
+# What is referred to is there: by the program, its pages, and the documents themselves.
+docs=/usr/share/doc/tacita
+{
+    grep -a -o -h 'docs/[a-z/-]*\.md' /usr/bin/tacita
+    zcat /usr/share/man/man*/tacita*.gz | grep -o 'docs/[a-z/-]*\.md'
+    grep -r -h -o 'docs/[a-z/-]*\.md' $docs/README.md $docs/docs/*.md
+} | sort -u | while read -r page; do [ -f "$docs/$page" ] || echo "no $page"; done
 umask 022
 mkdir -p /srv /ward
 tacita hifs format /srv/ward.img --size 16M > /dev/null
@@ -58,13 +65,35 @@ mount -a
 echo doctor > /ward/record
 umount /ward
 tacita hifs check /srv/ward.img > /dev/null
+# What is mounted goes on when the package is upgraded, and when it is removed.
+mount -a
+echo before > /ward/upgraded
+dpkg -i /root/tacita.deb > /dev/null
+echo after >> /ward/upgraded
+umount /ward
+tacita hifs check /srv/ward.img > /dev/null
+mount -a
+cat /ward/upgraded
+# As `systemctl enable` does it.
+wants=/etc/systemd/system/multi-user.target.wants
+mkdir -p $wants
+ln -s /lib/systemd/system/tacita-oram.service $wants
+tacita oram init /var/lib/tacita-oram/store --key /root/key --blocks 16 > /dev/null
+cp /usr/bin/tacita /root/tacita
 apt-get purge -y -qq tacita > /dev/null
-find /usr /etc -name '*tacita*' ! -path '/usr/share/doc/*'
+echo removed >> /ward/upgraded
+umount /ward
+until /root/tacita hifs check /srv/ward.img > /dev/null 2>&1; do sleep 0.1; done
+find /usr /etc /var/lib/systemd -name '*tacita*' 2> /dev/null
+ls -d /var/lib/tacita-oram/store/root
 PLAY
 
 wanted='/srv/ward.img fuse.tacita-hifs
 1000 700
-patient'
+patient
+before
+after
+/var/lib/tacita-oram/store/root'
 printed=$(unshare --mount --pid --fork --kill-child --propagation private sh -ec '
     mount -t proc proc "$1/proc"
     mount --rbind /dev "$1/dev"

@@ -52,6 +52,16 @@ impl Finding {
         Self { what, verdict: Verdict::Unknown(why.into()) }
     }
 
+    /// The same, of what a device above shows; of no device if it has no name.
+    fn below(mut self, device: &str) -> Self {
+        if !device.is_empty() {
+            let (Verdict::Fine(seen) | Verdict::Leaks(seen, _) | Verdict::Unknown(seen)) =
+                &mut self.verdict;
+            *seen = format!("below {device}: {seen}");
+        }
+        self
+    }
+
     fn text(&self) -> String {
         let (mark, seen, remedy) = match &self.verdict {
             Verdict::Fine(seen) => ("ok  ", seen, None),

@@ -310,8 +310,9 @@ pub(crate) fn of_flash(path: &std::path::Path, error: &tacita_flash::Error) -> F
             Failure::usage(text).with_remedy("`tacita dnefs format --help` tells what is possible")
         }
         Kind::NoSpace => refused(NO_SPACE, text, error).or_remedy("make room there"),
-        Kind::Corrupt => Failure::new(DEVICE, text)
-            .with_remedy("check the path; `tacita dnefs format` makes a volume"),
+        Kind::Corrupt => Failure::new(DEVICE, text).with_remedy(
+            "check the path, that a copy has its whole length, and that tacita is as new as what made it",
+        ),
         Kind::Unavailable => refused(DEVICE, text, error).or_remedy(FILE_OR_UBI),
         _ => refused(DEVICE, text, error).or_remedy(MEDIUM),
     }

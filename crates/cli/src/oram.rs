@@ -159,8 +159,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
     match error.kind() {
         Kind::Parameters => Failure::usage(text)
             .with_remedy("`--help` of the command, and docs/cli.md, tell what is possible"),
-        Kind::NotAStore => Failure::new(exit::DEVICE, text)
-            .with_remedy("check the address; `tacita oram init` makes a store"),
+        Kind::NotAStore => Failure::new(exit::DEVICE, text).with_remedy(
+            "check the address, and that tacita is as new as the store; `tacita oram init` makes one",
+        ),
         Kind::WrongKey => Failure::new(exit::NO_VOLUME, text)
             .with_remedy("give the key of this store, and the password of the key"),
         Kind::Memory => Failure::no_memory(text),

@@ -847,6 +847,66 @@ fn the_doctor_looks_around() {
     expect(2, &["doctor", text(&folder.path().join("none"))]);
     let told = String::from_utf8(tacita(&["doctor", text(&image)]).stdout).unwrap();
     assert!(told.contains("swap: ") && told.contains(" that could not be looked at"), "{told}");
+    assert!(told.contains("[ok  ] holes: "), "{told}");
+    // A copy with holes gets its room as it is written, so that the file system around it tells of the past.
+    let copy = folder.path().join("c");
+    let copied = Command::new("cp").arg("--sparse=always").args([&image, &copy]).status().unwrap();
+    assert!(copied.success());
+    let told = String::from_utf8(tacita(&["doctor", text(&copy)]).stdout).unwrap();
+    assert!(told.contains("[LEAK] holes: "), "{told}");
+}
+
+/// Whoever has one of them has data in it: to make a new volume or store is the last thing to be told.
+#[test]
+fn what_is_cut_short_or_newer_is_not_to_be_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let volume = path("volume");
+    expect(0, &["dnefs", "format", &volume, "--size", "16M"]);
+    let file = fs::File::options().write(true).open(&volume).unwrap();
+    let told = || expect(4, &["dnefs", "check", &volume]).1;
+    file.set_len(8 << 20).unwrap();
+    let short = told();
+    // The number of its format.
+    file.write_all_at(&[9], 8).unwrap();
+    for said in [short, told()] {
+        assert!(!said.contains("tacita dnefs format"), "{said}");
+        assert!(said.contains("whole length, and that tacita is as new"), "{said}");
+    }
+    let (store, key) = (path("store"), path("key"));
+    expect(0, &["oram", "init", &store, "--key", &key, "--blocks", "16"]);
+    let root = fs::File::options().write(true).open(path("store/root")).unwrap();
+    root.write_all_at(&[9], 8).unwrap();
+    let socket = format!("unix:{}", path("socket"));
+    let (_, said) = expect(4, &["oram", "serve", &store, "--listen", &socket]);
+    assert!(said.contains("tacita is as new as the store"), "{said}");
+}
+
+#[test]
+fn the_doctor_looks_below_a_loop_device() {
+    let test = "the_doctor_looks_below_a_loop_device";
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: {test}: only root can make a loop device");
+        return;
+    }
+    let _watchdog = Watchdog::start(test, TIME_MAX);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("i");
+    expect(0, &["hifs", "format", text(&image), "--size", "4M"]);
+    let said = |args: &[&str]| {
+        let output = Command::new("losetup").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let device = said(&["--find", "--show", text(&image)]);
+    let told = tacita(&["doctor", &device]);
+    said(&["--detach", &device]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for what in ["file system", "discards", "journal", "access times", "holes"] {
+        let below = format!("] {what}: below {device}: ");
+        let is_told = told.contains(&below) || what == "holes" && told.contains("] holes: ");
+        assert!(is_told, "{what}: {told}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What of the machine as a whole may keep what was in memory.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use tacita_clock::{Clock, System};
@@ -36,6 +38,17 @@ impl Machine {
     fn block(&self, name: &str, what: &str) -> Option<String> {
         let of = |folder: &str| self.read(&format!("/sys/class/block/{name}/{folder}{what}"));
         of("").or_else(|| of("../"))
+    }
+
+    /// The file that a loop device shows, or a partition of one; `None` of another device.
+    pub(super) fn behind(&self, device: &str) -> Option<PathBuf> {
+        let name = device_name(&self.path(device))?;
+        let of = |folder: &str| {
+            fs::read(self.path(&format!("/sys/class/block/{name}/{folder}loop/backing_file"))).ok()
+        };
+        let mut path = of("").or_else(|| of("../"))?;
+        path.pop_if(|last| *last == b'\n');
+        Some(OsString::from_vec(path).into())
     }
 
     /// Whether a block device is encrypted by the kernel; `None` if it is not known.

@@ -1,13 +1,15 @@
 //! What the place keeps where a medium lies: the file system around it, and the disk below.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::SeekFrom;
 use tacita_daemon::{Mount, mounts};
 
 use super::Finding;
 use super::machine::Machine;
+use crate::hifs;
 use crate::output::shown_name;
 
 /// File systems that overwrite in place, as far as nobody makes snapshots or copies by reference.
@@ -40,24 +42,71 @@ const COPYING: [&str; 9] = [
 /// File systems of others.
 const FAR: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "fuse.sshfs"];
 
+/// Places below one another that are looked at, as that of a loop device's file is below what lies on it.
+const PLACES_MAX: usize = 8;
+
 pub(super) fn findings(machine: &Machine, medium: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut place = medium.to_owned();
+    let mut above = String::new();
+    for _ in 0..PLACES_MAX {
+        let (found, device) = findings_at(machine, &place);
+        findings.extend(found.into_iter().map(|it| it.below(&above)));
+        let Some(file) = device.as_ref().and_then(|device| machine.behind(device)) else { break };
+        above = device.unwrap_or_default();
+        place = file;
+    }
+    findings.extend(holes(machine, medium));
+    findings
+}
+
+/// Of one place, and the device that it is or lies on.
+fn findings_at(machine: &Machine, medium: &Path) -> (Vec<Finding>, Option<String>) {
+    // Of a loop device the disk is what its file lies on.
+    let disk = |device: &str| match machine.behind(device) {
+        Some(_) => None,
+        None => Some(flash(machine, device)),
+    };
     // A device has no file system around it; what is in /dev/shm has.
     if medium.starts_with("/dev") && !medium.starts_with("/dev/shm") {
-        return vec![flash(machine, &medium.to_string_lossy())];
+        let device = medium.to_string_lossy().into_owned();
+        return (disk(&device).into_iter().collect(), Some(device));
     }
     let Some(mounted) = around(machine, medium) else {
-        return vec![Finding::unknown("file system", "the mount table does not tell")];
+        return (vec![Finding::unknown("file system", "the mount table does not tell")], None);
     };
-    let mut findings = vec![
-        flash(machine, &mounted.source.to_string_lossy()),
+    let device = mounted.source.to_string_lossy().into_owned();
+    let mut findings: Vec<Finding> = disk(&device).into_iter().collect();
+    findings.extend([
         file_system(&mounted),
         discards(machine, &mounted),
         journal(&mounted),
         access_times(&mounted),
         snapshots(medium),
-    ];
+    ]);
     findings.extend(attributes(&mounted).filter(|_| medium.is_dir()));
-    findings
+    (findings, Some(device))
+}
+
+/// Of an image, whether its file has all its room: where it has none yet, nothing was ever written.
+fn holes(machine: &Machine, medium: &Path) -> Option<Finding> {
+    const WHAT: &str = "holes";
+    let image = machine.behind(&medium.to_string_lossy()).unwrap_or_else(|| medium.to_owned());
+    if !image.is_file() || !hifs::has_superblock(&image) {
+        return None;
+    }
+    let file = File::open(&image).ok()?;
+    tacita_block::keep_access_time(&file);
+    let len_bytes = file.metadata().ok()?.len();
+    Some(match rustix::fs::seek(&file, SeekFrom::Hole(0)) {
+        Ok(hole) if hole < len_bytes => Finding::leaks(
+            WHAT,
+            "the image has some: which of its blocks were ever written can be told from the others",
+            "copy it by `cp --sparse=never`, use the copy, and remove this one",
+        ),
+        Ok(_) => Finding::fine(WHAT, "the image has none"),
+        Err(e) => Finding::unknown(WHAT, format!("the image does not tell: {e}")),
+    })
 }
 
 /// The file system that keeps what a path names, below what purge shows of a folder in its own place.
@@ -243,6 +292,33 @@ mod tests {
         assert_eq!(leaks(&access_times), Some(true));
         assert_eq!(mount_point(&found, Path::new("/srv/a")), Some("/srv".into()));
         assert_eq!(mount_point(&found, Path::new("/shown/a")), Some("/shown".into()));
+    }
+
+    #[test]
+    fn what_a_loop_device_shows_lies_where_its_file_does() {
+        let table = TABLE.to_owned() + "37 31 7:0 / /l rw - ext4 /dev/loop0 rw\n";
+        let (_root, machine) = machine(&[
+            ("/proc/self/mountinfo", &table[..]),
+            ("/sys/class/block/loop0/loop/backing_file", "/my disk/a\n"),
+            ("/sys/class/block/loop1/loop/backing_file", "/l/b\n"),
+            ("/sys/class/block/sda1/queue/rotational", "0"),
+        ]);
+        let of = |path: &str| -> Vec<(&str, Option<bool>)> {
+            findings(&machine, Path::new(path)).iter().map(|it| (it.what, leaks(it))).collect()
+        };
+        let (yes, no) = (Some(true), Some(false));
+        let below = [
+            ("disk", yes),
+            ("file system", yes),
+            ("discards", yes),
+            ("journal", no),
+            ("access times", no),
+            ("snapshots", no),
+        ];
+        assert_eq!(of("/dev/loop0"), below);
+        assert_eq!(of("/dev/loop1")[5..], below);
+        assert_eq!(of("/l/b")[5..], below);
+        assert_eq!(of("/l/b")[0], ("file system", no));
     }
 
     #[test]
