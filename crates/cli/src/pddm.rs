@@ -45,8 +45,10 @@ pub(crate) fn run(command: &Command) -> Outcome<()> {
 
 /// Whether a superblock or a copy of it is there.
 pub(crate) fn has_superblock(path: &Path) -> bool {
-    open_device(path, Access::ReadOnly)
-        .is_ok_and(|device| examine::geometry(&*device).is_ok_and(|found| found.is_some()))
+    open_device(path, Access::ReadOnly).is_ok_and(|device| match examine::geometry(&*device) {
+        Ok(found) => found.is_some(),
+        Err(error) => error.kind() == tacita_pddm::Kind::Version,
+    })
 }
 
 /// What a device says without a password.
@@ -131,6 +133,8 @@ fn failure(path: &Path, error: &tacita_pddm::Error) -> Failure {
             ..std::io::Error::from(rustix::io::Errno::AGAIN).into()
         },
         Kind::Unread => Failure::new(exit::DEVICE, format!("{path}: {error}")).with_remedy(UNREAD),
+        Kind::Version => Failure::new(exit::DEVICE, format!("{path}: {error}"))
+            .with_remedy("use the version of tacita that made it"),
         Kind::TooShort => Failure::new(exit::DEVICE, format!("{path}: {error}"))
             .with_remedy("give the whole device that it was made on"),
         _ => Failure::new(exit::DEVICE, format!("{path}: {error}")).with_remedy(AGAIN),

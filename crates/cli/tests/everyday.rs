@@ -873,6 +873,20 @@ fn what_is_cut_short_or_newer_is_not_to_be_made_anew() {
         assert!(!said.contains("tacita dnefs format"), "{said}");
         assert!(said.contains("whole length, and that tacita is as new"), "{said}");
     }
+    let (device, password) = (path("device"), path("password"));
+    fs::write(&password, "a password\n").unwrap();
+    expect(0, &["pddm", "init", &device, "--size", "16M", "--password-file", &password]);
+    let file = fs::File::options().write(true).open(&device).unwrap();
+    // The number of its format, in the superblock and its copy.
+    let copy = file.metadata().unwrap().len() - 4096;
+    file.write_all_at(&[9], 8).unwrap();
+    file.write_all_at(&[9], copy + 8).unwrap();
+    for words in [&["info", &device][..], &["pddm", "check", &device, "--password-file", &password]]
+    {
+        let (_, said) = expect(4, words);
+        assert!(said.contains("use the version of tacita that made it"), "{said}");
+    }
+    expect(2, &["pddm", "init", &device, "--size", "16M", "--password-file", &password]);
     let (store, key) = (path("store"), path("key"));
     expect(0, &["oram", "init", &store, "--key", &key, "--blocks", "16"]);
     let root = fs::File::options().write(true).open(path("store/root")).unwrap();

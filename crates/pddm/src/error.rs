@@ -13,6 +13,8 @@ pub enum Kind {
     Geometry,
     /// Wrong password, no such volume or a damaged superblock: which of them is not told.
     NoVolume,
+    /// The device is of another version of the format, whatever the password.
+    Version,
     /// The device is shorter than its superblock says, whatever the password.
     TooShort,
     /// The device failed, is busy or cannot be opened; the source tells more.

@@ -95,8 +95,8 @@ impl Session {
     /// Opens a device: the volume of the password and all below it.
     ///
     /// # Errors
-    /// [`Kind::NoVolume`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`], [`Kind::Unread`],
-    /// [`Kind::Device`].
+    /// [`Kind::NoVolume`], [`Kind::Version`], [`Kind::TooShort`], [`Kind::Memory`], [`Kind::NoThread`],
+    /// [`Kind::Unread`], [`Kind::Device`].
     pub fn open(device: &Arc<dyn BlockDevice>, with: Unlock<'_>, options: Options) -> Result<Self> {
         Self::open_it(device, with, options).inspect_err(|_| device.forget_cached())
     }

@@ -7,7 +7,7 @@ use crate::geometry::{BLOCK_LEN, Geometry, Parameters};
 use crate::keys::{Salt, superblock_key, superblock_wrap_key};
 
 const MAGIC: [u8; 8] = *b"TACITAPD";
-const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 const SALT_AT: usize = 48;
 const WRAP_SALT_AT: usize = SALT_AT + SALT_LEN;
@@ -104,12 +104,17 @@ impl Superblock {
         block
     }
 
+    /// The version that a block names, if it is a superblock of any.
+    pub(crate) fn version(block: &[u8; BLOCK_LEN]) -> Option<u32> {
+        let number = block[8..12].try_into().expect("4 bytes");
+        (block[..8] == MAGIC).then(|| u32::from_le_bytes(number))
+    }
+
     /// Reads a block; `None` if it is no superblock of this version.
     pub(crate) fn decode(block: &[u8; BLOCK_LEN]) -> Option<Self> {
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
         let u16_at = |at: usize| u16::from_le_bytes(block[at..at + 2].try_into().expect("2 bytes"));
-        let told = block[..8] == MAGIC && u32_at(8) == VERSION;
-        if !told || block[HASH_AT..] != digest(&block[..HASH_AT]) {
+        if Self::version(block) != Some(VERSION) || block[HASH_AT..] != digest(&block[..HASH_AT]) {
             return None;
         }
         let parameters = Parameters {

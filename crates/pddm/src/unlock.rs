@@ -10,7 +10,7 @@ use crate::geometry::{BLOCK_LEN, Geometry, Level, Seq};
 use crate::keys::{CELL_LEN, Cell, HiddenKeys, Salt};
 use crate::log::Log;
 use crate::recovery::{End, find_end, newest_cell};
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, VERSION};
 use crate::unit::Block;
 
 /// What opens a volume.
@@ -57,7 +57,7 @@ const MIB_BLOCKS: u64 = 256;
 /// The superblock, or its copy at the end: that of the device, or of the device as it was.
 ///
 /// # Errors
-/// The device's, where more cannot be read than one of them, or that one alone could be it.
+/// The device's, where more cannot be read than one of them, or that one alone could be it; [`Kind::Version`].
 pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     let blocks = shape(device)?;
     if blocks == 0 {
@@ -66,7 +66,7 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superbl
     let whole = (blocks - 1) / MIB_BLOCKS;
     let ends = (whole.saturating_sub(GROWN_ENDS) + 1..=whole).rev();
     let ends = ends.map(|end| end * MIB_BLOCKS - 1);
-    let mut unreadable = None;
+    let (mut unreadable, mut another) = (None, None);
     for at in [0, blocks - 1].into_iter().chain(ends) {
         let mut block: Box<Block> = Box::new([0; BLOCK_LEN]);
         match device.read(BlockNo(at), &mut block[..]) {
@@ -76,6 +76,14 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Option<Superbl
         if let Some(superblock) = Superblock::decode(&block) {
             return Ok(Some(superblock));
         }
+        another = another.or(Superblock::version(&block).filter(|version| *version != VERSION));
+    }
+    if let Some(version) = another {
+        let text = format!(
+            "version {version} of the format, where this program knows {VERSION}, or both superblocks are damaged; \
+             nothing has been changed"
+        );
+        return Err(Error::new(Kind::Version, text));
     }
     unreadable.map_or(Ok(None), |error| Err(error.into()))
 }

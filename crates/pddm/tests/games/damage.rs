@@ -69,6 +69,19 @@ fn wrong_password_no_volume_and_damage_are_one() {
 }
 
 #[test]
+fn another_version_is_refused() {
+    let mut image = example();
+    let copy = image.len() - BLOCK;
+    image[8] += 1;
+    assert_eq!(kind_of(&image, 0), None, "the copy is used");
+    image[copy + 8] += 1;
+    for level in [0, 1, 2, 77] {
+        assert_eq!(kind_of(&image, level), Some(Kind::Version), "{level}");
+        assert_eq!(text_of(&image, level), text_of(&image, 0), "{level}");
+    }
+}
+
+#[test]
 fn a_shorter_device_is_refused() {
     let mut image = example();
     image.truncate(image.len() - 3 * UNIT);
