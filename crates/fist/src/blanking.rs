@@ -98,6 +98,15 @@ const NO_CALLS: [&str; 16] = [
     "else",
 ];
 
+/// Words with which a declaration may begin that are no types.
+const STORAGE_WORDS: [&str; 6] = ["static", "extern", "inline", "typedef", "else", "do"];
+
+/// Words that cannot be what a type in front of them declares.
+const NO_NAMES: [&str; 16] = [
+    "static", "extern", "inline", "void", "char", "short", "int", "long", "signed", "unsigned",
+    "float", "double", "_Bool", "struct", "union", "enum",
+];
+
 /// Words that are types by themselves to the grammar.
 const TYPE_WORDS: [&str; 36] = [
     "char",
@@ -328,6 +337,7 @@ impl Blanking<'_> {
             match self.tokens[at].kind {
                 Kind::Punctuation(b'{') => depth += 1,
                 Kind::Punctuation(b'}') => depth = depth.saturating_sub(1),
+                Kind::Word if depth == 0 && self.is_storage_macro(at) => self.blank_tokens(at, at),
                 Kind::Word if self.is(at + 1, b'(') && self.begins_statement(at) => {
                     let Some(end) = closing(self.tokens, at + 1) else {
                         at += 1;
@@ -354,6 +364,25 @@ impl Blanking<'_> {
             Kind::Word => matches!(self.word(before), Some("else" | "do")),
             _ => false,
         }
+    }
+
+    /// A word that stands for storage or attributes, such as XFS's `STATIC`: it begins a declaration,
+    /// and what follows can only be a type, not what is declared.
+    fn is_storage_macro(&self, at: usize) -> bool {
+        let Some(word) = self.word(at) else { return false };
+        if STORAGE_WORDS.contains(&word) || TYPE_WORDS.contains(&word) || self.is_blank(at) {
+            return false;
+        }
+        let Some(next) = self.next(at).filter(|_| self.begins_statement(at)) else { return false };
+        let Some(following) = self.word(next) else { return false };
+        if NO_NAMES.contains(&following) {
+            return true;
+        }
+        let is_upper = !word.bytes().any(|b| b.is_ascii_lowercase());
+        let declares = self.next(next).is_none_or(|at| {
+            matches!(self.tokens[at].kind, Kind::Punctuation(b'(' | b'[' | b'=' | b';' | b','))
+        });
+        is_upper && !declares
     }
 
     fn is_blank(&self, at: usize) -> bool {

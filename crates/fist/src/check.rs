@@ -69,8 +69,27 @@ pub(crate) fn before(
         let cause = format!("argument {} of {name} has no name", unnamed + 1);
         return Err(source.refuse(&function.name_range, cause).with_remedy("give it a name"));
     }
+    if source.has_second_body(function) || source.is_split(&function.body) {
+        let cause = format!("{name} cannot be instrumented: it has several bodies or ends");
+        return Err(source
+            .refuse(&function.name_range, cause)
+            .with_remedy("write a whole function into each arm of the condition"));
+    }
     if !has_code_after {
         return Ok(());
+    }
+    if function.return_type.is_empty() {
+        let cause =
+            format!("{name} cannot be instrumented: the type of its value is not understood");
+        return Err(source.refuse(&function.name_range, cause).with_remedy(
+            "write macros between storage and type as the words that they stand for",
+        ));
+    }
+    if let Some(split) = function.returns.iter().find(|found| source.is_split(&found.range)) {
+        let cause = format!("{name} cannot be instrumented: directives split this return");
+        return Err(source
+            .refuse(&split.range, cause)
+            .with_remedy("write a whole return into each arm of the condition"));
     }
     for token in source.tokens_in(&function.body) {
         let range = token.start..token.end;

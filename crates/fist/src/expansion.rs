@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::edits::Edits;
 use crate::error::Result;
+use crate::extension::jumps::labels;
 use crate::extension::{Attribute, Code, Extension, Part, When, parts};
 use crate::kernel::tag;
 use crate::source::Parameter;
@@ -29,7 +30,13 @@ const IN_DIRECTORY: [&str; 11] = [
 const ENDING: [&str; 2] = ["free_inode", "destroy_inode"];
 
 /// Types that are whole numbers with a sign.
-const SIGNED: [&str; 12] = [
+const SIGNED: [&str; 18] = [
+    "signed",
+    "short int",
+    "long int",
+    "long long int",
+    "int32_t",
+    "int64_t",
     "long",
     "short",
     "ssize_t",
@@ -115,6 +122,11 @@ pub(crate) fn expand(
             edits.replace(at..at + 1, close);
         }
         edits.replace(range.start - code.range.start..range.end - code.range.start, open);
+    }
+    let labels = labels(extension, code);
+    if !labels.is_empty() {
+        // The code stands at every return, and the function may have labels of the same names.
+        edits.insert(1, format!(" __label__ {};", labels.join(", ")));
     }
     let bytes = edits.apply(extension.text(&code.range).as_bytes()).bytes;
     let text = String::from_utf8_lossy(&bytes).into_owned();

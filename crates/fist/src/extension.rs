@@ -2,6 +2,7 @@
 //!
 //! Paper: section 3.1 and figure 3. The language as it is here: docs/spec/fist.md.
 
+pub(crate) mod jumps;
 mod parser;
 mod primitives;
 

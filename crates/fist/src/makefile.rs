@@ -47,7 +47,9 @@ fn flags() -> String {
 
 /// A Makefile with its modules named anew; `is_root` for that of the whole file system.
 pub(crate) fn outside(text: &str, names: &Names, is_root: bool, extension_file: bool) -> String {
-    let lines = logical(text);
+    // Outside of the tree the folder's own path is whole already.
+    let text = text.replace("$(srctree)/$(src)", "$(src)");
+    let lines = logical(&text);
     let modules: BTreeSet<String> = lines.iter().flat_map(|line| objects(line)).collect();
     let base = lines.iter().find_map(|line| objects(line).into_iter().next());
     let symbol = lines.iter().find_map(|line| condition(line));
@@ -204,6 +206,15 @@ mod tests {
         ] {
             assert!(out.contains(line), "{line:?} is not in\n{out}");
         }
+    }
+
+    #[test]
+    fn headers_of_the_folder_are_found_outside_of_the_tree() {
+        let text = "ccflags-y += -I $(srctree)/$(src)\nccflags-y += -I $(srctree)/$(src)/libxfs\n\
+                    obj-$(CONFIG_XFS_FS) += xfs.o\nxfs-y += xfs_trace.o\n";
+        let out = outside(text, &names(), true, false);
+        let wanted = "ccflags-y += -I $(src)\nccflags-y += -I $(src)/libxfs\n";
+        assert!(out.contains(wanted) && !out.contains("srctree"), "{out}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::extension::{Addition, Code, Extension, Rule, Target, When};
 use crate::faults::{Fault, planted};
-use crate::initialiser::{Entry, FILE_SYSTEM, Handler, Initialiser};
+use crate::initialiser::{Entry, FILE_SYSTEM, Handler, Initialiser, VECTORS};
 use crate::kernel::{Kernel, Operation, mismatch};
 use crate::source::Source;
 
@@ -113,6 +113,15 @@ impl<'e> Planner<'_, 'e> {
 
     /// Every vector is there when the module is compiled, and says what belongs where.
     fn vectors_are_plain(&self) -> Result<()> {
+        for source in self.sources {
+            if let Some(range) = source.hidden_vector(&VECTORS) {
+                let cause =
+                    "this vector has no declaration of its own, so its handlers are not known";
+                return Err(source
+                    .refuse(&range, cause)
+                    .with_remedy("declare it as `struct TYPE NAME = {...}`, and point to it"));
+            }
+        }
         let initialised = |name: &str| {
             let mut all = self.sources.iter().flat_map(|source| &source.initialisers);
             all.any(|found| found.name == name || found.name.starts_with(&format!("{name}[")))

@@ -107,7 +107,7 @@ impl Source {
             initialisers: Vec::new(),
             bare: Vec::new(),
         };
-        this.walk(tree.root_node());
+        this.walk(tree.root_node(), &shown);
         Ok(this)
     }
 
@@ -130,6 +130,60 @@ impl Source {
         let first = self.tokens.partition_point(|token| token.start < range.start);
         let last = self.tokens.partition_point(|token| token.end <= range.end);
         &self.tokens[first..last.max(first)]
+    }
+
+    /// Whether directives between the first token of a range and its last one split it: they begin
+    /// within a condition and end outside of it, or the other way round, or have an `else` around them.
+    pub(crate) fn is_split(&self, range: &Range<usize>) -> bool {
+        let mut depth = 0_usize;
+        for (token, words) in self.directives() {
+            if token.start < range.start || token.start >= range.end {
+                continue;
+            }
+            match words.first() {
+                Some(&("if" | "ifdef" | "ifndef")) => depth += 1,
+                Some(&"endif") if depth > 0 => depth -= 1,
+                Some(&("else" | "elif" | "elifdef" | "elifndef")) if depth > 0 => {}
+                Some(&("endif" | "else" | "elif" | "elifdef" | "elifndef")) => return true,
+                _ => {}
+            }
+        }
+        depth > 0
+    }
+
+    /// The first structure of one of these types in an expression, or under another name of the type.
+    pub(crate) fn hidden_vector(&self, types: &[&str]) -> Option<Range<usize>> {
+        let is = |at: usize, words: &[&str]| {
+            let token = self.tokens.get(at);
+            token.is_some_and(|t| words.iter().any(|word| t.is_word(&self.bytes, word)))
+        };
+        let found = (0..self.tokens.len()).find(|&at| {
+            if !is(at, &["struct"]) || !is(at + 1, types) {
+                return false;
+            }
+            let marks = |from: usize, marks: &[u8]| {
+                marks
+                    .iter()
+                    .zip(from..)
+                    .all(|(mark, at)| self.tokens.get(at).is_some_and(|token| token.is(*mark)))
+            };
+            let is_named = self.tokens.get(at + 2).is_some_and(|t| t.kind == lexer::Kind::Word);
+            let mut first = at;
+            while first > 0 && is(first - 1, &["const", "volatile"]) {
+                first -= 1;
+            }
+            marks(at + 2, b"){")
+                || marks(at + 2, b"[]){")
+                || is_named && first > 0 && is(first - 1, &["typedef"])
+        })?;
+        Some(self.tokens[found].start..self.tokens[found + 1].end)
+    }
+
+    /// Whether another body follows that of a function: which one is its own a condition says.
+    pub(crate) fn has_second_body(&self, function: &Function) -> bool {
+        let behind = self.tokens.partition_point(|token| token.start < function.body.end);
+        let mut rest = self.tokens[behind..].iter().filter(|t| t.kind != lexer::Kind::Directive);
+        rest.next().is_some_and(|token| token.is(b'{'))
     }
 
     /// Returns by the second method: words in the function's body, whatever the parser says.
@@ -172,14 +226,14 @@ impl Source {
         open
     }
 
-    fn walk(&mut self, root: Node<'_>) {
+    fn walk(&mut self, root: Node<'_>, shown: &[u8]) {
         let mut cursor = root.walk();
         let mut todo: Vec<Node<'_>> = root.children(&mut cursor).collect();
         todo.reverse();
         while let Some(node) = todo.pop() {
             match node.kind() {
                 "function_definition" => {
-                    if let Some(function) = self.function(node) {
+                    if let Some(function) = self.function(node, shown) {
                         self.functions.push(function);
                     }
                     self.locals(node);
@@ -212,7 +266,7 @@ impl Source {
         }
     }
 
-    fn function(&self, node: Node<'_>) -> Option<Function> {
+    fn function(&self, node: Node<'_>, shown: &[u8]) -> Option<Function> {
         let body = node.child_by_field_name("body")?;
         let mut declarator = node.child_by_field_name("declarator")?;
         while declarator.kind() != "function_declarator" {
@@ -229,7 +283,7 @@ impl Source {
             .map(|child| self.parameter(child))
             .filter(|parameter| parameter.type_text != "void")
             .collect();
-        let head = self.tokens_in(&(node.start_byte()..name.start_byte()));
+        let head = self.head(shown, name.start_byte());
         let error =
             body.has_error().then(|| first_error(body).unwrap_or_else(|| body.byte_range()));
         let mut returns: Vec<Return> = all(body, |kind| kind == "return_statement")
@@ -245,15 +299,36 @@ impl Source {
             name: self.text(&name.byte_range()).to_owned(),
             name_range: name.byte_range(),
             is_static: head.iter().any(|token| token.is_word(&self.bytes, "static")),
-            return_type: type_text(&self.bytes, head),
+            return_type: value_type(&self.bytes, &head),
             parameters,
             body: body.byte_range(),
             returns,
-            ends_with_return: last_statement(body)
-                .is_some_and(|last| last.kind() == "return_statement"),
+            ends_with_return: last_statement(body).is_some_and(|last| {
+                // Behind a directive it may be left out, and what is before it is the end.
+                let rest = last.end_byte()..body.end_byte();
+                last.kind() == "return_statement" && self.tokens_in(&rest).len() == 1
+            }),
             error,
             nested: all(body, |kind| kind == "function_definition").first().map(Node::byte_range),
         })
+    }
+
+    /// The words and stars before the name of a function that the parser was shown, whatever it took
+    /// them for.
+    fn head(&self, shown: &[u8], name: usize) -> Vec<Token> {
+        let before = &self.tokens[..self.tokens.partition_point(|token| token.start < name)];
+        let is_blank =
+            |token: &&Token| shown[token.start..token.end].iter().all(u8::is_ascii_whitespace);
+        let of_type = |token: &&Token| token.kind == lexer::Kind::Word || token.is(b'*');
+        let mut head: Vec<Token> = before
+            .iter()
+            .rev()
+            .filter(|token| !is_blank(token))
+            .take_while(of_type)
+            .copied()
+            .collect();
+        head.reverse();
+        head
     }
 
     fn parameter(&self, node: Node<'_>) -> Parameter {
@@ -267,6 +342,33 @@ impl Source {
             .collect();
         Parameter { type_text: type_text(&self.bytes, &tokens), name: self.text(&range).to_owned() }
     }
+}
+
+/// Words of which a type consists that is no name; the last ones have their name behind them.
+const BASE: [&str; 14] = [
+    "void", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "_Bool",
+    "__int128", "struct", "union", "enum",
+];
+
+/// The type of a function's value; empty if it is not known. Words that cannot be part of a type are
+/// macros that stand for something else.
+fn value_type(source: &[u8], head: &[Token]) -> String {
+    let is = |token: &Token, words: &[&str]| words.iter().any(|word| token.is_word(source, word));
+    let has_base = head.iter().any(|token| is(token, &BASE));
+    let mut names = 0_usize;
+    let mut kept: Vec<Token> = Vec::new();
+    for token in head.iter().filter(|token| !is(token, &STORAGE)) {
+        let is_tag = kept.last().is_some_and(|last| is(last, &BASE[11..]));
+        let is_plain = token.is(b'*') || is_tag || is(token, &["const", "volatile"]);
+        if !is_plain && !is(token, &BASE) {
+            if has_base {
+                continue;
+            }
+            names += 1;
+        }
+        kept.push(*token);
+    }
+    if has_base || names == 1 { type_text(source, &kept) } else { String::new() }
 }
 
 /// The words of a type, without those that say something else.

@@ -27,7 +27,7 @@ fn patch(name: &str) -> Result<String> {
 
 #[test]
 fn each_pitfall_is_passed_as_written_down() {
-    for name in ["returns", "types", "conditions", "macros", "shared"] {
+    for name in ["returns", "types", "conditions", "macros", "shared", "storage"] {
         let made = patch(&format!("{name}.c")).unwrap_or_else(|error| panic!("{name}: {error}"));
         let file = folder().join("pitfalls").join(format!("{name}.diff"));
         if std::env::var_os("TACITA_BLESS").is_some() {

@@ -100,6 +100,72 @@ fn sources_that_cannot_be_instrumented_safely_are_refused_by_name() {
 }
 
 #[test]
+fn functions_and_vectors_that_are_not_what_they_seem_are_refused() {
+    let vector = "static const struct file_operations a_fops = {\n\t.open = a_open,\n};\n";
+    let head = "static int a_open(struct inode *inode, struct file *file)\n";
+    let several = format!(
+        "{head}#ifdef X\n{{\n\treturn 1;\n}}\n#else\n{{\n\treturn 2;\n}}\n#endif\n{vector}"
+    );
+    let ends = format!(
+        "{head}{{\n\tint a;\n#ifdef X\n\treturn 1;\n}}\n#else\n\treturn 2;\n}}\n#endif\n{vector}"
+    );
+    let split = format!(
+        "{head}{{\n\treturn\n#ifdef X\n\t\tf(inode);\n#else\n\t\tg(inode);\n#endif\n}}\n{vector}"
+    );
+    let unknown = PLAIN.replace("static int", "static notrace loff_t");
+    let hidden = format!(
+        "{PLAIN}void set(struct inode *inode)\n{{\n\tinode->i_fop = &(const struct file_operations){{ .open = a_open }};\n}}\n"
+    );
+    let renamed = format!(
+        "{PLAIN}typedef const struct file_operations fops_t;\nfops_t b = {{ .open = a_open }};\n"
+    );
+    for (source, place, cause) in [
+        (&several, "a.c:1:12", "it has several bodies or ends"),
+        (&ends, "a.c:1:12", "it has several bodies or ends"),
+        (&split, "a.c:3:2", "directives split this return"),
+        (&unknown, "a.c:1:23", "the type of its value is not understood"),
+        (&hidden, "a.c:10:25", "this vector has no declaration of its own"),
+        (&renamed, "a.c:8:15", "this vector has no declaration of its own"),
+    ] {
+        let (kind, said) = refused(source, TRACE);
+        assert_eq!(kind, Kind::Source, "{said}");
+        assert!(
+            said.contains(place) && said.contains(cause),
+            "wanted {place} {cause}, got\n{said}"
+        );
+    }
+}
+
+#[test]
+fn jumps_stay_in_the_code_of_an_extension_and_labels_are_its_own() {
+    let rule = |code: &str| format!("%%\n%op:open:postcall {{ {code} }}\n");
+    for (code, place, word) in [
+        ("if (fistLastErr()) break;", "e.fist:2:40", "break"),
+        ("switch (%pid) { case 1: continue; }", "e.fist:2:45", "continue"),
+        ("do { break; } while (0); break;", "e.fist:2:46", "break"),
+        ("goto out;", "e.fist:2:21", "goto"),
+    ] {
+        let (kind, said) = refused(PLAIN, &rule(code));
+        assert_eq!(kind, Kind::Extension, "{said}");
+        let cause = format!("this `{word}` leaves the code of the extension");
+        assert!(
+            said.contains(place) && said.contains(&cause),
+            "wanted {place} {cause}, got\n{said}"
+        );
+    }
+    for code in [
+        "for (;;) { if ($0.size) continue; break; } switch (%pid) { case 1: break; }",
+        "list_for_each_entry(a, b, c) if (a) break;",
+    ] {
+        assert!(made(PLAIN.as_bytes(), &rule(code), None).is_ok(), "{code}");
+    }
+    let two = PLAIN.replace("\treturn 0;", "\tif (inode)\n\t\treturn 1;\n\treturn 0;");
+    let with = made(two.as_bytes(), &rule("if (%pid) goto done; f(); done: g();"), None).unwrap();
+    let text = String::from_utf8(with.files[Path::new("a.c")].clone()).unwrap();
+    assert_eq!(text.matches("{ __label__ done; if (").count(), 2, "{text}");
+}
+
+#[test]
 fn what_is_no_file_system_is_refused() {
     for (source, cause) in [
         (&b"hello"[..], "is it C?"),

@@ -141,17 +141,19 @@ impl<'a> Erasure<'a> {
         method: &'a Method,
         watcher: Watcher<'a>,
     ) -> Result<Self> {
+        let flags = ioctl_getflags(file).unwrap_or(IFlags::empty());
+        let is_encrypted = flags.bits() & crate::ext4::ENCRYPTED_MARK != 0;
         let mut erasure = Self {
             lower,
             file,
             method,
             targets: Map::default(),
             placed: true,
-            journaled: lower.journals_data
-                || ioctl_getflags(file).is_ok_and(|f| f.contains(IFlags::JOURNALING)),
+            journaled: lower.journals_data || flags.contains(IFlags::JOURNALING),
             streams: Prf::new(tacita_secret::random().during("asking for random bytes")?),
             shared: 0,
-            odd: None,
+            // No sector is on the device as it is written, so nothing there shows a tag.
+            odd: is_encrypted.then_some(State::Encrypted),
             tags: None,
             watcher,
             in_cache: 0,

@@ -34,6 +34,9 @@ const INDEX_MARK: u32 = 0x1000;
 /// The mark of a folder whose names are compared by their folded form.
 const CASEFOLD_MARK: u32 = 0x4000_0000;
 
+/// The mark of what the file system encrypts: content, and the names in a folder.
+pub(crate) const ENCRYPTED_MARK: u32 = 0x800;
+
 /// The mark of a file or folder whose content lies in the inode.
 const INLINE_MARK: u32 = 0x1000_0000;
 

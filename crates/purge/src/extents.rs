@@ -38,6 +38,8 @@ pub enum State {
     Packed,
     /// Compressed or encrypted by the file system: what is read is not what is stored.
     Encoded,
+    /// On the device, at `physical`, encrypted by a file system that does not say so of extents (ext4).
+    Encrypted,
 }
 
 impl Extent {

@@ -324,7 +324,7 @@ impl Removal {
             kind => {
                 erase_unopened(lower, dir, (entry, stat), told)?;
                 match kind {
-                    FileType::Symlink => Content::of_target(lower, stat.stx_size),
+                    FileType::Symlink => Content::of_target(lower, stat),
                     // There is nothing in it but the name.
                     _ => Content::NothingStored,
                 }

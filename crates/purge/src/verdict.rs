@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use rustix::fs::{Statx, StatxAttributes};
 use serde_json::{Value, json};
 use tacita_daemon::control::path_to_json;
 use tacita_daemon::voice::shown_name;
@@ -19,6 +20,9 @@ use crate::xattrs::Overwritten;
 
 /// Longest target of a symbolic link that ext4 keeps in the inode and clears with it.
 pub(crate) const SHORT_TARGET_LEN_MAX: u64 = 59;
+
+/// The same where it is encrypted, whatever it is padded to: 32 bytes and its length.
+const SHORT_ENCRYPTED_LEN_MAX: u64 = 32;
 
 /// How the last pass was read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,9 +202,12 @@ impl Verdict {
 }
 
 impl Content {
-    /// What becomes of the target of a symbolic link, of that length, which no call can overwrite.
-    pub(crate) fn of_target(lower: &LowerFs, len: u64) -> Self {
-        if lower.names == Names::Cleared && len <= SHORT_TARGET_LEN_MAX {
+    /// What becomes of the target of a symbolic link, which no call can overwrite.
+    pub(crate) fn of_target(lower: &LowerFs, stat: &Statx) -> Self {
+        let len = stat.stx_size;
+        let is_encrypted = stat.stx_attributes.contains(StatxAttributes::ENCRYPTED);
+        let is_padded = is_encrypted && len > SHORT_ENCRYPTED_LEN_MAX && stat.stx_blocks > 0;
+        if lower.names == Names::Cleared && len <= SHORT_TARGET_LEN_MAX && !is_padded {
             return Self::NothingStored;
         }
         let why = "the target of a symbolic link cannot be overwritten; it stays until its block \

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::primitives;
 use super::{Addition, Code, Extension, GROUPS, MountOption, OptionType, Rule, Target, When};
+use super::{jumps, primitives};
 use crate::error::Result;
 use crate::initialiser::VECTORS;
 use crate::lexer::{self, Token, closing, tokens};
@@ -397,6 +397,7 @@ impl<'a> Reader<'a> {
         let tokens = self.tokens[first..=last].to_vec();
         let code = Code { range: open.start..self.tokens[last].end, tokens };
         primitives::examine(self.extension, &code, has_result, may_set)?;
+        jumps::stay(self.extension, &code)?;
         self.at = last + 1;
         Ok(code)
     }

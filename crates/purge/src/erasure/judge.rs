@@ -39,11 +39,11 @@ impl Erasure<'_> {
                 let why = "its content lies in the inode or shares a block with other data";
                 return Ok(Content::Unproven(why.to_owned()));
             }
+            None | Some(State::Encrypted) => {}
             Some(_) => {
                 let why = "the file system compresses or encrypts it: copies may lie elsewhere";
                 return Ok(Content::NotInPlace(why.to_owned()));
             }
-            None => {}
         }
         let now = Map::of(self.file)?.unwrap_or_default();
         if !self.targets.is_kept_by(&now) {
@@ -52,6 +52,10 @@ impl Erasure<'_> {
         }
         if !self.method.verifies() {
             return Ok(Content::InPlace);
+        }
+        if self.odd == Some(State::Encrypted) {
+            let why = "the file system encrypts it, so what the device holds cannot be compared";
+            return Ok(Content::Unproven(why.to_owned()));
         }
         self.read_back()
     }

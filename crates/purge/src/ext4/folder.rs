@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use super::hash::Hash;
-use super::{CASEFOLD_MARK, INDEX_MARK, INLINE_MARK, Volume, marks};
+use super::{CASEFOLD_MARK, ENCRYPTED_MARK, INDEX_MARK, INLINE_MARK, Volume, marks};
 use crate::Result;
 use crate::extents::Map;
 
@@ -119,6 +119,9 @@ pub(crate) fn look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Optio
 fn try_look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Option<Seen>> {
     let marks = marks(folder);
     if marks & INLINE_MARK != 0 {
+        if marks & ENCRYPTED_MARK != 0 {
+            return Ok(None);
+        }
         return look_inline(volume, folder, wanted);
     }
     let Some(map) = Map::of(folder)? else {
@@ -135,10 +138,11 @@ fn try_look(volume: &Volume<'_>, folder: &File, wanted: &Wanted) -> Result<Optio
     for block in &blocks {
         living.extend(entries(block, volume).filter_map(|entry| entry.name(block)));
     }
-    // Names that are back are no secret, and the folded form of a name is not known here.
+    // Names that are back are no secret; the folded and the encrypted form of one is not known here.
     let names = wanted.names.iter().map(|name| name.as_bytes());
     let names = names.filter(|name| !living.contains(name));
-    let any = wanted.any || marks & CASEFOLD_MARK != 0 && !wanted.names.is_empty();
+    let is_other = marks & (CASEFOLD_MARK | ENCRYPTED_MARK) != 0;
+    let any = wanted.any || is_other && !wanted.names.is_empty();
     let search = Search::new(names, any);
     let indexed = marks & INDEX_MARK != 0 && blocks.len() > 1;
     if !indexed {

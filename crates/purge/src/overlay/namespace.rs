@@ -24,6 +24,7 @@ use crate::method::Method;
 use crate::policy::POLICY_ATTRIBUTE;
 use crate::purger::{Job, Losing};
 use crate::spool::Seq;
+use crate::verdict::Content;
 use crate::{obstacle, xattrs};
 
 /// What nobody but us may use until it has its owner.
@@ -237,8 +238,8 @@ impl Overlay {
     }
 
     fn count_link(&self, node: &Node, stat: &Statx) {
-        let len = usize::try_from(stat.stx_size).unwrap_or(usize::MAX);
-        if node.lower_kind() == FileType::Symlink && opaque::leaves(&self.purger.lower, len) {
+        let is_left = || Content::of_target(&self.purger.lower, stat) != Content::NothingStored;
+        if node.lower_kind() == FileType::Symlink && is_left() {
             self.purger.statistics.links.add(1);
         }
     }

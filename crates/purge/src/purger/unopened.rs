@@ -86,7 +86,7 @@ impl Purger {
         self.statistics.attributes.add(1);
         let mut verdict = Verdict::new(None, stat.stx_ino, stat.stx_size, method.to_string());
         verdict.content = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::Symlink => Content::of_target(&self.lower, stat.stx_size),
+            FileType::Symlink => Content::of_target(&self.lower, &stat),
             _ => Content::NothingStored,
         };
         verdict.attributes = self.values_pending(&overwritten);

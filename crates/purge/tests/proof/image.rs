@@ -38,6 +38,8 @@ pub(crate) enum Fs {
     Ext4BigallocSmall,
     /// Names may be compared folded.
     Ext4Casefold,
+    /// Folders may be encrypted. Blocks of 1 KiB, which are split soon.
+    Ext4Encrypted,
     /// Small changes go to a journal of their own.
     Ext4FastCommit,
     /// Blocks are given out when they are written to: only so files are journaled one by one.
@@ -78,6 +80,9 @@ impl Fs {
             }
             Self::Ext4Casefold => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "casefold"], "loop", 48)
+            }
+            Self::Ext4Encrypted => {
+                ("mkfs.ext4", &["-q", "-F", "-b", "1024", "-O", "encrypt"], "loop", 48)
             }
             Self::Ext4FastCommit => {
                 ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "fast_commit"], "loop", 48)

@@ -9,6 +9,7 @@ mod attributes;
 mod command;
 #[cfg(feature = "faults")]
 mod crash;
+mod encrypted;
 #[cfg(feature = "faults")]
 mod faults;
 mod folders;
