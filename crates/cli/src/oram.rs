@@ -112,6 +112,9 @@ fn password_of(file: &KeyFile, from: &From) -> Outcome<Option<Password>> {
 
 fn open_key(path: &Path, from: &From) -> Outcome<Key> {
     let file = read_key(path)?;
+    if !file.is_sealed() {
+        crate::keys::warn_of_readers(path);
+    }
     let password = password_of(&file, from)?;
     file.open(password.as_ref()).map_err(|e| failure(&e))
 }
