@@ -115,7 +115,9 @@ pub(crate) fn of_mounting(error: &tacita_vfs::Error, instead: &str) -> Failure {
     if error.kind() != tacita_vfs::Kind::Unsupported {
         return failure;
     }
-    failure.with_remedy(format!("{INSTALL_FUSE}; {instead}"))
+    // What fusermount3 wants otherwise has its own.
+    let own = told(error).and_then(|told| told.remedy.as_deref());
+    failure.with_remedy(format!("{}; {instead}", own.unwrap_or(INSTALL_FUSE)))
 }
 
 /// A failure with an image; `path` names it.
@@ -352,5 +354,13 @@ mod tests {
         let (remedy, unmount) = (of_remount(&refused).remedy, of_mounted(&refused).remedy);
         assert!(remedy.is_some_and(|remedy| remedy.starts_with("root alone may do this")));
         assert!(unmount.is_some_and(|remedy| remedy.starts_with("the user who has mounted it")));
+    }
+    #[test]
+    fn what_fusermount_wants_is_told_beside_what_does_without_it() {
+        let refused = Failure::new(NOT_HERE, "no entry").with_remedy("make an entry");
+        let error = || tacita_vfs::Error::new(tacita_vfs::Kind::Unsupported, "no entry");
+        let remedy = |error: tacita_vfs::Error| of_mounting(&error, "or unpack it").remedy.unwrap();
+        assert_eq!(remedy(error()), format!("{INSTALL_FUSE}; or unpack it"));
+        assert_eq!(remedy(error().because(refused)), "make an entry; or unpack it");
     }
 }
