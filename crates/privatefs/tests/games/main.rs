@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
+mod checks;
 mod counts;
 mod crashes;
 mod model;
